@@ -1,0 +1,109 @@
+# Every command of the project. `make help` prints the lines that carry two hashes.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+CONFIG ?= cluster.yaml
+CDK_FLAGS ?=
+PYTEST_FLAGS ?=
+
+export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/node_modules/.bin:$(PATH)
+# The CLI's usage reports and version notices need the network and slow every command down.
+export CDK_DISABLE_CLI_TELEMETRY := true
+export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION := true
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+
+## -- set-up: uv, the locked Python packages, Node 24 and the CDK CLI, all inside this folder ------------------------
+
+.tools/ready: requirements/uv.lock
+	@echo "· uv, into .tools/"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $(PYTHON) is $$($(PYTHON) --version). Name another: make PYTHON=python3.11 …"; exit 1; }
+	@$(PYTHON) -m venv .tools && .tools/bin/python -m pip install --quiet --require-hashes -r requirements/uv.lock && touch $@
+
+.venv/ready: .tools/ready requirements/dev.lock pyproject.toml
+	@echo "· the locked Python packages and Node 24, into .venv/"
+	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv
+	@.tools/bin/uv pip sync --quiet --require-hashes requirements/dev.lock
+	@.tools/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+node_modules/ready: .venv/ready package-lock.json
+	@echo "· the CDK CLI, into node_modules/"
+	@npm ci --silent --no-audit --no-fund && touch $@
+
+.PHONY: setup
+setup: .venv/ready node_modules/ready ## Bring everything this project needs into its own folder
+
+.PHONY: lock
+lock: .tools/ready ## Resolve the Python packages again (only what changed moves)
+	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements/dev.lock
+
+## -- the main job ----------------------------------------------------------------------------------------------------
+
+.PHONY: synth
+synth: setup ## Synthesize CONFIG (default: cluster.yaml) to cdk.out
+	@cdk synth --quiet -c config=$(CONFIG) $(CDK_FLAGS)
+	@cdk-hyperpod check --config $(CONFIG)
+	@echo "The templates are in cdk.out. Next: make diff, make deploy (an AWS account), make help."
+
+.PHONY: diff deploy destroy
+diff: setup ## Compare CONFIG with what is deployed
+	@cdk diff -c config=$(CONFIG) $(CDK_FLAGS)
+deploy: setup ## Deploy CONFIG with your AWS credentials
+	@cdk deploy --all -c config=$(CONFIG) $(CDK_FLAGS)
+destroy: setup ## Delete the stacks of CONFIG; what it retains stays, and is listed
+	@cdk destroy --all -c config=$(CONFIG) $(CDK_FLAGS)
+	@cdk-hyperpod retained --config $(CONFIG)
+
+## -- checks ----------------------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: setup ## Run every test
+	@python -m pytest --numprocesses=auto --dist=loadgroup $(PYTEST_FLAGS)
+
+.PHONY: test-fast
+test-fast: setup ## Run the tests that need neither the CDK CLI nor a wheel (under two minutes)
+	@python -m pytest --numprocesses=auto --dist=loadgroup -m "not slow" $(PYTEST_FLAGS)
+
+.PHONY: lint
+lint: setup ## Style, shell scripts, templates
+	@ruff check && ruff format --check
+	@shellcheck -x lifecycle/*.sh lifecycle/steps/*.sh .ci/run && shfmt -d lifecycle .ci/run
+	@cdk synth --quiet -c config=$(CONFIG) --output .lint.out && cfn-lint .lint.out/*.template.json && rm -r .lint.out
+
+.PHONY: types
+types: setup ## mypy, strict
+	@mypy
+
+.PHONY: check
+check: lint types test wheel ## Everything that CI checks
+
+.PHONY: bench
+bench: setup ## Measure synthesis as ratios, in one run
+	@python tools/bench_synth.py
+
+.PHONY: wheel
+wheel: setup ## Build the wheel into dist/
+	@rm -rf dist && hatchling build -t wheel
+
+.PHONY: docs
+docs: setup ## Write again what is made from the code: schema, reference, bootstrap policy
+	@python tools/make_docs.py
+	@cdk synth --quiet --output .docs.out && python tools/make_bootstrap_policy.py .docs.out && rm -r .docs.out
+
+.PHONY: golden
+golden: setup ## Write the golden templates again; read the diff before you commit it
+	@GOLDEN=write python -m pytest -q tests/synth/test_golden.py
+
+.PHONY: format
+format: setup ## Format the code
+	@ruff check --fix-only --quiet; ruff format --quiet; shfmt -w lifecycle .ci/run
+
+.PHONY: clean
+clean: ## Remove everything that these commands made
+	@rm -rf .venv .tools node_modules cdk.out dist .local-aws .mypy_cache .pytest_cache .ruff_cache .hypothesis

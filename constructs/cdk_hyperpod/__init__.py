@@ -1,0 +1,96 @@
+"""AWS CDK constructs for Amazon SageMaker HyperPod clusters.
+
+The public names are those of `__all__`. They load when they are first used, so that the command-line tool and the
+custom resource's code, which live in this package too, need neither aws_cdk nor its Node process.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .cluster import HyperPodCluster
+    from .config import (
+        ClusterConfig,
+        DataRepository,
+        EbsVolume,
+        InstanceGroup,
+        NetworkConfig,
+        ScaleDownConfig,
+        StorageConfig,
+        SubnetConfig,
+        Taint,
+        TieredStorageConfig,
+    )
+    from .encryption import encryption_key
+    from .errors import ConfigError, Finding, HyperPodError
+    from .instance_types import InstanceType, catalogue
+    from .lifecycle import LifecycleScripts
+    from .loader import LoadedConfig, load_config
+    from .network import HyperPodNetwork, PrivateSubnet
+    from .storage import LustreFileSystem, LustreMount, existing_lustre_mount
+
+_MODULES = {
+    "cluster": ["HyperPodCluster"],
+    "config": [
+        "ClusterConfig",
+        "DataRepository",
+        "EbsVolume",
+        "InstanceGroup",
+        "NetworkConfig",
+        "ScaleDownConfig",
+        "StorageConfig",
+        "SubnetConfig",
+        "Taint",
+        "TieredStorageConfig",
+    ],
+    "encryption": ["encryption_key"],
+    "errors": ["ConfigError", "Finding", "HyperPodError"],
+    "instance_types": ["InstanceType", "catalogue"],
+    "lifecycle": ["LifecycleScripts"],
+    "loader": ["LoadedConfig", "load_config"],
+    "network": ["HyperPodNetwork", "PrivateSubnet"],
+    "storage": ["LustreFileSystem", "LustreMount", "existing_lustre_mount"],
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "ClusterConfig",
+    "ConfigError",
+    "DataRepository",
+    "EbsVolume",
+    "Finding",
+    "HyperPodCluster",
+    "HyperPodError",
+    "HyperPodNetwork",
+    "InstanceGroup",
+    "InstanceType",
+    "LifecycleScripts",
+    "LoadedConfig",
+    "LustreFileSystem",
+    "LustreMount",
+    "NetworkConfig",
+    "PrivateSubnet",
+    "ScaleDownConfig",
+    "StorageConfig",
+    "SubnetConfig",
+    "Taint",
+    "TieredStorageConfig",
+    "catalogue",
+    "encryption_key",
+    "existing_lustre_mount",
+    "load_config",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,0 +1,62 @@
+"""Acknowledges findings of cdk-nag and of CDK's own template checks, each with its reason.
+
+An acknowledgement is metadata of the cloud assembly; an app that does not run these checks pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aws_cdk import Acknowledgment, Aws, Validations
+from constructs import IConstruct
+
+
+def acknowledge(construct: IConstruct, reasons: Mapping[str, str]) -> None:
+    """Acknowledge rules on a construct and all that is in it."""
+    if reasons:
+        Validations.of(construct).acknowledge(
+            *[Acknowledgment(id=rule, reason=reason) for rule, reason in reasons.items()]
+        )
+
+
+def wildcard(kind: str, text: str) -> str:
+    """The id of cdk-nag's finding for one wildcard; kind is Action or Resource, text holds pseudo parameters only."""
+    for token, name in (
+        (Aws.PARTITION, "AWS::Partition"),
+        (Aws.ACCOUNT_ID, "AWS::AccountId"),
+        (Aws.REGION, "AWS::Region"),
+    ):
+        text = text.replace(token, f"<{name}>")
+    return f"AwsSolutions-IAM5[{kind}::{text}]"
+
+
+def managed_policy_finding(name: str) -> str:
+    """The id of cdk-nag's finding for a service-role policy of AWS."""
+    return f"AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/service-role/{name}]"
+
+
+def policy_wildcards(statements: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The ids of cdk-nag's findings for every wildcard of a resolved policy document's statements."""
+    found = []
+    for statement in statements:
+        for kind in ("Action", "Resource"):
+            values = statement.get(kind, [])
+            texts = [_flat(value) for value in (values if isinstance(values, list) else [values])]
+            found += [f"AwsSolutions-IAM5[{kind}::{text}]" for text in texts if "*" in text]
+    return list(dict.fromkeys(found))
+
+
+def _flat(value: Any) -> str:
+    """A resolved value as cdk-nag writes it: references in angle brackets."""
+    match value:
+        case {"Fn::Join": [str(separator), [*parts]]}:
+            return separator.join(_flat(part) for part in parts)
+        case {"Fn::Sub": str(text)}:
+            return text.replace("${", "<").replace("}", ">")
+        case {"Ref": str(name)}:
+            return f"<{name}>"
+        case {"Fn::GetAtt": [str(name), str(attribute)]}:
+            return f"<{name}.{attribute}>"
+        case _:
+            return str(value)

@@ -1,0 +1,16 @@
+"""Finds the files that come with the library, in a checkout and in an installed wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def lifecycle_dir() -> Path:
+    """The lifecycle scripts. Raises FileNotFoundError where the installation lacks them."""
+    places = (_PACKAGE / "_lifecycle", _PACKAGE.parents[1] / "lifecycle")
+    for place in places:
+        if (place / "on_create.sh").is_file():
+            return place
+    raise FileNotFoundError(f"the lifecycle scripts are neither in {places[0]} nor in {places[1]}; install again")

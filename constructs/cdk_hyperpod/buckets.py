@@ -1,0 +1,102 @@
+"""S3 buckets as this library makes them: private, encrypted, TLS only, versioned, with access logs."""
+
+from __future__ import annotations
+
+import typing
+
+from aws_cdk import Aws, Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from ._acknowledge import acknowledge
+from .config import Removal
+
+
+def access_logs_bucket(scope: Construct, construct_id: str, *, removal: Removal) -> s3.Bucket:
+    """Where the other buckets write who read what; kept for a year. S3 delivers such logs to SSE-S3 buckets only."""
+    bucket = s3.Bucket(
+        scope,
+        construct_id,
+        encryption=s3.BucketEncryption.S3_MANAGED,
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+        enforce_ssl=True,
+        versioned=True,
+        lifecycle_rules=[
+            s3.LifecycleRule(
+                id="KeepAYear", expiration=Duration.days(365), noncurrent_version_expiration=Duration.days(1)
+            )
+        ],
+        **_removal(removal),
+    )
+    bucket.add_to_resource_policy(
+        iam.PolicyStatement(
+            actions=["s3:PutObject"],
+            resources=[bucket.arn_for_objects("*")],
+            principals=[iam.ServicePrincipal("logging.s3.amazonaws.com")],
+            conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+        )
+    )
+    acknowledge(
+        bucket,
+        {
+            "AwsSolutions-S1": "This is the bucket that access logs go to; logging it into itself would never end.",
+            "NIST.800.53.R5-S3BucketLoggingEnabled": "This is the bucket that access logs go to.",
+            "NIST.800.53.R5-S3DefaultEncryptionKMS": "S3 delivers access logs to buckets with SSE-S3 only.",
+            "NIST.800.53.R5-S3BucketReplicationEnabled": "Access logs of one region's buckets; kept there for a year.",
+        },
+    )
+    return bucket
+
+
+def private_bucket(
+    scope: Construct,
+    construct_id: str,
+    *,
+    encryption_key: kms.IKey,
+    removal: Removal,
+    replication_reason: str,
+    access_logs: s3.IBucket | None = None,
+    bucket_name: str | None = None,
+) -> s3.Bucket:
+    """A private bucket. Removal `destroy` deletes it with all that is in it; `retain` keeps both.
+
+    `replication_reason` says to a reviewer why the bucket is not copied to another region. `access_logs`: a bucket of
+    `access_logs_bucket`; absent: nobody logs who read what.
+    """
+    bucket = s3.Bucket(
+        scope,
+        construct_id,
+        bucket_name=bucket_name,
+        encryption=s3.BucketEncryption.KMS,
+        encryption_key=encryption_key,
+        bucket_key_enabled=True,
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+        enforce_ssl=True,
+        versioned=True,
+        lifecycle_rules=[s3.LifecycleRule(id="AbortUploads", abort_incomplete_multipart_upload_after=Duration.days(7))],
+        **_removal(removal),
+    )
+    if access_logs is not None:
+        # Not the L2's own argument: with it, the feature flags of the app decide whether the log bucket gets an ACL,
+        # which it refuses, or a policy, which it has.
+        resource = typing.cast(s3.CfnBucket, bucket.node.default_child)
+        resource.logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(
+            destination_bucket_name=access_logs.bucket_name, log_file_prefix=f"{construct_id.lower()}/"
+        )
+    acknowledge(bucket, {"NIST.800.53.R5-S3BucketReplicationEnabled": replication_reason})
+    return bucket
+
+
+class _RemovalArguments(typing.TypedDict):
+    removal_policy: RemovalPolicy
+    auto_delete_objects: bool
+
+
+def _removal(removal: Removal) -> _RemovalArguments:
+    if removal == "destroy":
+        return {"removal_policy": RemovalPolicy.DESTROY, "auto_delete_objects": True}
+    return {"removal_policy": RemovalPolicy.RETAIN, "auto_delete_objects": False}

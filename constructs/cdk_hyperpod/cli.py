@@ -1,0 +1,89 @@
+"""The command-line tool: questions about a cluster file that need neither CDK nor an AWS account."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from .errors import ConfigError
+from .loader import LoadedConfig, load_config
+from .retained import retained_table
+from .schema import json_schema
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tool. Returns 0, or 1 where something was wrong; usage errors exit with 2."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Somebody piped into head. Closing stderr keeps Python from complaining at exit.
+        sys.stderr.close()
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cdk-hyperpod",
+        description="Questions about a SageMaker HyperPod cluster file.",
+        epilog=(
+            "Deploying is CDK's part: cdk diff, cdk deploy --all, cdk destroy --all; -c config=PATH names another "
+            "cluster file than cluster.yaml."
+        ),
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    check = _command(commands, "check", "say everything that is wrong with a cluster file", _check)
+    retained = _command(commands, "retained", "say what stays after cdk destroy, and what it costs", _retained)
+    for command in (check, retained):
+        command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
+    _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
+    return parser
+
+
+def _command(commands: argparse._SubParsersAction, name: str, text: str, run: object) -> argparse.ArgumentParser:  # type: ignore[type-arg]
+    command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+    command.set_defaults(run=run)
+    return command
+
+
+def _check(options: argparse.Namespace) -> int:
+    loaded = load_config(options.config)
+    for warning in loaded.warnings:
+        print(f"warning: {warning}")
+    print(_summary(loaded))
+    return 0
+
+
+def _summary(loaded: LoadedConfig) -> str:
+    config = loaded.config
+    rows = [("group", "type", "count", "minimum", "role")]
+    rows += [
+        (
+            group.name,
+            ", ".join(group.all_instance_types),
+            str(group.instance_count),
+            str(group.min_instance_count),
+            " ".join(filter(None, [group.node_type, group.partition and f"(partition {group.partition})"])),
+        )
+        for group in config.instance_groups
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    lines = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    head = f"{config.name}: a {config.orchestrator} cluster in {config.region}, no errors"
+    return "\n".join([head, *lines])
+
+
+def _retained(options: argparse.Namespace) -> int:
+    print(retained_table(load_config(options.config).config))
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    del options
+    print(json.dumps(json_schema(), indent=2))
+    return 0

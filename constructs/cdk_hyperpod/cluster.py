@@ -1,0 +1,245 @@
+"""The HyperPod cluster itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aws_cdk import Annotations, CfnTag, Stack, Token
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_sagemaker as sagemaker
+from constructs import Construct
+
+from ._acknowledge import acknowledge
+from .config import ClusterConfig, EbsVolume, InstanceGroup, NodeType, TieredStorageConfig
+from .encryption import encryption_key as make_encryption_key
+from .errors import Finding, raise_errors
+from .lifecycle import ENTRY_SCRIPTS, LifecycleScripts
+from .network import HyperPodNetwork
+from .roles import instance_role
+from .rules import check_cluster, check_file_system_zone
+from .storage import LustreMount
+
+STACK_TAG = "cdk-hyperpod:stack"
+"""The tag of a cluster that names the CloudFormation stack it belongs to."""
+
+# Types of the CreateCluster API that the CloudFormation schema, as its checkers ship it, does not know yet.
+_MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
+
+
+class HyperPodCluster(Construct):
+    """A HyperPod cluster under Slurm, with its groups' execution roles.
+
+    Running nodes: raising a count adds nodes. Lowering one lets HyperPod end nodes that it picks at random. The name
+    and the network replace the cluster; CloudFormation refuses to replace one with a name of its own, so nothing ends.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster_name: str,
+        instance_groups: Sequence[InstanceGroup],
+        network: HyperPodNetwork,
+        file_system: LustreMount | None = None,
+        lifecycle_scripts: LifecycleScripts | str | Path | None = None,
+        encryption_key: kms.IKey | None = None,
+        node_provisioning_mode: str = "continuous",
+        node_recovery: str = "automatic",
+        tiered_storage: TieredStorageConfig | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a cluster.
+
+        The arguments are those of `ClusterConfig`, where they are described. `file_system` is mounted by every node;
+        absent: none is. `lifecycle_scripts`: an upload that exists, or a folder; absent: the scripts that come with
+        the library. `encryption_key` encrypts the groups' EBS volumes and the scripts; absent: one is made. Raises
+        ConfigError with everything that HyperPod would refuse; what is only worth knowing becomes a warning.
+        """
+        super().__init__(scope, construct_id)
+        stack = Stack.of(self)
+        config = ClusterConfig(
+            name=cluster_name,
+            region=stack.region,
+            instance_groups=tuple(instance_groups),
+            node_provisioning_mode=node_provisioning_mode,  # type: ignore[arg-type]  # the rules judge it
+            node_recovery=node_recovery,  # type: ignore[arg-type]
+            network=network.config,
+            tiered_storage=tiered_storage,
+            tags=dict(tags or {}),
+        )
+        self._warn(
+            raise_errors(
+                [
+                    *check_cluster(config),
+                    *check_file_system_zone(
+                        config.instance_groups, file_system.availability_zone if file_system else None
+                    ),
+                ],
+                self.node.path,
+            )
+        )
+        self.cluster_name = cluster_name
+        self.instance_groups = config.instance_groups
+        self._network = network
+        self._file_system = file_system
+        self._key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
+        if isinstance(lifecycle_scripts, LifecycleScripts):
+            self.lifecycle_scripts = lifecycle_scripts
+        else:
+            self.lifecycle_scripts = LifecycleScripts(
+                self,
+                "LifecycleScripts",
+                cluster_name=cluster_name,
+                encryption_key=self._key,
+                source=lifecycle_scripts,
+                mount_paths=(file_system.mount_path,) if file_system else (),
+            )
+        self.roles: Mapping[NodeType, iam.CfnRole] = self._add_roles()
+        own = network.subnets[0]
+        self.resource = sagemaker.CfnCluster(
+            self,
+            "Resource",
+            cluster_name=cluster_name,
+            orchestrator=sagemaker.CfnCluster.OrchestratorProperty(
+                # No SlurmConfigStrategy: under continuous provisioning the API refuses any.
+                slurm=sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty()
+            ),
+            node_provisioning_mode="Continuous" if node_provisioning_mode == "continuous" else None,
+            node_recovery="Automatic" if node_recovery == "automatic" else "None",
+            vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
+                security_group_ids=[network.security_group_id], subnets=[own.subnet_id]
+            ),
+            tiered_storage_config=_tiered_storage(tiered_storage),
+            instance_groups=[self._instance_group(group) for group in config.instance_groups],
+            tags=[
+                CfnTag(key=key, value=value)
+                for key, value in sorted({**config.tags, STACK_TAG: stack.stack_name}.items())
+            ],
+        )
+        # A node that starts reads its scripts at once, where it starts in the same stack as their upload.
+        if Stack.of(self.lifecycle_scripts) is stack:
+            self.resource.node.add_dependency(self.lifecycle_scripts)
+        self.cluster_arn = self.resource.attr_cluster_arn
+        self._acknowledge_new_types()
+
+    def _add_roles(self) -> Mapping[NodeType, iam.CfnRole]:
+        subnet_ids = [subnet.subnet_id for subnet in self._network.subnets]
+        node_types: list[NodeType] = sorted({group.node_type for group in self.instance_groups if group.node_type})
+        return {
+            node_type: instance_role(
+                self,
+                node_type,
+                cluster_name=self.cluster_name,
+                scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
+                scripts_key_arn=self.lifecycle_scripts.encryption_key.key_arn,
+                subnet_ids=subnet_ids,
+                security_group_id=self._network.security_group_id,
+                volume_key_arns=self._volume_keys(node_type),
+            )
+            for node_type in node_types
+        }
+
+    def _volume_keys(self, node_type: NodeType) -> list[str]:
+        volumes = [
+            volume for group in self.instance_groups if group.node_type == node_type for volume in group.ebs_volumes
+        ]
+        return list(dict.fromkeys(volume.volume_kms_key_arn or self._key.key_arn for volume in volumes))
+
+    def _instance_group(self, group: InstanceGroup) -> sagemaker.CfnCluster.ClusterInstanceGroupProperty:
+        assert group.node_type is not None  # the rules made sure
+        override = None
+        if (
+            group.availability_zone is not None
+            and group.availability_zone != self._network.subnets[0].availability_zone
+        ):
+            override = sagemaker.CfnCluster.VpcConfigProperty(
+                security_group_ids=[self._network.security_group_id],
+                subnets=[self._network.subnet_in(group.availability_zone).subnet_id],
+            )
+        return sagemaker.CfnCluster.ClusterInstanceGroupProperty(
+            instance_group_name=group.name,
+            instance_type=group.instance_type,
+            instance_requirements=sagemaker.CfnCluster.InstanceRequirementsProperty(
+                instance_types=list(group.instance_types)
+            )
+            if group.instance_types
+            else None,
+            instance_count=group.instance_count,
+            # 0 is HyperPod's default, and the field exists under continuous provisioning only.
+            min_instance_count=None if group.min_instance_count == 0 else group.min_instance_count,
+            execution_role=self.roles[group.node_type].attr_arn,
+            life_cycle_config=sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
+                source_s3_uri=self.lifecycle_scripts.s3_uri, on_create=ENTRY_SCRIPTS[group.node_type]
+            ),
+            slurm_config=sagemaker.CfnCluster.ClusterSlurmConfigProperty(
+                node_type=group.node_type.capitalize(),
+                partition_names=None if group.partition is None else [group.partition],
+            ),
+            instance_storage_configs=self._storage_configs(group) or None,
+            threads_per_core=group.threads_per_core,
+            on_start_deep_health_checks=[
+                "".join(word.capitalize() for word in check.split("_")) for check in group.on_start_deep_health_checks
+            ]
+            or None,
+            training_plan_arn=group.training_plan_arn,
+            capacity_requirements=sagemaker.CfnCluster.ClusterCapacityRequirementsProperty(spot={})
+            if group.spot
+            else None,
+            override_vpc_config=override,
+        )
+
+    def _storage_configs(self, group: InstanceGroup) -> list[sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty]:
+        configs = [
+            sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(ebs_volume_config=self._ebs_volume(volume))
+            for volume in group.ebs_volumes
+        ]
+        if self._file_system is not None:
+            configs.append(
+                sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
+                    fsx_lustre_config=sagemaker.CfnCluster.ClusterFsxLustreConfigProperty(
+                        dns_name=self._file_system.dns_name,
+                        mount_name=self._file_system.mount_name,
+                        mount_path=self._file_system.mount_path,
+                    )
+                )
+            )
+        return configs
+
+    def _ebs_volume(self, volume: EbsVolume) -> sagemaker.CfnCluster.ClusterEbsVolumeConfigProperty:
+        return sagemaker.CfnCluster.ClusterEbsVolumeConfigProperty(
+            root_volume=True if volume.root_volume else None,
+            volume_size_in_gb=volume.volume_size_gib,
+            volume_kms_key_id=volume.volume_kms_key_arn or self._key.key_arn,
+        )
+
+    def _warn(self, warnings: Sequence[Finding]) -> None:
+        for warning in warnings:
+            Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
+
+    def _acknowledge_new_types(self) -> None:
+        types = {
+            name for group in self.instance_groups for name in group.all_instance_types if not Token.is_unresolved(name)
+        }
+        if types & _MISSING_IN_SCHEMA:
+            self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3644"]}})
+            acknowledge(
+                self.resource,
+                {
+                    "CloudFormation-Validate::E3644": (
+                        "The CreateCluster API has the type; the schema that checks templates does not have it yet."
+                    )
+                },
+            )
+
+
+def _tiered_storage(
+    config: TieredStorageConfig | None,
+) -> sagemaker.CfnCluster.TieredStorageConfigProperty | None:
+    if config is None:
+        return None
+    return sagemaker.CfnCluster.TieredStorageConfigProperty(
+        mode="Enable", instance_memory_allocation_percentage=config.instance_memory_allocation_percentage
+    )

@@ -1,0 +1,281 @@
+"""The typed model of a cluster: what `cluster.yaml` may say, and the values that the constructs take.
+
+One set of frozen values serves the file and the library. The text under each field is its reference: the
+JSON schema and docs/reference.md are generated from it. Every field says what a change does to running nodes.
+Rules that join several fields are in `rules.py`; nothing here imports aws_cdk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from ._fields import Pattern, Range
+
+Orchestrator = Literal["slurm", "eks"]
+NodeType = Literal["controller", "login", "compute"]
+Removal = Literal["retain", "destroy"]
+
+ClusterName = Annotated[
+    str,
+    Pattern(
+        r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "1 to 63 letters, digits and hyphens, no hyphen at either end", length=63
+    ),
+]
+GroupName = ClusterName
+PartitionName = Annotated[
+    str,
+    Pattern(
+        r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "1 to 63 letters, digits and hyphens, no hyphen at either end", length=63
+    ),
+]
+NodeId = Annotated[str, Pattern(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?", "an instance id such as i-0123456789abcdef0")]
+InstanceCount = Annotated[int, Range(0, 6758)]
+Zone = Annotated[
+    str,
+    Pattern(
+        r"[a-z]{2}(-[a-z]+)+-[0-9][a-f]|[a-z]+[0-9]-az[1-6]",
+        "an availability zone's name or id, such as us-west-2c or usw2-az3",
+    ),
+]
+KmsKeyArn = Annotated[
+    str,
+    Pattern(
+        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+",
+        "a KMS key's ARN such as arn:aws:kms:us-west-2:111122223333:key/…",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EbsVolume:
+    """An EBS volume of every node of a group. A change reaches new nodes only."""
+
+    volume_size_gib: Annotated[int, Range(1, 16384)] | None = None
+    """Size in GiB of the second volume, mounted at /opt/sagemaker. Required, except for the root volume, whose size
+    HyperPod decides."""
+    root_volume: bool = False
+    """True: this entry is about the root volume, and encrypts it with the key instead of one that AWS owns."""
+    volume_kms_key_arn: KmsKeyArn | None = None
+    """The key that encrypts the volume. Absent: the cluster's own key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A Kubernetes taint that a group's nodes carry. Means something only under EKS."""
+
+    key: str
+    """The taint's key."""
+    effect: Literal["no_schedule", "prefer_no_schedule", "no_execute"]
+    """What happens to pods that do not tolerate it."""
+    value: str | None = None
+    """The taint's value. Absent: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceGroup:
+    """A group of equal nodes.
+
+    HyperPod identifies a group by its name: another name is another group. The type, node type, zone and threads per
+    core of an existing group cannot change; add a new group, move the work over, and delete the old one.
+    """
+
+    name: GroupName
+    """The group's name, unique in the cluster."""
+    instance_count: InstanceCount
+    """How many nodes the group should have (0 to 6,758). More: HyperPod adds nodes. Fewer: nodes end; which ones is
+    what `scale_down` is for, since HyperPod by itself picks them at random. 0 keeps the empty group."""
+    instance_type: str | None = None
+    """What every node is, such as ml.p5.48xlarge. Exactly one of this and `instance_types`."""
+    instance_types: tuple[str, ...] = ()
+    """Up to 20 types that the group may mix, the most wanted first; HyperPod scales the last ones down first. Needs
+    continuous provisioning."""
+    min_instance_count: InstanceCount = 0
+    """How many nodes must be up before the group is InService (MinInstanceCount). Needs continuous provisioning. It
+    guards only the group's next transition: if it is not met within three hours, the group goes back to what it was
+    (a new one to 0). It never ends a running node, and is no floor for later scale-downs."""
+    node_type: NodeType | None = None
+    """Slurm only, and required there: one controller group, at most one login group, any number of compute groups."""
+    partition: PartitionName | None = None
+    """Slurm only: the partition of a compute group (required), which may hold several groups."""
+    availability_zone: Zone | None = None
+    """The zone of the group's nodes. Absent: the cluster's own, the first of `network.availability_zones`. EFA does
+    not cross zones."""
+    threads_per_core: Annotated[int, Range(1, 2)] | None = None
+    """1 turns hyper-threading off, 2 on. Absent: what the instance type does."""
+    ebs_volumes: tuple[EbsVolume, ...] = ()
+    """EBS volumes: at most one root and one second volume. Absent: HyperPod's own."""
+    on_start_deep_health_checks: tuple[Literal["instance_stress", "instance_connectivity"], ...] = ()
+    """Checks that new nodes must pass, in hours rather than minutes, before they take work. HyperPod refuses updates
+    of the cluster while they run."""
+    training_plan_arn: (
+        Annotated[
+            str,
+            Pattern(
+                r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:training-plan/.+",
+                "a training plan's ARN such as arn:aws:sagemaker:us-west-2:111122223333:training-plan/…",
+                length=2048,
+            ),
+        ]
+        | None
+    ) = None
+    """The SageMaker training plan whose reserved capacity the group uses. Absent: on demand."""
+    spot: bool = False
+    """True: spot capacity, which AWS takes back when it needs it. Needs continuous provisioning."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """EKS only: Kubernetes labels of the nodes (at most 50)."""
+    taints: tuple[Taint, ...] = ()
+    """EKS only: Kubernetes taints of the nodes (at most 50)."""
+
+    @property
+    def all_instance_types(self) -> tuple[str, ...]:
+        """Every type that a node of this group may be, the most wanted first."""
+        return self.instance_types or (() if self.instance_type is None else (self.instance_type,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubnetConfig:
+    """A private subnet that exists already."""
+
+    subnet_id: Annotated[str, Pattern(r"subnet-[0-9a-f]{8,17}", "a subnet id such as subnet-0123456789abcdef0")]
+    """The subnet. Changing the first one replaces the cluster: every node ends."""
+    availability_zone: Zone
+    """The zone that it lies in."""
+    cidr: str | None = None
+    """Its IPv4 range. Absent: whether it has room for every node is not checked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkConfig:
+    """Where the nodes live. A new VPC, or an existing one by its id."""
+
+    availability_zones: tuple[Zone, ...] = ()
+    """Zone names or zone ids, all of one kind; the first is the cluster's own. Absent: the account's first zone, with a
+    warning for P5 and Trn1, which few zones offer. Changing the first one replaces the cluster and its file system."""
+    internet_egress: bool = False
+    """True: the nodes reach the internet through a NAT gateway. False: only AWS services, through endpoints."""
+    cidr: str = "10.0.0.0/16"
+    """The IPv4 range of a new VPC, /16 to /21; an eighth of it is one zone's private subnet. A change replaces the
+    VPC and all that is in it."""
+    interface_endpoints: bool | None = None
+    """Endpoints for the AWS services that nodes call. Absent: made in a new VPC without internet egress."""
+    vpc_id: Annotated[str, Pattern(r"vpc-[0-9a-f]{8,17}", "a VPC id such as vpc-0123456789abcdef0")] | None = None
+    """An existing VPC. Absent: a new one. Its subnets, routes and endpoints stay yours."""
+    subnets: tuple[SubnetConfig, ...] = ()
+    """The existing VPC's private subnets; the first one's zone is the cluster's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRepository:
+    """A link between a folder of the file system and a place in S3 (FSx data repository association)."""
+
+    file_system_path: Annotated[
+        str, Pattern(r"/([A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*)?", "a path that begins with a slash, such as /data")
+    ]
+    """The folder of the file system, such as /checkpoints."""
+    bucket_name: (
+        Annotated[str, Pattern(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "an S3 bucket name, 3 to 63 characters")] | None
+    ) = None
+    """An existing bucket of the same region. Absent: one new bucket for all such links."""
+    prefix: Annotated[str, Pattern(r"([^/\s][^\s]*)?", "a prefix without a leading slash")] = ""
+    """Where in the bucket. Absent: the folder's own path."""
+    auto_import: tuple[Literal["new", "changed", "deleted"], ...] = ("new", "changed", "deleted")
+    """Which changes in S3 appear in the file system."""
+    auto_export: tuple[Literal["new", "changed", "deleted"], ...] = ()
+    """Which changes in the file system are written to S3. Absent: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageConfig:
+    """The FSx for Lustre file system that every node mounts: a new one, or an existing one by its id."""
+
+    capacity_gib: int | None = None
+    """Capacity in GiB of a new file system: 1200, or a multiple of 2400; steps are larger with EFA. It can only grow."""
+    throughput_mbps_per_tib: Literal[125, 250, 500, 1000] = 250
+    """Throughput in MB/s for each TiB (PERSISTENT_2)."""
+    efa: bool = False
+    """True: nodes with EFA reach the file system over it. Only at creation, and the throughput is then fixed."""
+    metadata_iops: int | None = None
+    """Provisioned metadata operations a second: 1500, 3000, 6000 or a multiple of 12000 up to 192000. Absent: automatic,
+    by capacity."""
+    automatic_backup_retention_days: Annotated[int, Range(0, 90)] = 0
+    """How many days daily backups are kept; 0 for none. FSx has none for a file system with data repositories."""
+    data_repositories: tuple[DataRepository, ...] = ()
+    """Links to S3, at most 8."""
+    mount_path: Annotated[
+        str, Pattern(r"/[a-zA-Z0-9._-]+(/[a-zA-Z0-9._-]+)*", "an absolute path without a slash at its end")
+    ] = "/fsx"
+    """Where nodes mount it. A change reaches new nodes only."""
+    file_system_id: (
+        Annotated[str, Pattern(r"fs-[0-9a-f]{8,17}", "a file system id such as fs-0123456789abcdef0")] | None
+    ) = None
+    """An existing file system. Needs `mount_name`."""
+    mount_name: (
+        Annotated[str, Pattern(r"[A-Za-z0-9_-]{1,8}", "the file system's mount name, 1 to 8 characters")] | None
+    ) = None
+    """The existing file system's mount name, as `aws fsx describe-file-systems` prints it."""
+    security_group_id: (
+        Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")] | None
+    ) = None
+    """The existing file system's security group: the nodes are let into it. Absent: you let them in."""
+    availability_zone: Zone | None = None
+    """The existing file system's zone. Absent: not checked against the nodes' zones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleDownConfig:
+    """What a deployment may take away. Absent: nothing is ever taken by name."""
+
+    nodes_to_delete: tuple[NodeId, ...] = ()
+    """Instance ids: exactly these nodes end. Ids of nodes that are gone may stay in the list."""
+    instance_groups_to_delete: tuple[GroupName, ...] = ()
+    """Groups to delete with all their nodes. A name may stay here as a tombstone once its group is gone."""
+    max_nodes: Annotated[int, Range(0, 6758)] = 16
+    """One deployment never takes more nodes than this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TieredStorageConfig:
+    """Managed tiered checkpointing: memory of the nodes as the fastest place for checkpoints."""
+
+    instance_memory_allocation_percentage: Annotated[int, Range(20, 100)] | None = None
+    """Share of each node's memory in percent. Absent: HyperPod's own share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """A whole cluster, as `cluster.yaml` describes it."""
+
+    name: ClusterName
+    """The HyperPod cluster's name; stack names derive from it. Another name is another cluster beside the first."""
+    region: str
+    """The AWS region, such as us-west-2."""
+    instance_groups: tuple[InstanceGroup, ...]
+    """The groups of nodes, 1 to 100. Dropping a group from the file is not enough to delete it."""
+    account: Annotated[str, Pattern(r"[0-9]{12}", "12 digits in quotes")] | None = None
+    """The AWS account. Absent: whichever account it is deployed to."""
+    orchestrator: Orchestrator = "slurm"
+    """What schedules work on the nodes. A change replaces the cluster: every node ends."""
+    node_provisioning_mode: Literal["continuous", "standard"] = "continuous"
+    """continuous: nodes are usable as they arrive, and missing ones are tried for again and again. standard: all of
+    them or none. Chosen at creation."""
+    node_recovery: Literal["automatic", "none"] = "automatic"
+    """automatic: HyperPod reboots or replaces nodes that it finds faulty."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """Where the nodes live. Absent: a new VPC without internet egress."""
+    storage: StorageConfig | None = None
+    """The shared file system. Absent: none."""
+    tiered_storage: TieredStorageConfig | None = None
+    """Managed tiered checkpointing. Absent: off."""
+    lifecycle_scripts: str | None = None
+    """A folder of lifecycle scripts, relative to this file, in place of the ones that come with the library. A changed
+    script reaches new and replaced nodes only."""
+    scale_down: ScaleDownConfig | None = None
+    """What a deployment may take away. Absent: nothing is ever taken by name."""
+    removal: Removal = "retain"
+    """What `cdk destroy` does with data and with what data stands on (file system, its subnet, VPC, key)."""
+    termination_protection: bool = True
+    """True: CloudFormation refuses to delete the stacks until this is false and deployed."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags of every resource that has tags."""

@@ -1,0 +1,53 @@
+"""The key that encrypts what a cluster keeps: file system, buckets, volumes and logs."""
+
+from __future__ import annotations
+
+from aws_cdk import Aws, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+from .config import Removal
+
+
+def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> kms.Key:
+    """A key that rotates every year. Removal `destroy` schedules its deletion, after which its data is unreadable."""
+    stack = Stack.of(scope)
+    key = kms.Key(
+        scope,
+        construct_id,
+        description=f"Data of HyperPod stack {stack.stack_name}",
+        enable_key_rotation=True,
+        removal_policy=RemovalPolicy.RETAIN if removal == "retain" else RemovalPolicy.DESTROY,
+    )
+    key.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="Logs",
+            actions=["kms:Decrypt*", "kms:Describe*", "kms:Encrypt*", "kms:GenerateDataKey*", "kms:ReEncrypt*"],
+            principals=[iam.ServicePrincipal(f"logs.{stack.region}.{Aws.URL_SUFFIX}")],
+            resources=["*"],
+            conditions={
+                "ArnLike": {
+                    "kms:EncryptionContext:aws:logs:arn": f"arn:{Aws.PARTITION}:logs:{stack.region}:{stack.account}:*"
+                }
+            },
+        )
+    )
+    # FSx reads and writes a linked bucket as a service-linked role that it makes for the file system.
+    key.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="DataRepositories",
+            actions=["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"],
+            principals=[iam.AccountRootPrincipal()],
+            resources=["*"],
+            conditions={
+                "ArnLike": {
+                    "aws:PrincipalArn": (
+                        f"arn:{Aws.PARTITION}:iam::{stack.account}:role/aws-service-role/"
+                        "s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_fs-*"
+                    )
+                }
+            },
+        )
+    )
+    return key

@@ -1,0 +1,54 @@
+"""What the library says when something is wrong: findings with a place, a problem and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong, or worth knowing, in a configuration."""
+
+    path: str
+    """Where: `instance_groups[p5].min_instance_count`; empty for the file as a whole."""
+    problem: str
+    """What is wrong, with the value."""
+    remedy: str
+    """What to do."""
+    level: Literal["error", "warning"] = "error"
+    """`warning`: the cluster can be made, and somebody should read this first."""
+    topic: str = ""
+    """A stable name for a warning, by which CDK lets an app acknowledge it."""
+
+    def __str__(self) -> str:
+        place = f"{self.path}: " if self.path else ""
+        return f"{place}{self.problem}; {self.remedy}"
+
+
+class HyperPodError(Exception):
+    """Any error that this library raises on purpose; its text is meant for the user."""
+
+
+class ConfigError(HyperPodError):
+    """A configuration that cannot become a cluster. Holds every finding, not only the first."""
+
+    def __init__(self, findings: Iterable[Finding], source: str = "") -> None:
+        self.findings: Sequence[Finding] = tuple(dict.fromkeys(findings))
+        self.source = source
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        count = len(self.findings)
+        head = f"{self.source or 'configuration'}: {count} {'error' if count == 1 else 'errors'}"
+        return "\n".join([head, *(f"  {finding}" for finding in self.findings)])
+
+
+def raise_errors(findings: Iterable[Finding], source: str = "") -> tuple[Finding, ...]:
+    """Raise ConfigError with every error among the findings; return the warnings."""
+    findings = tuple(findings)
+    errors = [finding for finding in findings if finding.level == "error"]
+    if errors:
+        raise ConfigError(errors, source)
+    return findings

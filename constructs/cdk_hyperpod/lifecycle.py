@@ -1,0 +1,170 @@
+"""The lifecycle scripts of the nodes: their bucket, and their upload under a prefix that names their content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+
+from aws_cdk import Aws, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_deployment as s3_deployment
+from constructs import Construct
+
+from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
+from ._assets import lifecycle_dir
+from .buckets import private_bucket
+from .config import NodeType
+from .errors import HyperPodError
+
+# Byte code and editors' leavings are no part of a script: they would change the hash on every machine.
+_EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.DS_Store"]
+
+
+ENTRY_SCRIPTS: Mapping[NodeType, str] = {
+    "controller": "controller.sh",
+    "login": "login.sh",
+    "compute": "compute.sh",
+}
+"""What HyperPod runs on a node of each type (LifeCycleConfig.OnCreate)."""
+
+
+class LifecycleScripts(Construct):
+    """A bucket that HyperPod may read from, holding the scripts under `lifecycle/<hash of their content>/`.
+
+    A changed script is a new prefix, so it is a changed property of the cluster; an unchanged one changes nothing.
+    Earlier prefixes stay, because a rollback and the replacement of a node read them. The bucket holds nothing that
+    cannot be made again, and is deleted with its stack. Running nodes: none is touched; new and replaced nodes run
+    the new scripts.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster_name: str,
+        encryption_key: kms.IKey,
+        source: str | Path | None = None,
+        mount_paths: tuple[str, ...] = (),
+        access_logs: s3.IBucket | None = None,
+    ) -> None:
+        """Upload a folder of scripts.
+
+        `source` absent: the scripts that come with this library. They verify that the file systems at `mount_paths`
+        are mounted before a node takes work. Raises HyperPodError for a folder that lacks one of `ENTRY_SCRIPTS`.
+        """
+        super().__init__(scope, construct_id)
+        folder = lifecycle_dir() if source is None else Path(source)
+        missing = [name for name in ENTRY_SCRIPTS.values() if not (folder / name).is_file()]
+        if missing:
+            raise HyperPodError(
+                f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
+            )
+        # What the scripts must know of this cluster. No group is in it: a group more must not be a change of the others.
+        cluster = json.dumps(
+            {"cluster_name": cluster_name, "mounts": [{"path": path, "type": "lustre"} for path in mount_paths]}
+        )
+        self.prefix = f"lifecycle/{content_hash(folder, cluster)}"
+        self.encryption_key = encryption_key
+        # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
+        self.bucket_name = _bucket_name(self, cluster_name)
+        self.bucket_arn = f"arn:{Aws.PARTITION}:s3:::{self.bucket_name}"
+        self.bucket = private_bucket(
+            self,
+            "Bucket",
+            bucket_name=self.bucket_name,
+            encryption_key=encryption_key,
+            removal="destroy",
+            access_logs=access_logs,
+            replication_reason="The scripts are in the source repository, and are uploaded again by any deployment.",
+        )
+        log_group = logs.LogGroup(
+            self,
+            "UploadLog",
+            retention=logs.RetentionDays.ONE_YEAR,
+            removal_policy=RemovalPolicy.DESTROY,
+            encryption_key=encryption_key,
+        )
+        self.deployment = s3_deployment.BucketDeployment(
+            self,
+            "Upload",
+            sources=[
+                s3_deployment.Source.asset(str(folder), exclude=_EXCLUDE),
+                s3_deployment.Source.data("cluster.json", cluster),
+            ],
+            destination_bucket=self.bucket,
+            destination_key_prefix=self.prefix,
+            # Earlier prefixes stay readable.
+            prune=False,
+            retain_on_delete=True,
+            log_group=log_group,
+        )
+        _acknowledge_upload(self)
+
+    @property
+    def s3_uri(self) -> str:
+        """Where the scripts are: `LifeCycleConfig.SourceS3Uri`."""
+        return f"s3://{self.bucket_name}/{self.prefix}"
+
+
+def content_hash(folder: Path, *more: str) -> str:
+    """16 hexadecimal digits that change when a file's name or content does, and with nothing else."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and "__pycache__" not in name and path.suffix != ".pyc" and path.name != ".DS_Store":
+            content = path.read_bytes()
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    for text in more:
+        digest.update(text.encode())
+    return digest.hexdigest()[:16]
+
+
+def _bucket_name(scope: Construct, cluster_name: str) -> str:
+    """`sagemaker-…`: the prefix that HyperPod's managed policy reads; with account and region, since names are global.
+
+    At most 63 characters: 10 + label + 1 + 12 + 1 + 14 for the longest region leave 25 for the label.
+    """
+    return f"sagemaker-{_label(cluster_name, 25)}-{Aws.ACCOUNT_ID}-{Stack.of(scope).region}"
+
+
+def _label(name: str, length: int) -> str:
+    """A name as bucket names allow it; a name that had to change gets a few digits of its hash, to stay unique."""
+    if len(name) <= length and re.fullmatch(r"[a-z0-9-]+", name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]
+    return f"{name.lower()[: length - 7].strip('-')}-{digest}"
+
+
+def _acknowledge_upload(scope: LifecycleScripts) -> None:
+    """The upload is CDK's own BucketDeployment, one function for each stack, whose role and runtime CDK decides."""
+    stack = Stack.of(scope)
+    function = next(child for child in stack.node.children if child.node.id.startswith("Custom::CDKBucketDeployment"))
+    policy = typing.cast(iam.Policy, function.node.find_child("ServiceRole").node.find_child("DefaultPolicy"))
+    wildcards = policy_wildcards(stack.resolve(policy.document)["Statement"])
+    of_cdk = "CDK's own upload function decides this; "
+    rarely = "CloudFormation alone invokes the function, once in a deployment that changes the scripts; "
+    acknowledge(
+        function,
+        {
+            **dict.fromkeys(
+                wildcards,
+                of_cdk + "it reads CDK's asset bucket and writes the scripts' bucket, whose objects it must name by "
+                "wildcard, and nothing else",
+            ),
+            managed_policy_finding("AWSLambdaBasicExecutionRole"): of_cdk + "the policy lets it write its own log",
+            "AwsSolutions-L1": of_cdk + "the runtime follows the pinned version of CDK",
+            "NIST.800.53.R5-IAMNoInlinePolicy": of_cdk + "the policy belongs to this one role",
+            "NIST.800.53.R5-LambdaConcurrency": rarely
+            + "reserved concurrency would fail in accounts with small limits",
+            "NIST.800.53.R5-LambdaDLQ": rarely + "CloudFormation itself reports and rolls back a failure",
+            "NIST.800.53.R5-LambdaInsideVPC": rarely + "a closed VPC would cut it off from CloudFormation",
+        },
+    )

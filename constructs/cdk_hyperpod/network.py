@@ -1,0 +1,435 @@
+"""The network of a cluster: a VPC of its own or an existing one, private subnets, and the nodes' security group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aws_cdk import CfnTag, Fn, RemovalPolicy, Stack, Token
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from ._acknowledge import acknowledge
+from .config import NetworkConfig, SubnetConfig
+from .errors import raise_errors
+from .rules import check_constraints, check_network
+from .zones import INTERFACE_ENDPOINTS, ZoneSubnet, has_interface_endpoints, is_zone_id, plan_subnets
+
+# S3's managed prefix list of each region, for a rule that lets nodes reach S3 through its gateway endpoint and nothing
+# else. CloudFormation cannot look a list up. A region that is not here gets a rule for HTTPS to any address, which in
+# a closed subnet leads to S3 all the same: no other route goes out.
+S3_PREFIX_LISTS = {
+    "ap-northeast-1": "pl-61a54008",
+    "ap-northeast-2": "pl-78a54011",
+    "ap-south-1": "pl-78a54011",
+    "ap-southeast-1": "pl-6fa54006",
+    "ap-southeast-2": "pl-6ca54005",
+    "ca-central-1": "pl-7da54014",
+    "eu-central-1": "pl-6ea54007",
+    "eu-north-1": "pl-c3aa4faa",
+    "eu-west-1": "pl-6da54004",
+    "eu-west-2": "pl-7ca54015",
+    "sa-east-1": "pl-6aa54003",
+    "us-east-1": "pl-63a5400a",
+    "us-east-2": "pl-7ba54012",
+    "us-west-1": "pl-6ba54002",
+    "us-west-2": "pl-68a54001",
+}
+
+_ANYWHERE = "0.0.0.0/0"
+# A security group without an egress rule gets one for everything; this one leads nowhere.
+NO_EGRESS = ec2.CfnSecurityGroup.EgressProperty(ip_protocol="-1", cidr_ip="127.0.0.1/32", description="No egress")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateSubnet:
+    """A private subnet and the zone that it lies in."""
+
+    subnet_id: str
+    availability_zone: str | None
+    """None: the account's first zone."""
+    cidr: str | None
+    """None: not known, so that nobody can tell whether it has room."""
+    endpoints: int = 0
+    """How many interface endpoints have an address in it."""
+
+
+class HyperPodNetwork(Construct):
+    """Private subnets, one in each zone, and the security group that every node of a cluster is in.
+
+    The group lets all traffic pass between its members, in and out, by explicit rules, as EFA needs. Nodes leave it
+    for the VPC's endpoints only, unless `internet_egress` is set.
+
+    Cost: interface endpoints are billed by the hour (closed networks have ten), a NAT gateway by hour and by data.
+    Running nodes: changing the first zone, `cidr` or `vpc_id` replaces the subnet, and with it the cluster.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        availability_zones: Sequence[str] = (),
+        internet_egress: bool = False,
+        cidr: str = "10.0.0.0/16",
+        interface_endpoints: bool | None = None,
+        vpc_id: str | None = None,
+        subnets: Sequence[SubnetConfig] = (),
+        log_encryption_key: kms.IKey | None = None,
+    ) -> None:
+        """Make or adopt a network.
+
+        The arguments are those of `NetworkConfig`, where they are described; `availability_zones` also names the zones
+        of groups that live elsewhere than the cluster. `log_encryption_key` encrypts the flow log; absent: CloudWatch's
+        own key does. Raises ConfigError with everything that AWS would refuse.
+        """
+        super().__init__(scope, construct_id)
+        config = NetworkConfig(
+            availability_zones=tuple(availability_zones),
+            internet_egress=internet_egress,
+            cidr=cidr,
+            interface_endpoints=interface_endpoints,
+            vpc_id=vpc_id,
+            subnets=tuple(subnets),
+        )
+        region = Stack.of(self).region
+        raise_errors(
+            [*check_constraints(config, "network"), *check_network(config, region=region)],
+            self.node.path,
+        )
+        self.config = config
+        self._region = region
+        self._retainable: list[ec2.CfnVPC | ec2.CfnSubnet] = []
+        plans = plan_subnets(config)
+        if vpc_id is not None:
+            self.vpc_id = vpc_id
+            self.subnets = tuple(_existing(plan) for plan in plans)
+        else:
+            vpc = ec2.CfnVPC(
+                self, "Vpc", cidr_block=cidr, enable_dns_hostnames=True, enable_dns_support=True, tags=self._named()
+            )
+            acknowledge(
+                vpc,
+                {
+                    "NIST.800.53.R5-VPCDefaultSecurityGroupClosed": (
+                        "CloudFormation cannot change the default security group's rules, and nothing is in that group: "
+                        "every interface in this VPC names a group of its own."
+                    )
+                },
+            )
+            self._retainable.append(vpc)
+            self.vpc_id = vpc.attr_vpc_id
+            self._add_flow_log(log_encryption_key)
+            routes = ec2.CfnRouteTable(self, "PrivateRoutes", vpc_id=self.vpc_id, tags=self._named("private"))
+            self.subnets = tuple(self._add_subnet(plan, routes) for plan in plans)
+            ec2.CfnVPCEndpoint(
+                self,
+                "S3Endpoint",
+                vpc_id=self.vpc_id,
+                vpc_endpoint_type="Gateway",
+                service_name=f"com.amazonaws.{region}.s3",
+                route_table_ids=[routes.ref],
+            )
+            if internet_egress:
+                self._add_internet_egress(plans[0], routes)
+        self.resource = self._add_node_security_group()
+        self.security_group_id = self.resource.attr_group_id
+        if has_interface_endpoints(config):
+            self._add_interface_endpoints()
+
+    @property
+    def vpc(self) -> ec2.IVpc:
+        """The VPC, for other constructs to live in."""
+        return ec2.Vpc.from_vpc_attributes(
+            self,
+            "VpcReference",
+            vpc_id=self.vpc_id,
+            availability_zones=[subnet.availability_zone or Fn.select(0, Fn.get_azs()) for subnet in self.subnets],
+            private_subnet_ids=[subnet.subnet_id for subnet in self.subnets],
+        )
+
+    @property
+    def security_group(self) -> ec2.ISecurityGroup:
+        """The nodes' security group, for other constructs to let nodes in or to be let in."""
+        return ec2.SecurityGroup.from_security_group_id(self, "NodesReference", self.security_group_id)
+
+    def subnet_in(self, availability_zone: str | None) -> PrivateSubnet:
+        """The subnet of a zone; None: the cluster's own. Raises KeyError for a zone without a subnet."""
+        if availability_zone is None:
+            return self.subnets[0]
+        for subnet in self.subnets:
+            if subnet.availability_zone == availability_zone:
+                return subnet
+        raise KeyError(availability_zone)
+
+    def retain(self) -> None:
+        """Keep the VPC and its subnets when the stack is deleted, for something that is kept and stands on them."""
+        for resource in self._retainable:
+            resource.apply_removal_policy(RemovalPolicy.RETAIN)
+
+    def _add_subnet(self, plan: ZoneSubnet, routes: ec2.CfnRouteTable) -> PrivateSubnet:
+        zone, zone_id = _zone_properties(plan.availability_zone)
+        subnet = ec2.CfnSubnet(
+            self,
+            f"Private{plan.key}",
+            vpc_id=self.vpc_id,
+            cidr_block=plan.cidr,
+            map_public_ip_on_launch=False,
+            availability_zone=zone,
+            availability_zone_id=zone_id,
+            tags=self._named("private"),
+        )
+        acknowledge(
+            subnet,
+            {
+                "CloudFormation-Validate::W3010": "The zone is where the capacity is, which only the cluster's owner knows."
+            },
+        )
+        ec2.CfnSubnetRouteTableAssociation(
+            self, f"Private{plan.key}Routes", subnet_id=subnet.attr_subnet_id, route_table_id=routes.ref
+        )
+        self._retainable.append(subnet)
+        return PrivateSubnet(
+            subnet_id=subnet.attr_subnet_id,
+            availability_zone=plan.availability_zone,
+            cidr=plan.cidr,
+            endpoints=plan.endpoints,
+        )
+
+    def _add_internet_egress(self, plan: ZoneSubnet, routes: ec2.CfnRouteTable) -> None:
+        """One NAT gateway in the cluster's own zone: the nodes of another zone reach the internet through it too."""
+        gateway = ec2.CfnInternetGateway(self, "InternetGateway", tags=self._named())
+        attachment = ec2.CfnVPCGatewayAttachment(
+            self, "InternetGatewayAttachment", vpc_id=self.vpc_id, internet_gateway_id=gateway.ref
+        )
+        public_routes = ec2.CfnRouteTable(self, "PublicRoutes", vpc_id=self.vpc_id, tags=self._named("public"))
+        to_internet = ec2.CfnRoute(
+            self,
+            "PublicDefaultRoute",
+            route_table_id=public_routes.ref,
+            destination_cidr_block=_ANYWHERE,
+            gateway_id=gateway.ref,
+        )
+        to_internet.add_resource_dependency(attachment)
+        acknowledge(
+            to_internet,
+            {
+                "NIST.800.53.R5-VPCNoUnrestrictedRouteToIGW": (
+                    "Internet egress was asked for; only the NAT gateway is in this subnet, and no node."
+                )
+            },
+        )
+        zone, zone_id = _zone_properties(plan.availability_zone)
+        subnet = ec2.CfnSubnet(
+            self,
+            f"Public{plan.key}",
+            vpc_id=self.vpc_id,
+            cidr_block=plan.public_cidr,
+            map_public_ip_on_launch=False,
+            availability_zone=zone,
+            availability_zone_id=zone_id,
+            tags=self._named("public"),
+        )
+        ec2.CfnSubnetRouteTableAssociation(
+            self, f"Public{plan.key}Routes", subnet_id=subnet.attr_subnet_id, route_table_id=public_routes.ref
+        )
+        address = ec2.CfnEIP(self, "NatAddress", domain="vpc", tags=self._named("nat"))
+        address.add_resource_dependency(attachment)
+        nat = ec2.CfnNatGateway(
+            self,
+            "NatGateway",
+            subnet_id=subnet.attr_subnet_id,
+            allocation_id=address.attr_allocation_id,
+            tags=self._named(),
+        )
+        nat.add_resource_dependency(to_internet)
+        ec2.CfnRoute(
+            self,
+            "PrivateDefaultRoute",
+            route_table_id=routes.ref,
+            destination_cidr_block=_ANYWHERE,
+            nat_gateway_id=nat.attr_nat_gateway_id,
+        )
+
+    def _add_node_security_group(self) -> ec2.CfnSecurityGroup:
+        group = ec2.CfnSecurityGroup(
+            self,
+            "Nodes",
+            group_description="Nodes of a HyperPod cluster",
+            vpc_id=self.vpc_id,
+            security_group_egress=[self._outward_rule()],
+            tags=self._named("nodes"),
+        )
+        # EFA traffic matches rules that name the group itself, and never a range of addresses.
+        allow_all(self, "NodesToNodes", group.attr_group_id, group.attr_group_id, "All between nodes, EFA included")
+        return group
+
+    def _outward_rule(self) -> ec2.CfnSecurityGroup.EgressProperty:
+        if self.config.internet_egress:
+            return ec2.CfnSecurityGroup.EgressProperty(
+                ip_protocol="-1", cidr_ip=_ANYWHERE, description="Internet egress"
+            )
+        prefix_list = None if Token.is_unresolved(self._region) else S3_PREFIX_LISTS.get(self._region)
+        if prefix_list is not None:
+            return ec2.CfnSecurityGroup.EgressProperty(
+                ip_protocol="tcp",
+                from_port=443,
+                to_port=443,
+                destination_prefix_list_id=prefix_list,
+                description="S3 through its gateway endpoint",
+            )
+        return ec2.CfnSecurityGroup.EgressProperty(
+            ip_protocol="tcp",
+            from_port=443,
+            to_port=443,
+            cidr_ip=_ANYWHERE,
+            description="S3 through its gateway endpoint",
+        )
+
+    def _add_interface_endpoints(self) -> None:
+        """Endpoints in the cluster's own zone; nodes of another zone reach them too."""
+        group = ec2.CfnSecurityGroup(
+            self,
+            "Endpoints",
+            group_description="Interface endpoints that the nodes call",
+            vpc_id=self.vpc_id,
+            security_group_egress=[NO_EGRESS],
+            tags=self._named("endpoints"),
+        )
+        allow_tcp(self, "NodesToEndpoints", self.security_group_id, group.attr_group_id, 443, 443, "AWS services")
+        for service in INTERFACE_ENDPOINTS:
+            ec2.CfnVPCEndpoint(
+                self,
+                "Endpoint" + "".join(part.capitalize() for part in service.split(".")),
+                vpc_id=self.vpc_id,
+                vpc_endpoint_type="Interface",
+                service_name=f"com.amazonaws.{self._region}.{service}",
+                private_dns_enabled=True,
+                security_group_ids=[group.attr_group_id],
+                subnet_ids=[self.subnets[0].subnet_id],
+            )
+
+    def _add_flow_log(self, key: kms.IKey | None) -> None:
+        stack = Stack.of(self)
+        log_group = logs.CfnLogGroup(
+            self,
+            "FlowLogGroup",
+            retention_in_days=365,
+            kms_key_id=None if key is None else key.key_arn,
+        )
+        log_group.apply_removal_policy(RemovalPolicy.DESTROY)
+        policy = iam.CfnManagedPolicy(
+            self,
+            "FlowLogPolicy",
+            policy_document={
+                "Version": "2012-10-17",
+                "Statement": [
+                    {
+                        "Effect": "Allow",
+                        "Action": ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
+                        "Resource": log_group.attr_arn,
+                    }
+                ],
+            },
+        )
+        role = iam.CfnRole(
+            self,
+            "FlowLogRole",
+            assume_role_policy_document={
+                "Version": "2012-10-17",
+                "Statement": [
+                    {
+                        "Effect": "Allow",
+                        "Action": "sts:AssumeRole",
+                        "Principal": {"Service": "vpc-flow-logs.amazonaws.com"},
+                        "Condition": {"StringEquals": {"aws:SourceAccount": stack.account}},
+                    }
+                ],
+            },
+            managed_policy_arns=[policy.ref],
+        )
+        ec2.CfnFlowLog(
+            self,
+            "FlowLog",
+            resource_id=self.vpc_id,
+            resource_type="VPC",
+            traffic_type="ALL",
+            log_destination=log_group.attr_arn,
+            deliver_logs_permission_arn=role.attr_arn,
+        )
+
+    def _named(self, part: str = "") -> list[CfnTag]:
+        """A Name tag, by which people find a thing in the console."""
+        return [CfnTag(key="Name", value="/".join(filter(None, [Stack.of(self).stack_name, part])))]
+
+
+def allow_tcp(
+    scope: Construct, construct_id: str, from_group: str, to_group: str, low: int, high: int, description: str
+) -> tuple[ec2.CfnSecurityGroupIngress, ec2.CfnSecurityGroupEgress]:
+    """Let one security group reach another, as rules of their own, so that either group can go without the other."""
+    ingress = ec2.CfnSecurityGroupIngress(
+        scope,
+        construct_id + "In",
+        group_id=to_group,
+        source_security_group_id=from_group,
+        ip_protocol="tcp",
+        from_port=low,
+        to_port=high,
+        description=description,
+    )
+    egress = ec2.CfnSecurityGroupEgress(
+        scope,
+        construct_id + "Out",
+        group_id=from_group,
+        destination_security_group_id=to_group,
+        ip_protocol="tcp",
+        from_port=low,
+        to_port=high,
+        description=description,
+    )
+    return ingress, egress
+
+
+def allow_all(
+    scope: Construct, construct_id: str, from_group: str, to_group: str, description: str
+) -> tuple[ec2.CfnSecurityGroupIngress, ec2.CfnSecurityGroupEgress]:
+    """Let everything pass from one security group to another, as EFA needs, by rules that name groups."""
+    ingress = ec2.CfnSecurityGroupIngress(
+        scope,
+        construct_id + "In",
+        group_id=to_group,
+        source_security_group_id=from_group,
+        ip_protocol="-1",
+        description=description,
+    )
+    egress = ec2.CfnSecurityGroupEgress(
+        scope,
+        construct_id + "Out",
+        group_id=from_group,
+        destination_security_group_id=to_group,
+        ip_protocol="-1",
+        description=description,
+    )
+    acknowledge(
+        ingress,
+        {
+            "NIST.800.53.R5-EC2RestrictedCommonPorts": (
+                "EFA needs all traffic between members of the groups; the rule names a group and no address range."
+            )
+        },
+    )
+    return ingress, egress
+
+
+def _zone_properties(zone: str | None) -> tuple[str | None, str | None]:
+    """A subnet's AvailabilityZone and AvailabilityZoneId, of which it has one."""
+    if zone is None:
+        return Fn.select(0, Fn.get_azs()), None
+    return (None, zone) if is_zone_id(zone) else (zone, None)
+
+
+def _existing(plan: ZoneSubnet) -> PrivateSubnet:
+    return PrivateSubnet(subnet_id=plan.key, availability_zone=plan.availability_zone, cidr=plan.cidr)

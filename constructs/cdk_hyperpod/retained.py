@@ -1,0 +1,70 @@
+"""What stays after `cdk destroy`, and what it goes on costing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .config import ClusterConfig
+
+# US dollars for a GB-month of PERSISTENT_2 SSD storage by MB/s/TiB: list prices of us-east-1, a guide and no quote.
+# https://aws.amazon.com/fsx/lustre/pricing/
+_LUSTRE_GB_MONTH = {125: 0.145, 250: 0.210, 500: 0.340, 1000: 0.600}
+_KEY_MONTH = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retained:
+    """One thing that stays."""
+
+    what: str
+    why: str
+    monthly_usd: float | None
+    """US dollars a month at us-east-1 list prices. None: by use."""
+
+
+def what_stays(config: ClusterConfig) -> tuple[Retained, ...]:
+    """Everything that deleting both stacks leaves behind, as far as the file tells."""
+    if config.removal == "destroy":
+        return ()
+    storage = config.storage
+    stays = [Retained(what="KMS key", why="what is kept is encrypted with it", monthly_usd=_KEY_MONTH)]
+    stays.append(Retained(what="Access log bucket", why="who read what, for a year", monthly_usd=None))
+    if storage is not None and storage.capacity_gib is not None:
+        stays.insert(
+            0,
+            Retained(
+                what=f"FSx for Lustre file system, {storage.capacity_gib:,} GiB",
+                why="your data",
+                monthly_usd=storage.capacity_gib * _LUSTRE_GB_MONTH[storage.throughput_mbps_per_tib],
+            ),
+        )
+        if any(repository.bucket_name is None for repository in storage.data_repositories):
+            stays.insert(1, Retained(what="Data bucket", why="your data", monthly_usd=None))
+        stays.append(Retained(what="Security group of the file system", why="the file system uses it", monthly_usd=0))
+        if config.network.vpc_id is None:
+            stays.append(Retained(what="VPC and its private subnets", why="the file system is in them", monthly_usd=0))
+    return tuple(stays)
+
+
+def retained_table(config: ClusterConfig) -> str:
+    """What stays, for a terminal of 80 columns."""
+    stays = what_stays(config)
+    if not stays:
+        return f"Nothing of {config.name} stays after cdk destroy (removal: destroy)."
+    rows = [(item.what, _usd(item.monthly_usd), item.why) for item in stays]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    lines = [f"  {what:<{widths[0]}}  {cost:>{widths[1]}}  {why}" for what, cost, why in rows]
+    return "\n".join(
+        [
+            f"After cdk destroy, this stays of {config.name} (removal: retain), a month at us-east-1 list prices:",
+            *lines,
+            "Find them by the tag aws:cloudformation:stack-name "
+            f"= hyperpod-{config.name}-foundation. docs/removal.md says how to use them again or delete them.",
+        ]
+    )
+
+
+def _usd(amount: float | None) -> str:
+    if amount is None:
+        return "by use"
+    return "free" if amount == 0 else f"about ${amount:,.0f}"

@@ -1,0 +1,208 @@
+"""What a node may do: one execution role for each node type, and nothing in it that a node of that type does not use.
+
+Sources: the policy AmazonSageMakerClusterInstanceRolePolicy, and the developer guide's page "IAM for HyperPod", which
+adds the permissions for a VPC of one's own. The policies are customer-managed and come before their role, and so
+before the cluster; they outlive it too, because HyperPod removes its network interfaces with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aws_cdk import Aws, Stack
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from ._acknowledge import acknowledge, wildcard
+from .config import NodeType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A statement of a policy, and why its resources are no narrower."""
+
+    actions: Sequence[str]
+    resources: Sequence[str]
+    conditions: Mapping[str, Mapping[str, str | list[str]]] | None = None
+    wildcard_reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The statement as IAM reads it."""
+        statement = {"Effect": "Allow", "Action": list(self.actions), "Resource": list(self.resources)}
+        return statement if self.conditions is None else {**statement, "Condition": self.conditions}
+
+
+def instance_role(
+    scope: Construct,
+    node_type: NodeType,
+    *,
+    cluster_name: str,
+    scripts_bucket_arn: str,
+    scripts_key_arn: str,
+    subnet_ids: Sequence[str],
+    security_group_id: str,
+    volume_key_arns: Sequence[str] = (),
+) -> iam.CfnRole:
+    """The execution role of the instance groups of one node type.
+
+    `volume_key_arns`: the keys of the groups' EBS volumes, for which EC2 needs grants; empty: none is named.
+    """
+    region = Stack.of(scope).region
+    title = node_type.capitalize()
+    statements = [
+        *_logs(region, cluster_name),
+        _metrics(),
+        *_scripts(region, scripts_bucket_arn, scripts_key_arn),
+        _sessions(),
+        *_network_interfaces(region, subnet_ids, security_group_id),
+        *_volume_keys(region, volume_key_arns),
+    ]
+    policy = iam.CfnManagedPolicy(
+        scope,
+        f"{title}Policy",
+        description=f"What the {node_type} nodes of HyperPod cluster {cluster_name} may do",
+        policy_document={"Version": "2012-10-17", "Statement": [statement.to_json() for statement in statements]},
+    )
+    acknowledge(
+        policy,
+        {
+            wildcard("Resource", resource): statement.wildcard_reason
+            for statement in statements
+            for resource in statement.resources
+            if "*" in resource
+        },
+    )
+    return iam.CfnRole(
+        scope,
+        f"{title}Role",
+        description=f"Execution role of the {node_type} nodes of HyperPod cluster {cluster_name}",
+        assume_role_policy_document={
+            "Version": "2012-10-17",
+            "Statement": [
+                {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "sagemaker.amazonaws.com"}}
+            ],
+        },
+        managed_policy_arns=[policy.ref],
+    )
+
+
+def _logs(region: str, cluster_name: str) -> list[Statement]:
+    group = f"arn:{Aws.PARTITION}:logs:{region}:{Aws.ACCOUNT_ID}:log-group:/aws/sagemaker/Clusters/{cluster_name}/*"
+    reason = "HyperPod names the log group by an id that it gives the cluster, and a stream by group and instance"
+    return [
+        Statement(actions=["logs:CreateLogGroup"], resources=[group], wildcard_reason=reason),
+        Statement(
+            actions=["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
+            resources=[f"{group}:log-stream:*"],
+            wildcard_reason=reason,
+        ),
+    ]
+
+
+_UNSCOPED = (
+    "IAM has no resource for these actions: metrics (limited to HyperPod's namespace), SSM session channels, and "
+    "the descriptions of network parts that HyperPod reads before it plugs a node in"
+)
+
+
+def _metrics() -> Statement:
+    return Statement(
+        actions=["cloudwatch:PutMetricData"],
+        resources=["*"],
+        conditions={"StringEquals": {"cloudwatch:namespace": "/aws/sagemaker/Clusters"}},
+        wildcard_reason=_UNSCOPED,
+    )
+
+
+def _scripts(region: str, bucket_arn: str, key_arn: str) -> list[Statement]:
+    ours: dict[str, Mapping[str, str | list[str]]] = {"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}}
+    return [
+        Statement(actions=["s3:ListBucket"], resources=[bucket_arn], conditions=ours),
+        Statement(
+            actions=["s3:GetObject"],
+            resources=[f"{bucket_arn}/lifecycle/*"],
+            conditions=ours,
+            wildcard_reason="Nodes read every file of the scripts' bucket below one prefix",
+        ),
+        Statement(
+            actions=["kms:Decrypt"],
+            resources=[key_arn],
+            conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{Aws.URL_SUFFIX}"}},
+        ),
+    ]
+
+
+def _sessions() -> Statement:
+    return Statement(
+        actions=[
+            "ssmmessages:CreateControlChannel",
+            "ssmmessages:CreateDataChannel",
+            "ssmmessages:OpenControlChannel",
+            "ssmmessages:OpenDataChannel",
+        ],
+        resources=["*"],
+        wildcard_reason=_UNSCOPED,
+    )
+
+
+def _network_interfaces(region: str, subnet_ids: Sequence[str], security_group_id: str) -> list[Statement]:
+    """HyperPod plugs its nodes into our subnets with the node's own role."""
+    ec2 = f"arn:{Aws.PARTITION}:ec2:{region}:{Aws.ACCOUNT_ID}"
+    interfaces = f"{ec2}:network-interface/*"
+    reason = "EC2 gives an interface its id when it is made; subnets and security group are named"
+    return [
+        Statement(
+            actions=[
+                "ec2:DescribeDhcpOptions",
+                "ec2:DescribeNetworkInterfaces",
+                "ec2:DescribeSecurityGroups",
+                "ec2:DescribeSubnets",
+                "ec2:DescribeVpcs",
+            ],
+            resources=["*"],
+            wildcard_reason=_UNSCOPED,
+        ),
+        Statement(
+            actions=["ec2:CreateNetworkInterface"],
+            resources=[
+                interfaces,
+                f"{ec2}:security-group/{security_group_id}",
+                *[f"{ec2}:subnet/{subnet_id}" for subnet_id in subnet_ids],
+            ],
+            wildcard_reason=reason,
+        ),
+        Statement(
+            actions=[
+                "ec2:CreateNetworkInterfacePermission",
+                "ec2:CreateTags",
+                "ec2:DeleteNetworkInterface",
+                "ec2:DeleteNetworkInterfacePermission",
+                "ec2:DetachNetworkInterface",
+            ],
+            resources=[interfaces],
+            wildcard_reason=reason,
+        ),
+    ]
+
+
+def _volume_keys(region: str, key_arns: Sequence[str]) -> list[Statement]:
+    """EC2 decrypts a node's volumes by grants on their keys, which are asked for with the node's role."""
+    if not key_arns:
+        return []
+    via: dict[str, str | list[str]] = {
+        "kms:ViaService": [f"{service}.{region}.{Aws.URL_SUFFIX}" for service in ("ec2", "sagemaker")]
+    }
+    return [
+        Statement(
+            actions=["kms:CreateGrant"],
+            resources=key_arns,
+            conditions={"StringEquals": via, "Bool": {"kms:GrantIsForAWSResource": "true"}},
+        ),
+        Statement(
+            actions=["kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext"],
+            resources=key_arns,
+            conditions={"StringEquals": via},
+        ),
+    ]

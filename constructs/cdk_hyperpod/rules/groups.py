@@ -1,0 +1,240 @@
+"""Rules of instance groups: each by itself, and all of a cluster together.
+
+Sources: the CreateCluster and ClusterInstanceGroupSpecification pages of the SageMaker API reference; the developer
+guide's pages on continuous provisioning for Slurm, on Slurm configuration through the API, and on minimum capacity.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from .._structure import is_known, item_path, show
+from ..config import InstanceGroup, Orchestrator
+from ..errors import Finding
+from ..instance_types import catalogue
+
+
+def check_groups(
+    groups: Sequence[InstanceGroup],
+    *,
+    orchestrator: Orchestrator,
+    node_provisioning_mode: str,
+    region: str,
+) -> Iterator[Finding]:
+    """Everything that is wrong with the groups of one cluster."""
+    path = "instance_groups"
+    if not isinstance(groups, tuple):
+        return
+    if not 1 <= len(groups) <= 100:
+        yield Finding(path=path, problem=f"there are {len(groups)} groups", remedy="a cluster has 1 to 100")
+    known = [(item_path(path, index, group), group) for index, group in enumerate(groups) if is_known(group)]
+    for group_path, group in known:
+        yield from _check_types(group, group_path)
+        yield from _check_threads(group, group_path)
+        yield from _check_counts(group, group_path)
+        yield from _check_ebs_volumes(group, group_path)
+        yield from _check_region(group, group_path, region)
+        if node_provisioning_mode == "standard":
+            yield from _check_needs_continuous(group, group_path)
+        if orchestrator == "slurm":
+            yield from _check_slurm_group(group, group_path)
+        elif orchestrator == "eks":
+            yield from _check_eks_group(group, group_path)
+    names = Counter(group.name for _, group in known if is_known(group.name))
+    for name, count in names.items():
+        if count > 1:
+            yield Finding(
+                path=f"{path}[{name}].name",
+                problem=f"{count} groups have the name {show(name)}",
+                remedy="give each group a name of its own",
+            )
+    if orchestrator == "slurm" and groups:
+        yield from _check_slurm_cluster(groups, known, node_provisioning_mode)
+
+
+def _check_types(group: InstanceGroup, path: str) -> Iterator[Finding]:
+    if not is_known(group.instance_type) or not is_known(group.instance_types):
+        return
+    if (group.instance_type is None) == (not group.instance_types):
+        both = "has both instance_type and instance_types" if group.instance_type else "has no instance_type"
+        yield Finding(path=path, problem=both, remedy="give it one of instance_type and instance_types")
+    if len(group.instance_types) > 20:
+        yield Finding(
+            path=f"{path}.instance_types",
+            problem=f"there are {len(group.instance_types)} types",
+            remedy="use at most 20",
+        )
+    for name, count in Counter(group.instance_types).items():
+        if count > 1:
+            yield Finding(path=f"{path}.instance_types", problem=f"{show(name)} stands twice", remedy="name it once")
+    for name in dict.fromkeys(group.all_instance_types):
+        if name not in catalogue():
+            field = "instance_types" if group.instance_types else "instance_type"
+            close = difflib.get_close_matches(name[:80], [*catalogue()], n=1)
+            yield Finding(
+                path=f"{path}.{field}",
+                problem=f"HyperPod has no instance type {show(name)}",
+                remedy=f"did you mean {close[0]}?" if close else "use one such as ml.p5.48xlarge or ml.trn1.32xlarge",
+            )
+
+
+def _check_threads(group: InstanceGroup, path: str) -> Iterator[Finding]:
+    threads = group.threads_per_core
+    for name in group.all_instance_types if threads is not None and is_known(group.all_instance_types) else ():
+        known = catalogue()[name].threads_per_core if name in catalogue() else None
+        if known is not None and is_known(threads) and threads in (1, 2) and threads not in known:
+            yield Finding(
+                path=f"{path}.threads_per_core",
+                problem=f"{name} has {' or '.join(map(str, known))} thread per core, got {threads}",
+                remedy="remove it",
+            )
+
+
+def _check_counts(group: InstanceGroup, path: str) -> Iterator[Finding]:
+    if not is_known(group.min_instance_count) or not is_known(group.instance_count):
+        return
+    if group.min_instance_count > group.instance_count:
+        yield Finding(
+            path=f"{path}.min_instance_count",
+            problem=f"{group.min_instance_count} is more than instance_count, which is {group.instance_count}",
+            remedy="lower it, or raise instance_count",
+        )
+
+
+def _check_needs_continuous(group: InstanceGroup, path: str) -> Iterator[Finding]:
+    """MinInstanceCount, Spot and InstanceRequirements exist under continuous provisioning only."""
+    needs = {
+        "min_instance_count": is_known(group.min_instance_count) and group.min_instance_count > 0,
+        "spot": group.spot is True,
+        "instance_types": bool(group.instance_types),
+    }
+    for field, used in needs.items():
+        if used:
+            yield Finding(
+                path=f"{path}.{field}",
+                problem="needs continuous provisioning",
+                remedy="set node_provisioning_mode to continuous, or remove it",
+            )
+
+
+def _check_ebs_volumes(group: InstanceGroup, path: str) -> Iterator[Finding]:
+    path = f"{path}.ebs_volumes"
+    if not isinstance(group.ebs_volumes, tuple):
+        return
+    for kind, is_root in (("root", True), ("second", False)):
+        volumes = [volume for volume in group.ebs_volumes if is_known(volume) and volume.root_volume is is_root]
+        if len(volumes) > 1:
+            yield Finding(path=path, problem=f"there are {len(volumes)} {kind} volumes", remedy="a node has one")
+    for index, volume in enumerate(group.ebs_volumes):
+        if not is_known(volume) or not is_known(volume.volume_size_gib):
+            continue
+        if volume.root_volume is True and volume.volume_size_gib is not None:
+            yield Finding(
+                path=f"{path}[{index}].volume_size_gib",
+                problem="HyperPod decides the size of the root volume",
+                remedy="remove it",
+            )
+        if volume.root_volume is False and volume.volume_size_gib is None:
+            yield Finding(
+                path=f"{path}[{index}].volume_size_gib",
+                problem="a second volume needs a size",
+                remedy="add volume_size_gib, 1 to 16384",
+            )
+
+
+def _check_region(group: InstanceGroup, path: str, region: str) -> Iterator[Finding]:
+    """A training plan and a key serve the region that their ARN names."""
+    arns = {f"{path}.training_plan_arn": group.training_plan_arn}
+    for index, volume in enumerate(group.ebs_volumes if isinstance(group.ebs_volumes, tuple) else ()):
+        if is_known(volume):
+            arns[f"{path}.ebs_volumes[{index}].volume_kms_key_arn"] = volume.volume_kms_key_arn
+    for arn_path, arn in arns.items():
+        if arn is None or not is_known(arn) or not is_known(region) or arn.count(":") < 4:
+            continue
+        if arn.split(":")[3] != region:
+            yield Finding(
+                path=arn_path,
+                problem=f"is in {show(arn.split(':')[3])}, the cluster in {region}",
+                remedy="use one of the cluster's region",
+            )
+    if group.spot is True and is_known(group.training_plan_arn) and group.training_plan_arn is not None:
+        yield Finding(
+            path=f"{path}.spot",
+            problem="a training plan's capacity is not spot",
+            remedy="remove spot or training_plan_arn",
+        )
+
+
+def _check_slurm_group(group: InstanceGroup, path: str) -> Iterator[Finding]:
+    for field in ("labels", "taints"):
+        if getattr(group, field):
+            yield Finding(path=f"{path}.{field}", problem="means something only under EKS", remedy="remove it")
+    if group.node_type is None:
+        yield Finding(
+            path=f"{path}.node_type",
+            problem="is missing, and Slurm needs it",
+            remedy="set it to controller, login or compute",
+        )
+    if not is_known(group.node_type) or not is_known(group.partition):
+        return
+    if group.node_type == "compute" and group.partition is None:
+        yield Finding(
+            path=f"{path}.partition",
+            problem="a compute group must name its partition",
+            remedy="add partition: with a name such as the group's",
+        )
+    if group.node_type in ("controller", "login") and group.partition is not None:
+        yield Finding(
+            path=f"{path}.partition",
+            problem=f"a {group.node_type} group has no partition, got {show(group.partition)}",
+            remedy="remove it; only compute groups run jobs",
+        )
+    if group.node_type == "controller" and group.spot is True:
+        yield Finding(
+            path=f"{path}.spot",
+            problem="when AWS takes a spot controller back, Slurm is gone",
+            remedy="remove it",
+        )
+
+
+def _check_eks_group(group: InstanceGroup, path: str) -> Iterator[Finding]:
+    for field in ("node_type", "partition"):
+        if getattr(group, field) is not None:
+            yield Finding(path=f"{path}.{field}", problem="means something only on Slurm", remedy="remove it")
+
+
+def _check_slurm_cluster(
+    groups: Sequence[InstanceGroup], known: Sequence[tuple[str, InstanceGroup]], node_provisioning_mode: str
+) -> Iterator[Finding]:
+    of_type = {
+        node_type: [(path, group) for path, group in known if group.node_type == node_type]
+        for node_type in ("controller", "login")
+    }
+    # A group whose node type is not known may be the one that is missed, so nothing is said then.
+    all_known = len(known) == len(groups) and all(is_known(group.node_type) for _, group in known)
+    if not of_type["controller"] and all_known:
+        yield Finding(
+            path="instance_groups",
+            problem="no group is the controller",
+            remedy="give one group node_type: controller and instance_count: 1",
+        )
+    for node_type, found in of_type.items():
+        if len(found) > 1:
+            names = ", ".join(path.removeprefix("instance_groups") for path, _ in found)
+            yield Finding(
+                path="instance_groups",
+                problem=f"{len(found)} groups have node_type: {node_type} ({names})",
+                remedy=f"keep one {node_type} group",
+            )
+    for path, group in of_type["controller"]:
+        # Multi-head Slurm exists without continuous provisioning only.
+        if not is_known(group.instance_count) or group.instance_count == 1:
+            continue
+        if node_provisioning_mode == "continuous" or group.instance_count < 1:
+            yield Finding(
+                path=f"{path}.instance_count",
+                problem=f"Slurm has one controller node, got {group.instance_count}",
+                remedy="set it to 1",
+            )

@@ -1,0 +1,39 @@
+"""Rules of what a deployment may take away, as far as the file alone can tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from .._structure import is_known, show
+from ..config import InstanceGroup, ScaleDownConfig
+from ..errors import Finding
+
+
+def check_scale_down(scale_down: ScaleDownConfig, groups: Sequence[InstanceGroup]) -> Iterator[Finding]:
+    """Everything that is wrong with a scale-down before anybody looks at the live cluster."""
+    path = "scale_down"
+    for field in ("nodes_to_delete", "instance_groups_to_delete"):
+        values = getattr(scale_down, field)
+        if not isinstance(values, tuple):
+            continue
+        for value, count in Counter(value for value in values if is_known(value)).items():
+            if count > 1:
+                yield Finding(path=f"{path}.{field}", problem=f"{show(value)} stands twice", remedy="name it once")
+    nodes, limit = scale_down.nodes_to_delete, scale_down.max_nodes
+    if is_known(nodes) and is_known(limit) and len(nodes) > limit:
+        yield Finding(
+            path=f"{path}.nodes_to_delete",
+            problem=f"names {len(nodes)} nodes, and one deployment takes at most {limit}",
+            remedy="raise scale_down.max_nodes, or take them in several deployments",
+        )
+    if not isinstance(scale_down.instance_groups_to_delete, tuple) or not isinstance(groups, tuple):
+        return
+    kept = {group.name for group in groups if is_known(group) and is_known(group.name)}
+    for name in dict.fromkeys(scale_down.instance_groups_to_delete):
+        if is_known(name) and name in kept:
+            yield Finding(
+                path=f"{path}.instance_groups_to_delete",
+                problem=f"the group {show(name)} is to be deleted and stands in instance_groups",
+                remedy="remove it from one of the two",
+            )

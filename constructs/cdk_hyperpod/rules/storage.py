@@ -1,0 +1,121 @@
+"""Rules of the FSx for Lustre file system.
+
+Sources: CreateFileSystem and CreateFileSystemLustreConfiguration in the FSx API reference; the Lustre user guide's
+pages on EFA-enabled file systems, metadata configuration and data repository associations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .._structure import is_known
+from ..config import DataRepository, StorageConfig
+from ..errors import Finding
+
+# GiB of one step for each throughput in MB/s/TiB, on an EFA-enabled file system.
+EFA_STEP_GIB = {125: 38_400, 250: 19_200, 500: 9_600, 1000: 4_800}
+METADATA_IOPS = (1500, 3000, 6000, *range(12_000, 192_001, 12_000))
+
+_OF_A_NEW_ONE = ("capacity_gib", "metadata_iops", "data_repositories", "automatic_backup_retention_days", "efa")
+_OF_AN_EXISTING_ONE = ("mount_name", "security_group_id", "availability_zone")
+
+
+def check_storage(storage: StorageConfig, path: str = "storage") -> Iterator[Finding]:
+    """Everything that FSx would refuse, or that contradicts itself."""
+    if storage.file_system_id is not None:
+        yield from _check_existing(storage, path)
+    elif storage.capacity_gib is None:
+        yield Finding(
+            path=path,
+            problem="names neither a new nor an existing file system",
+            remedy="add capacity_gib: 1200 or more, or file_system_id and mount_name",
+        )
+    else:
+        yield from _check_new(storage, path)
+
+
+def _check_existing(storage: StorageConfig, path: str) -> Iterator[Finding]:
+    if storage.mount_name is None:
+        yield Finding(
+            path=f"{path}.mount_name",
+            problem="is missing, and an existing file system needs it",
+            remedy="add it as `aws fsx describe-file-systems` prints it",
+        )
+    for field in _OF_A_NEW_ONE:
+        if getattr(storage, field):
+            yield Finding(
+                path=f"{path}.{field}",
+                problem="describes a new file system, and file_system_id names an existing one",
+                remedy="remove one of the two",
+            )
+
+
+def _check_new(storage: StorageConfig, path: str) -> Iterator[Finding]:
+    for field in _OF_AN_EXISTING_ONE:
+        if getattr(storage, field) is not None:
+            yield Finding(
+                path=f"{path}.{field}",
+                problem="describes an existing file system, and file_system_id is missing",
+                remedy="remove it, or add file_system_id",
+            )
+    yield from _check_capacity(storage, path)
+    iops = storage.metadata_iops
+    if iops is not None and is_known(iops) and iops not in METADATA_IOPS:
+        yield Finding(
+            path=f"{path}.metadata_iops",
+            problem=f"FSx refuses {iops}",
+            remedy="use 1500, 3000, 6000 or a multiple of 12000 up to 192000, or remove it for automatic",
+        )
+    repositories = storage.data_repositories
+    if not isinstance(repositories, tuple):
+        return
+    if repositories and is_known(storage.automatic_backup_retention_days) and storage.automatic_backup_retention_days:
+        yield Finding(
+            path=f"{path}.automatic_backup_retention_days",
+            problem="FSx keeps no backups of a file system with data repositories",
+            remedy="set it to 0; auto_export is what saves the data",
+        )
+    yield from _check_repositories(repositories, f"{path}.data_repositories")
+
+
+def _check_capacity(storage: StorageConfig, path: str) -> Iterator[Finding]:
+    capacity = storage.capacity_gib
+    if capacity is None or not is_known(capacity):
+        return
+    throughput = storage.throughput_mbps_per_tib
+    if storage.efa is True:
+        step = EFA_STEP_GIB.get(throughput) if is_known(throughput) else None
+        if step and (capacity < step or capacity % step):
+            yield Finding(
+                path=f"{path}.capacity_gib",
+                problem=f"FSx refuses {capacity} GiB with EFA at {throughput} MB/s/TiB",
+                remedy=f"use a multiple of {step}, such as {_round_up(capacity, step)}",
+            )
+    elif capacity != 1200 and (capacity < 1200 or capacity % 2400):
+        yield Finding(
+            path=f"{path}.capacity_gib",
+            problem=f"FSx refuses {capacity} GiB",
+            remedy=f"use 1200 or a multiple of 2400, such as {1200 if capacity < 1200 else _round_up(capacity, 2400)}",
+        )
+
+
+def _round_up(capacity: int, step: int) -> int:
+    return max(1, -(-capacity // step)) * step
+
+
+def _check_repositories(repositories: tuple[DataRepository, ...], path: str) -> Iterator[Finding]:
+    if len(repositories) > 8:
+        yield Finding(path=path, problem=f"there are {len(repositories)} links", remedy="a file system has at most 8")
+    folders = [
+        (index, repository.file_system_path.rstrip("/") + "/")
+        for index, repository in enumerate(repositories)
+        if is_known(repository) and is_known(repository.file_system_path)
+    ]
+    for index, folder in folders:
+        for other_index, other in folders:
+            if index > other_index and (folder.startswith(other) or other.startswith(folder)):
+                yield Finding(
+                    path=f"{path}[{index}].file_system_path",
+                    problem=f"{folder.rstrip('/') or '/'} overlaps {other.rstrip('/') or '/'}",
+                    remedy="link folders that lie beside each other",
+                )

@@ -1,0 +1,230 @@
+"""The shared file system: FSx for Lustre, new or existing, and who may reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aws_cdk import CfnResource, CfnTag, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from .buckets import private_bucket
+from .config import DataRepository, Removal, StorageConfig
+from .errors import raise_errors
+from .network import NO_EGRESS, HyperPodNetwork, allow_all, allow_tcp
+from .rules import check_constraints, check_storage
+
+# Lustre's own port, and those of its file servers (FSx for Lustre user guide, "File system access control with VPC").
+_LUSTRE_PORTS = ((988, 988), (1018, 1023))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LustreMount:
+    """What a node needs to mount a file system, and where."""
+
+    dns_name: str
+    mount_name: str
+    mount_path: str = "/fsx"
+    availability_zone: str | None = None
+    """The file system's zone. None: not known."""
+
+
+class LustreFileSystem(Construct):
+    """A PERSISTENT_2 file system in the cluster's own zone, encrypted, compressed, with its own security group.
+
+    Cost: billed for its capacity, used or not. Removal: RETAIN keeps it when its stack is deleted, and with it the
+    VPC, subnet and security group that it stands on; the key is its owner's to keep.
+    Running nodes: capacity grows in place; a change of subnet, key or EFA makes a new, empty file system.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        capacity_gib: int,
+        throughput_mbps_per_tib: int = 250,
+        efa: bool = False,
+        metadata_iops: int | None = None,
+        automatic_backup_retention_days: int = 0,
+        data_repositories: Sequence[DataRepository] = (),
+        mount_path: str = "/fsx",
+        removal: Removal = "retain",
+        access_logs: s3.IBucket | None = None,
+    ) -> None:
+        """Make a file system.
+
+        The arguments are those of `StorageConfig`, where they are described. `access_logs` is where a new data bucket
+        writes its access logs; absent: it keeps none. Raises ConfigError with everything that FSx would
+        refuse.
+        """
+        super().__init__(scope, construct_id)
+        config = StorageConfig(
+            capacity_gib=capacity_gib,
+            throughput_mbps_per_tib=throughput_mbps_per_tib,  # type: ignore[arg-type]  # the rules judge the number
+            efa=efa,
+            metadata_iops=metadata_iops,
+            automatic_backup_retention_days=automatic_backup_retention_days,
+            data_repositories=tuple(data_repositories),
+            mount_path=mount_path,
+        )
+        raise_errors([*check_constraints(config, "storage"), *check_storage(config)], self.node.path)
+        subnet = network.subnets[0]
+        self.security_group = _file_system_security_group(self, network)
+        self.resource = fsx.CfnFileSystem(
+            self,
+            "Resource",
+            file_system_type="LUSTRE",
+            file_system_type_version="2.15",
+            storage_type="SSD",
+            storage_capacity=capacity_gib,
+            subnet_ids=[subnet.subnet_id],
+            security_group_ids=[self.security_group.attr_group_id],
+            kms_key_id=encryption_key.key_arn,
+            lustre_configuration=fsx.CfnFileSystem.LustreConfigurationProperty(
+                deployment_type="PERSISTENT_2",
+                per_unit_storage_throughput=throughput_mbps_per_tib,
+                data_compression_type="LZ4",
+                efa_enabled=efa or None,
+                metadata_configuration=fsx.CfnFileSystem.MetadataConfigurationProperty(
+                    mode="AUTOMATIC" if metadata_iops is None else "USER_PROVISIONED", iops=metadata_iops
+                ),
+                automatic_backup_retention_days=automatic_backup_retention_days,
+                copy_tags_to_backups=True if automatic_backup_retention_days else None,
+            ),
+            tags=[CfnTag(key="Name", value=Stack.of(self).stack_name)],
+        )
+        inner_rules = self._allow_lustre(network, efa)
+        # FSx looks at the rules when it makes the file system.
+        for rule in inner_rules:
+            self.resource.add_resource_dependency(rule)
+        if removal == "retain":
+            network.retain()
+            for resource in (self.resource, self.security_group, *inner_rules):
+                resource.apply_removal_policy(RemovalPolicy.RETAIN)
+        else:
+            # A replacement is no removal that anybody asked for: the old data stays.
+            self.resource.apply_removal_policy(RemovalPolicy.DESTROY, apply_to_update_replace_policy=False)
+            self.resource.cfn_options.update_replace_policy = None
+        self._link(data_repositories, encryption_key, removal, access_logs)
+        self.mount = LustreMount(
+            dns_name=self.resource.attr_dns_name,
+            mount_name=self.resource.attr_lustre_mount_name,
+            mount_path=mount_path,
+            availability_zone=subnet.availability_zone,
+        )
+
+    def _allow_lustre(self, network: HyperPodNetwork, efa: bool) -> list[CfnResource]:
+        """Rules between the file servers, which are returned, and between them and the nodes."""
+        own = self.security_group.attr_group_id
+        inner: list[CfnResource] = []
+        if efa:
+            inner += allow_all(self, "Servers", own, own, "Lustre over EFA")
+            allow_all(self, "NodesToServers", network.security_group_id, own, "Lustre over EFA")
+            allow_all(self, "ServersToNodes", own, network.security_group_id, "Lustre over EFA")
+            return inner
+        for low, high in _LUSTRE_PORTS:
+            inner += allow_tcp(self, f"Servers{low}", own, own, low, high, "Lustre between its servers")
+        _allow_nodes(self, network, own)
+        return inner
+
+    def _link(
+        self,
+        repositories: Sequence[DataRepository],
+        key: kms.IKey,
+        removal: Removal,
+        access_logs: s3.IBucket | None,
+    ) -> None:
+        bucket_name: str | None = None
+        for repository in repositories:
+            if repository.bucket_name is None and bucket_name is None:
+                bucket = private_bucket(
+                    self,
+                    "Data",
+                    encryption_key=key,
+                    removal=removal,
+                    access_logs=access_logs,
+                    replication_reason="The file system holds the working copy; a second region's is its owner's choice.",
+                )
+                bucket_name = bucket.bucket_name
+            prefix = repository.prefix or repository.file_system_path.strip("/")
+            fsx.CfnDataRepositoryAssociation(
+                self,
+                "Link" + "".join(filter(str.isalnum, repository.file_system_path.title())),
+                file_system_id=self.resource.ref,
+                file_system_path=repository.file_system_path,
+                data_repository_path=f"s3://{repository.bucket_name or bucket_name}/{prefix}".rstrip("/"),
+                batch_import_meta_data_on_create=True,
+                s3=fsx.CfnDataRepositoryAssociation.S3Property(
+                    auto_import_policy=fsx.CfnDataRepositoryAssociation.AutoImportPolicyProperty(
+                        events=[event.upper() for event in repository.auto_import]
+                    )
+                    if repository.auto_import
+                    else None,
+                    auto_export_policy=fsx.CfnDataRepositoryAssociation.AutoExportPolicyProperty(
+                        events=[event.upper() for event in repository.auto_export]
+                    )
+                    if repository.auto_export
+                    else None,
+                ),
+            )
+
+
+def existing_lustre_mount(
+    scope: Construct,
+    construct_id: str,
+    *,
+    network: HyperPodNetwork,
+    file_system_id: str,
+    mount_name: str,
+    mount_path: str = "/fsx",
+    security_group_id: str | None = None,
+    availability_zone: str | None = None,
+) -> LustreMount:
+    """The mount of a file system that exists already.
+
+    With its `security_group_id`, rules let the nodes in; absent: letting them in is the caller's part. Raises
+    ConfigError for arguments that FSx would refuse.
+    """
+    child = Construct(scope, construct_id)
+    config = StorageConfig(
+        file_system_id=file_system_id,
+        mount_name=mount_name,
+        mount_path=mount_path,
+        security_group_id=security_group_id,
+        availability_zone=availability_zone,
+    )
+    raise_errors([*check_constraints(config, "storage"), *check_storage(config)], child.node.path)
+    if security_group_id is not None:
+        _allow_nodes(child, network, security_group_id)
+    stack = Stack.of(child)
+    return LustreMount(
+        dns_name=f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}",
+        mount_name=mount_name,
+        mount_path=mount_path,
+        availability_zone=availability_zone,
+    )
+
+
+def _file_system_security_group(scope: Construct, network: HyperPodNetwork) -> ec2.CfnSecurityGroup:
+    return ec2.CfnSecurityGroup(
+        scope,
+        "Servers",
+        group_description="Servers of an FSx for Lustre file system",
+        vpc_id=network.vpc_id,
+        security_group_egress=[NO_EGRESS],
+        tags=[CfnTag(key="Name", value=f"{Stack.of(scope).stack_name}/lustre")],
+    )
+
+
+def _allow_nodes(scope: Construct, network: HyperPodNetwork, servers: str) -> None:
+    nodes = network.security_group_id
+    for low, high in _LUSTRE_PORTS:
+        allow_tcp(scope, f"NodesToServers{low}", nodes, servers, low, high, "Lustre")
+        allow_tcp(scope, f"ServersToNodes{low}", servers, nodes, low, high, "Lustre")

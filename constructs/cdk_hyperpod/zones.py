@@ -1,0 +1,120 @@
+"""Availability zones and the private subnets that lie in them: pure planning.
+
+A zone's subnet has its place in the VPC's range by the zone's own letter or number, not by its place in a list.
+Naming one zone more, or naming them in another order, therefore moves no subnet that has nodes in it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ._structure import is_known
+from .config import NetworkConfig
+
+SLOTS = 8
+"""The VPC's range is cut in eight: zones a to f (1 to 6) have the first six, the account's first zone, where none is
+named, the seventh; the eighth is for public subnets, cut in eight again."""
+_UNNAMED_SLOT = 6
+_PUBLIC_SLOT = 7
+
+# What a closed subnet's nodes call: their logs and metrics, SSM sessions, their role, their network interfaces,
+# container images, and HyperPod itself. S3 has a gateway endpoint, which needs no address.
+INTERFACE_ENDPOINTS = (
+    "ec2",
+    "ec2messages",
+    "ecr.api",
+    "ecr.dkr",
+    "logs",
+    "monitoring",
+    "sagemaker.api",
+    "ssm",
+    "ssmmessages",
+    "sts",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneSubnet:
+    """One zone's private subnet, before it has an id."""
+
+    key: str
+    """What names the subnet in the template: the zone, or Default for the account's first one."""
+    availability_zone: str | None
+    """None: the account's first zone."""
+    cidr: str | None
+    """None: an existing subnet whose range nobody told."""
+    public_cidr: str | None = None
+    """The range of the zone's public subnet, should it need one."""
+    endpoints: int = 0
+    """How many interface endpoints lie in it."""
+
+
+def is_zone_id(zone: str) -> bool:
+    """Whether a zone is given by its id (usw2-az3), which means the same in every account, not by its name."""
+    return "-az" in zone
+
+
+def zone_prefixes(region: str) -> tuple[str, str]:
+    """How a region's zone names and zone ids begin: `us-west-2` and `usw2-`."""
+    area, *direction, number = region.split("-")
+    short = re.sub(r"(north|south|east|west|central)", lambda word: word[0][0], "".join(direction))
+    return region, f"{area}{short}{number}-"
+
+
+def has_interface_endpoints(network: NetworkConfig) -> bool:
+    """Whether the network makes interface endpoints: asked for, or needed in a new closed VPC."""
+    if network.vpc_id is not None:
+        return False
+    return not network.internet_egress if network.interface_endpoints is None else network.interface_endpoints
+
+
+def plan_subnets(network: NetworkConfig, group_zones: Sequence[str] = ()) -> tuple[ZoneSubnet, ...]:
+    """The private subnets of a network and of the zones that groups name; the cluster's own first."""
+    endpoints = len(INTERFACE_ENDPOINTS) if has_interface_endpoints(network) else 0
+    if network.subnets:
+        return tuple(
+            ZoneSubnet(key=subnet.subnet_id, availability_zone=subnet.availability_zone, cidr=subnet.cidr)
+            for subnet in network.subnets
+        )
+    zones: Sequence[str | None] = list(dict.fromkeys([*network.availability_zones, *group_zones])) or [None]
+    slots = _cut(network.cidr)
+    public_slots = _cut(slots[_PUBLIC_SLOT])
+    subnets = []
+    for position, zone in enumerate(zones):
+        slot = _slot(zone, position)
+        subnets.append(
+            ZoneSubnet(
+                key=_key(zone, position),
+                availability_zone=zone,
+                cidr=slots[slot],
+                public_cidr=public_slots[slot],
+                endpoints=endpoints if position == 0 else 0,
+            )
+        )
+    return tuple(subnets)
+
+
+def _cut(cidr: str) -> list[str]:
+    network = ipaddress.IPv4Network(cidr)
+    return [str(part) for part in network.subnets(prefixlen_diff=SLOTS.bit_length() - 1)]
+
+
+def _slot(zone: str | None, position: int) -> int:
+    if zone is None:
+        return _UNNAMED_SLOT
+    if not is_known(zone):
+        return position % _UNNAMED_SLOT
+    if is_zone_id(zone):
+        return (int(re.findall(r"[0-9]+", zone)[-1]) - 1) % _UNNAMED_SLOT
+    return (ord(zone[-1]) - ord("a")) % _UNNAMED_SLOT
+
+
+def _key(zone: str | None, position: int) -> str:
+    if zone is None:
+        return "Default"
+    if not is_known(zone):
+        return f"Zone{position}"
+    return "".join(part.capitalize() for part in re.findall(r"[a-z0-9]+", zone))

@@ -1,0 +1,3 @@
+#!/bin/bash
+# What LifeCycleConfig.OnCreate of a controller group names: HyperPod runs it on every new node of the group.
+exec bash "$(dirname -- "${BASH_SOURCE[0]}")/on_create.sh" controller

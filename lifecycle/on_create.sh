@@ -1,0 +1,52 @@
+#!/bin/bash
+# Usage: on_create.sh NODE_TYPE: controller, login or compute.
+#
+# HyperPod runs the script that LifeCycleConfig.OnCreate of the instance group names, controller.sh, login.sh or
+# compute.sh, and that runs this one. It does so as root on every new node: once for each root volume, so when the node
+# is created or replaced and after a software update, and not on a reboot. Every exit code but 0 fails the node; 2:
+# NODE_TYPE is absent or unknown. Running it again is harmless.
+#
+# It finds out which node this is (provision.py) and runs the steps that a node needs (steps/). What it needs to know of
+# the cluster is in cluster.json beside it; without that file it only checks that HyperPod knows the node, as one of
+# this type.
+#
+#   SAGEMAKER_RESOURCE_CONFIG_PATH  set by HyperPod; default /opt/ml/config/resource_config.json
+#   PROVISION_LOG                   default /var/log/provision/provisioning.log; HyperPod sends stdout to CloudWatch Logs
+#   PROVISION_ATTEMPTS              how often whatever is waited for is looked at; the default is the script's own
+#   PROVISION_DELAY_S               seconds between two looks; default 5
+set -Eeuo pipefail
+
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$here/lib.sh"
+
+# A service's PATH may lack the folders of `ip`. At the end, so that nothing is hidden.
+export PATH=$PATH:/usr/sbin:/sbin
+log_file=${PROVISION_LOG:-/var/log/provision/provisioning.log}
+
+main() {
+	set -Eeuo pipefail
+	report_errors
+	trap 'log INFO "ended with exit code $?"' EXIT
+	log INFO "started in $here"
+	(($# == 1)) || die "usage: ${0##*/} NODE_TYPE, got $# arguments; LifeCycleConfig.OnCreate of the instance group must \
+name controller.sh, login.sh or compute.sh" 2
+	command -v python3 >/dev/null || die "python3 is not on the PATH ($PATH); use an AMI that has it"
+
+	local plan step
+	local -a steps=() words
+	plan=$(python3 -B "$here/provision.py" "$here/cluster.json" "$1") || exit "$?"
+	[[ -z $plan ]] || mapfile -t steps <<<"$plan"
+	for step in "${steps[@]}"; do
+		IFS=$'\t' read -r -a words <<<"$step"
+		log INFO "step: ${words[*]}"
+		# By bash and not by the file's mode: S3 does not keep modes.
+		bash "$here/steps/${words[0]}" "${words[@]:1}" </dev/null || exit "$?"
+	done
+}
+
+mkdir -p -- "$(dirname -- "$log_file")" || log WARNING "there is no folder for $log_file; logging to stdout only"
+# The exit code is main's: that of tee, which fails when the disk is full, says nothing about the node.
+set +e
+main "$@" 2>&1 | tee -a -- "$log_file"
+exit "${PIPESTATUS[0]}"

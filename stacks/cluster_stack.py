@@ -1,0 +1,49 @@
+"""The cluster and its roles, which can be replaced without touching data."""
+
+from __future__ import annotations
+
+from aws_cdk import CfnOutput, CrossStackReferences, Environment, ReferenceStrength, Stack
+from constructs import Construct
+
+from cdk_hyperpod import HyperPodCluster, LoadedConfig
+
+from .foundation_stack import FoundationStack
+from .names import cluster_stack_name
+
+
+class ClusterStack(Stack):
+    """The replaceable half. It reads the foundation's outputs when it is deployed, and holds none of them fast."""
+
+    def __init__(
+        self, scope: Construct, loaded: LoadedConfig, foundation: FoundationStack, *, env: Environment
+    ) -> None:
+        config = loaded.config
+        name = cluster_stack_name(config.name)
+        super().__init__(
+            scope,
+            name,
+            stack_name=name,
+            env=env,
+            description=f"HyperPod cluster {config.name} and its roles",
+            termination_protection=config.termination_protection,
+            analytics_reporting=False,
+            tags=dict(config.tags),
+        )
+        # An export could not change while it is in use; Fn::GetStackOutput locks neither stack (docs/adr/0003).
+        CrossStackReferences.of(self).consume(ReferenceStrength.WEAK)
+        self.add_stack_dependency(foundation)
+        self.cluster = HyperPodCluster(
+            self,
+            "Cluster",
+            cluster_name=config.name,
+            instance_groups=config.instance_groups,
+            network=foundation.network,
+            file_system=foundation.mount,
+            lifecycle_scripts=foundation.lifecycle_scripts,
+            encryption_key=foundation.key,
+            node_provisioning_mode=config.node_provisioning_mode,
+            node_recovery=config.node_recovery,
+            tiered_storage=config.tiered_storage,
+            tags=config.tags,
+        )
+        CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)

@@ -1,0 +1,95 @@
+"""What outlives a cluster: network, file system, key and the lifecycle scripts' bucket."""
+
+from __future__ import annotations
+
+from aws_cdk import Environment, Stack
+from constructs import Construct
+
+from cdk_hyperpod import (
+    HyperPodNetwork,
+    LifecycleScripts,
+    LoadedConfig,
+    LustreFileSystem,
+    LustreMount,
+    existing_lustre_mount,
+)
+from cdk_hyperpod.buckets import access_logs_bucket
+from cdk_hyperpod.config import StorageConfig
+from cdk_hyperpod.encryption import encryption_key
+
+from .names import foundation_stack_name
+
+
+class FoundationStack(Stack):
+    """The long-lived half: replacing the cluster touches nothing in here."""
+
+    def __init__(self, scope: Construct, loaded: LoadedConfig, *, env: Environment) -> None:
+        config = loaded.config
+        name = foundation_stack_name(config.name)
+        super().__init__(
+            scope,
+            name,
+            stack_name=name,
+            env=env,
+            description=f"Network, storage and lifecycle scripts of HyperPod cluster {config.name}",
+            termination_protection=config.termination_protection,
+            analytics_reporting=False,
+            tags=dict(config.tags),
+        )
+        self.key = encryption_key(self, "Key", removal=config.removal)
+        group_zones = [group.availability_zone for group in config.instance_groups if group.availability_zone]
+        zones = (
+            () if config.network.subnets else tuple(dict.fromkeys([*config.network.availability_zones, *group_zones]))
+        )
+        self.network = HyperPodNetwork(
+            self,
+            "Network",
+            availability_zones=zones,
+            internet_egress=config.network.internet_egress,
+            cidr=config.network.cidr,
+            interface_endpoints=config.network.interface_endpoints,
+            vpc_id=config.network.vpc_id,
+            subnets=config.network.subnets,
+            log_encryption_key=self.key,
+        )
+        self._access_logs = access_logs_bucket(self, "AccessLogs", removal=config.removal)
+        self.mount = None if config.storage is None else self._mount(config.storage, loaded)
+        self.lifecycle_scripts = LifecycleScripts(
+            self,
+            "LifecycleScripts",
+            cluster_name=config.name,
+            encryption_key=self.key,
+            source=loaded.lifecycle_scripts,
+            mount_paths=() if self.mount is None else (self.mount.mount_path,),
+            access_logs=self._access_logs,
+        )
+
+    def _mount(self, storage: StorageConfig, loaded: LoadedConfig) -> LustreMount:
+        if storage.file_system_id is not None:
+            assert storage.mount_name is not None  # the rules made sure
+            return existing_lustre_mount(
+                self,
+                "FileSystem",
+                network=self.network,
+                file_system_id=storage.file_system_id,
+                mount_name=storage.mount_name,
+                mount_path=storage.mount_path,
+                security_group_id=storage.security_group_id,
+                availability_zone=storage.availability_zone,
+            )
+        assert storage.capacity_gib is not None  # the rules made sure
+        return LustreFileSystem(
+            self,
+            "FileSystem",
+            network=self.network,
+            encryption_key=self.key,
+            capacity_gib=storage.capacity_gib,
+            throughput_mbps_per_tib=storage.throughput_mbps_per_tib,
+            efa=storage.efa,
+            metadata_iops=storage.metadata_iops,
+            automatic_backup_retention_days=storage.automatic_backup_retention_days,
+            data_repositories=storage.data_repositories,
+            mount_path=storage.mount_path,
+            removal=loaded.config.removal,
+            access_logs=self._access_logs,
+        ).mount

@@ -1,0 +1,11 @@
+"""Names that derive from the cluster's, so that two clusters deploy side by side."""
+
+
+def foundation_stack_name(cluster_name: str) -> str:
+    """The stack of what outlives the cluster. The prefix keeps it legal for a cluster whose name begins with a digit."""
+    return f"hyperpod-{cluster_name}-foundation"
+
+
+def cluster_stack_name(cluster_name: str) -> str:
+    """The stack of the cluster and its roles."""
+    return f"hyperpod-{cluster_name}-cluster"

@@ -1,0 +1,308 @@
+"""Which node this is, whether it is of its type, and which steps it runs: by pure functions, never guessed."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+
+from lifecycle import provision
+from lifecycle.provision import Cluster, Instance, Mount, ProvisionError, Step
+
+CLUSTER_JSON: dict[str, Any] = {"cluster_name": "llm-train", "mounts": [{"path": "/fsx", "type": "lustre"}]}
+CLUSTER = Cluster("llm-train", (Mount("/fsx", "lustre"),))
+CONTROLLER = Instance("controller", "i-0aaaaaaaaaaaaaaa1", frozenset({"10.1.0.10", "169.254.3.10"}))
+P5_1 = Instance("p5", "p5-1", frozenset({"10.1.0.21", "172.16.0.1"}))
+P5_2 = Instance("p5", "p5-2", frozenset({"10.1.0.22", "172.16.0.2"}))
+TRN1_1 = Instance("trn1", "trn1-1", frozenset({"10.1.0.31"}))
+RESOURCE_CONFIG: dict[str, Any] = {
+    "ClusterConfig": {"ClusterName": "llm-train", "ClusterArn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/abc"},
+    "ClusterType": "Slurm",
+    "SlurmConfig": {"PrimaryControllerIp": "10.1.0.10"},
+    "InstanceGroups": [
+        {
+            "Name": "controller",
+            "InstanceType": "ml.m5.4xlarge",
+            "Instances": [
+                {
+                    "InstanceName": "controller-1",
+                    "AgentIpAddress": "169.254.3.10",
+                    "CustomerIpAddress": "10.1.0.10",
+                    "InstanceId": "i-0aaaaaaaaaaaaaaa1",
+                }
+            ],
+        },
+        {
+            "Name": "p5",
+            "InstanceType": "ml.p5.48xlarge",
+            "Instances": [
+                {"InstanceName": "p5-1", "AgentIpAddress": "172.16.0.1", "CustomerIpAddress": "10.1.0.21"},
+                {"InstanceName": "p5-2", "AgentIpAddress": "172.16.0.2", "CustomerIpAddress": "10.1.0.22"},
+            ],
+        },
+        {
+            "Name": "trn1",
+            "InstanceType": "ml.trn1.32xlarge",
+            "Instances": [{"InstanceName": "trn1-1", "AgentIpAddress": None, "CustomerIpAddress": "10.1.0.31"}],
+        },
+        {"Name": "empty", "InstanceType": "ml.trn1.32xlarge", "Instances": None},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("addresses", "instance"),
+    [
+        pytest.param({"10.1.0.10"}, CONTROLLER, id="customer address"),
+        pytest.param({"172.16.0.2"}, P5_2, id="agent address, no instance id"),
+        pytest.param({"10.1.0.21", "172.16.0.1", "10.1.9.9"}, P5_1, id="both, and one more card"),
+        pytest.param({"10.1.0.31"}, TRN1_1, id="HyperPod knows no agent address"),
+    ],
+)
+def test_a_node_finds_itself_by_any_of_its_addresses(addresses: set[str], instance: Instance) -> None:
+    assert provision.find_self(RESOURCE_CONFIG, frozenset(addresses)) == instance
+
+
+@pytest.mark.parametrize(
+    ("resource_config", "addresses", "message"),
+    [
+        pytest.param(
+            RESOURCE_CONFIG,
+            {"10.9.9.9", "10.9.9.8"},
+            r"^no instance in resource_config\.json has an address of this node \(10\.9\.9\.8, 10\.9\.9\.9\); compare",
+            id="unknown: never taken for a compute node",
+        ),
+        pytest.param(RESOURCE_CONFIG, set(), r"an address of this node \(none\)", id="no address"),
+        pytest.param(
+            RESOURCE_CONFIG,
+            {"10.1.0.10", "10.1.0.21"},
+            r"^more than one instance .* \(10\.1\.0\.10, 10\.1\.0\.21\): i-0aaaaaaaaaaaaaaa1 in controller, p5-1 in p5$",
+            id="ambiguous",
+        ),
+        pytest.param([], {"10.1.0.10"}, "^resource_config.json does not have HyperPod's form", id="a list"),
+        pytest.param({}, {"10.1.0.10"}, "does not have HyperPod's form: KeyError..InstanceGroups", id="no groups"),
+        pytest.param({"InstanceGroups": ["p5"]}, {"10.1.0.10"}, "HyperPod's form: AttributeError", id="a name only"),
+        pytest.param(
+            {"InstanceGroups": [{"Instances": [{"CustomerIpAddress": "10.1.0.10"}]}]},
+            {"10.1.0.10"},
+            "HyperPod's form: KeyError",
+            id="a group without a name",
+        ),
+    ],
+)
+def test_a_node_that_cannot_tell_which_one_it_is_says_so(
+    resource_config: Any, addresses: set[str], message: str
+) -> None:
+    with pytest.raises(ProvisionError, match=message):
+        provision.find_self(resource_config, frozenset(addresses))
+
+
+def with_slurm(config: Any) -> dict[str, Any]:
+    return {**RESOURCE_CONFIG, "SlurmConfig": config}
+
+
+@pytest.mark.parametrize(
+    ("node_type", "instance", "address", "resource_config"),
+    [
+        pytest.param("controller", CONTROLLER, "10.1.0.10", RESOURCE_CONFIG, id="the controller"),
+        pytest.param("compute", P5_1, "10.1.0.21", RESOURCE_CONFIG, id="compute"),
+        pytest.param("login", P5_1, "10.1.0.21", RESOURCE_CONFIG, id="login"),
+        pytest.param(
+            "controller",
+            CONTROLLER,
+            "10.1.0.77",
+            with_slurm({"PrimaryControllerIp": "10.1.0.77"}),
+            id="the controller, by an address that only the node knows",
+        ),
+        pytest.param(
+            "controller",
+            CONTROLLER,
+            "10.1.0.10",
+            with_slurm({"PrimaryControllerIp": "169.254.3.10"}),
+            id="the controller, by an address that only HyperPod knows",
+        ),
+        pytest.param(
+            "controller",
+            P5_1,
+            "10.1.0.21",
+            with_slurm({"PrimaryControllerIp": "10.1.0.10", "SecondaryControllerIps": ["10.1.0.11", "10.1.0.21"]}),
+            id="one of several controllers",
+        ),
+        pytest.param(
+            "compute",
+            P5_1,
+            "10.1.0.21",
+            with_slurm({"PrimaryControllerIp": "10.1.0.10", "SecondaryControllerIps": None}),
+            id="no secondary controllers",
+        ),
+    ],
+)
+def test_a_node_is_what_hyperpod_says(
+    node_type: str, instance: Instance, address: str, resource_config: dict[str, Any]
+) -> None:
+    provision.check_node_type(node_type, instance, resource_config, frozenset({address}))
+
+
+@pytest.mark.parametrize("node_type", provision.NODE_TYPES)
+@pytest.mark.parametrize(
+    "resource_config",
+    [
+        pytest.param({}, id="not Slurm"),
+        pytest.param({"SlurmConfig": None}, id="null"),
+        pytest.param({"SlurmConfig": {}}, id="no address"),
+        pytest.param({"SlurmConfig": {"PrimaryControllerIp": None}}, id="address null"),
+        pytest.param({"SlurmConfig": {"PrimaryControllerIp": ""}}, id="address empty"),
+    ],
+)
+def test_hyperpod_need_not_say_where_the_controller_is(node_type: str, resource_config: dict[str, Any]) -> None:
+    provision.check_node_type(node_type, P5_1, resource_config, frozenset({"10.1.0.21"}))
+
+
+@pytest.mark.parametrize(
+    ("node_type", "instance", "resource_config", "message"),
+    [
+        pytest.param(
+            "controller",
+            P5_1,
+            RESOURCE_CONFIG,
+            r"^OnCreate of the instance group 'p5' says controller, but HyperPod says the controller is 10\.1\.0\.10 "
+            r"\(SlurmConfig in resource_config\.json\), and this node has the addresses 10\.1\.0\.21, 10\.1\.9\.9, "
+            r"172\.16\.0\.1; correct LifeCycleConfig\.OnCreate of the group$",
+            id="a second controller",
+        ),
+        pytest.param("compute", CONTROLLER, RESOURCE_CONFIG, "'controller' says compute, but", id="compute"),
+        pytest.param("login", CONTROLLER, RESOURCE_CONFIG, "'controller' says login, but", id="login"),
+        pytest.param(
+            "compute",
+            CONTROLLER,
+            with_slurm({"PrimaryControllerIp": "169.254.3.10"}),
+            r"says compute, but HyperPod says the controller is 169\.254\.3\.10 ",
+            id="compute, by an address that only HyperPod knows",
+        ),
+        pytest.param(
+            "compute",
+            CONTROLLER,
+            with_slurm({"PrimaryControllerIp": "10.1.9.9"}),
+            r"says compute, but HyperPod says the controller is 10\.1\.9\.9 ",
+            id="compute, by an address that only the node knows",
+        ),
+        pytest.param(
+            "controller",
+            P5_1,
+            with_slurm({"PrimaryControllerIp": "10.1.0.10", "SecondaryControllerIps": ["10.1.0.11"]}),
+            r"says controller, but HyperPod says the controller is 10\.1\.0\.10, 10\.1\.0\.11 ",
+            id="none of several controllers",
+        ),
+        pytest.param(
+            "compute",
+            P5_1,
+            with_slurm({"PrimaryControllerIp": "10.1.0.10", "SecondaryControllerIps": ["10.1.0.21"]}),
+            "'p5' says compute, but",
+            id="compute, one of several controllers",
+        ),
+        pytest.param(
+            "compute", P5_1, with_slurm("text"), "^resource_config.json does not have HyperPod's form", id="text"
+        ),
+        pytest.param(
+            "compute",
+            P5_1,
+            with_slurm({"PrimaryControllerIp": ["10.1.0.10"]}),
+            "HyperPod's form: TypeError",
+            id="a list",
+        ),
+        pytest.param(
+            "compute",
+            P5_1,
+            with_slurm({"PrimaryControllerIp": "10.1.0.10", "SecondaryControllerIps": 1}),
+            "HyperPod's form: TypeError",
+            id="a number",
+        ),
+    ],
+)
+def test_a_node_that_is_not_what_hyperpod_says_is_refused(
+    node_type: str, instance: Instance, resource_config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ProvisionError, match=message):
+        # One address the node and HyperPod both know, and one that only the node knows.
+        provision.check_node_type(
+            node_type, instance, resource_config, frozenset({min(instance.addresses), "10.1.9.9"})
+        )
+
+
+@pytest.mark.parametrize(
+    "resource_config", [RESOURCE_CONFIG, {}, {"ClusterConfig": None}, {"ClusterConfig": {"ClusterArn": "arn:aws:…"}}]
+)
+def test_the_scripts_of_the_cluster_are_run_and_those_of_one_that_is_not_named(resource_config: dict[str, Any]) -> None:
+    provision.check_cluster(resource_config, CLUSTER)
+
+
+def test_the_scripts_of_another_cluster_are_not_run() -> None:
+    other = {"ClusterConfig": {"ClusterName": "other"}}
+    with pytest.raises(
+        ProvisionError, match=r"of the cluster 'llm-train', and this node is in 'other'; correct SourceS3Uri"
+    ):
+        provision.check_cluster(other, CLUSTER)
+
+
+def test_cluster_file() -> None:
+    assert provision.parse_cluster(CLUSTER_JSON) == CLUSTER
+    assert provision.parse_cluster({"cluster_name": "a"}) == Cluster("a", ())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cluster_name": ""}, r'^cluster\.json: cluster_name: must be text, got ""$'),
+        ({"cluster_name": None}, r"^cluster\.json: cluster_name: must be text, got null$"),
+        ({"mounts": "/fsx"}, r'^cluster\.json: mounts: must be a list, got "/fsx"$'),
+        ({"mounts": ["/fsx"]}, r'^cluster\.json: mounts\[0\]: must be an object, got "/fsx"$'),
+        ({"mounts": [{"path": "/fsx"}]}, r"mounts\[0\]\.type: must be text, got null$"),
+        (
+            {"mounts": [{"path": "fsx", "type": "lustre"}]},
+            r"mounts\[0\]\.path: must be an absolute path like /fsx, got",
+        ),
+        (
+            {"mounts": [{"path": "/f x", "type": "lustre"}]},
+            r"mounts\[0\]\.path: must be an absolute path like /fsx, got",
+        ),
+        ({"mounts": [{"path": "/fsx", "type": "lu\tstre"}]}, r"mounts\[0\]\.type: must be a type like lustre, got"),
+    ],
+)
+def test_a_wrong_cluster_file_is_an_error(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProvisionError, match=message):
+        provision.parse_cluster({**CLUSTER_JSON, **change})
+
+
+def test_a_cluster_file_that_is_no_object_is_an_error() -> None:
+    with pytest.raises(ProvisionError, match=r"^cluster\.json: its content: must be an object, got \[\]$"):
+        provision.parse_cluster([])
+
+
+def test_steps() -> None:
+    two = Cluster("a", (Mount("/fsx", "lustre"), Mount("/home", "nfs4")))
+    assert provision.steps_for(CLUSTER) == (Step("10_verify_mounts.sh", ("/fsx", "lustre")),)
+    assert provision.steps_for(two) == (Step("10_verify_mounts.sh", ("/fsx", "lustre", "/home", "nfs4")),)
+    assert provision.steps_for(Cluster("a", ())) == ()
+
+
+def test_addresses_leave_out_what_every_machine_has() -> None:
+    interfaces: list[dict[str, Any]] = [
+        {"ifname": "lo", "addr_info": [{"local": "127.0.0.1"}, {"local": "::1"}]},
+        {"ifname": "eth0", "addr_info": [{"local": "10.1.0.21"}, {"local": "fe80::1"}]},
+        {"ifname": "eth1", "addr_info": [{"local": "2001:DB8::1"}, {"broadcast": "10.1.0.255"}]},
+        {"ifname": "efa0"},
+    ]
+    assert provision.addresses_in(interfaces) == {"10.1.0.21", "2001:db8::1"}
+
+
+def test_the_node_s_python_can_parse_the_program() -> None:
+    with open(provision.__file__, encoding="utf-8") as file:
+        tree = ast.parse(file.read(), feature_version=(3, 8))
+    # New names in annotations are no harm as long as nothing evaluates them.
+    assert any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
+    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert modules <= {
+        "__future__", "collections.abc", "dataclasses", "ipaddress", "json", "os", "re", "subprocess", "sys", "time", "typing"
+    }  # fmt: skip
