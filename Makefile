@@ -28,7 +28,7 @@ help: ## Show this list
 .venv/ready: .tools/ready requirements/dev.lock pyproject.toml
 	@echo "· the locked Python packages and Node 24, into .venv/"
 	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv
-	@.tools/bin/uv pip sync --quiet --require-hashes requirements/dev.lock
+	@.tools/bin/uv pip sync --quiet --compile-bytecode --require-hashes requirements/dev.lock
 	@.tools/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -85,7 +85,7 @@ check: lint types test wheel ## Everything that CI checks
 
 .PHONY: bench
 bench: setup ## Measure synthesis as ratios, in one run
-	@python tools/bench_synth.py
+	@python tools/bench/synth.py
 
 .PHONY: wheel
 wheel: setup ## Build the wheel into dist/

@@ -15,7 +15,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_deployment as s3_deployment
-from constructs import Construct
+from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
@@ -146,8 +146,9 @@ def _label(name: str, length: int) -> str:
 def _acknowledge_upload(scope: LifecycleScripts) -> None:
     """The upload is CDK's own BucketDeployment, one function for each stack, whose role and runtime CDK decides."""
     stack = Stack.of(scope)
-    function = next(child for child in stack.node.children if child.node.id.startswith("Custom::CDKBucketDeployment"))
-    policy = typing.cast(iam.Policy, function.node.find_child("ServiceRole").node.find_child("DefaultPolicy"))
+    role = scope.deployment.handler_role
+    function = typing.cast(IConstruct, role.node.scope)
+    policy = typing.cast(iam.Policy, role.node.find_child("DefaultPolicy"))
     wildcards = policy_wildcards(stack.resolve(policy.document)["Statement"])
     of_cdk = "CDK's own upload function decides this; "
     rarely = "CloudFormation alone invokes the function, once in a deployment that changes the scripts; "

@@ -1,0 +1,1680 @@
+"""The default cluster's resources as plain L1 classes. Made by write_by_hand.py; do not edit."""
+
+# ruff: noqa
+# mypy: ignore-errors
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from app import use_project_node
+
+use_project_node()
+
+import aws_cdk as cdk
+from aws_cdk import Fn, Stack
+from aws_cdk import aws_s3_assets as s3_assets
+from aws_cdk import aws_ec2
+from aws_cdk import aws_iam
+from aws_cdk import aws_kms
+from aws_cdk import aws_lambda
+from aws_cdk import aws_logs
+from aws_cdk import aws_s3
+
+app = cdk.App(outdir=os.environ["CDK_OUTDIR"], analytics_reporting=False)
+stack = Stack(app, "hyperpod-llm-train-cluster", analytics_reporting=False)
+resource = aws_iam.CfnManagedPolicy(
+    stack,
+    "ClusterComputePolicy5789ED8F",
+    description="What the compute nodes of HyperPod cluster llm-train may do",
+    policy_document={
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": ["logs:CreateLogGroup"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":logs:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":log-group:/aws/sagemaker/Clusters/llm-train/*",
+                        ],
+                    )
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":logs:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":log-group:/aws/sagemaker/Clusters/llm-train/*:log-stream:*",
+                        ],
+                    )
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["cloudwatch:PutMetricData"],
+                "Resource": ["*"],
+                "Condition": {"StringEquals": {"cloudwatch:namespace": "/aws/sagemaker/Clusters"}},
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["s3:ListBucket"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":s3:::sagemaker-llm-train-",
+                            Fn.ref("AWS::AccountId"),
+                            "-us-west-2",
+                        ],
+                    )
+                ],
+                "Condition": {"StringEquals": {"aws:ResourceAccount": Fn.ref("AWS::AccountId")}},
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["s3:GetObject"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":s3:::sagemaker-llm-train-",
+                            Fn.ref("AWS::AccountId"),
+                            "-us-west-2/lifecycle/*",
+                        ],
+                    )
+                ],
+                "Condition": {"StringEquals": {"aws:ResourceAccount": Fn.ref("AWS::AccountId")}},
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["kms:Decrypt"],
+                "Resource": [
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttKey961B73FDArn43BC6B29",
+                            }
+                        }
+                    )
+                ],
+                "Condition": {
+                    "StringEquals": {"kms:ViaService": Fn.join("", ["s3.us-west-2.", Fn.ref("AWS::URLSuffix")])}
+                },
+            },
+            {
+                "Effect": "Allow",
+                "Action": [
+                    "ssmmessages:CreateControlChannel",
+                    "ssmmessages:CreateDataChannel",
+                    "ssmmessages:OpenControlChannel",
+                    "ssmmessages:OpenDataChannel",
+                ],
+                "Resource": ["*"],
+            },
+            {
+                "Effect": "Allow",
+                "Action": [
+                    "ec2:DescribeDhcpOptions",
+                    "ec2:DescribeNetworkInterfaces",
+                    "ec2:DescribeSecurityGroups",
+                    "ec2:DescribeSubnets",
+                    "ec2:DescribeVpcs",
+                ],
+                "Resource": ["*"],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["ec2:CreateNetworkInterface"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":network-interface/*",
+                        ],
+                    ),
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":security-group/",
+                            cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttNetworkNodes04EB8278GroupId74FD3221",
+                                    }
+                                }
+                            ),
+                        ],
+                    ),
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":subnet/",
+                            cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttNetworkPrivateUsWest2cFB9C700DSubnetId33C429E7",
+                                    }
+                                }
+                            ),
+                        ],
+                    ),
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": [
+                    "ec2:CreateNetworkInterfacePermission",
+                    "ec2:CreateTags",
+                    "ec2:DeleteNetworkInterface",
+                    "ec2:DeleteNetworkInterfacePermission",
+                    "ec2:DetachNetworkInterface",
+                ],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":network-interface/*",
+                        ],
+                    )
+                ],
+            },
+        ],
+    },
+)
+resource.override_logical_id("ClusterComputePolicy5789ED8F")
+resource = aws_iam.CfnRole(
+    stack,
+    "ClusterComputeRole88D4F7ED",
+    assume_role_policy_document={
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "sagemaker.amazonaws.com"}}
+        ],
+    },
+    description="Execution role of the compute nodes of HyperPod cluster llm-train",
+    managed_policy_arns=[Fn.ref("ClusterComputePolicy5789ED8F")],
+)
+resource.override_logical_id("ClusterComputeRole88D4F7ED")
+resource = aws_iam.CfnManagedPolicy(
+    stack,
+    "ClusterControllerPolicy33D62B29",
+    description="What the controller nodes of HyperPod cluster llm-train may do",
+    policy_document={
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": ["logs:CreateLogGroup"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":logs:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":log-group:/aws/sagemaker/Clusters/llm-train/*",
+                        ],
+                    )
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":logs:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":log-group:/aws/sagemaker/Clusters/llm-train/*:log-stream:*",
+                        ],
+                    )
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["cloudwatch:PutMetricData"],
+                "Resource": ["*"],
+                "Condition": {"StringEquals": {"cloudwatch:namespace": "/aws/sagemaker/Clusters"}},
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["s3:ListBucket"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":s3:::sagemaker-llm-train-",
+                            Fn.ref("AWS::AccountId"),
+                            "-us-west-2",
+                        ],
+                    )
+                ],
+                "Condition": {"StringEquals": {"aws:ResourceAccount": Fn.ref("AWS::AccountId")}},
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["s3:GetObject"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":s3:::sagemaker-llm-train-",
+                            Fn.ref("AWS::AccountId"),
+                            "-us-west-2/lifecycle/*",
+                        ],
+                    )
+                ],
+                "Condition": {"StringEquals": {"aws:ResourceAccount": Fn.ref("AWS::AccountId")}},
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["kms:Decrypt"],
+                "Resource": [
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttKey961B73FDArn43BC6B29",
+                            }
+                        }
+                    )
+                ],
+                "Condition": {
+                    "StringEquals": {"kms:ViaService": Fn.join("", ["s3.us-west-2.", Fn.ref("AWS::URLSuffix")])}
+                },
+            },
+            {
+                "Effect": "Allow",
+                "Action": [
+                    "ssmmessages:CreateControlChannel",
+                    "ssmmessages:CreateDataChannel",
+                    "ssmmessages:OpenControlChannel",
+                    "ssmmessages:OpenDataChannel",
+                ],
+                "Resource": ["*"],
+            },
+            {
+                "Effect": "Allow",
+                "Action": [
+                    "ec2:DescribeDhcpOptions",
+                    "ec2:DescribeNetworkInterfaces",
+                    "ec2:DescribeSecurityGroups",
+                    "ec2:DescribeSubnets",
+                    "ec2:DescribeVpcs",
+                ],
+                "Resource": ["*"],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["ec2:CreateNetworkInterface"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":network-interface/*",
+                        ],
+                    ),
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":security-group/",
+                            cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttNetworkNodes04EB8278GroupId74FD3221",
+                                    }
+                                }
+                            ),
+                        ],
+                    ),
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":subnet/",
+                            cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttNetworkPrivateUsWest2cFB9C700DSubnetId33C429E7",
+                                    }
+                                }
+                            ),
+                        ],
+                    ),
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": [
+                    "ec2:CreateNetworkInterfacePermission",
+                    "ec2:CreateTags",
+                    "ec2:DeleteNetworkInterface",
+                    "ec2:DeleteNetworkInterfacePermission",
+                    "ec2:DetachNetworkInterface",
+                ],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":network-interface/*",
+                        ],
+                    )
+                ],
+            },
+        ],
+    },
+)
+resource.override_logical_id("ClusterControllerPolicy33D62B29")
+resource = aws_iam.CfnRole(
+    stack,
+    "ClusterControllerRoleEE53E66B",
+    assume_role_policy_document={
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "sagemaker.amazonaws.com"}}
+        ],
+    },
+    description="Execution role of the controller nodes of HyperPod cluster llm-train",
+    managed_policy_arns=[Fn.ref("ClusterControllerPolicy33D62B29")],
+)
+resource.override_logical_id("ClusterControllerRoleEE53E66B")
+resource = aws_iam.CfnManagedPolicy(
+    stack,
+    "ClusterLoginPolicyF513AC7D",
+    description="What the login nodes of HyperPod cluster llm-train may do",
+    policy_document={
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": ["logs:CreateLogGroup"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":logs:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":log-group:/aws/sagemaker/Clusters/llm-train/*",
+                        ],
+                    )
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":logs:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":log-group:/aws/sagemaker/Clusters/llm-train/*:log-stream:*",
+                        ],
+                    )
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["cloudwatch:PutMetricData"],
+                "Resource": ["*"],
+                "Condition": {"StringEquals": {"cloudwatch:namespace": "/aws/sagemaker/Clusters"}},
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["s3:ListBucket"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":s3:::sagemaker-llm-train-",
+                            Fn.ref("AWS::AccountId"),
+                            "-us-west-2",
+                        ],
+                    )
+                ],
+                "Condition": {"StringEquals": {"aws:ResourceAccount": Fn.ref("AWS::AccountId")}},
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["s3:GetObject"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":s3:::sagemaker-llm-train-",
+                            Fn.ref("AWS::AccountId"),
+                            "-us-west-2/lifecycle/*",
+                        ],
+                    )
+                ],
+                "Condition": {"StringEquals": {"aws:ResourceAccount": Fn.ref("AWS::AccountId")}},
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["kms:Decrypt"],
+                "Resource": [
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttKey961B73FDArn43BC6B29",
+                            }
+                        }
+                    )
+                ],
+                "Condition": {
+                    "StringEquals": {"kms:ViaService": Fn.join("", ["s3.us-west-2.", Fn.ref("AWS::URLSuffix")])}
+                },
+            },
+            {
+                "Effect": "Allow",
+                "Action": [
+                    "ssmmessages:CreateControlChannel",
+                    "ssmmessages:CreateDataChannel",
+                    "ssmmessages:OpenControlChannel",
+                    "ssmmessages:OpenDataChannel",
+                ],
+                "Resource": ["*"],
+            },
+            {
+                "Effect": "Allow",
+                "Action": [
+                    "ec2:DescribeDhcpOptions",
+                    "ec2:DescribeNetworkInterfaces",
+                    "ec2:DescribeSecurityGroups",
+                    "ec2:DescribeSubnets",
+                    "ec2:DescribeVpcs",
+                ],
+                "Resource": ["*"],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["ec2:CreateNetworkInterface"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":network-interface/*",
+                        ],
+                    ),
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":security-group/",
+                            cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttNetworkNodes04EB8278GroupId74FD3221",
+                                    }
+                                }
+                            ),
+                        ],
+                    ),
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":subnet/",
+                            cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttNetworkPrivateUsWest2cFB9C700DSubnetId33C429E7",
+                                    }
+                                }
+                            ),
+                        ],
+                    ),
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": [
+                    "ec2:CreateNetworkInterfacePermission",
+                    "ec2:CreateTags",
+                    "ec2:DeleteNetworkInterface",
+                    "ec2:DeleteNetworkInterfacePermission",
+                    "ec2:DetachNetworkInterface",
+                ],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":network-interface/*",
+                        ],
+                    )
+                ],
+            },
+        ],
+    },
+)
+resource.override_logical_id("ClusterLoginPolicyF513AC7D")
+resource = aws_iam.CfnRole(
+    stack,
+    "ClusterLoginRoleB98EF332",
+    assume_role_policy_document={
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "sagemaker.amazonaws.com"}}
+        ],
+    },
+    description="Execution role of the login nodes of HyperPod cluster llm-train",
+    managed_policy_arns=[Fn.ref("ClusterLoginPolicyF513AC7D")],
+)
+resource.override_logical_id("ClusterLoginRoleB98EF332")
+resource = cdk.CfnResource(
+    stack,
+    "ClusterEB0386A7",
+    type="AWS::SageMaker::Cluster",
+    properties={
+        "ClusterName": "llm-train",
+        "InstanceGroups": [
+            {
+                "ExecutionRole": cdk.Token.as_string(Fn.get_att("ClusterControllerRoleEE53E66B", "Arn")),
+                "InstanceCount": 1,
+                "InstanceGroupName": "controller",
+                "InstanceStorageConfigs": [
+                    {
+                        "FsxLustreConfig": {
+                            "DnsName": cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                                    }
+                                }
+                            ),
+                            "MountName": cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                                    }
+                                }
+                            ),
+                            "MountPath": "/fsx",
+                        }
+                    }
+                ],
+                "InstanceType": "ml.m5.4xlarge",
+                "LifeCycleConfig": {
+                    "OnCreate": "controller.sh",
+                    "SourceS3Uri": Fn.join(
+                        "",
+                        [
+                            "s3://sagemaker-llm-train-",
+                            Fn.ref("AWS::AccountId"),
+                            "-us-west-2/lifecycle/cf8a9e270abaf26f",
+                        ],
+                    ),
+                },
+                "SlurmConfig": {"NodeType": "Controller"},
+            },
+            {
+                "ExecutionRole": cdk.Token.as_string(Fn.get_att("ClusterLoginRoleB98EF332", "Arn")),
+                "InstanceCount": 1,
+                "InstanceGroupName": "login",
+                "InstanceStorageConfigs": [
+                    {
+                        "FsxLustreConfig": {
+                            "DnsName": cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                                    }
+                                }
+                            ),
+                            "MountName": cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                                    }
+                                }
+                            ),
+                            "MountPath": "/fsx",
+                        }
+                    }
+                ],
+                "InstanceType": "ml.m5.2xlarge",
+                "LifeCycleConfig": {
+                    "OnCreate": "login.sh",
+                    "SourceS3Uri": Fn.join(
+                        "",
+                        [
+                            "s3://sagemaker-llm-train-",
+                            Fn.ref("AWS::AccountId"),
+                            "-us-west-2/lifecycle/cf8a9e270abaf26f",
+                        ],
+                    ),
+                },
+                "SlurmConfig": {"NodeType": "Login"},
+            },
+            {
+                "ExecutionRole": cdk.Token.as_string(Fn.get_att("ClusterComputeRole88D4F7ED", "Arn")),
+                "InstanceCount": 8,
+                "InstanceGroupName": "p5",
+                "InstanceStorageConfigs": [
+                    {
+                        "FsxLustreConfig": {
+                            "DnsName": cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                                    }
+                                }
+                            ),
+                            "MountName": cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                                    }
+                                }
+                            ),
+                            "MountPath": "/fsx",
+                        }
+                    }
+                ],
+                "InstanceType": "ml.p5.48xlarge",
+                "LifeCycleConfig": {
+                    "OnCreate": "compute.sh",
+                    "SourceS3Uri": Fn.join(
+                        "",
+                        [
+                            "s3://sagemaker-llm-train-",
+                            Fn.ref("AWS::AccountId"),
+                            "-us-west-2/lifecycle/cf8a9e270abaf26f",
+                        ],
+                    ),
+                },
+                "MinInstanceCount": 4,
+                "SlurmConfig": {"NodeType": "Compute", "PartitionNames": ["p5"]},
+            },
+            {
+                "ExecutionRole": cdk.Token.as_string(Fn.get_att("ClusterComputeRole88D4F7ED", "Arn")),
+                "InstanceCount": 4,
+                "InstanceGroupName": "trn1",
+                "InstanceStorageConfigs": [
+                    {
+                        "FsxLustreConfig": {
+                            "DnsName": cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                                    }
+                                }
+                            ),
+                            "MountName": cdk.Token.as_string(
+                                {
+                                    "Fn::GetStackOutput": {
+                                        "StackName": "hyperpod-llm-train-foundation",
+                                        "Region": "us-west-2",
+                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                                    }
+                                }
+                            ),
+                            "MountPath": "/fsx",
+                        }
+                    }
+                ],
+                "InstanceType": "ml.trn1.32xlarge",
+                "LifeCycleConfig": {
+                    "OnCreate": "compute.sh",
+                    "SourceS3Uri": Fn.join(
+                        "",
+                        [
+                            "s3://sagemaker-llm-train-",
+                            Fn.ref("AWS::AccountId"),
+                            "-us-west-2/lifecycle/cf8a9e270abaf26f",
+                        ],
+                    ),
+                },
+                "MinInstanceCount": 4,
+                "SlurmConfig": {"NodeType": "Compute", "PartitionNames": ["trn1"]},
+            },
+        ],
+        "NodeProvisioningMode": "Continuous",
+        "NodeRecovery": "Automatic",
+        "Orchestrator": {"Slurm": {}},
+        "Tags": [{"Key": "cdk-hyperpod:stack", "Value": "hyperpod-llm-train-cluster"}],
+        "VpcConfig": {
+            "SecurityGroupIds": [
+                cdk.Token.as_string(
+                    {
+                        "Fn::GetStackOutput": {
+                            "StackName": "hyperpod-llm-train-foundation",
+                            "Region": "us-west-2",
+                            "OutputName": "PublishOutputFnGetAttNetworkNodes04EB8278GroupId74FD3221",
+                        }
+                    }
+                )
+            ],
+            "Subnets": [
+                cdk.Token.as_string(
+                    {
+                        "Fn::GetStackOutput": {
+                            "StackName": "hyperpod-llm-train-foundation",
+                            "Region": "us-west-2",
+                            "OutputName": "PublishOutputFnGetAttNetworkPrivateUsWest2cFB9C700DSubnetId33C429E7",
+                        }
+                    }
+                )
+            ],
+        },
+    },
+)
+resource.override_logical_id("ClusterEB0386A7")
+stack = Stack(app, "hyperpod-llm-train-foundation", analytics_reporting=False)
+resource = aws_kms.CfnKey(
+    stack,
+    "Key961B73FD",
+    description="Data of HyperPod stack hyperpod-llm-train-foundation",
+    enable_key_rotation=True,
+    key_policy={
+        "Statement": [
+            {
+                "Action": "kms:*",
+                "Effect": "Allow",
+                "Principal": {"AWS": Fn.join("", ["arn:aws:iam::", Fn.ref("AWS::AccountId"), ":root"])},
+                "Resource": "*",
+            },
+            {
+                "Action": ["kms:Decrypt*", "kms:Describe*", "kms:Encrypt*", "kms:GenerateDataKey*", "kms:ReEncrypt*"],
+                "Condition": {
+                    "ArnLike": {
+                        "kms:EncryptionContext:aws:logs:arn": Fn.join(
+                            "", ["arn:", Fn.ref("AWS::Partition"), ":logs:us-west-2:", Fn.ref("AWS::AccountId"), ":*"]
+                        )
+                    }
+                },
+                "Effect": "Allow",
+                "Principal": {"Service": Fn.join("", ["logs.us-west-2.", Fn.ref("AWS::URLSuffix")])},
+                "Resource": "*",
+                "Sid": "Logs",
+            },
+            {
+                "Action": ["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"],
+                "Condition": {
+                    "ArnLike": {
+                        "aws:PrincipalArn": Fn.join(
+                            "",
+                            [
+                                "arn:",
+                                Fn.ref("AWS::Partition"),
+                                ":iam::",
+                                Fn.ref("AWS::AccountId"),
+                                ":role/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_fs-*",
+                            ],
+                        )
+                    }
+                },
+                "Effect": "Allow",
+                "Principal": {"AWS": Fn.join("", ["arn:aws:iam::", Fn.ref("AWS::AccountId"), ":root"])},
+                "Resource": "*",
+                "Sid": "DataRepositories",
+            },
+        ],
+        "Version": "2012-10-17",
+    },
+)
+resource.override_logical_id("Key961B73FD")
+resource = cdk.CfnResource(
+    stack,
+    "NetworkVpcFAC8F4A5",
+    type="AWS::EC2::VPC",
+    properties={
+        "CidrBlock": "10.0.0.0/16",
+        "EnableDnsHostnames": True,
+        "EnableDnsSupport": True,
+        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation"}],
+    },
+)
+resource.override_logical_id("NetworkVpcFAC8F4A5")
+resource = aws_logs.CfnLogGroup(
+    stack,
+    "NetworkFlowLogGroup1F868030",
+    kms_key_id=cdk.Token.as_string(Fn.get_att("Key961B73FD", "Arn")),
+    retention_in_days=365,
+)
+resource.override_logical_id("NetworkFlowLogGroup1F868030")
+resource = aws_iam.CfnManagedPolicy(
+    stack,
+    "NetworkFlowLogPolicy81FDE3FD",
+    policy_document={
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
+                "Resource": cdk.Token.as_string(Fn.get_att("NetworkFlowLogGroup1F868030", "Arn")),
+            }
+        ],
+    },
+)
+resource.override_logical_id("NetworkFlowLogPolicy81FDE3FD")
+resource = aws_iam.CfnRole(
+    stack,
+    "NetworkFlowLogRole77F83AC2",
+    assume_role_policy_document={
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": "sts:AssumeRole",
+                "Principal": {"Service": "vpc-flow-logs.amazonaws.com"},
+                "Condition": {"StringEquals": {"aws:SourceAccount": Fn.ref("AWS::AccountId")}},
+            }
+        ],
+    },
+    managed_policy_arns=[Fn.ref("NetworkFlowLogPolicy81FDE3FD")],
+)
+resource.override_logical_id("NetworkFlowLogRole77F83AC2")
+resource = aws_ec2.CfnFlowLog(
+    stack,
+    "NetworkFlowLogC0B00A8E",
+    deliver_logs_permission_arn=cdk.Token.as_string(Fn.get_att("NetworkFlowLogRole77F83AC2", "Arn")),
+    log_destination=cdk.Token.as_string(Fn.get_att("NetworkFlowLogGroup1F868030", "Arn")),
+    resource_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+    resource_type="VPC",
+    traffic_type="ALL",
+)
+resource.override_logical_id("NetworkFlowLogC0B00A8E")
+resource = cdk.CfnResource(
+    stack,
+    "NetworkPrivateRoutesC6083B47",
+    type="AWS::EC2::RouteTable",
+    properties={
+        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation/private"}],
+        "VpcId": cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+    },
+)
+resource.override_logical_id("NetworkPrivateRoutesC6083B47")
+resource = cdk.CfnResource(
+    stack,
+    "NetworkPrivateUsWest2cFB9C700D",
+    type="AWS::EC2::Subnet",
+    properties={
+        "AvailabilityZone": "us-west-2c",
+        "CidrBlock": "10.0.64.0/19",
+        "MapPublicIpOnLaunch": False,
+        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation/private"}],
+        "VpcId": cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+    },
+)
+resource.override_logical_id("NetworkPrivateUsWest2cFB9C700D")
+resource = aws_ec2.CfnSubnetRouteTableAssociation(
+    stack,
+    "NetworkPrivateUsWest2cRoutesB9EA8505",
+    route_table_id=Fn.ref("NetworkPrivateRoutesC6083B47"),
+    subnet_id=cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId")),
+)
+resource.override_logical_id("NetworkPrivateUsWest2cRoutesB9EA8505")
+resource = aws_ec2.CfnVPCEndpoint(
+    stack,
+    "NetworkS3Endpoint635CABAC",
+    route_table_ids=[Fn.ref("NetworkPrivateRoutesC6083B47")],
+    service_name="com.amazonaws.us-west-2.s3",
+    vpc_endpoint_type="Gateway",
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+)
+resource.override_logical_id("NetworkS3Endpoint635CABAC")
+resource = cdk.CfnResource(
+    stack,
+    "NetworkNodes04EB8278",
+    type="AWS::EC2::SecurityGroup",
+    properties={
+        "GroupDescription": "Nodes of a HyperPod cluster",
+        "SecurityGroupEgress": [
+            {
+                "Description": "S3 through its gateway endpoint",
+                "DestinationPrefixListId": "pl-68a54001",
+                "FromPort": 443,
+                "IpProtocol": "tcp",
+                "ToPort": 443,
+            }
+        ],
+        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation/nodes"}],
+        "VpcId": cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+    },
+)
+resource.override_logical_id("NetworkNodes04EB8278")
+resource = aws_ec2.CfnSecurityGroupIngress(
+    stack,
+    "NetworkNodesToNodesIn7137E527",
+    description="All between nodes, EFA included",
+    group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    ip_protocol="-1",
+    source_security_group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+)
+resource.override_logical_id("NetworkNodesToNodesIn7137E527")
+resource = aws_ec2.CfnSecurityGroupEgress(
+    stack,
+    "NetworkNodesToNodesOut323DF202",
+    description="All between nodes, EFA included",
+    destination_security_group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    ip_protocol="-1",
+)
+resource.override_logical_id("NetworkNodesToNodesOut323DF202")
+resource = cdk.CfnResource(
+    stack,
+    "NetworkEndpoints88F47C84",
+    type="AWS::EC2::SecurityGroup",
+    properties={
+        "GroupDescription": "Interface endpoints that the nodes call",
+        "SecurityGroupEgress": [{"CidrIp": "127.0.0.1/32", "Description": "No egress", "IpProtocol": "-1"}],
+        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation/endpoints"}],
+        "VpcId": cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+    },
+)
+resource.override_logical_id("NetworkEndpoints88F47C84")
+resource = aws_ec2.CfnSecurityGroupIngress(
+    stack,
+    "NetworkNodesToEndpointsIn8D1B5FB9",
+    description="AWS services",
+    from_port=443,
+    group_id=cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId")),
+    ip_protocol="tcp",
+    source_security_group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    to_port=443,
+)
+resource.override_logical_id("NetworkNodesToEndpointsIn8D1B5FB9")
+resource = aws_ec2.CfnSecurityGroupEgress(
+    stack,
+    "NetworkNodesToEndpointsOutCE2E8F07",
+    description="AWS services",
+    destination_security_group_id=cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId")),
+    from_port=443,
+    group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    ip_protocol="tcp",
+    to_port=443,
+)
+resource.override_logical_id("NetworkNodesToEndpointsOutCE2E8F07")
+resource = aws_ec2.CfnVPCEndpoint(
+    stack,
+    "NetworkEndpointEc238CA71F5",
+    private_dns_enabled=True,
+    security_group_ids=[cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId"))],
+    service_name="com.amazonaws.us-west-2.ec2",
+    subnet_ids=[cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+    vpc_endpoint_type="Interface",
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+)
+resource.override_logical_id("NetworkEndpointEc238CA71F5")
+resource = aws_ec2.CfnVPCEndpoint(
+    stack,
+    "NetworkEndpointEc2messagesC640C309",
+    private_dns_enabled=True,
+    security_group_ids=[cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId"))],
+    service_name="com.amazonaws.us-west-2.ec2messages",
+    subnet_ids=[cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+    vpc_endpoint_type="Interface",
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+)
+resource.override_logical_id("NetworkEndpointEc2messagesC640C309")
+resource = aws_ec2.CfnVPCEndpoint(
+    stack,
+    "NetworkEndpointEcrApi89C0A175",
+    private_dns_enabled=True,
+    security_group_ids=[cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId"))],
+    service_name="com.amazonaws.us-west-2.ecr.api",
+    subnet_ids=[cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+    vpc_endpoint_type="Interface",
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+)
+resource.override_logical_id("NetworkEndpointEcrApi89C0A175")
+resource = aws_ec2.CfnVPCEndpoint(
+    stack,
+    "NetworkEndpointEcrDkrF012671D",
+    private_dns_enabled=True,
+    security_group_ids=[cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId"))],
+    service_name="com.amazonaws.us-west-2.ecr.dkr",
+    subnet_ids=[cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+    vpc_endpoint_type="Interface",
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+)
+resource.override_logical_id("NetworkEndpointEcrDkrF012671D")
+resource = aws_ec2.CfnVPCEndpoint(
+    stack,
+    "NetworkEndpointLogs04634C0B",
+    private_dns_enabled=True,
+    security_group_ids=[cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId"))],
+    service_name="com.amazonaws.us-west-2.logs",
+    subnet_ids=[cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+    vpc_endpoint_type="Interface",
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+)
+resource.override_logical_id("NetworkEndpointLogs04634C0B")
+resource = aws_ec2.CfnVPCEndpoint(
+    stack,
+    "NetworkEndpointMonitoring9090A422",
+    private_dns_enabled=True,
+    security_group_ids=[cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId"))],
+    service_name="com.amazonaws.us-west-2.monitoring",
+    subnet_ids=[cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+    vpc_endpoint_type="Interface",
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+)
+resource.override_logical_id("NetworkEndpointMonitoring9090A422")
+resource = aws_ec2.CfnVPCEndpoint(
+    stack,
+    "NetworkEndpointSagemakerApi857BF008",
+    private_dns_enabled=True,
+    security_group_ids=[cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId"))],
+    service_name="com.amazonaws.us-west-2.sagemaker.api",
+    subnet_ids=[cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+    vpc_endpoint_type="Interface",
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+)
+resource.override_logical_id("NetworkEndpointSagemakerApi857BF008")
+resource = aws_ec2.CfnVPCEndpoint(
+    stack,
+    "NetworkEndpointSsmB52ADE97",
+    private_dns_enabled=True,
+    security_group_ids=[cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId"))],
+    service_name="com.amazonaws.us-west-2.ssm",
+    subnet_ids=[cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+    vpc_endpoint_type="Interface",
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+)
+resource.override_logical_id("NetworkEndpointSsmB52ADE97")
+resource = aws_ec2.CfnVPCEndpoint(
+    stack,
+    "NetworkEndpointSsmmessages642EF02E",
+    private_dns_enabled=True,
+    security_group_ids=[cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId"))],
+    service_name="com.amazonaws.us-west-2.ssmmessages",
+    subnet_ids=[cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+    vpc_endpoint_type="Interface",
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+)
+resource.override_logical_id("NetworkEndpointSsmmessages642EF02E")
+resource = aws_ec2.CfnVPCEndpoint(
+    stack,
+    "NetworkEndpointSts3DA521EC",
+    private_dns_enabled=True,
+    security_group_ids=[cdk.Token.as_string(Fn.get_att("NetworkEndpoints88F47C84", "GroupId"))],
+    service_name="com.amazonaws.us-west-2.sts",
+    subnet_ids=[cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+    vpc_endpoint_type="Interface",
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+)
+resource.override_logical_id("NetworkEndpointSts3DA521EC")
+resource = aws_s3.CfnBucket(
+    stack,
+    "AccessLogs8B620ECA",
+    bucket_encryption=aws_s3.CfnBucket.BucketEncryptionProperty(
+        server_side_encryption_configuration=[
+            aws_s3.CfnBucket.ServerSideEncryptionRuleProperty(
+                server_side_encryption_by_default=aws_s3.CfnBucket.ServerSideEncryptionByDefaultProperty(
+                    sse_algorithm="AES256"
+                )
+            )
+        ]
+    ),
+    lifecycle_configuration=aws_s3.CfnBucket.LifecycleConfigurationProperty(
+        rules=[
+            aws_s3.CfnBucket.RuleProperty(
+                expiration_in_days=365,
+                id="KeepAYear",
+                noncurrent_version_expiration=aws_s3.CfnBucket.NoncurrentVersionExpirationProperty(noncurrent_days=1),
+                status="Enabled",
+            )
+        ]
+    ),
+    ownership_controls=aws_s3.CfnBucket.OwnershipControlsProperty(
+        rules=[aws_s3.CfnBucket.OwnershipControlsRuleProperty(object_ownership="BucketOwnerEnforced")]
+    ),
+    public_access_block_configuration=aws_s3.CfnBucket.PublicAccessBlockConfigurationProperty(
+        block_public_acls=True, block_public_policy=True, ignore_public_acls=True, restrict_public_buckets=True
+    ),
+    versioning_configuration=aws_s3.CfnBucket.VersioningConfigurationProperty(status="Enabled"),
+)
+resource.override_logical_id("AccessLogs8B620ECA")
+resource = aws_s3.CfnBucketPolicy(
+    stack,
+    "AccessLogsPolicyABDC4D2D",
+    bucket=Fn.ref("AccessLogs8B620ECA"),
+    policy_document={
+        "Statement": [
+            {
+                "Action": "s3:*",
+                "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+                "Effect": "Deny",
+                "Principal": {"AWS": "*"},
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("AccessLogs8B620ECA", "Arn")),
+                    Fn.join("", [cdk.Token.as_string(Fn.get_att("AccessLogs8B620ECA", "Arn")), "/*"]),
+                ],
+            },
+            {
+                "Action": "s3:PutObject",
+                "Condition": {"StringEquals": {"aws:SourceAccount": Fn.ref("AWS::AccountId")}},
+                "Effect": "Allow",
+                "Principal": {"Service": "logging.s3.amazonaws.com"},
+                "Resource": Fn.join("", [cdk.Token.as_string(Fn.get_att("AccessLogs8B620ECA", "Arn")), "/*"]),
+            },
+        ],
+        "Version": "2012-10-17",
+    },
+)
+resource.override_logical_id("AccessLogsPolicyABDC4D2D")
+resource = cdk.CfnResource(
+    stack,
+    "FileSystemServersC925A323",
+    type="AWS::EC2::SecurityGroup",
+    properties={
+        "GroupDescription": "Servers of an FSx for Lustre file system",
+        "SecurityGroupEgress": [{"CidrIp": "127.0.0.1/32", "Description": "No egress", "IpProtocol": "-1"}],
+        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation/lustre"}],
+        "VpcId": cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
+    },
+)
+resource.override_logical_id("FileSystemServersC925A323")
+resource = cdk.CfnResource(
+    stack,
+    "FileSystem8A8E25C0",
+    type="AWS::FSx::FileSystem",
+    properties={
+        "FileSystemType": "LUSTRE",
+        "FileSystemTypeVersion": "2.15",
+        "KmsKeyId": cdk.Token.as_string(Fn.get_att("Key961B73FD", "Arn")),
+        "LustreConfiguration": {
+            "AutomaticBackupRetentionDays": 0,
+            "DataCompressionType": "LZ4",
+            "DeploymentType": "PERSISTENT_2",
+            "MetadataConfiguration": {"Mode": "AUTOMATIC"},
+            "PerUnitStorageThroughput": 250,
+        },
+        "SecurityGroupIds": [cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId"))],
+        "StorageCapacity": 4800,
+        "StorageType": "SSD",
+        "SubnetIds": [cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation"}],
+    },
+)
+resource.override_logical_id("FileSystem8A8E25C0")
+resource = aws_ec2.CfnSecurityGroupIngress(
+    stack,
+    "FileSystemServers988In428C4665",
+    description="Lustre between its servers",
+    from_port=988,
+    group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    ip_protocol="tcp",
+    source_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    to_port=988,
+)
+resource.override_logical_id("FileSystemServers988In428C4665")
+resource = aws_ec2.CfnSecurityGroupEgress(
+    stack,
+    "FileSystemServers988Out5F357F92",
+    description="Lustre between its servers",
+    destination_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    from_port=988,
+    group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    ip_protocol="tcp",
+    to_port=988,
+)
+resource.override_logical_id("FileSystemServers988Out5F357F92")
+resource = aws_ec2.CfnSecurityGroupIngress(
+    stack,
+    "FileSystemServers1018In8D886DFB",
+    description="Lustre between its servers",
+    from_port=1018,
+    group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    ip_protocol="tcp",
+    source_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    to_port=1023,
+)
+resource.override_logical_id("FileSystemServers1018In8D886DFB")
+resource = aws_ec2.CfnSecurityGroupEgress(
+    stack,
+    "FileSystemServers1018Out775EC5F7",
+    description="Lustre between its servers",
+    destination_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    from_port=1018,
+    group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    ip_protocol="tcp",
+    to_port=1023,
+)
+resource.override_logical_id("FileSystemServers1018Out775EC5F7")
+resource = aws_ec2.CfnSecurityGroupIngress(
+    stack,
+    "FileSystemNodesToServers988InEF5CEA7B",
+    description="Lustre",
+    from_port=988,
+    group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    ip_protocol="tcp",
+    source_security_group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    to_port=988,
+)
+resource.override_logical_id("FileSystemNodesToServers988InEF5CEA7B")
+resource = aws_ec2.CfnSecurityGroupEgress(
+    stack,
+    "FileSystemNodesToServers988Out23DA1081",
+    description="Lustre",
+    destination_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    from_port=988,
+    group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    ip_protocol="tcp",
+    to_port=988,
+)
+resource.override_logical_id("FileSystemNodesToServers988Out23DA1081")
+resource = aws_ec2.CfnSecurityGroupIngress(
+    stack,
+    "FileSystemServersToNodes988In03205403",
+    description="Lustre",
+    from_port=988,
+    group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    ip_protocol="tcp",
+    source_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    to_port=988,
+)
+resource.override_logical_id("FileSystemServersToNodes988In03205403")
+resource = aws_ec2.CfnSecurityGroupEgress(
+    stack,
+    "FileSystemServersToNodes988Out0577D7EE",
+    description="Lustre",
+    destination_security_group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    from_port=988,
+    group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    ip_protocol="tcp",
+    to_port=988,
+)
+resource.override_logical_id("FileSystemServersToNodes988Out0577D7EE")
+resource = aws_ec2.CfnSecurityGroupIngress(
+    stack,
+    "FileSystemNodesToServers1018In49A92661",
+    description="Lustre",
+    from_port=1018,
+    group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    ip_protocol="tcp",
+    source_security_group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    to_port=1023,
+)
+resource.override_logical_id("FileSystemNodesToServers1018In49A92661")
+resource = aws_ec2.CfnSecurityGroupEgress(
+    stack,
+    "FileSystemNodesToServers1018Out16B88ED8",
+    description="Lustre",
+    destination_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    from_port=1018,
+    group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    ip_protocol="tcp",
+    to_port=1023,
+)
+resource.override_logical_id("FileSystemNodesToServers1018Out16B88ED8")
+resource = aws_ec2.CfnSecurityGroupIngress(
+    stack,
+    "FileSystemServersToNodes1018In8A470EA6",
+    description="Lustre",
+    from_port=1018,
+    group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    ip_protocol="tcp",
+    source_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    to_port=1023,
+)
+resource.override_logical_id("FileSystemServersToNodes1018In8A470EA6")
+resource = aws_ec2.CfnSecurityGroupEgress(
+    stack,
+    "FileSystemServersToNodes1018Out2845B964",
+    description="Lustre",
+    destination_security_group_id=cdk.Token.as_string(Fn.get_att("NetworkNodes04EB8278", "GroupId")),
+    from_port=1018,
+    group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
+    ip_protocol="tcp",
+    to_port=1023,
+)
+resource.override_logical_id("FileSystemServersToNodes1018Out2845B964")
+resource = cdk.CfnResource(
+    stack,
+    "LifecycleScriptsBucketBB67840B",
+    type="AWS::S3::Bucket",
+    properties={
+        "BucketEncryption": {
+            "ServerSideEncryptionConfiguration": [
+                {
+                    "BucketKeyEnabled": True,
+                    "ServerSideEncryptionByDefault": {
+                        "KMSMasterKeyID": cdk.Token.as_string(Fn.get_att("Key961B73FD", "Arn")),
+                        "SSEAlgorithm": "aws:kms",
+                    },
+                }
+            ]
+        },
+        "BucketName": Fn.join("", ["sagemaker-llm-train-", Fn.ref("AWS::AccountId"), "-us-west-2"]),
+        "LifecycleConfiguration": {
+            "Rules": [
+                {
+                    "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
+                    "Id": "AbortUploads",
+                    "Status": "Enabled",
+                }
+            ]
+        },
+        "LoggingConfiguration": {"DestinationBucketName": Fn.ref("AccessLogs8B620ECA"), "LogFilePrefix": "bucket/"},
+        "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
+        "PublicAccessBlockConfiguration": {
+            "BlockPublicAcls": True,
+            "BlockPublicPolicy": True,
+            "IgnorePublicAcls": True,
+            "RestrictPublicBuckets": True,
+        },
+        "Tags": [
+            {"Key": "aws-cdk:auto-delete-objects", "Value": "true"},
+            {"Key": "aws-cdk:cr-owned:lifecycle/cf8a9e270abaf26f:f0b42a39", "Value": "true"},
+        ],
+        "VersioningConfiguration": {"Status": "Enabled"},
+    },
+)
+resource.override_logical_id("LifecycleScriptsBucketBB67840B")
+resource = aws_s3.CfnBucketPolicy(
+    stack,
+    "LifecycleScriptsBucketPolicyDF866F1A",
+    bucket=Fn.ref("LifecycleScriptsBucketBB67840B"),
+    policy_document={
+        "Statement": [
+            {
+                "Action": "s3:*",
+                "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+                "Effect": "Deny",
+                "Principal": {"AWS": "*"},
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("LifecycleScriptsBucketBB67840B", "Arn")),
+                    Fn.join("", [cdk.Token.as_string(Fn.get_att("LifecycleScriptsBucketBB67840B", "Arn")), "/*"]),
+                ],
+            },
+            {
+                "Action": ["s3:DeleteObject*", "s3:GetBucket*", "s3:List*", "s3:PutBucketPolicy"],
+                "Effect": "Allow",
+                "Principal": {
+                    "AWS": cdk.Token.as_string(
+                        Fn.get_att("CustomS3AutoDeleteObjectsCustomResourceProviderRole3B1BD092", "Arn")
+                    )
+                },
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("LifecycleScriptsBucketBB67840B", "Arn")),
+                    Fn.join("", [cdk.Token.as_string(Fn.get_att("LifecycleScriptsBucketBB67840B", "Arn")), "/*"]),
+                ],
+            },
+        ],
+        "Version": "2012-10-17",
+    },
+)
+resource.override_logical_id("LifecycleScriptsBucketPolicyDF866F1A")
+resource = cdk.CfnResource(
+    stack,
+    "LifecycleScriptsBucketAutoDeleteObjectsCustomResource77A7D856",
+    type="Custom::S3AutoDeleteObjects",
+    properties={
+        "ServiceToken": cdk.Token.as_string(
+            Fn.get_att("CustomS3AutoDeleteObjectsCustomResourceProviderHandler9D90184F", "Arn")
+        ),
+        "BucketName": Fn.ref("LifecycleScriptsBucketBB67840B"),
+    },
+)
+resource.override_logical_id("LifecycleScriptsBucketAutoDeleteObjectsCustomResource77A7D856")
+resource = aws_logs.CfnLogGroup(
+    stack,
+    "LifecycleScriptsUploadLog140F2945",
+    kms_key_id=cdk.Token.as_string(Fn.get_att("Key961B73FD", "Arn")),
+    retention_in_days=365,
+)
+resource.override_logical_id("LifecycleScriptsUploadLog140F2945")
+resource = aws_lambda.CfnLayerVersion(
+    stack,
+    "LifecycleScriptsUploadAwsCliLayer7AAC8F93",
+    content=aws_lambda.CfnLayerVersion.ContentProperty(
+        s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
+        s3_key="98f62bef9320f8c0a0a7be21d7c746f069131f196f51ffe3008a6bb730b368ec.zip",
+    ),
+    description="/opt/awscli/aws",
+)
+resource.override_logical_id("LifecycleScriptsUploadAwsCliLayer7AAC8F93")
+resource = cdk.CfnResource(
+    stack,
+    "LifecycleScriptsUploadCustomResourceB84691E5",
+    type="Custom::CDKBucketDeployment",
+    properties={
+        "ServiceToken": cdk.Token.as_string(
+            Fn.get_att("CustomCDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756C81C01536", "Arn")
+        ),
+        "SourceBucketNames": [
+            Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
+            Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
+        ],
+        "SourceObjectKeys": [
+            "20161540b05d623f2ec7e7b601753f46237d6ded06e635bd730b0da95cf83128.zip",
+            "88840b7bd1f9fc045030a2f3fb65acd3f469280e9a0a04c597e6fb101e23730b.zip",
+        ],
+        "SourceMarkers": [{}, {}],
+        "SourceMarkersConfig": [{}, {}],
+        "DestinationBucketName": Fn.ref("LifecycleScriptsBucketBB67840B"),
+        "DestinationBucketKeyPrefix": "lifecycle/cf8a9e270abaf26f",
+        "WaitForDistributionInvalidation": True,
+        "RetainOnDelete": True,
+        "Prune": False,
+        "OutputObjectKeys": True,
+    },
+)
+resource.override_logical_id("LifecycleScriptsUploadCustomResourceB84691E5")
+resource = aws_iam.CfnRole(
+    stack,
+    "CustomS3AutoDeleteObjectsCustomResourceProviderRole3B1BD092",
+    assume_role_policy_document={
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Action": "sts:AssumeRole", "Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}}
+        ],
+    },
+    managed_policy_arns=[Fn.sub("arn:${AWS::Partition}:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole")],
+)
+resource.override_logical_id("CustomS3AutoDeleteObjectsCustomResourceProviderRole3B1BD092")
+resource = aws_lambda.CfnFunction(
+    stack,
+    "CustomS3AutoDeleteObjectsCustomResourceProviderHandler9D90184F",
+    code=aws_lambda.CfnFunction.CodeProperty(
+        s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
+        s3_key="faa95a81ae7d7373f3e1f242268f904eb748d8d0fdd306e8a6fe515a1905a7d6.zip",
+    ),
+    timeout=900,
+    memory_size=128,
+    handler="index.handler",
+    role=cdk.Token.as_string(Fn.get_att("CustomS3AutoDeleteObjectsCustomResourceProviderRole3B1BD092", "Arn")),
+    runtime="nodejs24.x",
+    description=Fn.join(
+        "", ["Lambda function for auto-deleting objects in ", Fn.ref("LifecycleScriptsBucketBB67840B"), " S3 bucket."]
+    ),
+)
+resource.override_logical_id("CustomS3AutoDeleteObjectsCustomResourceProviderHandler9D90184F")
+resource = aws_iam.CfnRole(
+    stack,
+    "CustomCDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756CServiceRole89A01265",
+    assume_role_policy_document={
+        "Statement": [
+            {"Action": "sts:AssumeRole", "Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}}
+        ],
+        "Version": "2012-10-17",
+    },
+    managed_policy_arns=[
+        Fn.join("", ["arn:", Fn.ref("AWS::Partition"), ":iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"])
+    ],
+)
+resource.override_logical_id("CustomCDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756CServiceRole89A01265")
+resource = aws_iam.CfnPolicy(
+    stack,
+    "CustomCDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756CServiceRoleDefaultPolicy88902FDF",
+    policy_document={
+        "Statement": [
+            {
+                "Action": ["s3:GetBucket*", "s3:GetObject*", "s3:List*"],
+                "Effect": "Allow",
+                "Resource": [
+                    Fn.join("", ["arn:aws:s3:::", Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"), "/*"]),
+                    Fn.join("", ["arn:aws:s3:::", Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2")]),
+                ],
+            },
+            {
+                "Action": [
+                    "s3:Abort*",
+                    "s3:DeleteObject*",
+                    "s3:GetBucket*",
+                    "s3:GetObject*",
+                    "s3:List*",
+                    "s3:PutObject",
+                    "s3:PutObjectLegalHold",
+                    "s3:PutObjectRetention",
+                    "s3:PutObjectTagging",
+                    "s3:PutObjectVersionTagging",
+                ],
+                "Effect": "Allow",
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("LifecycleScriptsBucketBB67840B", "Arn")),
+                    Fn.join("", [cdk.Token.as_string(Fn.get_att("LifecycleScriptsBucketBB67840B", "Arn")), "/*"]),
+                ],
+            },
+            {
+                "Action": ["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"],
+                "Effect": "Allow",
+                "Resource": cdk.Token.as_string(Fn.get_att("Key961B73FD", "Arn")),
+            },
+        ],
+        "Version": "2012-10-17",
+    },
+    policy_name="CustomCDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756CServiceRoleDefaultPolicy88902FDF",
+    roles=[Fn.ref("CustomCDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756CServiceRole89A01265")],
+)
+resource.override_logical_id(
+    "CustomCDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756CServiceRoleDefaultPolicy88902FDF"
+)
+resource = aws_lambda.CfnFunction(
+    stack,
+    "CustomCDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756C81C01536",
+    architectures=["arm64"],
+    code=aws_lambda.CfnFunction.CodeProperty(
+        s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
+        s3_key="35328da138f26fbd9160297abc9a2522d93dbf75878cd5114a9c050419fc1ce0.zip",
+    ),
+    environment=aws_lambda.CfnFunction.EnvironmentProperty(
+        variables={"AWS_CA_BUNDLE": "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"}
+    ),
+    handler="index.handler",
+    layers=[Fn.ref("LifecycleScriptsUploadAwsCliLayer7AAC8F93")],
+    logging_config=aws_lambda.CfnFunction.LoggingConfigProperty(log_group=Fn.ref("LifecycleScriptsUploadLog140F2945")),
+    memory_size=1024,
+    role=cdk.Token.as_string(
+        Fn.get_att("CustomCDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756CServiceRole89A01265", "Arn")
+    ),
+    runtime="python3.13",
+    timeout=900,
+)
+resource.override_logical_id("CustomCDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756C81C01536")
+s3_assets.Asset(stack, "Scripts", path=str(ROOT / "lifecycle"))
+app.synth()

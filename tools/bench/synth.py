@@ -1,0 +1,117 @@
+"""What synthesis costs, as ratios measured in one run: `make bench`.
+
+The default cluster's app.py runs in turn with an empty CDK app and with by_hand.py, the same resources as plain L1
+classes; medians are compared. Then app.py synthesizes clusters of 1 to 100 groups. CDK's own validation, which costs
+every app the same, is off but for one row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a program, as the operating system accounts for it, its Node process included."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def run(program: Path, outdir: Path, *, validation: bool = False, config: Path | None = None) -> Run:
+    """Run a program to its end. Raises SystemExit where it fails."""
+    context = {} if config is None else {"config": str(config)}
+    environment = {
+        **os.environ,
+        "CDK_OUTDIR": str(outdir),
+        "CDK_VALIDATION": str(validation).lower(),
+        "CDK_CONTEXT_JSON": json.dumps(context),
+    }
+    before = time.perf_counter()
+    pid = os.spawnve(os.P_NOWAIT, sys.executable, [sys.executable, str(program)], environment)
+    _, status, usage = os.wait4(pid, 0)
+    if status:
+        raise SystemExit(f"{program} failed")
+    return Run(wall_s=time.perf_counter() - before, cpu_s=usage.ru_utime + usage.ru_stime)
+
+
+def resources(outdir: Path) -> Counter[str]:
+    """How many resources of each type the templates have."""
+    return Counter(
+        resource["Type"]
+        for path in outdir.glob("*.template.json")
+        for resource in json.loads(path.read_text("utf-8")).get("Resources", {}).values()
+    )
+
+
+def compare(folder: Path, rounds: int) -> None:
+    """Print the default cluster against its two floors."""
+    programs = {"app.py": ROOT / "app.py", "by hand": HERE / "by_hand.py", "empty app": HERE / "empty_app.py"}
+    runs: dict[str, list[Run]] = {name: [] for name in programs}
+    for turn in range(rounds + 1):
+        for name, program in programs.items():
+            measured = run(program, folder / name)
+            if turn:  # the first turn warms the disk
+                runs[name].append(measured)
+    if resources(folder / "app.py") != resources(folder / "by hand"):
+        raise SystemExit("by_hand.py is out of date; run: make synth && .venv/bin/python tools/bench/write_by_hand.py")
+    validated = [run(programs["app.py"], folder / "validated", validation=True) for _ in range(3)]
+    print(
+        f"default cluster, {sum(resources(folder / 'app.py').values())} resources, medians of {rounds} runs in turn:\n"
+    )
+    print(f"  {'':<24}{'wall s':>8}{'CPU s':>8}{'wall ratio':>12}{'CPU ratio':>11}")
+    own_wall, own_cpu = median(runs["app.py"])
+    for name, measured_runs in [*runs.items(), ("app.py, validated", validated)]:
+        wall, cpu = median(measured_runs)
+        print(f"  {name:<24}{wall:>8.2f}{cpu:>8.2f}{own_wall / wall:>12.2f}{own_cpu / cpu:>11.2f}")
+    print("\n  The ratio is app.py's median divided by the row's.")
+
+
+def median(runs: list[Run]) -> tuple[float, float]:
+    """Median wall and CPU seconds."""
+    return statistics.median(run.wall_s for run in runs), statistics.median(run.cpu_s for run in runs)
+
+
+def grow(folder: Path) -> None:
+    """Print how synthesis grows with the number of groups."""
+    base = yaml.safe_load((ROOT / "cluster.yaml").read_text("utf-8"))
+    print("\nclusters of N groups:\n")
+    print(f"  {'groups':>6}{'wall s':>8}{'CPU s':>8}{'cluster template kB':>21}{'resources':>11}")
+    for count in (1, 10, 50, 100):
+        groups = [base["instance_groups"][0]]
+        groups += [{**base["instance_groups"][2], "name": f"p5-{i}", "instance_count": 1, "min_instance_count": 1} for i in range(1, count)]
+        config = folder / f"{count}.yaml"
+        config.write_text(yaml.safe_dump({**base, "instance_groups": groups}), "utf-8")
+        outdir = folder / str(count)
+        wall, cpu = median([run(ROOT / "app.py", outdir, config=config) for _ in range(3)])
+        size = max(path.stat().st_size for path in outdir.glob("*-cluster.template.json"))
+        total = sum(resources(outdir).values())
+        print(f"  {count:>6}{wall:>8.2f}{cpu:>8.2f}{size / 1000:>21.1f}{total:>11}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7, help="counted runs of each program (default: 7)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        compare(Path(folder), options.rounds)
+        grow(Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Writes by_hand.py: the default cluster's resources as plain L1 classes, one call each.
+
+It is what somebody would write who used no construct library at all, so it is the floor that `make bench` measures
+the library against. Run it after `make synth` when the benchmark says that by_hand.py is out of date.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import sys
+import typing
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from app import use_project_node  # noqa: E402
+
+TARGET = Path(__file__).with_name("by_hand.py")
+HEADER = '''"""The default cluster's resources as plain L1 classes. Made by write_by_hand.py; do not edit."""
+
+# ruff: noqa
+# mypy: ignore-errors
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from app import use_project_node
+
+use_project_node()
+
+import aws_cdk as cdk
+from aws_cdk import Fn, Stack
+from aws_cdk import aws_s3_assets as s3_assets
+'''
+
+
+def words(name: str) -> str:
+    """A name without case and separators, by which a property finds its parameter."""
+    return name.replace("_", "").lower()
+
+
+def literal(value: Any) -> str:
+    """A value of a template as Python, intrinsic functions as calls."""
+    match value:
+        case {"Ref": str(name)}:
+            return f"Fn.ref({name!r})"
+        case {"Fn::GetAtt": [str(name), str(attribute)]}:
+            return f"cdk.Token.as_string(Fn.get_att({name!r}, {attribute!r}))"
+        case {"Fn::Join": [str(separator), [*parts]]}:
+            return f"Fn.join({separator!r}, [{', '.join(map(literal, parts))}])"
+        case {"Fn::Sub": str(text)}:
+            return f"Fn.sub({text!r})"
+        case {"Fn::GetStackOutput": _}:
+            return f"cdk.Token.as_string({value!r})"
+        case dict():
+            return "{" + ", ".join(f"{key!r}: {literal(item)}" for key, item in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(literal, value)) + "]"
+        case _:
+            return repr(value)
+
+
+def struct_of(annotation: Any) -> type | None:
+    """The property class among the options of a parameter's type."""
+    for option in (annotation, *typing.get_args(annotation)):
+        if inspect.isclass(option) and option.__name__.endswith("Property"):
+            return option
+        if option is not annotation and (found := struct_of(option)):
+            return found
+    return None
+
+
+def argument(value: Any, annotation: Any, prefix: str) -> str:
+    """A property's value for a parameter of that type: nested property classes where there are any."""
+    struct = struct_of(annotation)
+    intrinsic = isinstance(value, dict) and any(key == "Ref" or key.startswith("Fn::") for key in value)
+    if struct is None or intrinsic:
+        return literal(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(argument(item, annotation, prefix) for item in value) + "]"
+    if not isinstance(value, dict):
+        return literal(value)
+    return f"{prefix}.{struct.__qualname__}({arguments(value, struct, prefix)})"
+
+
+def arguments(properties: dict[str, Any], kind: type, prefix: str) -> str:
+    """Keyword arguments for all properties."""
+    signature = inspect.signature(kind.__init__)  # type: ignore[misc]
+    hints = typing.get_type_hints(kind.__init__)  # type: ignore[misc]
+    names = {words(name): name for name in signature.parameters}
+    return ", ".join(
+        f"{names[words(key)]}={argument(value, hints.get(names[words(key)]), prefix)}"
+        for key, value in properties.items()
+    )
+
+
+def resource_line(logical_id: str, resource: dict[str, Any]) -> str:
+    """One resource as one statement."""
+    kind, properties = resource["Type"], resource.get("Properties", {})
+    if kind.startswith("Custom::") or "Tags" in properties:
+        return f"cdk.CfnResource(stack, {logical_id!r}, type={kind!r}, properties={literal(properties)})"
+    _, service, name = kind.split("::")
+    module = f"aws_{service.lower()}"
+    l1 = getattr(importlib.import_module(f"aws_cdk.{module}"), f"Cfn{name}")
+    return f"{module}.{l1.__name__}(stack, {logical_id!r}, {arguments(properties, l1, module)})"
+
+
+def main() -> None:
+    """Read cdk.out, write by_hand.py."""
+    use_project_node()
+    body: list[str] = []
+    modules: set[str] = set()
+    for path in sorted((ROOT / "cdk.out").glob("*.template.json")):
+        template = json.loads(path.read_text("utf-8"))
+        name = path.name.removesuffix(".template.json")
+        body.append(f"stack = Stack(app, {name!r}, analytics_reporting=False)")
+        for logical_id, resource in template["Resources"].items():
+            line = resource_line(logical_id, resource)
+            if line.startswith("aws_"):
+                modules.add(line.split(".")[0])
+            variable = f"resource = {line}"
+            body.append(variable + f"\nresource.override_logical_id({logical_id!r})")
+    body.append("s3_assets.Asset(stack, 'Scripts', path=str(ROOT / 'lifecycle'))")
+    imports = "\n".join(f"from aws_cdk import {module}" for module in sorted(modules))
+    TARGET.write_text(
+        f"{HEADER}{imports}\n\napp = cdk.App(outdir=os.environ['CDK_OUTDIR'], analytics_reporting=False)\n"
+        + "\n".join(body)
+        + "\napp.synth()\n",
+        "utf-8",
+    )
+    print(f"wrote {TARGET.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
