@@ -33,13 +33,13 @@ def main() -> int:
     app = App(context=context, outdir=outdir, analytics_reporting=False)
     try:
         loaded = load_config(ROOT / str(app.node.get_context("config")))
+
+        from stacks import add_stacks
+
+        add_stacks(app, loaded)
     except HyperPodError as error:
         print(error, file=sys.stderr)
         return 1
-
-    from stacks import add_stacks
-
-    add_stacks(app, loaded)
     app.synth()
     return 0
 

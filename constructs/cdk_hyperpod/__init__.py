@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .lifecycle import LifecycleScripts
     from .loader import LoadedConfig, load_config
     from .network import HyperPodNetwork, PrivateSubnet
+    from .scale_down import ScaleDown
     from .storage import LustreFileSystem, LustreMount, existing_lustre_mount
 
 _MODULES = {
@@ -51,6 +52,7 @@ _MODULES = {
     "lifecycle": ["LifecycleScripts"],
     "loader": ["LoadedConfig", "load_config"],
     "network": ["HyperPodNetwork", "PrivateSubnet"],
+    "scale_down": ["ScaleDown"],
     "storage": ["LustreFileSystem", "LustreMount", "existing_lustre_mount"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -72,6 +74,7 @@ __all__ = [
     "LustreMount",
     "NetworkConfig",
     "PrivateSubnet",
+    "ScaleDown",
     "ScaleDownConfig",
     "StorageConfig",
     "SubnetConfig",

@@ -14,3 +14,8 @@ def lifecycle_dir() -> Path:
         if (place / "on_create.sh").is_file():
             return place
     raise FileNotFoundError(f"the lifecycle scripts are neither in {places[0]} nor in {places[1]}; install again")
+
+
+def lambda_dir() -> Path:
+    """The custom resource's code and the API models that it uses."""
+    return _PACKAGE / "_lambda"

@@ -7,20 +7,49 @@ not know, still find the other mistakes of the file: people mend a file once, no
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import difflib
 import reprlib
 import types
 import typing
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from .errors import Finding
 
 T = TypeVar("T")
 
-_brief = reprlib.Repr()
-_brief.maxstring = _brief.maxother = 80
-_brief.maxlevel = 2
+# No setting comes near; beyond 4,300 digits, Python refuses to print a number at all.
+_TOO_LARGE = 10**18
+
+
+class _Brief(reprlib.Repr):
+    """A value as a YAML file would have it, cut where it is long. reprlib finds each method by the type's name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 2
+        self.maxdict = self.maxlist = self.maxtuple = self.maxset = 3
+        self.maxstring = self.maxother = 80
+
+    def repr_bool(self, value: bool, level: int) -> str:
+        return str(value).lower()
+
+    def repr_NoneType(self, value: None, level: int) -> str:
+        return "null"
+
+    def repr_int(self, value: int, level: int) -> str:
+        return str(value) if abs(value) < _TOO_LARGE else f"a number of {value.bit_length():,} bits"
+
+    def repr_date(self, value: datetime.date, level: int) -> str:
+        return str(value)
+
+    def repr_datetime(self, value: datetime.datetime, level: int) -> str:
+        return str(value)
+
+
+_brief = _Brief()
 
 
 class _Unknown:
@@ -63,7 +92,13 @@ def is_known(value: object) -> bool:
 
 def show(value: object) -> str:
     """A value as it stands in a message: short, on one line."""
-    return _brief.repr(value)
+    text = _brief.repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def shown_name(name: object, length: int = 80) -> str:
+    """A name as it stands in a message: as it is, unless it is long, or no text, or would break the line."""
+    return name if isinstance(name, str) and len(name) <= length and name.isprintable() else show(name)
 
 
 def structure(kind: type[T], data: object, findings: list[Finding], path: str = "") -> T:
@@ -95,38 +130,62 @@ def split_annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     return annotation, ()
 
 
+def without_none(annotation: Any) -> Any:
+    """The type of a value that is there: X of `X | None`."""
+    if not _is_union(annotation):
+        return annotation
+    (kind,) = (option for option in typing.get_args(annotation) if option is not types.NoneType)
+    return kind
+
+
+def leaf_problem(kind: Any, value: object) -> tuple[str, str] | None:
+    """What is wrong with the type of one plain value, and the remedy; None: nothing."""
+    if typing.get_origin(kind) is Literal:
+        options = typing.get_args(kind)
+        if any(value == option and type(value) is type(option) for option in options):
+            return None
+        closest = None if isinstance(value, int) else _closest(value, options)
+        return f"must be one of {', '.join(map(str, options))}", closest or "use one of these"
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        if isinstance(value, str) and not value.isprintable():
+            return "must be printable text on one line", "remove the characters that are not"
+        if isinstance(value, int) and abs(value) >= _TOO_LARGE:
+            return "must have at most 18 digits", "use a smaller number"
+        return None
+    if isinstance(value, (dict, list, tuple)):
+        return f"must be {_WORDS[kind][0]}", "give it one plain value"
+    return f"must be {_WORDS[kind][0]}", _WORDS[kind][1]
+
+
+_WORDS = {
+    str: ("text", "put it in quotes"),
+    int: ("a whole number", "write digits without quotes"),
+    bool: ("true or false", "write true or false without quotes"),
+}
+
+
 def _is_union(annotation: Any) -> bool:
     return typing.get_origin(annotation) in (typing.Union, types.UnionType)
 
 
 def _build(annotation: Any, data: object, path: str, findings: list[Finding]) -> Any:
-    annotation, _ = split_annotated(annotation)
-    if _is_union(annotation):
-        if data is None:
-            return None
-        (annotation,) = (option for option in typing.get_args(annotation) if option is not types.NoneType)
-        return _build(annotation, data, path, findings)
+    annotation = without_none(split_annotated(annotation)[0])
     if dataclasses.is_dataclass(annotation):
         return _build_object(typing.cast(type, annotation), data, path, findings)
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
     if origin is tuple:
         if not isinstance(data, list):
             return _wrong(
                 data, "must be a list", "write it as [a, b] or as lines that begin with a dash", path, findings
             )
-        return tuple(
-            _build(arguments[0], item, item_path(path, index, item), findings) for index, item in enumerate(data)
-        )
-    if origin is Mapping or annotation is Mapping:
+        (kind, _) = typing.get_args(annotation)
+        paths = item_paths(path, data)
+        return tuple(_build(kind, item, paths[index], findings) for index, item in enumerate(data))
+    if origin is Mapping:
         return _build_mapping(data, path, findings)
-    if origin is Literal:
-        if any(data == option and type(data) is type(option) for option in arguments):
-            return data
-        options = ", ".join(str(option) for option in arguments)
-        return _wrong(
-            data, f"must be one of {options}", _closest(data, arguments) or "use one of these", path, findings
-        )
-    return _build_scalar(annotation, data, path, findings)
+    if problem := leaf_problem(annotation, data):
+        return _wrong(data, *problem, path, findings)
+    return data
 
 
 def _build_object(kind: type, data: object, path: str, findings: list[Finding]) -> Any:
@@ -148,31 +207,23 @@ def _build_object(kind: type, data: object, path: str, findings: list[Finding]) 
 
 def _build_mapping(data: object, path: str, findings: list[Finding]) -> Any:
     if not isinstance(data, dict):
-        return _wrong(data, "must hold key: value lines", "write it as key: value lines", path, findings)
+        return _wrong(data, "must hold names and texts", "write it as name: text lines", path, findings)
+    values: dict[str, str] = {}
     for key, value in data.items():
-        for part, what in ((key, "name"), (value, "value")):
-            if not isinstance(part, str):
-                _wrong(part, f"the {what} must be text", "put it in quotes", join(path, key), findings)
-    return {key: value for key, value in data.items() if isinstance(key, str) and isinstance(value, str)}
-
-
-def _build_scalar(kind: type, data: object, path: str, findings: list[Finding]) -> Any:
-    if type(data) is kind:
-        return data
-    what, remedy = {
-        str: ("must be text", "put it in quotes"),
-        int: ("must be a whole number", "write digits without quotes"),
-        bool: ("must be true or false", "write true or false without quotes"),
-    }[kind]
-    if data is None:
-        remedy = "give it a value, or remove the line"
-    elif isinstance(data, (dict, list)):
-        remedy = "give it one plain value"
-    return _wrong(data, what, remedy, path, findings)
+        if problem := leaf_problem(str, key):
+            _wrong(key, f"the name {problem[0]}", problem[1], join(path, key), findings)
+        elif problem := leaf_problem(str, value):
+            _wrong(value, *problem, join(path, key), findings)
+        else:
+            values[key] = value
+    return values
 
 
 def _wrong(data: object, problem: str, remedy: str, path: str, findings: list[Finding]) -> Any:
-    got = "nothing" if data is None else show(data)
+    if data is None:
+        got, remedy = "nothing", "give it a value, or remove the line"
+    else:
+        got = show(data)
     findings.append(Finding(path=path, problem=f"{problem}, got {got}", remedy=remedy))
     return UNKNOWN
 
@@ -184,19 +235,31 @@ def _unknown_key(key: object, path: str, names: list[str]) -> Finding:
     return Finding(path=path, problem=problem, remedy=remedy)
 
 
-def _closest(value: object, options: typing.Iterable[object]) -> str | None:
-    matches = difflib.get_close_matches(str(value)[:80], [str(option) for option in options], n=1)
+def _closest(value: object, options: Iterable[object]) -> str | None:
+    text, texts = shown_name(value), [str(option) for option in options]
+    matches = difflib.get_close_matches(text, texts, n=1) or [name for name in texts if text in name.split("_")]
     return f"did you mean {matches[0]}?" if matches else None
 
 
 def join(path: str, key: object) -> str:
     """The path of a key below a path."""
-    name = key if isinstance(key, str) and len(key) <= 80 else show(key)
-    return f"{path}.{name}" if path else str(name)
+    return f"{path}.{shown_name(key)}" if path else shown_name(key)
 
 
-def item_path(path: str, index: int, item: object) -> str:
-    """The path of a list's item: by its name where it has one, else by its position from 0."""
-    name = item.get("name") if isinstance(item, dict) else getattr(item, "name", None)
-    label = name if isinstance(name, str) and is_known(name) and 0 < len(name) <= 80 else index
-    return f"{path}[{label}]"
+def item_paths(path: str, items: Sequence[object]) -> list[str]:
+    """The paths of a list's items: by name where an item has one that no other has, else by its position from 0."""
+    names: list[Any] = [item.get("name") if isinstance(item, dict) else getattr(item, "name", None) for item in items]
+    count = Counter(name for name in names if isinstance(name, str))
+    return [f"{path}[{name if _is_label(name) and count[name] == 1 else index}]" for index, name in enumerate(names)]
+
+
+def _is_label(name: object) -> bool:
+    """Whether a name can stand for its item: one line, not long, and no number, which would look like a position."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= 80
+        and name.isprintable()
+        and not name.isdecimal()
+        and "]" not in name
+        and is_known(name)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -17,13 +18,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool. Returns 0, or 1 where something was wrong; usage errors exit with 2."""
     options = _parser().parse_args(arguments)
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Somebody piped into head. Closing stderr keeps Python from complaining at exit.
-        sys.stderr.close()
+        # Somebody piped into head. What is left to write goes nowhere, or Python would complain when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
@@ -73,7 +76,9 @@ def _summary(loaded: LoadedConfig) -> str:
         for group in config.instance_groups
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
     head = f"{config.name}: a {config.orchestrator} cluster in {config.region}, no errors"
     return "\n".join([head, *lines])
 
@@ -85,5 +90,5 @@ def _retained(options: argparse.Namespace) -> int:
 
 def _schema(options: argparse.Namespace) -> int:
     del options
-    print(json.dumps(json_schema(), indent=2))
+    print(json.dumps(json_schema(), indent=1))
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aws_cdk import Annotations, CfnTag, Stack, Token
@@ -12,10 +12,12 @@ from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
 
 from ._acknowledge import acknowledge
-from .config import ClusterConfig, EbsVolume, InstanceGroup, NodeType, TieredStorageConfig
+from ._structure import item_paths, show
+from .buckets import access_logs_bucket
+from .config import ENTRY_SCRIPTS, ClusterConfig, EbsVolume, InstanceGroup, NodeType, TieredStorageConfig
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
-from .lifecycle import ENTRY_SCRIPTS, LifecycleScripts
+from .lifecycle import LifecycleScripts
 from .network import HyperPodNetwork
 from .roles import instance_role
 from .rules import check_cluster, check_file_system_zone
@@ -55,8 +57,9 @@ class HyperPodCluster(Construct):
 
         The arguments are those of `ClusterConfig`, where they are described. `file_system` is mounted by every node;
         absent: none is. `lifecycle_scripts`: an upload that exists, or a folder; absent: the scripts that come with
-        the library. `encryption_key` encrypts the groups' EBS volumes and the scripts; absent: one is made. Raises
-        ConfigError with everything that HyperPod would refuse; what is only worth knowing becomes a warning.
+        the library. A folder is uploaded to a bucket that is made, and a second one gets its access logs.
+        `encryption_key` encrypts the groups' EBS volumes and the scripts; absent: one is made. Raises ConfigError with
+        everything that HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
@@ -74,6 +77,7 @@ class HyperPodCluster(Construct):
             raise_errors(
                 [
                     *check_cluster(config),
+                    *_check_known(config, network),
                     *check_file_system_zone(
                         config.instance_groups, file_system.availability_zone if file_system else None
                     ),
@@ -96,6 +100,7 @@ class HyperPodCluster(Construct):
                 encryption_key=self._key,
                 source=lifecycle_scripts,
                 mount_paths=(file_system.mount_path,) if file_system else (),
+                access_logs=access_logs_bucket(self, "AccessLogs", removal="destroy"),
             )
         self.roles: Mapping[NodeType, iam.CfnRole] = self._add_roles()
         own = network.subnets[0]
@@ -232,6 +237,33 @@ class HyperPodCluster(Construct):
                         "The CreateCluster API has the type; the schema that checks templates does not have it yet."
                     )
                 },
+            )
+
+
+def _check_known(config: ClusterConfig, network: HyperPodNetwork) -> Iterator[Finding]:
+    """Whether synth knows what it cannot do without: the name, and each group's role, scripts and subnet.
+
+    The zones of an existing VPC, and of a network that names none, are judged already.
+    """
+    if Token.is_unresolved(config.name):
+        yield Finding(
+            path="name",
+            problem="its value is known at deployment only",
+            remedy="write it out: names of other resources derive from it",
+        )
+    zones, groups = network.config.availability_zones, config.instance_groups
+    for path, group in zip(item_paths("instance_groups", groups), groups, strict=True):
+        if Token.is_unresolved(group.node_type):
+            yield Finding(
+                path=f"{path}.node_type",
+                problem="its value is known at deployment only",
+                remedy="write it out: controller, login or compute",
+            )
+        if zones and group.availability_zone is not None and group.availability_zone not in zones:
+            yield Finding(
+                path=f"{path}.availability_zone",
+                problem=f"the network has no subnet in {show(group.availability_zone)}",
+                remedy="add the zone to the network's availability_zones, or use one of " + ", ".join(zones),
             )
 
 

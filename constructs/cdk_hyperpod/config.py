@@ -2,7 +2,7 @@
 
 One set of frozen values serves the file and the library. The text under each field is its reference: the
 JSON schema and docs/reference.md are generated from it. Every field says what a change does to running nodes.
-Rules that join several fields are in `rules.py`; nothing here imports aws_cdk.
+Rules that join several fields are in `rules/`; nothing here imports aws_cdk.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ from ._fields import Pattern, Range
 Orchestrator = Literal["slurm", "eks"]
 NodeType = Literal["controller", "login", "compute"]
 Removal = Literal["retain", "destroy"]
+
+ENTRY_SCRIPTS: Mapping[NodeType, str] = {
+    "controller": "controller.sh",
+    "login": "login.sh",
+    "compute": "compute.sh",
+}
+"""What HyperPod runs on a node of each type (LifeCycleConfig.OnCreate)."""
 
 ClusterName = Annotated[
     str,

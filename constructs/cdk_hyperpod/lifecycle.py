@@ -6,10 +6,9 @@ import hashlib
 import json
 import re
 import typing
-from collections.abc import Mapping
 from pathlib import Path
 
-from aws_cdk import Aws, RemovalPolicy, Stack
+from aws_cdk import Aws, RemovalPolicy, Stack, Token
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
@@ -20,19 +19,11 @@ from constructs import Construct, IConstruct
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
 from .buckets import private_bucket
-from .config import NodeType
+from .config import ENTRY_SCRIPTS
 from .errors import HyperPodError
 
 # Byte code and editors' leavings are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.DS_Store"]
-
-
-ENTRY_SCRIPTS: Mapping[NodeType, str] = {
-    "controller": "controller.sh",
-    "login": "login.sh",
-    "compute": "compute.sh",
-}
-"""What HyperPod runs on a node of each type (LifeCycleConfig.OnCreate)."""
 
 
 class LifecycleScripts(Construct):
@@ -61,6 +52,10 @@ class LifecycleScripts(Construct):
         are mounted before a node takes work. Raises HyperPodError for a folder that lacks one of `ENTRY_SCRIPTS`.
         """
         super().__init__(scope, construct_id)
+        if Token.is_unresolved(cluster_name):
+            raise HyperPodError(
+                "cluster_name: its value is known at deployment only; write it out: the bucket's name derives from it"
+            )
         folder = lifecycle_dir() if source is None else Path(source)
         missing = [name for name in ENTRY_SCRIPTS.values() if not (folder / name).is_file()]
         if missing:
@@ -71,7 +66,9 @@ class LifecycleScripts(Construct):
         cluster = json.dumps(
             {"cluster_name": cluster_name, "mounts": [{"path": path, "type": "lustre"} for path in mount_paths]}
         )
-        self.prefix = f"lifecycle/{content_hash(folder, cluster)}"
+        # A token's own text is a number that any change of the app may change; what it stands for is not.
+        known = json.dumps(Stack.of(self).resolve(cluster)) if Token.is_unresolved(cluster) else cluster
+        self.prefix = f"lifecycle/{content_hash(folder, known)}"
         self.encryption_key = encryption_key
         # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
         self.bucket_name = _bucket_name(self, cluster_name)
@@ -158,14 +155,14 @@ def _acknowledge_upload(scope: LifecycleScripts) -> None:
             **dict.fromkeys(
                 wildcards,
                 of_cdk + "it reads CDK's asset bucket and writes the scripts' bucket, whose objects it must name by "
-                "wildcard, and nothing else",
+                "wildcard, and nothing else.",
             ),
-            managed_policy_finding("AWSLambdaBasicExecutionRole"): of_cdk + "the policy lets it write its own log",
-            "AwsSolutions-L1": of_cdk + "the runtime follows the pinned version of CDK",
-            "NIST.800.53.R5-IAMNoInlinePolicy": of_cdk + "the policy belongs to this one role",
+            managed_policy_finding("AWSLambdaBasicExecutionRole"): of_cdk + "the policy lets it write its own log.",
+            "AwsSolutions-L1": of_cdk + "the runtime follows the pinned version of CDK.",
+            "NIST.800.53.R5-IAMNoInlinePolicy": of_cdk + "the policy belongs to this one role.",
             "NIST.800.53.R5-LambdaConcurrency": rarely
-            + "reserved concurrency would fail in accounts with small limits",
-            "NIST.800.53.R5-LambdaDLQ": rarely + "CloudFormation itself reports and rolls back a failure",
-            "NIST.800.53.R5-LambdaInsideVPC": rarely + "a closed VPC would cut it off from CloudFormation",
+            + "reserved concurrency would fail in accounts with small limits.",
+            "NIST.800.53.R5-LambdaDLQ": rarely + "CloudFormation itself reports and rolls back a failure.",
+            "NIST.800.53.R5-LambdaInsideVPC": rarely + "a closed VPC would cut it off from CloudFormation.",
         },
     )

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ._structure import show, structure
-from .config import ClusterConfig
+from ._structure import item_paths, join, show, shown_name, structure
+from .config import ENTRY_SCRIPTS, ClusterConfig
 from .errors import ConfigError, Finding, raise_errors
 from .rules import check_cluster
 
 MAX_FILE_BYTES = 1_048_576
 """A cluster of 100 groups is a tenth of this."""
+MAX_VALUES = 20_000
+"""How many values a file holds at most, one that has an alias as often as it is used. 100 groups and as many nodes to
+delete as a group can have are half of this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,111 +37,190 @@ class LoadedConfig:
         return None if name is None else self.folder / name
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that notices keys that stand twice, of which YAML would silently keep the last."""
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.findings: list[Finding] = []
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.tag == "tag:yaml.org,2002:merge" or not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in seen:
-                self.findings.append(
-                    Finding(
-                        path=key.value[:80],
-                        problem=f"stands twice, again in line {key.start_mark.line + 1}",
-                        remedy="keep one of them",
-                    )
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
 def load_config(path: str | Path) -> LoadedConfig:
     """The cluster that a file describes.
 
-    Raises ConfigError, with every finding, for a file that is missing, unreadable, not YAML, or describes a cluster
-    that HyperPod would refuse. Reads nothing but the file and the names of the folder that it may point to.
+    Raises ConfigError, with every finding in the order of the file, for a file that is missing, unreadable, not YAML,
+    or describes a cluster that HyperPod would refuse. Reads nothing but the file and the names in the folder that it
+    may point to.
     """
     path = Path(path)
-    findings: list[Finding] = []
-    data = _parse(_read(path), str(path), findings)
-    config = structure(ClusterConfig, data, findings)
+    source = shown_name(str(path), length=4096)
+    document = _parse(_read(path, source), source)
+    findings = document.findings
+    config = structure(ClusterConfig, document.data, findings)
     if isinstance(config, ClusterConfig):
         findings += check_cluster(config)
         findings += _check_scripts(config.lifecycle_scripts, path.parent)
-    raise_errors(findings, str(path))
-    warnings = tuple(finding for finding in findings if finding.level == "warning")
-    return LoadedConfig(config=config, warnings=warnings, folder=path.parent)
+    findings = document.in_order(findings)
+    raise_errors(findings, source)
+    return LoadedConfig(config=config, warnings=tuple(findings), folder=path.parent)
 
 
-def _read(path: Path) -> str:
-    def refuse(problem: str, remedy: str) -> ConfigError:
-        return ConfigError([Finding(path="", problem=problem, remedy=remedy)], str(path))
+def _refusal(source: str, problem: str, remedy: str) -> ConfigError:
+    return ConfigError([Finding(path="", problem=problem, remedy=remedy)], source)
 
+
+def _read(path: Path, source: str) -> str:
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise refuse(
-                f"the file has {path.stat().st_size:,} bytes", f"a cluster file has at most {MAX_FILE_BYTES:,}"
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise _refusal(
+                source, f"the file has more than {MAX_FILE_BYTES:,} bytes", "name a cluster file, which is smaller"
             )
-        text = path.read_bytes()[: MAX_FILE_BYTES + 1].decode()
+        return content.decode()
     except FileNotFoundError:
-        raise refuse("there is no such file", "name one with -c config=PATH or --config PATH") from None
+        raise _refusal(source, "there is no such file", "name one with -c config=PATH or --config PATH") from None
     except UnicodeDecodeError as error:
-        raise refuse(f"byte {error.start} is not UTF-8 text", "save the file as UTF-8") from None
+        raise _refusal(source, f"byte {error.start} is not UTF-8 text", "save the file as UTF-8") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise refuse(f"the file cannot be read ({reason})", "name a readable file") from None
-    if not text.strip():
-        raise refuse("the file is empty", "begin with name, region and instance_groups, as cluster.yaml does")
-    return text
+        raise _refusal(source, f"the file cannot be read ({reason})", "name a readable file") from None
 
 
-def _parse(text: str, source: str, findings: list[Finding]) -> object:
-    def refuse(problem: str) -> ConfigError:
-        return ConfigError([Finding(path="", problem=f"not YAML: {problem}", remedy="mend the file")], source)
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that stops at a file that unfolds to too much, and says where a value is that cannot be read."""
 
-    try:
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._count = 0
+        self._sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        before = self._count
+        is_alias = self.check_event(yaml.AliasEvent)
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        node = super().compose_node(parent, index)
+        if not is_alias:
+            self._count += 1
+            self._sizes[id(node)] = self._count - before
+        elif id(node) in self._sizes:
+            self._count += self._sizes[id(node)]
+        else:
+            raise _problem("a value that holds itself", mark)
+        if self._count > MAX_VALUES:
+            raise _problem(f"more than {MAX_VALUES:,} values, aliases unfolded,", mark)
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            # What PyYAML lets through for a date that is none, a number that is none, and the like.
+            raise _problem(f"{show(node.value)} is no valid date, number or truth value", node.start_mark) from None
+
+
+def _problem(text: str, mark: yaml.Mark | None) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=text, problem_mark=mark)
+
+
+class _Document:
+    """What a file says, and where in it each setting stands."""
+
+    def __init__(self, text: str) -> None:
+        self.findings: list[Finding] = []
+        self.data: object = None
+        self._places: dict[str, int] = {"": 0}
         loader = _Loader(text)
         try:
-            data: object = loader.get_single_data()
-            findings += loader.findings
+            node = loader.get_single_node()
+            self.is_empty = node is None
+            if node is not None:
+                self._note(node, "")
+                self.data = loader.construct_document(node)
         finally:
             loader.dispose()
+
+    def _note(self, node: yaml.Node, path: str) -> None:
+        """Note the place of a value and of all in it; and keys that stand twice, of which YAML would keep the last."""
+        self._places.setdefault(path, len(self._places))
+        if isinstance(node, yaml.SequenceNode):
+            names = [_name_of(item) for item in node.value]
+            for item, item_path in zip(node.value, item_paths(path, names), strict=True):
+                self._note(item, item_path)
+        elif isinstance(node, yaml.MappingNode):
+            seen: set[tuple[str, str]] = set()
+            for key, value in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    continue
+                if key.tag == "tag:yaml.org,2002:merge":
+                    self._note_merged(value, path)
+                    continue
+                key_path = join(path, key.value)
+                if (key.tag, key.value) in seen:
+                    line = key.start_mark.line + 1
+                    self.findings.append(
+                        Finding(path=key_path, problem=f"stands twice, again in line {line}", remedy="keep one of them")
+                    )
+                seen.add((key.tag, key.value))
+                self._note(value, key_path)
+
+    def _note_merged(self, node: yaml.Node, path: str) -> None:
+        for item in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            self._note(item, path)
+
+    def in_order(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Each finding once, in the order of the file; one about something that is missing stands with what lacks it."""
+
+        def place(finding: Finding) -> int:
+            path = finding.path
+            while path not in self._places:
+                path = path[: max(path.rfind("."), path.rfind("["), 0)]
+            return self._places[path]
+
+        return sorted(dict.fromkeys(findings), key=place)
+
+
+def _name_of(node: yaml.Node) -> dict[str, object]:
+    """An item as far as its path needs it."""
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else []:
+        if key.value == "name" and isinstance(value, yaml.ScalarNode):
+            return {"name": value.value}
+    return {}
+
+
+def _parse(text: str, source: str) -> _Document:
+    def refuse(problem: str, mark: yaml.Mark | None = None) -> ConfigError:
+        where = "" if mark is None else f" in line {mark.line + 1}"
+        return _refusal(source, f"cannot be read as YAML: {shown_name(problem, 300)}{where}", "mend the file")
+
+    try:
+        document = _Document(text)
     except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f" in line {error.problem_mark.line + 1}"
-        raise refuse(f"{error.problem or error.context}{line}") from None
-    except yaml.YAMLError as error:
-        raise refuse(show(str(error).splitlines()[0])) from None
+        raise refuse(", ".join(filter(None, [error.context, error.problem])), error.problem_mark) from None
+    except yaml.reader.ReaderError as error:
+        raise refuse(f"the character U+{error.character:04X} is not allowed") from None
     except RecursionError:
         raise refuse("nested too deeply") from None
-    except (
-        ValueError,
-        OverflowError,
-        TypeError,
-        AttributeError,
-    ) as error:  # a date or number that Python has no value for
-        raise refuse(show(str(error))) from None
-    return data
+    if document.is_empty:
+        raise _refusal(source, "the file is empty", "begin with name, region and instance_groups, as cluster.yaml does")
+    return document
 
 
-def _check_scripts(name: object, folder: Path) -> list[Finding]:
+def _check_scripts(name: object, folder: Path) -> Sequence[Finding]:
     if not isinstance(name, str):
         return []
+    path = "lifecycle_scripts"
     try:
-        found = (folder / name).is_dir() and any(path.is_file() for path in (folder / name).iterdir())
-    except (OSError, ValueError):
-        found = False
-    if found:
+        scripts = folder / name
+        if not scripts.is_dir():
+            return [
+                Finding(
+                    path=path,
+                    problem=f"there is no folder {show(name)}",
+                    remedy="name one, relative to the file, or remove the line to use the library's scripts",
+                )
+            ]
+        missing = [script for script in ENTRY_SCRIPTS.values() if not (scripts / script).is_file()]
+    except OSError as error:
+        return [Finding(path=path, problem=f"{show(name)} cannot be read ({error.strerror})", remedy="name a folder")]
+    if not missing:
         return []
     return [
         Finding(
-            path="lifecycle_scripts",
-            problem=f"{show(name)} is not a folder with scripts in it",
-            remedy="name a folder, relative to the file, or remove the line to use the library's scripts",
+            path=path,
+            problem=f"{show(name)} has no {', '.join(missing)}",
+            remedy="add it: HyperPod runs the script of the node's type",
         )
     ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from aws_cdk import CfnTag, Fn, RemovalPolicy, Stack, Token
 from aws_cdk import aws_ec2 as ec2
@@ -14,7 +15,7 @@ from constructs import Construct
 
 from ._acknowledge import acknowledge
 from .config import NetworkConfig, SubnetConfig
-from .errors import raise_errors
+from .errors import Finding, raise_errors
 from .rules import check_constraints, check_network
 from .zones import INTERFACE_ENDPOINTS, ZoneSubnet, has_interface_endpoints, is_zone_id, plan_subnets
 
@@ -97,7 +98,7 @@ class HyperPodNetwork(Construct):
         )
         region = Stack.of(self).region
         raise_errors(
-            [*check_constraints(config, "network"), *check_network(config, region=region)],
+            [*check_constraints(config, "network"), *check_network(config, region=region), *_check_cidr_known(config)],
             self.node.path,
         )
         self.config = config
@@ -140,7 +141,7 @@ class HyperPodNetwork(Construct):
         if has_interface_endpoints(config):
             self._add_interface_endpoints()
 
-    @property
+    @cached_property
     def vpc(self) -> ec2.IVpc:
         """The VPC, for other constructs to live in."""
         return ec2.Vpc.from_vpc_attributes(
@@ -151,7 +152,7 @@ class HyperPodNetwork(Construct):
             private_subnet_ids=[subnet.subnet_id for subnet in self.subnets],
         )
 
-    @property
+    @cached_property
     def security_group(self) -> ec2.ISecurityGroup:
         """The nodes' security group, for other constructs to let nodes in or to be let in."""
         return ec2.SecurityGroup.from_security_group_id(self, "NodesReference", self.security_group_id)
@@ -321,6 +322,15 @@ class HyperPodNetwork(Construct):
             kms_key_id=None if key is None else key.key_arn,
         )
         log_group.apply_removal_policy(RemovalPolicy.DESTROY)
+        if key is None:
+            acknowledge(
+                log_group,
+                {
+                    "NIST.800.53.R5-CloudWatchLogGroupEncrypted": (
+                        "CloudWatch Logs encrypts it with a key of its own; log_encryption_key names another."
+                    )
+                },
+            )
         policy = iam.CfnManagedPolicy(
             self,
             "FlowLogPolicy",
@@ -429,6 +439,16 @@ def _zone_properties(zone: str | None) -> tuple[str | None, str | None]:
     if zone is None:
         return Fn.select(0, Fn.get_azs()), None
     return (None, zone) if is_zone_id(zone) else (zone, None)
+
+
+def _check_cidr_known(config: NetworkConfig) -> Iterator[Finding]:
+    """A new VPC's range is cut up at synth, which cannot wait for a token's value."""
+    if config.vpc_id is None and Token.is_unresolved(config.cidr):
+        yield Finding(
+            path="network.cidr",
+            problem="its value is known at deployment only",
+            remedy="write the range out, such as 10.0.0.0/16",
+        )
 
 
 def _existing(plan: ZoneSubnet) -> PrivateSubnet:

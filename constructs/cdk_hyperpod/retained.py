@@ -56,10 +56,11 @@ def retained_table(config: ClusterConfig) -> str:
     lines = [f"  {what:<{widths[0]}}  {cost:>{widths[1]}}  {why}" for what, cost, why in rows]
     return "\n".join(
         [
-            f"After cdk destroy, this stays of {config.name} (removal: retain), a month at us-east-1 list prices:",
+            f"After cdk destroy, this stays of {config.name} (removal: retain),",
+            "a month at us-east-1 list prices:",
             *lines,
-            "Find them by the tag aws:cloudformation:stack-name "
-            f"= hyperpod-{config.name}-foundation. docs/removal.md says how to use them again or delete them.",
+            f"Find them by the tag aws:cloudformation:stack-name = hyperpod-{config.name}-foundation.",
+            "docs/removal.md says how to use them again or delete them.",
         ]
     )
 

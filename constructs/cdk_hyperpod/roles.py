@@ -90,7 +90,7 @@ def instance_role(
 
 def _logs(region: str, cluster_name: str) -> list[Statement]:
     group = f"arn:{Aws.PARTITION}:logs:{region}:{Aws.ACCOUNT_ID}:log-group:/aws/sagemaker/Clusters/{cluster_name}/*"
-    reason = "HyperPod names the log group by an id that it gives the cluster, and a stream by group and instance"
+    reason = "HyperPod names the log group by an id that it gives the cluster, and a stream by group and instance."
     return [
         Statement(actions=["logs:CreateLogGroup"], resources=[group], wildcard_reason=reason),
         Statement(
@@ -103,7 +103,7 @@ def _logs(region: str, cluster_name: str) -> list[Statement]:
 
 _UNSCOPED = (
     "IAM has no resource for these actions: metrics (limited to HyperPod's namespace), SSM session channels, and "
-    "the descriptions of network parts that HyperPod reads before it plugs a node in"
+    "the descriptions of network parts that HyperPod reads before it plugs a node in."
 )
 
 
@@ -124,7 +124,7 @@ def _scripts(region: str, bucket_arn: str, key_arn: str) -> list[Statement]:
             actions=["s3:GetObject"],
             resources=[f"{bucket_arn}/lifecycle/*"],
             conditions=ours,
-            wildcard_reason="Nodes read every file of the scripts' bucket below one prefix",
+            wildcard_reason="Nodes read every file of the scripts' bucket below one prefix.",
         ),
         Statement(
             actions=["kms:Decrypt"],
@@ -151,7 +151,7 @@ def _network_interfaces(region: str, subnet_ids: Sequence[str], security_group_i
     """HyperPod plugs its nodes into our subnets with the node's own role."""
     ec2 = f"arn:{Aws.PARTITION}:ec2:{region}:{Aws.ACCOUNT_ID}"
     interfaces = f"{ec2}:network-interface/*"
-    reason = "EC2 gives an interface its id when it is made; subnets and security group are named"
+    reason = "EC2 gives an interface its id when it is made; subnets and security group are named."
     return [
         Statement(
             actions=[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aws_cdk import CfnResource, CfnTag, RemovalPolicy, Stack
+from aws_cdk import CfnDeletionPolicy, CfnResource, CfnTag, RemovalPolicy, Stack, Token
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_kms as kms
@@ -111,7 +111,7 @@ class LustreFileSystem(Construct):
         else:
             # A replacement is no removal that anybody asked for: the old data stays.
             self.resource.apply_removal_policy(RemovalPolicy.DESTROY, apply_to_update_replace_policy=False)
-            self.resource.cfn_options.update_replace_policy = None
+            self.resource.cfn_options.update_replace_policy = CfnDeletionPolicy.RETAIN
         self._link(data_repositories, encryption_key, removal, access_logs)
         self.mount = LustreMount(
             dns_name=self.resource.attr_dns_name,
@@ -142,7 +142,7 @@ class LustreFileSystem(Construct):
         access_logs: s3.IBucket | None,
     ) -> None:
         bucket_name: str | None = None
-        for repository in repositories:
+        for index, repository in enumerate(repositories):
             if repository.bucket_name is None and bucket_name is None:
                 bucket = private_bucket(
                     self,
@@ -156,7 +156,7 @@ class LustreFileSystem(Construct):
             prefix = repository.prefix or repository.file_system_path.strip("/")
             fsx.CfnDataRepositoryAssociation(
                 self,
-                "Link" + "".join(filter(str.isalnum, repository.file_system_path.title())),
+                _link_id(index, repository.file_system_path),
                 file_system_id=self.resource.ref,
                 file_system_path=repository.file_system_path,
                 data_repository_path=f"s3://{repository.bucket_name or bucket_name}/{prefix}".rstrip("/"),
@@ -210,6 +210,11 @@ def existing_lustre_mount(
         mount_path=mount_path,
         availability_zone=availability_zone,
     )
+
+
+def _link_id(index: int, path: str) -> str:
+    """A link's name in the template: its folder, so that links can change places. No folder has a colon in its name."""
+    return f"Link{index}" if Token.is_unresolved(path) else "Link" + path.replace("/", ":")
 
 
 def _file_system_security_group(scope: Construct, network: HyperPodNetwork) -> ec2.CfnSecurityGroup:

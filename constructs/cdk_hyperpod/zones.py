@@ -82,9 +82,11 @@ def plan_subnets(network: NetworkConfig, group_zones: Sequence[str] = ()) -> tup
     zones: Sequence[str | None] = list(dict.fromkeys([*network.availability_zones, *group_zones])) or [None]
     slots = _cut(network.cidr)
     public_slots = _cut(slots[_PUBLIC_SLOT])
+    taken = {_slot(zone) for zone in zones if is_known(zone)}
+    free = (slot for slot in range(_PUBLIC_SLOT) if slot not in taken)
     subnets = []
     for position, zone in enumerate(zones):
-        slot = _slot(zone, position)
+        slot = _slot(zone) if is_known(zone) else next(free)
         subnets.append(
             ZoneSubnet(
                 key=_key(zone, position),
@@ -102,11 +104,9 @@ def _cut(cidr: str) -> list[str]:
     return [str(part) for part in network.subnets(prefixlen_diff=SLOTS.bit_length() - 1)]
 
 
-def _slot(zone: str | None, position: int) -> int:
+def _slot(zone: str | None) -> int:
     if zone is None:
         return _UNNAMED_SLOT
-    if not is_known(zone):
-        return position % _UNNAMED_SLOT
     if is_zone_id(zone):
         return (int(re.findall(r"[0-9]+", zone)[-1]) - 1) % _UNNAMED_SLOT
     return (ord(zone[-1]) - ord("a")) % _UNNAMED_SLOT

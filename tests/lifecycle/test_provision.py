@@ -231,7 +231,8 @@ def test_a_node_that_is_not_what_hyperpod_says_is_refused(
 
 
 @pytest.mark.parametrize(
-    "resource_config", [RESOURCE_CONFIG, {}, {"ClusterConfig": None}, {"ClusterConfig": {"ClusterArn": "arn:aws:…"}}]
+    "resource_config",
+    [RESOURCE_CONFIG, {}, {"ClusterConfig": None}, {"ClusterConfig": "text"}, {"ClusterConfig": {"ClusterArn": "arn"}}],
 )
 def test_the_scripts_of_the_cluster_are_run_and_those_of_one_that_is_not_named(resource_config: dict[str, Any]) -> None:
     provision.check_cluster(resource_config, CLUSTER)

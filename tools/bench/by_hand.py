@@ -1676,5 +1676,6 @@ resource = aws_lambda.CfnFunction(
     timeout=900,
 )
 resource.override_logical_id("CustomCDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756C81C01536")
-s3_assets.Asset(stack, "Scripts", path=str(ROOT / "lifecycle"))
+for path in sorted(Path(os.environ["BENCH_ASSETS"]).glob("asset.*")):
+    s3_assets.Asset(stack, path.name, path=str(path))
 app.synth()

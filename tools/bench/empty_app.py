@@ -10,7 +10,7 @@ from app import use_project_node
 
 use_project_node()
 
-import aws_cdk as cdk  # noqa: E402
+import aws_cdk as cdk
 
 app = cdk.App(outdir=os.environ["CDK_OUTDIR"], analytics_reporting=False)
 cdk.Stack(app, "Empty")

@@ -38,6 +38,7 @@ def run(program: Path, outdir: Path, *, validation: bool = False, config: Path |
     environment = {
         **os.environ,
         "CDK_OUTDIR": str(outdir),
+        "BENCH_ASSETS": str(outdir.parent / "app.py"),
         "CDK_VALIDATION": str(validation).lower(),
         "CDK_CONTEXT_JSON": json.dumps(context),
     }
@@ -93,7 +94,10 @@ def grow(folder: Path) -> None:
     print(f"  {'groups':>6}{'wall s':>8}{'CPU s':>8}{'cluster template kB':>21}{'resources':>11}")
     for count in (1, 10, 50, 100):
         groups = [base["instance_groups"][0]]
-        groups += [{**base["instance_groups"][2], "name": f"p5-{i}", "instance_count": 1, "min_instance_count": 1} for i in range(1, count)]
+        groups += [
+            {**base["instance_groups"][2], "name": f"p5-{i}", "instance_count": 1, "min_instance_count": 1}
+            for i in range(1, count)
+        ]
         config = folder / f"{count}.yaml"
         config.write_text(yaml.safe_dump({**base, "instance_groups": groups}), "utf-8")
         outdir = folder / str(count)

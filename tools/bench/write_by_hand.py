@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from app import use_project_node  # noqa: E402
+from app import use_project_node
 
 TARGET = Path(__file__).with_name("by_hand.py")
 HEADER = '''"""The default cluster's resources as plain L1 classes. Made by write_by_hand.py; do not edit."""
@@ -127,7 +127,9 @@ def main() -> None:
                 modules.add(line.split(".")[0])
             variable = f"resource = {line}"
             body.append(variable + f"\nresource.override_logical_id({logical_id!r})")
-    body.append("s3_assets.Asset(stack, 'Scripts', path=str(ROOT / 'lifecycle'))")
+    # The same files go up: the scripts, and the code of CDK's functions.
+    body.append("for path in sorted(Path(os.environ['BENCH_ASSETS']).glob('asset.*')):")
+    body.append("    s3_assets.Asset(stack, path.name, path=str(path))")
     imports = "\n".join(f"from aws_cdk import {module}" for module in sorted(modules))
     TARGET.write_text(
         f"{HEADER}{imports}\n\napp = cdk.App(outdir=os.environ['CDK_OUTDIR'], analytics_reporting=False)\n"

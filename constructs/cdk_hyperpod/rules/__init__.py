@@ -6,12 +6,15 @@ same words. A value that is not known (a CDK token, or a leaf that was wrong alr
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 
-from .._structure import is_known, show
+from .._structure import UNKNOWN, is_known, join, show
 from ..config import ClusterConfig
 from ..errors import Finding
-from .constraints import check_constraints
+from ..instance_types import regions
+from .constraints import check_constraints, without_refused
 from .groups import check_groups
 from .network import check_file_system_zone, check_network, check_region, check_room, check_zones, file_system_zone
 from .scale_down import check_scale_down
@@ -33,9 +36,13 @@ __all__ = [
 
 def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     """Everything that is wrong with a cluster, and what somebody should read before making it."""
-    yield from check_constraints(config)
+    refused: list[Finding] = []
+    config = without_refused(config, refused)
+    yield from refused
     yield from check_region(config.region)
-    yield from _check_orchestrator(config.orchestrator)
+    if is_known(config.region) and config.region not in regions().known:
+        config = dataclasses.replace(config, region=UNKNOWN)
+    yield from _check_not_yet(config)
     yield from check_groups(
         config.instance_groups,
         orchestrator=config.orchestrator,
@@ -53,13 +60,19 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     yield from _check_tags(config)
 
 
-def _check_orchestrator(orchestrator: object) -> Iterator[Finding]:
-    if orchestrator == "eks":
-        yield Finding(
-            path="orchestrator",
-            problem="eks is not supported yet",
-            remedy="use slurm",
-        )
+def _check_not_yet(config: ClusterConfig) -> Iterator[Finding]:
+    """What the file may say and nothing acts on yet."""
+    if config.orchestrator == "eks":
+        yield Finding(path="orchestrator", problem="eks is not supported yet", remedy="use slurm")
+    if config.scale_down is None or not is_known(config.scale_down):
+        return
+    for field in ("nodes_to_delete", "instance_groups_to_delete"):
+        if getattr(config.scale_down, field):
+            yield Finding(
+                path=f"scale_down.{field}",
+                problem="is not supported yet: nothing would be deleted",
+                remedy="remove it",
+            )
 
 
 def _check_tags(config: ClusterConfig) -> Iterator[Finding]:
@@ -69,9 +82,28 @@ def _check_tags(config: ClusterConfig) -> Iterator[Finding]:
     if len(config.tags) > 40:
         yield Finding(path="tags", problem=f"there are {len(config.tags)} tags", remedy="use at most 40")
     for key, value in config.tags.items():
-        if not 1 <= len(key) <= 128 or key.lower().startswith("aws:") or len(value) > 256:
+        if not 1 <= len(key) <= 128 or key.lower().startswith(("aws:", "cdk-hyperpod:")) or not _is_tag_text(key):
             yield Finding(
-                path=f"tags.{key[:80]}",
-                problem=f"AWS refuses the tag {show(key)}",
-                remedy="use a key of 1 to 128 characters that does not begin with aws:, and a value of at most 256",
+                path=join("tags", key),
+                problem=f"a tag cannot have the key {show(key)}",
+                remedy=f"use 1 to 128 {_TAG_TEXT}, beginning neither with aws: nor with cdk-hyperpod:",
             )
+        if len(value) > 256 or not _is_tag_text(value):
+            yield Finding(
+                path=join("tags", key),
+                problem=f"a tag cannot have the value {show(value)}",
+                remedy=f"use at most 256 {_TAG_TEXT}",
+            )
+    # IAM takes Team and team for one key.
+    for key, count in Counter(key.lower() for key in config.tags).items():
+        if count > 1:
+            yield Finding(
+                path="tags", problem=f"{count} keys are {show(key)} but for upper case", remedy="keep one of them"
+            )
+
+
+_TAG_TEXT = "letters, digits, spaces and _.:/=+-@"
+
+
+def _is_tag_text(text: str) -> bool:
+    return all(character.isalnum() or character in " _.:/=+-@" for character in text)

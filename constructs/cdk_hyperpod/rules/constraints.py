@@ -1,34 +1,84 @@
-"""The constraints that fields carry in their types, checked over a whole value."""
+"""What the type of each field says by itself, checked over a whole value."""
 
 from __future__ import annotations
 
 import dataclasses
+import operator
 import typing
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
 from .._fields import Pattern, Range
-from .._structure import field_types, is_known, item_path, join, show, split_annotated
+from .._structure import (
+    UNKNOWN,
+    field_types,
+    is_known,
+    item_paths,
+    join,
+    leaf_problem,
+    show,
+    split_annotated,
+    without_none,
+)
 from ..errors import Finding
 
+T = TypeVar("T")
 
-def check_constraints(value: Any, path: str = "") -> Iterator[Finding]:
-    """Every field, at any depth, whose value its type's Pattern or Range refuses."""
+
+def check_constraints(value: object, path: str = "") -> Iterator[Finding]:
+    """Every field, at any depth, whose value its type refuses."""
+    findings: list[Finding] = []
+    without_refused(value, findings, path)
+    yield from findings
+
+
+def without_refused(value: T, findings: list[Finding], path: str = "") -> T:
+    """The value, UNKNOWN in place of what its types refuse: a rule that came upon it would report it once more.
+
+    Names stay, good or bad: paths tell the items of a list apart by them.
+    """
+    changed = {}
     for name, annotation in field_types(type(value)).items():
-        plain, constraints = split_annotated(annotation)
-        yield from _check(getattr(value, name), plain, constraints, join(path, name))
+        before = getattr(value, name)
+        after = _judge(before, annotation, join(path, name), findings)
+        if after is not before and not (name == "name" and isinstance(before, str)):
+            changed[name] = after
+    return dataclasses.replace(value, **changed) if changed else value  # type: ignore[type-var]
 
 
-def _check(value: Any, annotation: Any, constraints: tuple[Any, ...], path: str) -> Iterator[Finding]:
-    if value is None or not (isinstance(value, tuple) or is_known(value)):
-        return
-    if dataclasses.is_dataclass(value):
-        yield from check_constraints(value, path)
-    elif isinstance(value, tuple):
-        plain, constraints = split_annotated(typing.get_args(annotation)[0])
-        for index, item in enumerate(value):
-            yield from _check(item, plain, constraints, item_path(path, index, item))
-    else:
-        for constraint in constraints:
-            if isinstance(constraint, (Pattern, Range)) and (problem := constraint.problem(value)):
-                yield Finding(path=path, problem=f"{problem}, got {show(value)}", remedy="change it")
+def _judge(value: Any, annotation: Any, path: str, findings: list[Finding]) -> Any:
+    annotation, constraints = split_annotated(annotation)
+    annotation = without_none(annotation)
+    origin = typing.get_origin(annotation)
+    if value is None or value is UNKNOWN:
+        return value
+    if origin is tuple and isinstance(value, tuple):
+        paths = item_paths(path, value)
+        (kind, _) = typing.get_args(annotation)
+        items = tuple(_judge(item, kind, paths[index], findings) for index, item in enumerate(value))
+        return value if all(map(operator.is_, items, value)) else items
+    if not is_known(value):
+        return value
+    if dataclasses.is_dataclass(annotation) and isinstance(value, typing.cast(type, annotation)):
+        return without_refused(value, findings, path)
+    problem = _problem(annotation, origin, value, constraints)
+    if problem is None:
+        return value
+    findings.append(Finding(path=path, problem=f"{problem[0]}, got {show(value)}", remedy=problem[1]))
+    return UNKNOWN
+
+
+def _problem(kind: Any, origin: Any, value: object, constraints: tuple[Any, ...]) -> tuple[str, str] | None:
+    if origin is tuple:
+        return "must be a tuple", "write it as (a, b) or (a,)"
+    if dataclasses.is_dataclass(kind):
+        return f"must be of the class {typing.cast(type, kind).__name__}", "make one"
+    if origin is Mapping:
+        texts = isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
+        return None if texts else ("must be a mapping of text to text", "make one")
+    if problem := leaf_problem(kind, value):
+        return problem
+    for constraint in constraints:
+        if isinstance(constraint, (Pattern, Range)) and (words := constraint.problem(value)):
+            return words, "change it"
+    return None

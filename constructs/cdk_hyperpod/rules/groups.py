@@ -10,10 +10,10 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from .._structure import is_known, item_path, show
+from .._structure import is_known, item_paths, show
 from ..config import InstanceGroup, Orchestrator
 from ..errors import Finding
-from ..instance_types import catalogue
+from ..instance_types import InstanceType, catalogue
 
 
 def check_groups(
@@ -29,37 +29,45 @@ def check_groups(
         return
     if not 1 <= len(groups) <= 100:
         yield Finding(path=path, problem=f"there are {len(groups)} groups", remedy="a cluster has 1 to 100")
-    known = [(item_path(path, index, group), group) for index, group in enumerate(groups) if is_known(group)]
+    paths = item_paths(path, groups)
+    known = [(paths[index], group) for index, group in enumerate(groups) if is_known(group)]
     for group_path, group in known:
         yield from _check_types(group, group_path)
         yield from _check_threads(group, group_path)
         yield from _check_counts(group, group_path)
         yield from _check_ebs_volumes(group, group_path)
+        yield from _check_health_checks(group, group_path)
         yield from _check_region(group, group_path, region)
+        yield from _check_capacity(group, group_path)
         if node_provisioning_mode == "standard":
             yield from _check_needs_continuous(group, group_path)
         if orchestrator == "slurm":
             yield from _check_slurm_group(group, group_path)
-        elif orchestrator == "eks":
-            yield from _check_eks_group(group, group_path)
-    names = Counter(group.name for _, group in known if is_known(group.name))
-    for name, count in names.items():
-        if count > 1:
+    names: set[str] = set()
+    for group_path, group in known:
+        if is_known(group.name) and group.name in names:
             yield Finding(
-                path=f"{path}[{name}].name",
-                problem=f"{count} groups have the name {show(name)}",
+                path=f"{group_path}.name",
+                problem=f"an earlier group has the name {show(group.name)} too",
                 remedy="give each group a name of its own",
             )
+        names.add(group.name)
     if orchestrator == "slurm" and groups:
         yield from _check_slurm_cluster(groups, known, node_provisioning_mode)
 
 
+def known_types(group: InstanceGroup) -> list[InstanceType]:
+    """Those of a group's types that the catalogue has."""
+    names = group.all_instance_types
+    return [catalogue()[name] for name in names if name in catalogue()] if isinstance(names, tuple) else []
+
+
 def _check_types(group: InstanceGroup, path: str) -> Iterator[Finding]:
-    if not is_known(group.instance_type) or not is_known(group.instance_types):
-        return
     if (group.instance_type is None) == (not group.instance_types):
         both = "has both instance_type and instance_types" if group.instance_type else "has no instance_type"
         yield Finding(path=path, problem=both, remedy="give it one of instance_type and instance_types")
+    if not isinstance(group.instance_types, tuple):
+        return
     if len(group.instance_types) > 20:
         yield Finding(
             path=f"{path}.instance_types",
@@ -67,10 +75,10 @@ def _check_types(group: InstanceGroup, path: str) -> Iterator[Finding]:
             remedy="use at most 20",
         )
     for name, count in Counter(group.instance_types).items():
-        if count > 1:
+        if count > 1 and is_known(name):
             yield Finding(path=f"{path}.instance_types", problem=f"{show(name)} stands twice", remedy="name it once")
     for name in dict.fromkeys(group.all_instance_types):
-        if name not in catalogue():
+        if is_known(name) and name not in catalogue():
             field = "instance_types" if group.instance_types else "instance_type"
             close = difflib.get_close_matches(name[:80], [*catalogue()], n=1)
             yield Finding(
@@ -82,12 +90,13 @@ def _check_types(group: InstanceGroup, path: str) -> Iterator[Finding]:
 
 def _check_threads(group: InstanceGroup, path: str) -> Iterator[Finding]:
     threads = group.threads_per_core
-    for name in group.all_instance_types if threads is not None and is_known(group.all_instance_types) else ():
-        known = catalogue()[name].threads_per_core if name in catalogue() else None
-        if known is not None and is_known(threads) and threads in (1, 2) and threads not in known:
+    if threads is None or not is_known(threads):
+        return
+    for kind in known_types(group):
+        if kind.threads_per_core is not None and threads not in kind.threads_per_core:
             yield Finding(
                 path=f"{path}.threads_per_core",
-                problem=f"{name} has {' or '.join(map(str, known))} thread per core, got {threads}",
+                problem=f"{kind.name} has {' or '.join(map(str, kind.threads_per_core))} thread per core, got {threads}",
                 remedy="remove it",
             )
 
@@ -144,6 +153,15 @@ def _check_ebs_volumes(group: InstanceGroup, path: str) -> Iterator[Finding]:
             )
 
 
+def _check_health_checks(group: InstanceGroup, path: str) -> Iterator[Finding]:
+    checks = group.on_start_deep_health_checks
+    for name, count in Counter(checks).items() if isinstance(checks, tuple) else ():
+        if count > 1 and is_known(name):
+            yield Finding(
+                path=f"{path}.on_start_deep_health_checks", problem=f"{show(name)} stands twice", remedy="name it once"
+            )
+
+
 def _check_region(group: InstanceGroup, path: str, region: str) -> Iterator[Finding]:
     """A training plan and a key serve the region that their ARN names."""
     arns = {f"{path}.training_plan_arn": group.training_plan_arn}
@@ -151,7 +169,7 @@ def _check_region(group: InstanceGroup, path: str, region: str) -> Iterator[Find
         if is_known(volume):
             arns[f"{path}.ebs_volumes[{index}].volume_kms_key_arn"] = volume.volume_kms_key_arn
     for arn_path, arn in arns.items():
-        if arn is None or not is_known(arn) or not is_known(region) or arn.count(":") < 4:
+        if arn is None or not is_known(arn) or not is_known(region):
             continue
         if arn.split(":")[3] != region:
             yield Finding(
@@ -159,7 +177,10 @@ def _check_region(group: InstanceGroup, path: str, region: str) -> Iterator[Find
                 problem=f"is in {show(arn.split(':')[3])}, the cluster in {region}",
                 remedy="use one of the cluster's region",
             )
-    if group.spot is True and is_known(group.training_plan_arn) and group.training_plan_arn is not None:
+
+
+def _check_capacity(group: InstanceGroup, path: str) -> Iterator[Finding]:
+    if group.spot is True and group.training_plan_arn is not None:
         yield Finding(
             path=f"{path}.spot",
             problem="a training plan's capacity is not spot",
@@ -177,8 +198,6 @@ def _check_slurm_group(group: InstanceGroup, path: str) -> Iterator[Finding]:
             problem="is missing, and Slurm needs it",
             remedy="set it to controller, login or compute",
         )
-    if not is_known(group.node_type) or not is_known(group.partition):
-        return
     if group.node_type == "compute" and group.partition is None:
         yield Finding(
             path=f"{path}.partition",
@@ -188,7 +207,7 @@ def _check_slurm_group(group: InstanceGroup, path: str) -> Iterator[Finding]:
     if group.node_type in ("controller", "login") and group.partition is not None:
         yield Finding(
             path=f"{path}.partition",
-            problem=f"a {group.node_type} group has no partition, got {show(group.partition)}",
+            problem=f"a {group.node_type} group has no partition",
             remedy="remove it; only compute groups run jobs",
         )
     if group.node_type == "controller" and group.spot is True:
@@ -199,12 +218,6 @@ def _check_slurm_group(group: InstanceGroup, path: str) -> Iterator[Finding]:
         )
 
 
-def _check_eks_group(group: InstanceGroup, path: str) -> Iterator[Finding]:
-    for field in ("node_type", "partition"):
-        if getattr(group, field) is not None:
-            yield Finding(path=f"{path}.{field}", problem="means something only on Slurm", remedy="remove it")
-
-
 def _check_slurm_cluster(
     groups: Sequence[InstanceGroup], known: Sequence[tuple[str, InstanceGroup]], node_provisioning_mode: str
 ) -> Iterator[Finding]:
@@ -212,8 +225,8 @@ def _check_slurm_cluster(
         node_type: [(path, group) for path, group in known if group.node_type == node_type]
         for node_type in ("controller", "login")
     }
-    # A group whose node type is not known may be the one that is missed, so nothing is said then.
-    all_known = len(known) == len(groups) and all(is_known(group.node_type) for _, group in known)
+    # A group whose node type is not known, or missing, may be the one that is missed, so nothing is said then.
+    all_known = len(known) == len(groups) and all(group.node_type and is_known(group.node_type) for _, group in known)
     if not of_type["controller"] and all_known:
         yield Finding(
             path="instance_groups",
@@ -222,7 +235,8 @@ def _check_slurm_cluster(
         )
     for node_type, found in of_type.items():
         if len(found) > 1:
-            names = ", ".join(path.removeprefix("instance_groups") for path, _ in found)
+            names = ", ".join(path.removeprefix("instance_groups") for path, _ in found[:5])
+            names += ", …" if len(found) > 5 else ""
             yield Finding(
                 path="instance_groups",
                 problem=f"{len(found)} groups have node_type: {node_type} ({names})",

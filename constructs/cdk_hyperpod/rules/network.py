@@ -9,13 +9,16 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from .._structure import is_known, item_path, show
+from .._structure import is_known, item_paths, show
 from ..config import ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig
 from ..errors import Finding
-from ..instance_types import catalogue, regions
+from ..instance_types import regions
 from ..zones import ZoneSubnet, is_zone_id, plan_subnets, zone_prefixes
+from .constraints import without_refused
+from .groups import known_types
 
 RESERVED_ADDRESSES = 5
 """Of each subnet, AWS keeps the first four and the last."""
@@ -44,26 +47,28 @@ def check_network(network: NetworkConfig, *, region: str, path: str = "network")
     """Everything that is wrong with a network by itself."""
     if not isinstance(network, NetworkConfig):
         return
+    network = without_refused(network, [])
     if network.vpc_id is not None or network.subnets:
         yield from _check_existing(network, path)
     else:
         yield from _check_cidr(network.cidr, f"{path}.cidr")
     zones = _known_zones(network)
     for zone_path, zone in zones:
-        if is_known(region) and region in regions().known and not zone.startswith(zone_prefixes(region)):
-            yield Finding(
-                path=zone_path, problem=f"{show(zone)} is not in {region}", remedy="name a zone of the region"
-            )
+        yield from _check_zone_region(zone, region, zone_path)
     if len({is_zone_id(zone) for _, zone in zones}) > 1:
         yield Finding(
             path=path,
             problem="zone names and zone ids are mixed",
             remedy="use names such as us-west-2c throughout, or ids such as usw2-az3",
         )
-    names = [zone for _, zone in zones]
-    for zone in dict.fromkeys(names):
-        if names.count(zone) > 1:
+    for zone, count in Counter(zone for _, zone in zones).items():
+        if count > 1:
             yield Finding(path=path, problem=f"the zone {show(zone)} stands twice", remedy="name each zone once")
+
+
+def _check_zone_region(zone: str, region: str, path: str) -> Iterator[Finding]:
+    if is_known(region) and region in regions().available and not zone.startswith(zone_prefixes(region)):
+        yield Finding(path=path, problem=f"{show(zone)} is not in {region}", remedy="name a zone of the region")
 
 
 def _known_zones(network: NetworkConfig) -> list[tuple[str, str]]:
@@ -101,14 +106,22 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
             problem="an existing VPC's endpoints are yours to make",
             remedy="remove it",
         )
-    if is_known(network.subnets):
-        for index, subnet in enumerate(network.subnets):
-            if subnet.cidr is not None and _parse_cidr(subnet.cidr) is None:
-                yield _bad_cidr(f"{path}.subnets[{index}].cidr", subnet.cidr)
+    for index, subnet in enumerate(network.subnets if isinstance(network.subnets, tuple) else ()):
+        if not is_known(subnet) or subnet.cidr is None or not is_known(subnet.cidr):
+            continue
+        parsed = _parse_cidr(subnet.cidr)
+        if parsed is None:
+            yield _bad_cidr(f"{path}.subnets[{index}].cidr", subnet.cidr)
+        elif not 16 <= parsed.prefixlen <= 28:
+            yield Finding(
+                path=f"{path}.subnets[{index}].cidr",
+                problem=f"{subnet.cidr} is a /{parsed.prefixlen}, and AWS has subnets of /16 to /28",
+                remedy="write the subnet's own range",
+            )
 
 
-def _check_cidr(cidr: object, path: str) -> Iterator[Finding]:
-    if not isinstance(cidr, str) or not is_known(cidr):
+def _check_cidr(cidr: str, path: str) -> Iterator[Finding]:
+    if not is_known(cidr):
         return
     parsed = _parse_cidr(cidr)
     if parsed is None:
@@ -148,37 +161,34 @@ def _bad_cidr(path: str, cidr: str) -> Finding:
 def check_zones(config: ClusterConfig) -> Iterator[Finding]:
     """Whether every group's zone fits the network, and what crossing zones costs."""
     network = config.network
-    if not isinstance(network, NetworkConfig) or not is_known(network) or not is_known(network.subnets):
+    if not isinstance(network, NetworkConfig):
         return
     own = own_zones(network)
-    if not own and network.vpc_id is None:
+    if own == [] and network.vpc_id is None:
         yield from _check_unnamed_zone(config)
-        return
     for path, group in _known_groups(config.instance_groups):
         zone = group.availability_zone
         if zone is None or not is_known(zone):
             continue
-        if network.subnets and zone not in own:
+        path += ".availability_zone"
+        yield from _check_zone_region(zone, config.region, path)
+        if own == [] and network.vpc_id is None:
             yield Finding(
-                path=f"{path}.availability_zone",
-                problem=f"no subnet of network.subnets is in {show(zone)}",
-                remedy="add one, or use one of " + ", ".join(own),
+                path=path,
+                problem="a group names its zone, and network.availability_zones does not name the cluster's own",
+                remedy="add network.availability_zones, the cluster's own zone first",
             )
-        if not network.subnets and own and is_known(own[0]) and is_zone_id(zone) != is_zone_id(own[0]):
+        if own and network.subnets and zone not in own:
             yield Finding(
-                path=f"{path}.availability_zone",
+                path=path,
+                problem=f"no subnet of network.subnets is in {show(zone)}",
+                remedy=f"add one, or use a zone that has one, such as {own[0]}",
+            )
+        if own and not network.subnets and is_zone_id(zone) != is_zone_id(own[0]):
+            yield Finding(
+                path=path,
                 problem=f"{show(zone)} and network.availability_zones mix zone names and zone ids",
                 remedy="use names such as us-west-2c throughout, or ids such as usw2-az3",
-            )
-        if (
-            is_known(config.region)
-            and config.region in regions().known
-            and not zone.startswith(zone_prefixes(config.region))
-        ):
-            yield Finding(
-                path=f"{path}.availability_zone",
-                problem=f"{show(zone)} is not in {config.region}",
-                remedy="name a zone of the region",
             )
 
 
@@ -207,47 +217,43 @@ def file_system_zone(config: ClusterConfig) -> str | None:
     return own[0] if own else None
 
 
-def own_zones(network: NetworkConfig) -> list[str]:
-    """The zones that a network names; the first is the cluster's own."""
+def own_zones(network: NetworkConfig) -> list[str] | None:
+    """The zones that a network names; the first is the cluster's own. None: they are not all known."""
     if not is_known(network.availability_zones) or not is_known(network.subnets):
-        return []
-    return [*network.availability_zones, *(subnet.availability_zone for subnet in network.subnets if is_known(subnet))]
+        return None
+    zones = [*network.availability_zones, *(subnet.availability_zone for subnet in network.subnets)]
+    return zones if is_known(zones) else None
 
 
 def _check_unnamed_zone(config: ClusterConfig) -> Iterator[Finding]:
-    for path, group in _known_groups(config.instance_groups):
-        if group.availability_zone is not None:
-            yield Finding(
-                path=f"{path}.availability_zone",
-                problem="a group names its zone, and network.availability_zones does not name the cluster's own",
-                remedy="add network.availability_zones, the cluster's own zone first",
-            )
-        types = [catalogue()[name] for name in group.all_instance_types if is_known(name) and name in catalogue()]
-        if any(instance_type.is_accelerated for instance_type in types):
-            yield Finding(
-                path="network.availability_zones",
-                problem=f"the cluster goes to the account's first zone, which may not offer {types[0].name}",
-                remedy="name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]}",
-                level="warning",
-                topic="unnamed-zone",
-            )
-            return
+    groups = [group for _, group in _known_groups(config.instance_groups)]
+    scarce = [kind.name for group in groups for kind in known_types(group) if kind.is_accelerated]
+    if scarce:
+        yield Finding(
+            path="network.availability_zones",
+            problem=f"the cluster goes to the account's first zone, which may not offer {scarce[0]}",
+            remedy="name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]}",
+            level="warning",
+            topic="unnamed-zone",
+        )
 
 
 def _known_groups(groups: Sequence[InstanceGroup]) -> list[tuple[str, InstanceGroup]]:
     if not isinstance(groups, tuple):
         return []
-    return [(item_path("instance_groups", i, group), group) for i, group in enumerate(groups) if is_known(group)]
+    paths = item_paths("instance_groups", groups)
+    return [(paths[index], group) for index, group in enumerate(groups) if is_known(group)]
 
 
 def check_room(config: ClusterConfig) -> Iterator[Finding]:
     """Whether each subnet has an address for everything that will live in it."""
     network = config.network
-    if not is_known(network) or any(
-        finding.level == "error" for finding in check_network(network, region=config.region)
-    ):
+    if not isinstance(network, NetworkConfig) or not is_known(network.cidr) or own_zones(network) is None:
         return
-    groups = [group for _, group in _known_groups(config.instance_groups) if is_known(group.instance_count)]
+    wrong = [*check_network(network, region=config.region), *check_zones(config)]
+    if any(finding.level == "error" for finding in wrong):
+        return
+    groups = [group for _, group in _known_groups(config.instance_groups)]
     zones = [group.availability_zone for group in groups if group.availability_zone is not None]
     subnets = plan_subnets(network, [zone for zone in zones if is_known(zone)])
     yield from check_subnet_room(subnets, groups, config.orchestrator)
@@ -257,24 +263,23 @@ def check_subnet_room(
     subnets: Sequence[ZoneSubnet], groups: Sequence[InstanceGroup], orchestrator: str
 ) -> Iterator[Finding]:
     """Whether each subnet whose range is known has an address for everything that will live in it."""
-    for position, subnet in enumerate(subnets):
+    needs: dict[str | None, list[tuple[int, str]]] = {}
+    for group in groups:
+        zone = subnets[0].availability_zone if group.availability_zone is None else group.availability_zone
+        needs.setdefault(zone, []).append((_addresses(group, orchestrator), group.name))
+    for subnet in subnets:
         if subnet.cidr is None or not is_known(subnet.cidr):
             continue
-        here = [
-            group
-            for group in groups
-            if group.availability_zone == subnet.availability_zone
-            or (group.availability_zone is None and position == 0)
-        ]
-        needed = subnet.endpoints + sum(_addresses(group, orchestrator) for group in here)
+        here = needs.get(subnet.availability_zone, [])
+        needed = subnet.endpoints + sum(addresses for addresses, _ in here)
         room = ipaddress.IPv4Network(subnet.cidr).num_addresses - RESERVED_ADDRESSES
-        if needed > room:
-            biggest = max(here, key=lambda group: _addresses(group, orchestrator))
+        if here and needed > room:
+            most, name = max(here, key=lambda need: need[0])
             yield Finding(
                 path="network",
                 problem=(
                     f"the subnet {subnet.cidr} has {room:,} addresses, and its nodes need {needed:,} "
-                    f"({biggest.name} alone {_addresses(biggest, orchestrator):,})"
+                    f"({show(name)} alone {most:,})"
                 ),
                 remedy="use a larger range, or place groups in several zones",
             )
@@ -284,6 +289,6 @@ def _addresses(group: InstanceGroup, orchestrator: str) -> int:
     """How many addresses a group at its full count takes."""
     if not is_known(group.instance_count):
         return 0
-    types = [catalogue()[name] for name in group.all_instance_types if is_known(name) and name in catalogue()]
-    of_a_node = max((kind.ip_addresses("eks" if orchestrator == "eks" else "slurm") for kind in types), default=1)
+    kinds = known_types(group)
+    of_a_node = max((kind.ip_addresses("eks" if orchestrator == "eks" else "slurm") for kind in kinds), default=1)
     return group.instance_count * of_a_node

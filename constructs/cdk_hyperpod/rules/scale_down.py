@@ -21,7 +21,7 @@ def check_scale_down(scale_down: ScaleDownConfig, groups: Sequence[InstanceGroup
             if count > 1:
                 yield Finding(path=f"{path}.{field}", problem=f"{show(value)} stands twice", remedy="name it once")
     nodes, limit = scale_down.nodes_to_delete, scale_down.max_nodes
-    if is_known(nodes) and is_known(limit) and len(nodes) > limit:
+    if isinstance(nodes, tuple) and is_known(limit) and len(nodes) > limit:
         yield Finding(
             path=f"{path}.nodes_to_delete",
             problem=f"names {len(nodes)} nodes, and one deployment takes at most {limit}",

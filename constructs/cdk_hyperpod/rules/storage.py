@@ -7,10 +7,12 @@ pages on EFA-enabled file systems, metadata configuration and data repository as
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from .._structure import is_known
 from ..config import DataRepository, StorageConfig
 from ..errors import Finding
+from .constraints import without_refused
 
 # GiB of one step for each throughput in MB/s/TiB, on an EFA-enabled file system.
 EFA_STEP_GIB = {125: 38_400, 250: 19_200, 500: 9_600, 1000: 4_800}
@@ -22,6 +24,7 @@ _OF_AN_EXISTING_ONE = ("mount_name", "security_group_id", "availability_zone")
 
 def check_storage(storage: StorageConfig, path: str = "storage") -> Iterator[Finding]:
     """Everything that FSx would refuse, or that contradicts itself."""
+    storage = without_refused(storage, [])
     if storage.file_system_id is not None:
         yield from _check_existing(storage, path)
     elif storage.capacity_gib is None:
@@ -106,16 +109,20 @@ def _round_up(capacity: int, step: int) -> int:
 def _check_repositories(repositories: tuple[DataRepository, ...], path: str) -> Iterator[Finding]:
     if len(repositories) > 8:
         yield Finding(path=path, problem=f"there are {len(repositories)} links", remedy="a file system has at most 8")
-    folders = [
-        (index, repository.file_system_path.rstrip("/") + "/")
-        for index, repository in enumerate(repositories)
-        if is_known(repository) and is_known(repository.file_system_path)
-    ]
-    for index, folder in folders:
-        for other_index, other in folders:
-            if index > other_index and (folder.startswith(other) or other.startswith(folder)):
-                yield Finding(
-                    path=f"{path}[{index}].file_system_path",
-                    problem=f"{folder.rstrip('/') or '/'} overlaps {other.rstrip('/') or '/'}",
-                    remedy="link folders that lie beside each other",
-                )
+    linked: set[str] = set()
+    below: dict[str, str] = {}  # each folder above a linked one, and itself: the linked one
+    for index, repository in enumerate(repositories):
+        if not is_known(repository) or not is_known(repository.file_system_path):
+            continue
+        folder = PurePosixPath(repository.file_system_path)
+        above = [str(part) for part in (folder, *folder.parents)]
+        other = next(filter(linked.__contains__, above), below.get(str(folder)))
+        if other is not None:
+            yield Finding(
+                path=f"{path}[{index}].file_system_path",
+                problem=f"{folder} overlaps {other}",
+                remedy="link folders that lie beside each other",
+            )
+        linked.add(str(folder))
+        for part in above:
+            below.setdefault(part, str(folder))

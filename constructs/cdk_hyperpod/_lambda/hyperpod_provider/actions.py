@@ -1,0 +1,115 @@
+"""Frozen values: one class for each action, and the plan that they make up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .model import Node
+
+Reason = Literal["named", "failed", "not yet launched", "outdated image", "newest", "launched by the failed update"]
+"""Why a node goes, in the order in which nodes are chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pick:
+    """A node to take, and why this one."""
+
+    node: Node
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeNodes:
+    """End these nodes of a group with BatchDeleteClusterNodes."""
+
+    group: str
+    picks: tuple[Pick, ...]
+    staying: int
+    """Nodes of the group that are not shutting down, the picked ones included."""
+    keep: int | None
+    """The count that the group should have afterwards. Absent: its autoscaler decides, so the target falls with the
+    nodes and no further."""
+    minimum: int | None = None
+    """The minimum to set first, should the service refuse because of the live one. Absent: the live one is no obstacle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowerTarget:
+    """Lower a group's TargetCount to the nodes it has, so that it launches none. Ends no node.
+
+    `minimum` is never above the live one: raising it would start a new wait, which is the cluster's own update's to start.
+    """
+
+    group: str
+    count: int
+    minimum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowerMinimum:
+    """Lower a group's unmet MinCount, which blocks BatchDeleteClusterNodes; `count` is its target, unchanged."""
+
+    group: str
+    count: int
+    minimum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroup:
+    """Delete a group with all its nodes; prepare only makes them ready, finalize asks for it."""
+
+    group: str
+    nodes: int
+    """How many nodes go with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing can be done about this now; another poll will see."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """The deployment must not go on. `path` is where in the configuration, `fix` what the user can do."""
+
+    path: str
+    why: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}; {self.fix}"
+
+
+Change = TakeNodes | LowerTarget | LowerMinimum
+Action = Change | DeleteGroup | Wait | Refuse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do now. A plan that holds a refusal holds nothing else; `changes` are of one kind of call."""
+
+    refusals: tuple[Refuse, ...] = ()
+    changes: tuple[Change, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    deletions: tuple[DeleteGroup, ...] = ()
+    """Groups that this deployment deletes, after the cluster's own update."""
+    notes: tuple[str, ...] = ()
+    """Worth knowing; changes nothing."""
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left to take, to wait for or to refuse ahead of the cluster's own update."""
+        return not (self.refusals or self.changes or self.waits)
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Everything, in the order of a report."""
+        return (*self.refusals, *self.changes, *self.deletions, *self.waits)
+
+    @property
+    def taken(self) -> int:
+        """How many nodes the plan ends now (deleted groups' nodes not included)."""
+        return sum(len(change.picks) for change in self.changes if isinstance(change, TakeNodes))

@@ -1,0 +1,190 @@
+"""The calls that are made, as protocols, and what their errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+from . import wire
+from .model import Cluster
+
+PAGE_SIZE = 100
+"""Most that ListClusterNodes gives at once (botocore: MaxResults)."""
+
+ACCESS_GRACE = timedelta(minutes=2)
+"""How long AccessDenied is a wait: IAM is eventually consistent ("Troubleshoot IAM", Changes that I make are not always
+immediately visible)."""
+
+Reply = Mapping[str, Any]
+
+
+class Reads(Protocol):
+    """The read calls of a SageMaker client."""
+
+    def describe_cluster(self, *, ClusterName: str) -> Reply: ...
+
+    def list_cluster_nodes(
+        self, *, ClusterName: str, MaxResults: int, IncludeNodeLogicalIds: bool = ..., NextToken: str = ...
+    ) -> Reply: ...
+
+    def list_tags(self, *, ResourceArn: str, NextToken: str = ...) -> Reply: ...
+
+
+class Writes(Protocol):
+    """The write calls of a SageMaker client."""
+
+    def batch_delete_cluster_nodes(
+        self, *, ClusterName: str, NodeIds: Sequence[str] = ..., NodeLogicalIds: Sequence[str] = ...
+    ) -> Reply: ...
+
+    def update_cluster(
+        self,
+        *,
+        ClusterName: str,
+        InstanceGroups: Sequence[Mapping[str, Any]] = ...,
+        InstanceGroupsToDelete: Sequence[str] = ...,
+    ) -> Reply: ...
+
+
+class SageMaker(Reads, Writes, Protocol):
+    """Exactly the SageMaker calls of this package."""
+
+
+class CloudFormation(Protocol):
+    """Exactly the CloudFormation call of this package."""
+
+    def describe_stacks(self, *, StackName: str) -> Reply: ...
+
+
+CALL_ERRORS = (ClientError, BotoCoreError)
+"""What a call raises. A BotoCoreError is a lost connection, or credentials that are not there (yet)."""
+
+_GONE = frozenset({"ResourceNotFound", "ResourceNotFoundException"})
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnrecognizedClientException"})
+_PASSING = frozenset(
+    {
+        "ConflictException",
+        "InternalFailure",
+        "InternalServerError",
+        "InternalServerException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+    }
+)
+_BUSY_WORDS = (
+    "in progress",
+    "try again",
+    "currently",
+    "is being",
+    "being updated",
+    "deep health check",
+    "not in service",
+)
+_SOFTWARE_WORDS = ("updateclustersoftware", "update-cluster-software", "software update", "platform software", "patch")
+
+
+def code(error: Exception) -> str:
+    """The error's wire code; empty for an error that never reached AWS. HyperPod's exceptions are not all modelled in
+    botocore (ValidationException is not), so the code is what is compared."""
+    response: Reply = getattr(error, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+def reason(error: Exception) -> str:
+    """The error's sentence, in one line."""
+    response: Reply = getattr(error, "response", None) or {}
+    found = response.get("Error", {})
+    text = f"{found.get('Code')}: {found.get('Message', '')}" if found else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
+
+
+def normal(text: str) -> str:
+    """A per-node code without case and underscores: the API's enum says NodeIdInUse, the CLI's help NODE_ID_IN_USE."""
+    return text.replace("_", "").lower()
+
+
+def is_gone(error: Exception) -> bool:
+    """There is no such cluster. The API's code has no suffix "Exception"; other tools have seen one, so both count."""
+    return code(error) in _GONE
+
+
+def needs_software_update(error: Exception) -> bool:
+    """The cluster was never patched, which BatchDeleteClusterNodes demands of old ones (botocore, its description). The
+    error's code is undocumented, so its words decide."""
+    said = reason(error).lower()
+    return "in progress" not in said and any(word in said for word in _SOFTWARE_WORDS)
+
+
+def is_passing(error: Exception, *, now: datetime, began: datetime) -> bool:
+    """Whether waiting may help: the service is busy or throttles, the connection broke, or a permission is still on its
+    way. `began`: when the request did."""
+    name = code(error)
+    if name in _DENIED:
+        return now - began < ACCESS_GRACE
+    if name in _PASSING or not isinstance(error, ClientError):
+        return True
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if status >= 500 or status == 429:
+        return True
+    # Some calls are refused with a ValidationException while the cluster is busy ("Scale down a SageMaker HyperPod
+    # cluster", Validation and error handling: no code is named).
+    said = reason(error).lower()
+    return name == "ValidationException" and any(word in said for word in _BUSY_WORDS)
+
+
+def is_denied(error: Exception) -> bool:
+    """A permission is missing."""
+    return code(error) in _DENIED
+
+
+def read_live(sagemaker: Reads, name: str, *, nodes: bool = True, tags: bool = False) -> Cluster | None:
+    """The live cluster; absent if there is none of that name, or if it went meanwhile.
+
+    One DescribeCluster; with `nodes` one ListClusterNodes for each 100 of them, with `tags` one ListTags.
+    """
+    try:
+        cluster = sagemaker.describe_cluster(ClusterName=name)
+        return wire.read_cluster(
+            cluster,
+            read_nodes(sagemaker, name) if nodes else (),
+            read_tags(sagemaker, cluster["ClusterArn"]) if tags else None,
+        )
+    except CALL_ERRORS as error:
+        if is_gone(error):
+            return None
+        raise
+
+
+def read_nodes(sagemaker: Reads, name: str) -> list[Mapping[str, Any]]:
+    """Every node, those not launched yet included."""
+    nodes: list[Mapping[str, Any]] = []
+    token: dict[str, Any] = {}
+    while True:
+        page = sagemaker.list_cluster_nodes(ClusterName=name, MaxResults=PAGE_SIZE, IncludeNodeLogicalIds=True, **token)
+        nodes += page.get("ClusterNodeSummaries", [])
+        if not (following := page.get("NextToken")):
+            return nodes
+        token = {"NextToken": following}
+
+
+def read_tags(sagemaker: Reads, arn: str) -> dict[str, str]:
+    """The cluster's tags (at most 50, so mostly one call)."""
+    tags: dict[str, str] = {}
+    token: dict[str, str] = {}
+    while True:
+        page = sagemaker.list_tags(ResourceArn=arn, **token)
+        tags |= {tag["Key"]: tag["Value"] for tag in page.get("Tags", [])}
+        if not (following := page.get("NextToken")):
+            return tags
+        token = {"NextToken": following}

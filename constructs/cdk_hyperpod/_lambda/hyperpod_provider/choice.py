@@ -1,0 +1,144 @@
+"""Which nodes of a group would go, and in which order. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime
+from typing import NamedTuple
+
+from .actions import Pick, Reason
+from .model import MOVING, Cluster, Desired, DesiredGroup, Group, Node, Occasion
+
+
+class Need(NamedTuple):
+    """A live group that the file keeps, with its nodes and those of them to take."""
+
+    group: Group
+    wanted: DesiredGroup
+    staying: list[Node]
+    leaving: list[Node]
+    named: list[Node]
+    """Named nodes that are not shutting down."""
+    named_leaving: bool
+    picks: tuple[Pick, ...]
+    surplus_of_replacements: int
+
+    @property
+    def listed(self) -> int:
+        return len(self.staying) + len(self.leaving)
+
+
+def find_needs(live: Cluster, desired: Desired, occasion: Occasion) -> list[Need]:
+    """Every live group that the file keeps. Groups of only one side need nothing here."""
+    nodes = by_group(live)
+    wanted = {group.name: group for group in desired.groups}
+    names = frozenset(desired.nodes_to_delete)
+    return [
+        _need(group, wanted[group.name], nodes.get(group.name, []), names, occasion)
+        for group in live.groups
+        if group.name in wanted
+    ]
+
+
+def by_group(live: Cluster) -> dict[str, list[Node]]:
+    """All nodes, group by group; a group without nodes is missing."""
+    groups: dict[str, list[Node]] = defaultdict(list)
+    for node in live.nodes:
+        groups[node.group].append(node)
+    return groups
+
+
+def _need(group: Group, wanted: DesiredGroup, nodes: list[Node], names: frozenset[str], occasion: Occasion) -> Need:
+    staying = [node for node in nodes if not node.leaving]
+    leaving = [node for node in nodes if node.leaving]
+    named = [node for node in staying if node.instance_id in names]
+    picks: list[Pick] = []
+    surplus = 0
+    if occasion.rolling_back:
+        picks = _excess_of_rollback(staying, wanted.count, occasion.updated)
+    else:
+        picks = [Pick(node=node, reason="named") for node in named]
+        if not wanted.autoscaled:
+            fresh = _replacements(staying, leaving, occasion)
+            old = len(staying) - len(fresh)
+            named_old = sum(node.name not in fresh for node in named)
+            rest = [node for node in staying if node.instance_id not in names]
+            # Nodes that were there before: never more of them than live minus desired, whoever came since.
+            chosen = sorted((node for node in rest if node.name not in fresh), key=_order)
+            chosen = chosen[: max(0, old - wanted.count - named_old)]
+            picks += [Pick(node=node, reason=_reason(node)) for node in chosen]
+            # The service replaced what was taken, because its target has not fallen: the newcomers go, not older nodes.
+            # With the target down they are its own business, such as the replacement of a faulty node.
+            if group.target > wanted.count:
+                surplus = max(0, len(staying) - len(picks) - wanted.count)
+                newcomers = sorted((node for node in rest if node.name in fresh), key=_order)[:surplus]
+                picks += [Pick(node=node, reason=_reason(node)) for node in newcomers]
+    return Need(
+        group=group,
+        wanted=wanted,
+        staying=staying,
+        leaving=leaving,
+        named=named,
+        named_leaving=any(node.instance_id in names for node in leaving),
+        picks=tuple(picks),
+        surplus_of_replacements=surplus,
+    )
+
+
+def _replacements(staying: list[Node], leaving: list[Node], occasion: Occasion) -> frozenset[str]:
+    """Names of the nodes that the service launched since the request began.
+
+    A node that is not launched yet has no time of its own. Once nodes are going it may be a replacement, so from then on
+    it counts as one: the documented order applies to what was there when the request began.
+    """
+    if occasion.began is None:
+        return frozenset()
+    began = occasion.began
+    fresh = {node.name for node in staying if node.launched is not None and node.launched > began}
+    if not occasion.first and (fresh or leaving):
+        fresh |= {node.name for node in staying if node.instance_id is None}
+    return frozenset(fresh)
+
+
+def _reason(node: Node) -> Reason:
+    if node.status == "Failure":
+        return "failed"
+    if node.instance_id is None:
+        return "not yet launched"
+    return "outdated image" if node.outdated else "newest"
+
+
+_RANK: dict[Reason, int] = {"failed": 0, "not yet launched": 1, "outdated image": 2, "newest": 3}
+
+
+def _order(node: Node) -> tuple[int, float, str]:
+    """The fixed order in which unnamed nodes go: failed, not yet launched, outdated image, newest."""
+    return (_RANK[_reason(node)], -_launch_time(node), node.name)
+
+
+def _launch_time(node: Node) -> float:
+    return node.launched.timestamp() if node.launched else 0.0
+
+
+def _excess_of_rollback(staying: list[Node], count: int, updated: datetime | None) -> list[Pick]:
+    """The nodes above `count`, the newest first: those of the failed update go before any that was there before it,
+    whether or not CloudFormation tells when it began."""
+    ordered = sorted(staying, key=lambda node: (node.instance_id is not None, -_launch_time(node), node.name))
+    return [Pick(node=node, reason=_rollback_reason(node, updated)) for node in ordered[: max(0, len(staying) - count)]]
+
+
+def _rollback_reason(node: Node, updated: datetime | None) -> Reason:
+    if node.instance_id is None:
+        return "not yet launched"
+    since = updated is not None and node.launched is not None and node.launched >= updated
+    return "launched by the failed update" if since else "newest"
+
+
+def settled(live: Cluster, need: Need) -> bool:
+    """Whether the group neither changes nor has nodes on their way out."""
+    return (
+        live.status not in MOVING
+        and need.group.status not in MOVING
+        and not need.leaving
+        and need.group.current <= len(need.staying)
+    )

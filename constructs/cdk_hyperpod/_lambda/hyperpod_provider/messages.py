@@ -1,0 +1,303 @@
+"""Every word that a user reads: refusals, waits, failures and notes, for CloudFormation's event and for the dry run alike.
+
+A path is a place in the configuration file. Each refusal says what is wrong, with the values, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .actions import Action, DeleteGroup, LowerMinimum, LowerTarget, Pick, Refuse, TakeNodes, Wait
+
+LIMIT = 1000
+"""Characters of a failure's reason that are worth filling; CloudFormation shows little more of them."""
+
+UNDRAINED = (
+    "Nodes are not drained and not backed up before they end: their jobs stop, and what is only on their disks is lost."
+)
+
+SOFTWARE = (
+    "this cluster needs one software update before nodes can be taken from it by name. Run `aws sagemaker "
+    "update-cluster-software --cluster-name {cluster}` when its jobs can stop (it replaces every node's root volume and "
+    "runs the lifecycle scripts again), wait until the cluster is InService, and deploy again"
+)
+
+
+def several(count: int, noun: str) -> str:
+    """`1 node`, `3 nodes`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def some(items: Iterable[str], shown: int = 5) -> str:
+    """The first few items, and how many more there are."""
+    names = list(items)
+    rest = len(names) - shown
+    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:shown])} and {rest} more"
+
+
+def one_line(text: str) -> str:
+    """The text without line ends: CDK's provider framework joins its own lines to a message."""
+    return " ".join(text.split())
+
+
+def fit(head: str, items: Sequence[str], limit: int = LIMIT) -> str:
+    """`head` and as many items as fit into `limit` characters; the rest are counted."""
+    text = one_line(head)
+    for index, item in enumerate(items):
+        more = len(items) - index - 1
+        tail = f" And {more} more, in the log." if more else ""
+        longer = f"{text} {one_line(item)}."
+        if len(longer) + len(tail) > limit:
+            if index == 0:
+                return f"{longer[: limit - len(tail) - 1]}…{tail}"
+            return f"{text} And {more + 1} more, in the log."
+        text = longer
+    return text[:limit]
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def refused(cluster: str, refusals: Sequence[Refuse], *, first: bool) -> str:
+    """The reason of a refused deployment."""
+    done = "nothing was changed" if first else "nodes already taken stay taken"
+    return fit(f"Scaling down {cluster} was refused, {done}.", [str(refusal) for refusal in refusals])
+
+
+def malformed(resource: str, problems: Sequence[str]) -> str:
+    """The reason when the resource's properties make no sense."""
+    return fit(f"The properties of {resource} are malformed, nothing was changed.", problems)
+
+
+def renamed(old: str, new: str) -> Refuse:
+    return Refuse(
+        path="name",
+        why=f'the deployed cluster is "{old}" and the file says "{new}", and a renamed cluster is a new one',
+        fix=f'keep the name "{old}", and deploy "{new}" beside it with a file of its own',
+    )
+
+
+def not_ours(cluster: str, tag: str, owner: str) -> Refuse:
+    return Refuse(
+        path="name",
+        why=f'a cluster "{cluster}" lives that this stack did not make: it lacks the tag {tag} = {owner}',
+        fix="choose another name, or adopt that cluster in a deployment of its own, before scaling it down",
+    )
+
+
+def replaced(what: str) -> Refuse:
+    return Refuse(
+        path=what,
+        why="differs from the live cluster, and CloudFormation would replace the cluster: every node would end",
+        fix="undo this change, or deploy a new cluster under another name and move over",
+    )
+
+
+def beyond_count(group: str, named: int, count: int, fix: int) -> Refuse:
+    return Refuse(
+        path="scale_down.nodes_to_delete",
+        why=f'names {several(named, "node")} of group "{group}", more than its instance_count of {count} lets go',
+        fix=f"set instance_groups[{group}].instance_count to {fix}",
+    )
+
+
+def named_controller(node: str, group: str) -> Refuse:
+    return Refuse(
+        path="scale_down.nodes_to_delete",
+        why=f'{node} is in the controller group "{group}", whose nodes HyperPod never deletes',
+        fix="take it out of the list",
+    )
+
+
+def named_elsewhere(node: str, group: str) -> Refuse:
+    return Refuse(
+        path="scale_down.nodes_to_delete",
+        why=f'{node} is in "{group}", which is none of the cluster\'s ordinary instance groups',
+        fix="take it out of the list",
+    )
+
+
+def controller_count(group: str, live: int, count: int) -> Refuse:
+    return Refuse(
+        path=f"instance_groups[{group}].instance_count",
+        why=f"is {count}, the controller group has {several(live, 'node')}, and HyperPod never deletes a controller",
+        fix=f"set it to {live}",
+    )
+
+
+def unknown_group(group: str, nodes: int) -> Refuse:
+    return Refuse(
+        path="instance_groups",
+        why=f'the live group "{group}" with {several(nodes, "node")} is missing; dropping a group is not enough to delete it',
+        fix="put it back, or name it in scale_down.instance_groups_to_delete",
+    )
+
+
+def last_group(groups: Iterable[str]) -> Refuse:
+    return Refuse(
+        path="scale_down.instance_groups_to_delete",
+        why=f"names every group ({some(groups)}), and a cluster keeps at least one",
+        fix="keep one group, or destroy the cluster",
+    )
+
+
+def kept_group(group: str) -> Refuse:
+    return Refuse(
+        path="scale_down.instance_groups_to_delete",
+        why=f'names "{group}", which is still in instance_groups',
+        fix="remove it from one of the two",
+    )
+
+
+def controller_group(group: str) -> Refuse:
+    return Refuse(
+        path="scale_down.instance_groups_to_delete",
+        why=f'names "{group}", the controller group',
+        fix="keep it; a cluster without its controller is no cluster",
+    )
+
+
+def immutable(group: str, field: str, live: str, wanted: str) -> Refuse:
+    return Refuse(
+        path=f"instance_groups[{group}].{field}",
+        why=f"is {wanted}, the live group has {live}, and HyperPod cannot change it",
+        fix="add a new group, move the work over, and delete this one",
+    )
+
+
+def too_many(nodes: int, limit: int) -> Refuse:
+    return Refuse(
+        path="scale_down.max_nodes",
+        why=f"is {limit}, and this deployment would take {several(nodes, 'node')}",
+        fix=f"raise it to {nodes} if that is meant, or take them in several deployments",
+    )
+
+
+def autoscaled_count(group: str, held: int, count: int) -> Refuse:
+    return Refuse(
+        path=f"instance_groups[{group}].instance_count",
+        why=f"is {count}, its autoscaler holds {held}, and this change sends the lower count, which ends nodes at random",
+        fix=f"set it to {held}, or let the autoscaler give nodes back first",
+    )
+
+
+def target_stays(group: str, target: int, nodes: int, count: int) -> Refuse:
+    return Refuse(
+        path=f"instance_groups[{group}].instance_count",
+        why=f"is {count}, and HyperPod holds on to a target of {target} with {several(nodes, 'node')} there; under standard "
+        "provisioning, lowering the target would end nodes at random",
+        fix=f"set it to {target}, wait until the group has its {several(target, 'node')}, and take them from there",
+    )
+
+
+# -- waits and notes --------------------------------------------------------------------------------------------------
+
+
+def cluster_moving(status: str) -> Wait:
+    return Wait(why=f"the cluster is {status}")
+
+
+def group_moving(group: str, status: str) -> Wait:
+    return Wait(why=f'group "{group}" is {status}')
+
+
+def health_check(group: str, nodes: int) -> Wait:
+    return Wait(why=f'group "{group}" has {several(nodes, "node")} under a deep health check')
+
+
+def below_minimum(group: str, nodes: int, minimum: int) -> Wait:
+    return Wait(why=f'group "{group}" has {nodes} of the {minimum} nodes of its minimum')
+
+
+def shutting_down(group: str, nodes: Sequence[str]) -> Wait:
+    return Wait(why=f'group "{group}" has {several(len(nodes), "node")} shutting down ({some(nodes, 3)})')
+
+
+def still_counted(group: str, current: int, listed: int) -> Wait:
+    return Wait(why=f'group "{group}" still counts {several(current, "node")}, {listed} of them in the list')
+
+
+def not_accepting(status: str) -> Wait:
+    return Wait(why=f"the nodes are gone, and the cluster is still {status}")
+
+
+def left_behind(group: str, nodes: int) -> str:
+    return f'group "{group}" with {several(nodes, "node")} is not in the file: it stays, because this is a rollback'
+
+
+def controller_excess(group: str) -> str:
+    return f'the controller group "{group}" has more nodes than the file says; HyperPod never deletes a controller'
+
+
+NOT_REACHED = "the failed update never got as far as the cluster: there is nothing to undo"
+NOT_OURS = "the cluster is not this stack's: nothing is done to it"
+TARGET_LEFT = (
+    'group "{group}" keeps its target of {target}: under standard provisioning only the cluster\'s own update lowers it'
+)
+
+
+# -- one line for each action: the log and the dry run ----------------------------------------------------------------
+
+
+def line(action: Action) -> str:
+    """What an action does, in one line."""
+    match action:
+        case TakeNodes():
+            return f'take {several(len(action.picks), "node")} of group "{action.group}": {picks(action.picks)}'
+        case LowerTarget():
+            return f'lower the target of group "{action.group}" to {action.count}; no node ends'
+        case LowerMinimum():
+            return f'lower the minimum of group "{action.group}" to {action.minimum}, which blocks taking nodes; no node ends'
+        case DeleteGroup():
+            return (
+                f'delete group "{action.group}" with {several(action.nodes, "node")}, after the cluster\'s own update'
+            )
+        case Wait():
+            return f"wait: {action.why}"
+        case Refuse():
+            return f"refuse: {action}"
+
+
+def picks(chosen: Sequence[Pick], shown: int = 200) -> str:
+    """Nodes with their reasons."""
+    return some((f"{pick.node.name} ({pick.reason})" for pick in chosen), shown)
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+def out_of_time(
+    cluster: str, minutes: int, planned: int, left: Sequence[str], waits: Sequence[str], *, back: bool
+) -> str:
+    """The reason when CloudFormation's time limit is near. `left`: what still had to be taken."""
+    done = max(planned - len(left), 0)
+    again = (
+        "Continuing the rollback (`aws cloudformation continue-update-rollback`) goes on from here"
+        if back
+        else "Deploying again goes on from here, and takes only what is left"
+    )
+    head = f"Scaling down {cluster} did not end within {minutes} minutes: {done} of {several(planned, 'node')} taken."
+    parts = [again]
+    if left:
+        parts.append(f"Left: {some(left, 8)}")
+    return fit(head, [*parts, *waits])
+
+
+def failed(cluster: str, call: str, reason: str, hint: str = "") -> str:
+    """The reason when AWS refused a call for good."""
+    items = [f"{call}: {reason.rstrip('.')}"]
+    return fit(f"Scaling down {cluster} failed.", [*items, hint] if hint else items)
+
+
+def needs_software_update(cluster: str) -> str:
+    return fit(f"Scaling down {cluster} was refused, nothing was changed.", [SOFTWARE.format(cluster=cluster)])
+
+
+def removal_failed(cluster: str, groups: Iterable[str], reason: str) -> str:
+    return fit(f"Deleting {some(groups)} of {cluster} was refused by HyperPod.", [reason.rstrip(".")])
+
+
+DENIED_HINT = (
+    "If this deployment is the first with scale-down, its permissions come with it: deploy once without taking anything, "
+    "then again"
+)

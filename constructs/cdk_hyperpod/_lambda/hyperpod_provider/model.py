@@ -1,0 +1,167 @@
+"""Frozen values: the live cluster, and what a deployment wants of it.
+
+Nothing here reads a clock, an environment or AWS. Names are those of the SageMaker API (botocore, sagemaker 2017-07-24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+Spec = Mapping[str, Any]
+"""A group as UpdateCluster takes it (botocore: ClusterInstanceGroupSpecification)."""
+
+CONTROLLER = "Controller"
+"""SlurmConfig.NodeType of the group whose nodes BatchDeleteClusterNodes never takes (botocore, its NodeIds)."""
+
+MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
+"""Statuses of a cluster or group during which changes are refused. Failed and Degraded are not among them: both take
+changes, which is how they are mended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Subnets and security groups of a cluster, or of a group that overrides them; their order means nothing."""
+
+    subnets: frozenset[str]
+    security_groups: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """What HyperPod cannot change in a group once it lives ("Update a SageMaker HyperPod cluster")."""
+
+    instance_types: tuple[str, ...]
+    """One, or, for a flexible group, all that it may mix."""
+    flexible: bool = False
+    """True: InstanceRequirements, and not InstanceType."""
+    node_type: str | None = None
+    """Controller, Login or Compute. Absent: no SlurmConfig (EKS, or Slurm set up by a file on the nodes)."""
+    execution_role: str | None = None
+    """ARN of the nodes' role."""
+    network: Network | None = None
+    """OverrideVpcConfig. Absent: the cluster's own network."""
+    threads_per_core: int | None = None
+    """Absent: what the instance type does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node as ListClusterNodes shows it."""
+
+    group: str
+    instance_id: str | None
+    """Absent: not launched yet; then it has a logical id (continuous provisioning only)."""
+    logical_id: str | None = None
+    status: str = "Running"
+    launched: datetime | None = None
+    """Absent: not launched yet."""
+    outdated: bool = False
+    """It runs an image that has an update."""
+
+    @property
+    def name(self) -> str:
+        """The id by which it is deleted and reported."""
+        return self.instance_id or self.logical_id or "?"
+
+    @property
+    def leaving(self) -> bool:
+        """It is shutting down already: nobody has to take it, and nothing brings it back."""
+        return self.status in ("ShuttingDown", "NotFound")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One live instance group."""
+
+    name: str
+    fixed: Fixed
+    status: str = "InService"
+    current: int
+    """CurrentCount. It falls some time after a node left ListClusterNodes."""
+    target: int
+    """TargetCount: what HyperPod works towards."""
+    minimum: int = 0
+    """MinCount. While a new minimum is unmet, HyperPod refuses BatchDeleteClusterNodes."""
+    types_in_use: frozenset[str] = frozenset()
+    """Instance types of which the group has nodes now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The live cluster at one moment."""
+
+    name: str
+    arn: str
+    status: str = "InService"
+    continuous: bool
+    """NodeProvisioningMode Continuous: HyperPod keeps trying to reach each group's target."""
+    groups: tuple[Group, ...]
+    nodes: tuple[Node, ...] = ()
+    network: Network | None = None
+    """VpcConfig. Absent: HyperPod's own network."""
+    eks_cluster: str | None = None
+    """ARN of the EKS cluster. Absent: Slurm."""
+    tags: Mapping[str, str] | None = None
+    """Absent: not read this time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredGroup:
+    """One group as the deployment wants it."""
+
+    name: str
+    count: int
+    minimum: int = 0
+    fixed: Fixed
+    autoscaled: bool = False
+    """An autoscaler (Karpenter) owns the count: only named nodes are taken from it."""
+    spec: Spec = field(default_factory=dict)
+    """The whole specification, as the cluster's own update sends it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """What one deployment wants of the cluster."""
+
+    cluster: str
+    groups: tuple[DesiredGroup, ...]
+    nodes_to_delete: tuple[str, ...] = ()
+    groups_to_delete: tuple[str, ...] = ()
+    max_nodes: int = 16
+    network: Network | None = None
+    eks_cluster: str | None = None
+    create_only: str = ""
+    """VpcConfig and Orchestrator as the template writes them: a change of this text replaces the cluster."""
+    digest: str = ""
+    """Stands for everything else that the cluster's template sends."""
+    owner: str | None = None
+    """The stack's id, which the cluster's tag must carry. Absent: not checked (a dry run on someone's own machine)."""
+
+    def same_cluster(self, other: Desired) -> bool:
+        """Whether CloudFormation has nothing to send to the cluster between the two."""
+        return (self.cluster, self.groups, self.create_only, self.digest) == (
+            other.cluster,
+            other.groups,
+            other.create_only,
+            other.digest,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """When and why somebody plans. Made once for a request; `first` alone changes between its polls."""
+
+    first: bool = True
+    """Nothing has been taken for this request yet."""
+    began: datetime | None = None
+    """When the request began: nodes launched later are the service's replacements. Absent: none is."""
+    previous: Desired | None = None
+    """The properties that CloudFormation held before. Absent: a first deployment. In a rollback: the failed update's."""
+    renamed_from: str | None = None
+    """The cluster's name in the old properties, where it differs."""
+    rolling_back: bool = False
+    updated: datetime | None = None
+    """In a rollback: when the failed update of the stack began. Absent: CloudFormation does not say."""

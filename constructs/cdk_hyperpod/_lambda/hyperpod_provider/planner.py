@@ -1,0 +1,182 @@
+"""`plan(live, desired)`: what prepare does now. Pure, and linear in the nodes.
+
+Every poll plans afresh from the live cluster, so a retry, a crash, a lost reply or somebody's change by hand all take the
+same path. Nodes that are shutting down are never counted as live, and the count to take is live minus desired, never
+target minus desired: with capacity short, the latter ends nodes that are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from . import messages
+from .actions import Change, DeleteGroup, LowerMinimum, LowerTarget, Plan, TakeNodes, Wait
+from .choice import Need, by_group, find_needs, settled
+from .model import CONTROLLER, MOVING, Cluster, Desired, Occasion
+from .refusals import OWNER_TAGS, forbidden, over_limit, owned, replacement, resent, stuck
+
+FIRST = Occasion()
+
+
+def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Plan:
+    """What to do now, ahead of the cluster's own update. `live` absent: there is no such cluster."""
+    if occasion.rolling_back:
+        return _plan_rollback(live, desired, occasion)
+    if occasion.renamed_from is not None:
+        return Plan(refusals=(messages.renamed(occasion.renamed_from, desired.cluster),))
+    if live is None:
+        return Plan()
+    if not owned(live, desired):
+        return Plan(refusals=(messages.not_ours(live.name, OWNER_TAGS[0], desired.owner or ""),))
+    previous = occasion.previous
+    needs = find_needs(live, desired, occasion)
+    refusals = (
+        *replacement(live, desired, previous),
+        *forbidden(live, desired, needs, first=occasion.first),
+        *resent(needs, previous, desired, first=occasion.first),
+        *stuck(live, needs),
+        *over_limit(live, desired, needs, occasion.began),
+    )
+    if refusals:
+        return Plan(refusals=refusals)
+    changes, waits = _arrange(live, needs, rolling_back=False)
+    return Plan(changes=changes, waits=waits, deletions=tuple(_deletions(live, desired)))
+
+
+# -- changes and waits ------------------------------------------------------------------------------------------------
+
+
+def _arrange(
+    live: Cluster, needs: Sequence[Need], *, rolling_back: bool
+) -> tuple[tuple[Change, ...], tuple[Wait, ...]]:
+    """Changes of one kind of call, and what has to be waited for beside them."""
+    takes: list[Change] = []
+    lowers: list[Change] = []
+    waits: list[Wait] = []
+    for need in needs:
+        step = _take(live, need, rolling_back=rolling_back) if need.picks else _settle(live, need)
+        match step:
+            case TakeNodes():
+                takes.append(step)
+            case LowerTarget() | LowerMinimum():
+                lowers.append(step)
+            case Wait():
+                waits.append(step)
+            case None:
+                pass
+    return tuple(takes or lowers), tuple(dict.fromkeys(waits))
+
+
+def _take(live: Cluster, need: Need, *, rolling_back: bool) -> Change | Wait:
+    group, wanted = need.group, need.wanted
+    if live.status in MOVING:
+        return messages.cluster_moving(live.status)
+    running = sum(node.status == "Running" for node in need.staying)
+    # A minimum guards a transition only (botocore, MinInstanceCount), and is editable while it blocks other changes.
+    if group.current < group.minimum or (group.status in ("Creating", "Updating") and running < group.minimum):
+        if wanted.minimum < group.minimum:
+            return LowerMinimum(group=group.name, count=group.target, minimum=wanted.minimum)
+        if rolling_back and all(pick.node.instance_id is None for pick in need.picks):
+            # A rollback must not wait three hours for the minimum; nothing launched is above the count, so nothing ends.
+            return LowerTarget(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum))
+        return messages.below_minimum(group.name, running, group.minimum)
+    if group.status in MOVING:
+        return messages.group_moving(group.name, group.status)
+    if checked := sum(node.status == "DeepHealthCheckInProgress" for node in need.staying):
+        return messages.health_check(group.name, checked)
+    below = len(need.staying) - len(need.picks) < group.minimum and wanted.minimum < group.minimum
+    return TakeNodes(
+        group=group.name,
+        picks=need.picks,
+        staying=len(need.staying),
+        keep=None if wanted.autoscaled and not rolling_back else wanted.count,
+        minimum=wanted.minimum if below else None,
+    )
+
+
+def _settle(live: Cluster, need: Need) -> Change | Wait | None:
+    """A group with nothing (left) to take: its target has to fall, and what shuts down has to be gone wherever the
+    cluster's own update could mistake it for a node too many (whether it does is undocumented)."""
+    group, wanted = need.group, need.wanted
+    if group.status == "Deleting":
+        return messages.group_moving(group.name, group.status)
+    leaving = [node.name for node in need.leaving]
+    if not wanted.autoscaled:
+        if group.target > wanted.count and live.continuous:
+            if live.status in MOVING:
+                return messages.cluster_moving(live.status)
+            return LowerTarget(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum))
+        if leaving and need.listed > wanted.count:
+            return messages.shutting_down(group.name, leaving)
+        if group.current > max(need.listed, wanted.count):
+            return messages.still_counted(group.name, group.current, need.listed)
+        if group.target > wanted.count:
+            return messages.group_moving(group.name, f"still working towards {group.target} nodes")
+    return messages.shutting_down(group.name, leaving) if need.named_leaving else None
+
+
+def _deletions(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
+    nodes = by_group(live)
+    for group in live.groups:
+        if group.name in desired.groups_to_delete and group.status != "Deleting":
+            yield DeleteGroup(group=group.name, nodes=sum(not node.leaving for node in nodes.get(group.name, [])))
+
+
+# -- rollback ---------------------------------------------------------------------------------------------------------
+
+
+def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -> Plan:
+    """Take what the failed update added, ahead of the cluster's own way back, which would choose at random. Never refuses:
+    that would end in UPDATE_ROLLBACK_FAILED."""
+    if live is None:
+        return Plan()
+    if not owned(live, desired):
+        return Plan(notes=(messages.NOT_OURS,))
+    failed = occasion.previous
+    if (
+        failed is None
+        or occasion.renamed_from
+        or failed.same_cluster(desired)
+        or _unreached(live, failed, desired, occasion)
+    ):
+        return Plan(notes=(messages.NOT_REACHED,))
+    notes: list[str] = []
+    kept = {group.name for group in desired.groups}
+    nodes = by_group(live)
+    for group in live.groups:
+        if group.name not in kept and group.name not in desired.groups_to_delete:
+            notes.append(messages.left_behind(group.name, len(nodes.get(group.name, []))))
+    needs = []
+    for need in find_needs(live, replace(desired, nodes_to_delete=()), occasion):
+        if need.picks and CONTROLLER in (need.group.fixed.node_type, need.wanted.fixed.node_type):
+            notes.append(messages.controller_excess(need.group.name))
+        elif not live.continuous and need.group.target > need.wanted.count and _hopeless(live, need, occasion.began):
+            notes.append(messages.TARGET_LEFT.format(group=need.group.name, target=need.group.target))
+        else:
+            needs.append(need)
+    changes, waits = _arrange(live, needs, rolling_back=True)
+    return Plan(changes=changes, waits=waits, notes=tuple(notes))
+
+
+def _hopeless(live: Cluster, need: Need, began: datetime | None) -> bool:
+    """Standard provisioning whose target does not fall: whatever is taken comes back, so the rollback goes on without."""
+    if not need.picks:
+        return settled(live, need)
+    return began is not None and any(node.launched is not None and node.launched > began for node in need.staying)
+
+
+def _unreached(live: Cluster, failed: Desired, desired: Desired, occasion: Occasion) -> bool:
+    """Whether prepare never finished for the failed update, so that CloudFormation never got to the cluster.
+
+    Looked at without the nodes launched since the update began, anything that prepare would still refuse or take for the
+    failed update proves it. Nothing is to be undone then, and taking nodes would end some that were there before.
+    """
+    if occasion.updated is not None:
+        since = occasion.updated
+        live = replace(live, nodes=tuple(node for node in live.nodes if node.launched and node.launched < since))
+    needs = find_needs(live, failed, FIRST)
+    if any(need.picks for need in needs):
+        return True
+    return any((*replacement(live, failed, desired), *forbidden(live, failed, needs, first=True)))

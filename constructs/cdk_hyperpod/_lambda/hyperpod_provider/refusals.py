@@ -1,0 +1,105 @@
+"""What a deployment must not go on with, looked at together with the live cluster. Pure; refusals only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from . import messages
+from .actions import Refuse
+from .choice import Need, by_group, settled
+from .model import CONTROLLER, Cluster, Desired
+from .policy import check_group
+
+OWNER_TAGS = ("cdk-hyperpod:stack-id", "aws:cloudformation:stack-id")
+"""Tags that may hold the id of the stack that made a cluster: the construct's own, and CloudFormation's (only
+CloudFormation can write tags that begin with aws:, but whether it does so for this type is undocumented)."""
+
+
+def owned(live: Cluster, desired: Desired) -> bool:
+    """Whether the live cluster is this stack's, as far as its tags were read and there is a stack to compare with."""
+    if desired.owner is None or live.tags is None:
+        return True
+    return any(live.tags.get(tag) == desired.owner for tag in OWNER_TAGS)
+
+
+def replacement(live: Cluster, desired: Desired, previous: Desired | None) -> Iterator[Refuse]:
+    """Create-only properties of AWS::SageMaker::Cluster: ClusterName, VpcConfig and Orchestrator/Eks."""
+    if not desired.create_only:
+        return
+    if desired.eks_cluster != live.eks_cluster:
+        yield messages.replaced("orchestrator")
+    elif desired.network is not None and desired.network != live.network:
+        yield messages.replaced("network")
+    elif previous is not None and previous.create_only not in ("", desired.create_only):
+        # CloudFormation compares texts: the same subnets in another order are a replacement, too.
+        yield messages.replaced("network")
+
+
+def forbidden(live: Cluster, desired: Desired, needs: Sequence[Need], *, first: bool) -> Iterator[Refuse]:
+    """What names, groups and immutable fields forbid. `first`: nothing has been taken for this request yet."""
+    groups = {group.name: group for group in live.groups}
+    wanted = {group.name for group in desired.groups}
+    doomed = set(desired.groups_to_delete)
+    nodes = by_group(live)
+    for group in live.groups:
+        if group.name not in wanted | doomed and group.status != "Deleting":
+            yield messages.unknown_group(group.name, len(nodes.get(group.name, [])))
+    if doomed and not wanted - doomed:
+        yield messages.last_group(desired.groups_to_delete)
+    else:
+        for name in desired.groups_to_delete:
+            if name in wanted:
+                yield messages.kept_group(name)
+            elif name in groups and groups[name].fixed.node_type == CONTROLLER:
+                yield messages.controller_group(name)
+    names = frozenset(desired.nodes_to_delete)
+    for node in live.nodes:
+        if node.instance_id in names and not node.leaving and node.group not in groups:
+            yield messages.named_elsewhere(node.name, node.group)
+    for need in needs:
+        yield from check_group(need.group, need.wanted, live)
+        if CONTROLLER in (need.group.fixed.node_type, need.wanted.fixed.node_type):
+            for node in need.named:
+                yield messages.named_controller(node.name, need.group.name)
+            if not need.named and need.picks:
+                yield messages.controller_count(need.group.name, len(need.staying), need.wanted.count)
+        elif first and not need.wanted.autoscaled:
+            most = max(need.group.target, len(need.staying))
+            if len(need.named) > max(0, most - need.wanted.count):
+                fix = most - len(need.named)
+                yield messages.beyond_count(need.group.name, len(need.named), need.wanted.count, fix)
+
+
+def resent(needs: Sequence[Need], previous: Desired | None, desired: Desired, *, first: bool) -> Iterator[Refuse]:
+    """Autoscaled groups whose lower count the cluster's own update would send, with every group, whatever changed in it."""
+    if previous is not None and previous.same_cluster(desired):
+        return
+    for need in needs:
+        # Once nodes are going, only nodes count: the target may not have fallen with them.
+        held = max(need.group.target if first else 0, len(need.staying)) - len(need.picks)
+        if need.wanted.autoscaled and need.wanted.count < held:
+            yield messages.autoscaled_count(need.group.name, held, need.wanted.count)
+
+
+def stuck(live: Cluster, needs: Sequence[Need]) -> Iterator[Refuse]:
+    """Standard provisioning: a target above the count that nothing but a random choice could lower."""
+    if live.continuous:
+        return
+    for need in needs:
+        group, count = need.group, need.wanted.count
+        high = not need.wanted.autoscaled and group.target > count
+        if high and (need.surplus_of_replacements or (not need.picks and settled(live, need))):
+            yield messages.target_stays(group.name, group.target, len(need.staying), count)
+
+
+def over_limit(live: Cluster, desired: Desired, needs: Sequence[Need], began: datetime | None) -> Iterator[Refuse]:
+    """More nodes than max_nodes, those of groups to delete included."""
+    doomed = set(desired.groups_to_delete) - {group.name for group in desired.groups}
+    going = {group.name for group in live.groups if group.name in doomed and group.status != "Deleting"}
+    picked = [pick.node for need in needs for pick in need.picks]
+    total = [*picked, *(node for node in live.nodes if node.group in going and not node.leaving)]
+    # Replacements that the service launched meanwhile are none of the nodes that the limit protects.
+    count = sum(began is None or node.launched is None or node.launched <= began for node in total)
+    if count > desired.max_nodes:
+        yield messages.too_many(count, desired.max_nodes)

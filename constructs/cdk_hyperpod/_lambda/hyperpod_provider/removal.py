@@ -1,0 +1,58 @@
+"""`plan_removal`: what finalize does, once the cluster's own update is over. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from . import messages
+from .actions import Wait
+from .model import CONTROLLER, MOVING, Cluster, Desired, Occasion
+from .refusals import owned
+
+FIRST = Occasion()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What finalize asks for: one UpdateCluster with these groups, or a reason to wait, or neither when done."""
+
+    groups: tuple[str, ...] = ()
+    wait: Wait | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left to ask for."""
+        return not self.groups and self.wait is None
+
+
+def plan_removal(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Removal:
+    """Which groups to delete now that the cluster's own update is over. Never the controller's, never the last one, and
+    none that is being deleted already. Accepted is done: a group in status Deleting is not waited for."""
+    if live is None:
+        return Removal()
+    if not owned(live, desired):
+        return Removal(notes=(messages.NOT_OURS,))
+    doomed = set(desired.groups_to_delete)
+    if occasion.rolling_back and occasion.previous is not None:
+        doomed |= _added_by(occasion.previous, live, occasion.updated)
+    doomed -= {group.name for group in desired.groups}
+    standing = [group for group in live.groups if group.status != "Deleting"]
+    groups = [group for group in standing if group.name in doomed and group.fixed.node_type != CONTROLLER]
+    if not groups:
+        return Removal()
+    if len(groups) == len(standing):
+        return Removal(notes=(str(messages.last_group(group.name for group in groups)),))
+    # Groups may be deleted while they wait for their minimum; the cluster as a whole must hold still.
+    if live.status in MOVING:
+        return Removal(wait=messages.cluster_moving(live.status))
+    return Removal(groups=tuple(group.name for group in groups))
+
+
+def _added_by(failed: Desired, live: Cluster, updated: datetime | None) -> set[str]:
+    """Groups of the failed update that hold no node from before it; without its time, only empty ones."""
+    old = {
+        node.group for node in live.nodes if updated is None or (node.launched is not None and node.launched < updated)
+    }
+    return {group.name for group in failed.groups} - old

@@ -1,0 +1,373 @@
+"""CloudFormation's event and SageMaker's replies, to and from the model.
+
+Properties of `Custom::HyperPodScaleDown` (prepare) and `Custom::HyperPodGroupRemoval` (finalize). CloudFormation hands
+every scalar of a custom resource over as a string, so numbers are read from text, and each group travels as one JSON string.
+
+=========================  =========  ========  ==================================================================
+property                   resource   required  meaning
+=========================  =========  ========  ==================================================================
+ClusterName                both       yes       the cluster's literal name; never a reference to it (prepare runs first)
+Groups                     both       yes       list of JSON texts, one for each entry of the cluster's InstanceGroups,
+                                                exactly as the template sends it (InstanceGroupName, InstanceCount, …)
+InstanceGroupsToDelete     both       no        list of names; a name whose group is gone does nothing
+NodesToDelete              prepare    no        list of instance ids; an id that is not in the cluster does nothing
+MaxNodes                   prepare    no        most nodes that one deployment takes, 0 to 6,758; absent: 16
+AutoscaledGroups           both       no        list of names of groups whose count an autoscaler owns
+CreateOnly                 prepare    no        JSON text {"VpcConfig": …, "Orchestrator": …} as the template sends
+                                                them; absent: a replacement of the cluster is not looked for
+Digest                     both       no        any text that changes whenever something else of the cluster's
+                                                properties does: CloudFormation calls a custom resource only on a change
+=========================  =========  ========  ==================================================================
+
+ServiceToken and ServiceTimeout belong to CloudFormation. Anything else is refused. The cluster must carry the tag
+`cdk-hyperpod:stack-id` with the value of AWS::StackId (or CloudFormation's own aws:cloudformation:stack-id), which is
+compared with the event's StackId.
+
+State between polls is what on_event returns, which the provider framework adds to the event of every is_complete:
+StartedAt (seconds since 1970), RollingBack (true, false, null: could not be read yet), StackUpdatedAt (seconds or null),
+Pending (true: there is something to do; false: nothing; null: could not be looked at yet), Planned (nodes to take).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from .model import Cluster, Desired, DesiredGroup, Fixed, Group, Network, Node
+
+PREPARE = "Custom::HyperPodScaleDown"
+FINALIZE = "Custom::HyperPodGroupRemoval"
+
+MAX_COUNT = 6758
+"""Most nodes of a group (botocore: ClusterInstanceCount)."""
+
+_OURS = frozenset({"ClusterName", "Groups", "InstanceGroupsToDelete", "AutoscaledGroups", "Digest"})
+_ONLY_PREPARE = frozenset({"NodesToDelete", "MaxNodes", "CreateOnly"})
+_CLOUDFORMATION = frozenset({"ServiceToken", "ServiceTimeout"})
+
+_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+_NODE_ID = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")
+
+
+class MalformedError(Exception):
+    """Properties that make no sense. Holds every problem."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+# -- properties -------------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads the values of one set of properties, and gathers what is wrong with them."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self.properties = properties
+        self.problems: list[str] = []
+
+    def wrong(self, path: str, wanted: str, value: object) -> None:
+        text = json.dumps(value, default=str)
+        self.problems.append(f"{path}: must be {wanted}, got {text if len(text) <= 80 else f'{text[:79]}…'}")
+
+    def text(self, path: str, value: object, pattern: re.Pattern[str], wanted: str) -> str:
+        # A name of 63 characters is all that the pattern's count allows without hyphens; with them it allows more.
+        if isinstance(value, str) and len(value) <= 63 and pattern.fullmatch(value):
+            return value
+        self.wrong(path, wanted, value)
+        return ""
+
+    def texts(self, path: str, pattern: re.Pattern[str], wanted: str) -> tuple[str, ...]:
+        """A list of texts without doubles; absent: none."""
+        value = self.properties.get(path, [])
+        if not isinstance(value, list):
+            self.wrong(path, "a list", value)
+            return ()
+        return tuple(dict.fromkeys(self.text(f"{path}[{n}]", item, pattern, wanted) for n, item in enumerate(value)))
+
+    def number(self, path: str, value: object, most: int = MAX_COUNT) -> int:
+        """A whole number, or its text."""
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+            return value
+        self.wrong(path, f"a whole number from 0 to {most}", value)
+        return 0
+
+    def json(self, path: str, value: object) -> dict[str, Any]:
+        """A JSON object in a text."""
+        try:
+            found = json.loads(value) if isinstance(value, str) else None
+        except ValueError:
+            found = None
+        if isinstance(found, dict):
+            return found
+        self.wrong(path, "the text of a JSON object", value)
+        return {}
+
+    def member(self, path: str, value: object) -> dict[str, Any]:
+        """An object inside JSON; absent: empty."""
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            return value
+        self.wrong(path, "an object", value)
+        return {}
+
+    def member_texts(self, path: str, value: object) -> tuple[str, ...]:
+        """A list of texts inside JSON; absent: empty."""
+        if value is None:
+            return ()
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        self.wrong(path, "a list of texts", value)
+        return ()
+
+
+_A_NAME = "1 to 63 letters, digits and hyphens"
+
+
+def read_properties(properties: object, *, kind: str, owner: str | None = None) -> Desired:
+    """What a deployment wants, from the resource's properties. Raises MalformedError with every problem at once."""
+    if not isinstance(properties, Mapping):
+        raise MalformedError(["ResourceProperties: must be an object"])
+    reader = _Reader(properties)
+    known = _OURS | _CLOUDFORMATION | (_ONLY_PREPARE if kind == PREPARE else frozenset())
+    for unknown in sorted(set(properties) - known):
+        reader.problems.append(f"{unknown}: is no property of {kind}; take it out")
+    name = reader.text("ClusterName", properties.get("ClusterName"), _NAME, _A_NAME)
+    autoscaled = reader.texts("AutoscaledGroups", _NAME, _A_NAME)
+    groups = _groups(reader, autoscaled)
+    for stray in sorted(set(autoscaled) - {group.name for group in groups}):
+        reader.problems.append(f"AutoscaledGroups: names {stray}, which is not in Groups")
+    create_only = properties.get("CreateOnly", "")
+    fixed = reader.json("CreateOnly", create_only) if create_only else {}
+    orchestrator = reader.member("CreateOnly.Orchestrator", fixed.get("Orchestrator"))
+    eks = reader.member("CreateOnly.Orchestrator.Eks", orchestrator.get("Eks")).get("ClusterArn")
+    desired = Desired(
+        cluster=name,
+        groups=groups,
+        nodes_to_delete=reader.texts("NodesToDelete", _NODE_ID, "an instance id such as i-0123456789abcdef0"),
+        groups_to_delete=reader.texts("InstanceGroupsToDelete", _NAME, _A_NAME),
+        max_nodes=reader.number("MaxNodes", properties.get("MaxNodes", 16)),
+        network=_network(reader, "CreateOnly.VpcConfig", fixed.get("VpcConfig")),
+        eks_cluster=None if eks is None else str(eks),
+        create_only=_create_only(fixed.get("VpcConfig"), orchestrator.get("Eks")) if create_only else "",
+        digest=json.dumps([properties.get("Digest"), fixed], sort_keys=True),
+        owner=owner,
+    )
+    if reader.problems:
+        raise MalformedError(reader.problems)
+    return desired
+
+
+def _create_only(network: object, eks: object) -> str:
+    """The create-only part of CreateOnly; Orchestrator.Slurm may change (CloudFormation registry, AWS::SageMaker::Cluster)."""
+    return json.dumps({"VpcConfig": network, "Eks": eks}, sort_keys=True)
+
+
+def _groups(reader: _Reader, autoscaled: Sequence[str]) -> tuple[DesiredGroup, ...]:
+    texts = reader.properties.get("Groups")
+    if not isinstance(texts, list) or not texts:
+        reader.wrong("Groups", "a list of at least one group's JSON text", texts)
+        return ()
+    groups = tuple(_group(reader, f"Groups[{n}]", text, autoscaled) for n, text in enumerate(texts))
+    names = [group.name for group in groups if group.name]
+    for twice in sorted({name for name in names if names.count(name) > 1}):
+        reader.problems.append(f"Groups: has two groups {twice}")
+    return groups
+
+
+def _group(reader: _Reader, path: str, text: object, autoscaled: Sequence[str]) -> DesiredGroup:
+    before = len(reader.problems)
+    spec = reader.json(path, text)
+    if len(reader.problems) > before:
+        return DesiredGroup(name="", count=0, fixed=Fixed(instance_types=()))
+    name = reader.text(f"{path}.InstanceGroupName", spec.get("InstanceGroupName"), _NAME, _A_NAME)
+    count = reader.number(f"{path}.InstanceCount", spec.get("InstanceCount"))
+    minimum = reader.number(f"{path}.MinInstanceCount", spec.get("MinInstanceCount", 0))
+    if minimum > count:
+        reader.problems.append(f"{path}.MinInstanceCount: is {minimum}, above InstanceCount {count}")
+    if not isinstance(spec.get("ExecutionRole"), str):
+        reader.wrong(f"{path}.ExecutionRole", "the ARN of the nodes' role", spec.get("ExecutionRole"))
+    requirements = reader.member(f"{path}.InstanceRequirements", spec.get("InstanceRequirements"))
+    types = reader.member_texts(f"{path}.InstanceRequirements.InstanceTypes", requirements.get("InstanceTypes"))
+    one = spec.get("InstanceType")
+    if (one is None) == (not types) or not isinstance(one, str | None):
+        reader.problems.append(f"{path}: must have either InstanceType or InstanceRequirements")
+    slurm = reader.member(f"{path}.SlurmConfig", spec.get("SlurmConfig"))
+    threads = spec.get("ThreadsPerCore")
+    threads = None if threads is None else reader.number(f"{path}.ThreadsPerCore", threads, 2)
+    return DesiredGroup(
+        name=name,
+        count=count,
+        minimum=minimum,
+        fixed=Fixed(
+            instance_types=types or (str(one),),
+            flexible=bool(types),
+            node_type=slurm.get("NodeType"),
+            execution_role=str(spec.get("ExecutionRole")),
+            network=_network(reader, f"{path}.OverrideVpcConfig", spec.get("OverrideVpcConfig")),
+            threads_per_core=threads,
+        ),
+        autoscaled=name in autoscaled,
+        spec=_typed(spec, threads),
+    )
+
+
+def _typed(spec: Mapping[str, Any], threads: int | None) -> dict[str, Any]:
+    """The specification as UpdateCluster takes it: without what CloudFormation only reads, counts left to the caller."""
+    left_out = ("CurrentCount", "InstanceCount", "MinInstanceCount")
+    typed = {key: value for key, value in spec.items() if key not in left_out}
+    return typed if threads is None else {**typed, "ThreadsPerCore": threads}
+
+
+def _network(reader: _Reader, path: str, value: object) -> Network | None:
+    found = reader.member(path, value)
+    if not found:
+        return None
+    return Network(
+        subnets=frozenset(reader.member_texts(f"{path}.Subnets", found.get("Subnets"))),
+        security_groups=frozenset(reader.member_texts(f"{path}.SecurityGroupIds", found.get("SecurityGroupIds"))),
+    )
+
+
+def spec_with(group: DesiredGroup, *, count: int, minimum: int) -> dict[str, Any]:
+    """A group for UpdateCluster with these counts. The minimum is sent where the file has one or it has to fall: what its
+    absence means to a live group is undocumented."""
+    return {**group.spec, "InstanceCount": count, "MinInstanceCount": minimum}
+
+
+# -- replies ----------------------------------------------------------------------------------------------------------
+
+
+def read_cluster(
+    cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]] = (), tags: Mapping[str, str] | None = None
+) -> Cluster:
+    """The live cluster from DescribeCluster, ListClusterNodes (with IncludeNodeLogicalIds) and ListTags."""
+    return Cluster(
+        name=cluster.get("ClusterName", ""),
+        arn=cluster["ClusterArn"],
+        status=cluster["ClusterStatus"],
+        continuous=cluster.get("NodeProvisioningMode") == "Continuous",
+        groups=tuple(_live_group(group) for group in cluster.get("InstanceGroups") or ()),
+        nodes=tuple(_node(node) for node in nodes),
+        network=_live_network(cluster.get("VpcConfig")),
+        eks_cluster=((cluster.get("Orchestrator") or {}).get("Eks") or {}).get("ClusterArn"),
+        tags=tags,
+    )
+
+
+def _live_group(group: Mapping[str, Any]) -> Group:
+    requirements = group.get("InstanceRequirements") or {}
+    types = requirements.get("DesiredInstanceTypes") or requirements.get("CurrentInstanceTypes") or ()
+    one = group.get("InstanceType")
+    return Group(
+        name=group["InstanceGroupName"],
+        fixed=Fixed(
+            instance_types=tuple(types) or (() if one is None else (one,)),
+            flexible=bool(types),
+            node_type=(group.get("SlurmConfig") or {}).get("NodeType"),
+            execution_role=group.get("ExecutionRole"),
+            network=_live_network(group.get("OverrideVpcConfig")),
+            threads_per_core=group.get("ThreadsPerCore"),
+        ),
+        status=group.get("Status") or "InService",
+        current=group.get("CurrentCount") or 0,
+        target=group.get("TargetCount") or 0,
+        minimum=group.get("MinCount") or 0,
+        types_in_use=frozenset(
+            detail["InstanceType"] for detail in group.get("InstanceTypeDetails") or () if detail.get("CurrentCount")
+        ),
+    )
+
+
+def _live_network(value: Mapping[str, Any] | None) -> Network | None:
+    if not value:
+        return None
+    return Network(
+        subnets=frozenset(value.get("Subnets", ())), security_groups=frozenset(value.get("SecurityGroupIds", ()))
+    )
+
+
+def _node(node: Mapping[str, Any]) -> Node:
+    # A node without an instance has no InstanceId, or an empty one: the shape requires the member.
+    instance_id = node.get("InstanceId") or None
+    return Node(
+        group=node["InstanceGroupName"],
+        instance_id=instance_id,
+        logical_id=node.get("NodeLogicalId"),
+        status=(node.get("InstanceStatus") or {}).get("Status") or "Pending",
+        launched=node.get("LaunchTime") if instance_id else None,
+        outdated=node.get("ImageVersionStatus") not in (None, "UpToDate"),
+    )
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """The parts of a CloudFormation event that matter here; never its ResponseURL."""
+
+    kind: str
+    """PREPARE or FINALIZE."""
+    request: str
+    """Create, Update or Delete."""
+    stack: str
+    properties: object
+    old_properties: object
+    physical_id: str | None
+
+
+def read_event(event: Mapping[str, Any]) -> Event:
+    """The event, as the provider framework passes it on. Raises MalformedError for a resource type that is not ours."""
+    kind = event.get("ResourceType")
+    if kind not in (PREPARE, FINALIZE):
+        raise MalformedError([f"ResourceType: must be {PREPARE} or {FINALIZE}, got {json.dumps(kind)}"])
+    return Event(
+        kind=kind,
+        request=str(event.get("RequestType")),
+        stack=str(event.get("StackId", "")),
+        properties=event.get("ResourceProperties"),
+        old_properties=event.get("OldResourceProperties"),
+        physical_id=event.get("PhysicalResourceId"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What on_event found out, for every later poll."""
+
+    began: datetime
+    rolling_back: bool | None
+    updated: datetime | None
+    pending: bool | None
+    planned: int = 0
+
+    def write(self) -> dict[str, Any]:
+        """As on_event returns it."""
+        return {
+            "StartedAt": self.began.timestamp(),
+            "RollingBack": self.rolling_back,
+            "StackUpdatedAt": None if self.updated is None else self.updated.timestamp(),
+            "Pending": self.pending,
+            "Planned": self.planned,
+        }
+
+
+def read_state(event: Mapping[str, Any]) -> State:
+    """As is_complete gets it."""
+    updated = event.get("StackUpdatedAt")
+    return State(
+        began=datetime.fromtimestamp(float(event["StartedAt"]), UTC),
+        rolling_back=event.get("RollingBack"),
+        updated=None if updated is None else datetime.fromtimestamp(float(updated), UTC),
+        pending=event.get("Pending"),
+        planned=int(event.get("Planned", 0)),
+    )

@@ -1,0 +1,102 @@
+"""What pods can really have of a node: vCPUs and memory after what the node keeps for itself, and its devices.
+
+Kubernetes schedules against a node's *allocatable* resources, not its capacity
+(https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/). How much a HyperPod node keeps is not
+in AWS's documentation, but in the code of its SDK, which trims the requests of its own jobs by it:
+https://github.com/aws/sagemaker-hyperpod-cli/blob/main/src/sagemaker/hyperpod/training/quota_allocation_util.py
+(`_calculate_cpu_reservation`, `_calculate_memory_reservation`; a test compares this module with that code).
+
+It is a good deal more than the kubelet's own reservation on EKS (255 MiB and 11 MiB a pod; 60 millicores and 2.5 for
+each vCPU beyond the fourth: https://github.com/awslabs/amazon-eks-ami), because the daemon sets that HyperPod puts on
+every node request CPU and memory too, and a pod that asked for all that the kubelet leaves would stay pending for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..instance_types import InstanceType
+
+__all__ = ["DEVICE_KEYS", "EFA", "GPU", "NEURON", "NEURON_CORE", "NEURON_DEVICE", "Allocatable", "allocatable"]
+
+GPU = "nvidia.com/gpu"
+"""NVIDIA's device plug-in: one for each GPU."""
+EFA = "vpc.amazonaws.com/efa"
+"""The EFA device plug-in: one for each Elastic Fabric Adapter."""
+NEURON = "aws.amazon.com/neuron"
+"""The Neuron device plug-in: one for each chip. Every version of the plug-in has it."""
+NEURON_CORE = "aws.amazon.com/neuroncore"
+"""The same chips by their cores."""
+NEURON_DEVICE = "aws.amazon.com/neurondevice"
+"""The older name of `NEURON`, gone since Neuron 2.20
+(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/general/announcements/neuron2.x/announce-no-support-device-version.html).
+HyperPod's chart pins a plug-in that still has it, and its SDK and recipes request it."""
+DEVICE_KEYS = (GPU, EFA, NEURON, NEURON_CORE, NEURON_DEVICE)
+"""Every device that a HyperPod node may offer, MIG partitions of a GPU apart."""
+
+# Share of the memory that is kept, in percent, for each stretch of so many MiB; and of everything beyond.
+_MEMORY_TIERS = ((4 * 1024, 30), (4 * 1024, 25), (8 * 1024, 20), (112 * 1024, 17))
+_MEMORY_BEYOND = 7
+_MEMORY_ALWAYS_MIB = 512
+# Millicores kept for each of the first four vCPUs; and for every further one.
+_CPU_TIERS = (300, 150, 100, 100)
+_CPU_BEYOND = 60
+_CPU_ALWAYS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocatable:
+    """What the pods of one node can request together."""
+
+    millicpus: int
+    """Thousandths of a vCPU; whole vCPUs (a multiple of 1,000) where there is at least one."""
+    memory_mib: int
+    """Host memory in MiB, not that of the accelerators; whole GiB where there is at least one."""
+    devices: Mapping[str, int]
+    """Devices by Kubernetes' name for them; a name that is missing means none. The three Neuron names count the same
+    chips in three ways: a pod requests one of them."""
+
+
+def allocatable(kind: InstanceType) -> Allocatable:
+    """What pods can have of a node of this type, with its default threads per core.
+
+    A group with `threads_per_core: 1` has half the vCPUs: say so with `vcpus` of a job, or `hard` of a team.
+    """
+    memory_mib = round(kind.memory_gib * 1024)
+    return Allocatable(
+        millicpus=_rounded_down(kind.vcpus * 1000 - reserved_millicpus(kind.vcpus), 1000),
+        memory_mib=_rounded_down(memory_mib - reserved_memory_mib(memory_mib), 1024),
+        devices=_devices(kind),
+    )
+
+
+def reserved_millicpus(vcpus: int) -> int:
+    """What a node of so many vCPUs keeps, in millicores."""
+    tiers = sum(_CPU_TIERS[: max(0, vcpus)])
+    return _CPU_ALWAYS + tiers + max(0, vcpus - len(_CPU_TIERS)) * _CPU_BEYOND
+
+
+def reserved_memory_mib(memory_mib: int) -> int:
+    """What a node of so much memory keeps, in MiB, rounded up."""
+    hundredths = _MEMORY_ALWAYS_MIB * 100
+    rest = memory_mib
+    for size, percent in _MEMORY_TIERS:
+        hundredths += min(size, rest) * percent
+        rest -= min(size, rest)
+    return -(-(hundredths + rest * _MEMORY_BEYOND) // 100)
+
+
+def _rounded_down(value: int, unit: int) -> int:
+    # A job's replicas and its team's quota are then round numbers that fit into each other; what is lost is less than
+    # a unit of a node. A node smaller than a unit would lose all it has.
+    return value // unit * unit if value >= unit else max(0, value)
+
+
+def _devices(kind: InstanceType) -> dict[str, int]:
+    devices = {EFA: kind.efa_interfaces}
+    if kind.accelerator_kind == "gpu":
+        devices[GPU] = kind.accelerators
+    if kind.accelerator_kind == "neuron":
+        devices |= {NEURON: kind.accelerators, NEURON_CORE: kind.neuron_cores, NEURON_DEVICE: kind.accelerators}
+    return {name: devices[name] for name in DEVICE_KEYS if devices.get(name)}

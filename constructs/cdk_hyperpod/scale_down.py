@@ -1,0 +1,303 @@
+"""Takes exactly these nodes and deletes exactly these groups: what CloudFormation cannot do by itself.
+
+Two custom resources stand around the cluster. `prepare` runs before CloudFormation touches the cluster, whenever
+anything of the cluster changes: it refuses what would be an accident, and takes the nodes that have to go, by name, so
+that the cluster's own update, which would end nodes at random, finds nothing left to remove. `finalize` runs after, and
+deletes the groups that should be gone and are still there. docs/scale-down.md tells it for users.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jsii
+from aws_cdk import Aws, CustomResource, Duration, RemovalPolicy, Stack, custom_resources
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sagemaker as sagemaker
+from constructs import Construct, IDependable, IValidation
+
+from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards, wildcard
+from ._assets import lambda_dir
+from .config import ScaleDownConfig
+from .errors import raise_errors
+from .rules import check_constraints, check_scale_down
+
+STACK_ID_TAG = "cdk-hyperpod:stack-id"
+"""The cluster's tag that says which stack it belongs to. A live cluster without it is never touched."""
+
+_POLL = Duration.seconds(30)
+_TIMEOUT = Duration.hours(1)
+"""The most that CloudFormation waits for a custom resource; the function itself ends earlier, with a reason."""
+_FRAMEWORK = ("framework-onEvent", "framework-isComplete", "framework-onTimeout")
+
+
+class ScaleDown(Construct):
+    """Guards one cluster: nodes end only by name, groups only by a tombstone, and accidents before they happen.
+
+    Running nodes: the nodes and groups that the arguments name end, undrained; so do as many others as a lowered count
+    asks for, in a fixed order. Nothing else ever does. A deployment that cannot keep that promise is refused before
+    anything has changed. Cost: two small functions that run during deployments.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster: sagemaker.CfnCluster,
+        nodes_to_delete: Sequence[str] = (),
+        instance_groups_to_delete: Sequence[str] = (),
+        max_nodes: int = 16,
+        autoscaled_groups: Sequence[str] = (),
+        depends_on: Sequence[IDependable] = (),
+        encryption_key: kms.IKey | None = None,
+    ) -> None:
+        """Guard a cluster, of this library or of any other app.
+
+        The cluster must have a literal name and be in the same stack, and its properties must not be overridden
+        (`add_property_override`): what the guard does not see, it cannot guard. `autoscaled_groups`: groups whose
+        count an autoscaler owns, of which only named nodes are taken. `depends_on`: what the cluster needs besides
+        what its properties refer to; it comes first, so that nothing can fail between the guard and the cluster.
+        `encryption_key` encrypts the logs; absent: CloudWatch's own key does. Raises ConfigError for arguments that
+        contradict each other.
+        """
+        super().__init__(scope, construct_id)
+        config = ScaleDownConfig(
+            nodes_to_delete=tuple(nodes_to_delete),
+            instance_groups_to_delete=tuple(instance_groups_to_delete),
+            max_nodes=max_nodes,
+        )
+        raise_errors([*check_constraints(config, "scale_down"), *check_scale_down(config, ())], self.node.path)
+        assert cluster.cluster_name is not None, "the cluster needs a literal cluster_name"
+        self._cluster = cluster
+        self._name = cluster.cluster_name
+        self._key = encryption_key
+        stack = Stack.of(self)
+        cluster.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
+        seen = _properties(cluster)
+        self.node.add_validation(_Unchanged(cluster, seen))
+        groups = typing.cast(list[dict[str, Any]], seen.get("InstanceGroups", []))
+        create_only = {key: seen[key] for key in ("VpcConfig", "Orchestrator") if key in seen}
+        rest = {key: value for key, value in seen.items() if key not in ("ClusterName", "InstanceGroups")}
+        role = self._role()
+        on_event = self._function("OnEvent", "on_event", role)
+        is_complete = self._function("IsComplete", "is_complete", role)
+        reading = self._allow_reading(role, [on_event, is_complete])
+        provider = self._provider(on_event, is_complete)
+        common = {
+            "ClusterName": self._name,
+            # CloudFormation would turn the numbers of nested properties into strings, so each group is one JSON text.
+            "Groups": [stack.to_json_string(group) for group in groups],
+            "InstanceGroupsToDelete": list(instance_groups_to_delete),
+            "AutoscaledGroups": list(autoscaled_groups),
+            # Whatever makes CloudFormation update the cluster must run prepare first, a stack's tag included.
+            "Digest": stack.to_json_string(
+                {**rest, "Tags": cluster.cdk_tag_manager.rendered_tags, "StackTags": stack.tags.rendered_tags}
+            ),
+        }
+        self.prepare = CustomResource(
+            self,
+            "Prepare",
+            resource_type="Custom::HyperPodScaleDown",
+            service_token=provider.service_token,
+            properties={
+                **common,
+                "NodesToDelete": list(nodes_to_delete),
+                "MaxNodes": str(max_nodes),
+                "CreateOnly": stack.to_json_string(create_only),
+            },
+        )
+        self.prepare.node.add_dependency(reading, *depends_on)
+        cluster.node.add_dependency(self.prepare)
+        writing = self._allow_writing(role, list(dict.fromkeys(str(group["ExecutionRole"]) for group in groups)))
+        self.finalize = CustomResource(
+            self,
+            "Finalize",
+            resource_type="Custom::HyperPodGroupRemoval",
+            service_token=provider.service_token,
+            properties=common,
+        )
+        self.finalize.node.add_dependency(cluster, writing)
+
+    def _role(self) -> iam.Role:
+        return iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"Takes nodes and instance groups of HyperPod cluster {self._name}",
+        )
+
+    def _allow_reading(self, role: iam.Role, functions: Sequence[lambda_.Function]) -> iam.CfnManagedPolicy:
+        """What the functions read, and their own logs: it must exist before prepare runs."""
+        stack = Stack.of(self)
+        cluster_arns = f"arn:{Aws.PARTITION}:sagemaker:{stack.region}:{Aws.ACCOUNT_ID}:cluster/*"
+        log_groups = [function.log_group.log_group_arn for function in functions]
+        policy = self._policy(
+            role,
+            "Reading",
+            [
+                {
+                    "Effect": "Allow",
+                    "Action": ["sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags"],
+                    "Resource": cluster_arns,
+                },
+                {"Effect": "Allow", "Action": ["cloudformation:DescribeStacks"], "Resource": stack.stack_id},
+                {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": log_groups},
+            ],
+        )
+        of_logs = (
+            "A log group's ARN ends in a wildcard for its streams, and the functions write to their own group only."
+        )
+        acknowledge(
+            policy,
+            {
+                wildcard("Resource", cluster_arns): (
+                    "It is read before the cluster exists, and a cluster's ARN holds an id that HyperPod chooses."
+                ),
+                **dict.fromkeys(policy_wildcards([{"Resource": stack.resolve(log_groups)}]), of_logs),
+            },
+        )
+        return policy
+
+    def _allow_writing(self, role: iam.Role, execution_roles: list[str]) -> iam.CfnManagedPolicy:
+        """What the functions change: this one cluster, and nothing before it exists."""
+        return self._policy(
+            role,
+            "Writing",
+            [
+                {
+                    "Effect": "Allow",
+                    "Action": ["sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster"],
+                    "Resource": self._cluster.attr_cluster_arn,
+                },
+                {
+                    "Effect": "Allow",
+                    "Action": ["iam:PassRole"],
+                    "Resource": execution_roles,
+                    "Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
+                },
+            ],
+        )
+
+    def _policy(self, role: iam.Role, construct_id: str, statements: list[dict[str, Any]]) -> iam.CfnManagedPolicy:
+        return iam.CfnManagedPolicy(
+            self,
+            construct_id,
+            description=f"{construct_id}, for scaling down HyperPod cluster {self._name}",
+            roles=[role.role_name],
+            policy_document={"Version": "2012-10-17", "Statement": statements},
+        )
+
+    def _provider(self, on_event: lambda_.Function, is_complete: lambda_.Function) -> custom_resources.Provider:
+        provider = custom_resources.Provider(
+            self,
+            "Provider",
+            on_event_handler=on_event,
+            is_complete_handler=is_complete,
+            query_interval=_POLL,
+            total_timeout=_TIMEOUT,
+            log_group=self._log_group("FrameworkLog"),
+            provider_function_name=self._function_name("provider"),
+        )
+        for name in _FRAMEWORK:
+            function = typing.cast(lambda_.Function, provider.node.find_child(name))
+            # A refusal is read in CloudFormation's event, which has no room for the framework's stack trace.
+            function.add_environment("NODE_OPTIONS", "--stack-trace-limit=0")
+        self._acknowledge_provider(provider)
+        return provider
+
+    def _function(self, construct_id: str, handler: str, role: iam.Role) -> lambda_.Function:
+        function = lambda_.Function(
+            self,
+            construct_id,
+            function_name=self._function_name(construct_id.lower()),
+            description=f"Scaling down HyperPod cluster {self._name}",
+            runtime=lambda_.Runtime.PYTHON_3_14,
+            architecture=lambda_.Architecture.ARM_64,
+            handler=f"hyperpod_provider.handler.{handler}",
+            code=lambda_.Code.from_asset(str(lambda_dir()), exclude=["**/__pycache__", "**/*.pyc"]),
+            role=role,
+            timeout=Duration.minutes(5),
+            memory_size=512,
+            log_group=self._log_group(f"{construct_id}Log"),
+        )
+        acknowledge(
+            function,
+            {
+                "NIST.800.53.R5-LambdaConcurrency": _RARELY
+                + "reserved concurrency would fail in accounts with small limits.",
+                "NIST.800.53.R5-LambdaDLQ": _RARELY + "CloudFormation itself reports and rolls back a failure.",
+                "NIST.800.53.R5-LambdaInsideVPC": _RARELY
+                + "a closed VPC would cut it off from the APIs that it calls.",
+            },
+        )
+        return function
+
+    def _log_group(self, construct_id: str) -> logs.LogGroup:
+        return logs.LogGroup(
+            self,
+            construct_id,
+            retention=logs.RetentionDays.ONE_YEAR,
+            removal_policy=RemovalPolicy.DESTROY,
+            encryption_key=self._key,
+        )
+
+    def _function_name(self, part: str) -> str:
+        """At most 64 characters, and unique for a cluster."""
+        name = f"hyperpod-{self._name}-{part}"
+        if len(name) <= 64:
+            return name
+        digest = hashlib.sha256(self._name.encode()).hexdigest()[:8]
+        return f"hyperpod-{self._name[: 64 - len(part) - 19]}-{digest}-{part}"
+
+    def _acknowledge_provider(self, provider: custom_resources.Provider) -> None:
+        """The provider framework is CDK's own: its roles, its runtime and its waiter."""
+        of_cdk = "CDK's own provider framework decides this; "
+        reasons = {
+            "AwsSolutions-L1": of_cdk + "the runtime follows the pinned version of CDK.",
+            "NIST.800.53.R5-IAMNoInlinePolicy": of_cdk + "each policy belongs to one role.",
+            "NIST.800.53.R5-LambdaConcurrency": _RARELY
+            + "reserved concurrency would fail in accounts with small limits.",
+            "NIST.800.53.R5-LambdaDLQ": _RARELY + "CloudFormation itself reports and rolls back a failure.",
+            "NIST.800.53.R5-LambdaInsideVPC": _RARELY + "a closed VPC would cut it off from CloudFormation.",
+            "AwsSolutions-SF1": "The waiter's events hold the pre-signed address that answers CloudFormation; "
+            "whoever reads it could answer in its place, so it is not logged.",
+            "AwsSolutions-SF2": "The waiter calls one function every half a minute; there is nothing to trace.",
+            managed_policy_finding("AWSLambdaBasicExecutionRole"): of_cdk + "the policy lets it write its own log.",
+        }
+        stack = Stack.of(self)
+        for child in provider.node.find_all():
+            if isinstance(child, iam.Policy):
+                for finding in policy_wildcards(stack.resolve(child.document)["Statement"]):
+                    reasons[finding] = of_cdk + "it invokes every version of the two functions, and nothing else."
+        acknowledge(provider, reasons)
+
+
+_RARELY = "CloudFormation alone invokes it, a few times in a deployment that changes the cluster; "
+
+
+@jsii.implements(IValidation)
+class _Unchanged:
+    """Says at synthesis when the cluster's properties are no longer those that the guard was given."""
+
+    def __init__(self, cluster: sagemaker.CfnCluster, seen: Mapping[str, Any]) -> None:
+        self._cluster = cluster
+        self._seen = seen
+
+    def validate(self) -> list[str]:
+        """One message, or none."""
+        if _properties(self._cluster) == self._seen:
+            return []
+        return ["the cluster's properties were changed after ScaleDown was made, which does not see them; make it last"]
+
+
+def _properties(cluster: sagemaker.CfnCluster) -> dict[str, Any]:
+    """The cluster's properties by CloudFormation's names, tokens unresolved, without the tags, which may still come."""
+    rendered = cluster._render_properties(cluster._cfn_properties)
+    return {key: value for key, value in rendered.items() if key != "Tags"}

@@ -1,0 +1,17 @@
+from aws_cdk import App, Environment, Stack
+
+from cdk_hyperpod import HyperPodCluster, HyperPodNetwork, InstanceGroup
+
+app = App()
+stack = Stack(app, "smallest-slurm-cluster", env=Environment(region="us-west-2"))
+HyperPodCluster(
+    stack,
+    "Cluster",
+    cluster_name="smallest",
+    network=HyperPodNetwork(stack, "Network"),
+    instance_groups=[
+        InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.large", instance_count=1),
+        InstanceGroup(name="cpu", node_type="compute", partition="cpu", instance_type="ml.m5.large", instance_count=1),
+    ],
+)
+app.synth()

@@ -1,0 +1,131 @@
+"""The command-line tool: what it prints, where, and its exit code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cdk_hyperpod.cli import main
+from config.judging import REMOVED, ROOT, changed
+
+TOOL = Path(sys.executable).with_name("cdk-hyperpod")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of one's own to run in, with the small cluster as its cluster.yaml."""
+    monkeypatch.chdir(tmp_path)
+    write("cluster.yaml", {})
+    return tmp_path
+
+
+def write(name: str, changes: dict[str, object]) -> None:
+    Path(name).write_text(yaml.safe_dump(changed(changes), sort_keys=False))
+
+
+def test_check_sums_a_valid_cluster_up(capsys: pytest.CaptureFixture[str]) -> None:
+    write("cluster.yaml", {"instance_groups.1.min_instance_count": 1, "network": REMOVED})
+
+    assert main(["check"]) == 0
+    assert capsys.readouterr() == (
+        """\
+warning: network.availability_zones: the cluster goes to the account's first zone, which may not offer ml.p5.48xlarge; \
+name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]}
+small: a slurm cluster in us-west-2, no errors
+  group  type            count  minimum  role
+  head   ml.m5.xlarge    1      0        controller
+  work   ml.p5.48xlarge  2      1        compute (partition p5)
+""",
+        "",
+    )
+
+
+@pytest.mark.parametrize("command", ["check", "retained"])
+def test_a_wrong_file_is_told_on_stderr(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write("other.yaml", {"removal": "keep", "name": REMOVED})
+
+    assert main([command, "--config", "other.yaml"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        (
+            "other.yaml: 2 errors\n  name: is missing; add `name:`\n"
+            "  removal: must be one of retain, destroy, got 'keep'; use one of these\n"
+        ),
+    )
+
+
+def test_retained_lists_what_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    write("cluster.yaml", {"removal": "destroy"})
+
+    assert main(["retained"]) == 0
+    assert capsys.readouterr() == ("Nothing of small stays after cdk destroy (removal: destroy).\n", "")
+
+
+def test_schema_prints_the_committed_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    assert capsys.readouterr() == ((ROOT / "cluster.schema.json").read_text("utf-8"), "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param([], "the following arguments are required: COMMAND", id="nothing"),
+        pytest.param(["chek"], "invalid choice: 'chek'", id="no such command"),
+        pytest.param(["check", "--config"], "argument --config: expected one argument", id="no path"),
+        pytest.param(["schema", "--config", "x"], "unrecognized arguments: --config x", id="an option too much"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+
+    assert exit_.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("usage: cdk-hyperpod") and message in err
+
+
+@pytest.mark.parametrize("arguments", [[], ["check"], ["retained"], ["schema"]], ids=" ".join)
+def test_help_exits_with_0(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main([*arguments, "--help"])
+
+    assert exit_.value.code == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(" ".join(["usage: cdk-hyperpod", *arguments])) and err == ""
+
+
+def test_the_installed_tool_refuses_a_wrong_file_without_a_stack_trace(folder: Path) -> None:
+    write("cluster.yaml", {"name": 5})
+
+    done = subprocess.run([TOOL, "check"], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "cluster.yaml: 1 error\n  name: must be text, got 5; put it in quotes\n"
+
+
+@pytest.mark.parametrize("command", ["schema", "check"])
+def test_a_reader_that_leaves_early_is_no_crash(command: str) -> None:
+    """`schema` fails while it prints, `check` when what it printed is flushed."""
+    read, write_end = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run([TOOL, command], stdout=write_end, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(write_end)
+
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_the_tool_needs_neither_cdk_nor_node() -> None:
+    program = (
+        "import sys; from cdk_hyperpod.cli import main; status = main(['check']); "
+        "print(status, sorted({'aws_cdk', 'jsii'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "0 []"

@@ -1,0 +1,62 @@
+"""Rules of what a deployment may take away: each refuses one thing, and is silent about what lies next to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod import InstanceGroup, ScaleDownConfig
+from cdk_hyperpod.rules import check_constraints, check_scale_down
+from config.judging import judge
+
+GROUPS = (InstanceGroup(name="head", instance_count=1), InstanceGroup(name="work", instance_count=4))
+NODES = tuple(f"i-{n:017x}" for n in range(17))
+NODE_ID = "must be an instance id such as i-0123456789abcdef0"
+
+
+@pytest.mark.parametrize(
+    ("bad", "messages", "good"),
+    [
+        pytest.param({"nodes_to_delete": ("i-123",)}, [f"scale_down.nodes_to_delete[0]: {NODE_ID}, got 'i-123'; change it"], {"nodes_to_delete": ("i-01234567",)}, id="node id: short"),
+        pytest.param({"nodes_to_delete": (NODES[0].upper(),)}, [f"scale_down.nodes_to_delete[0]: {NODE_ID}, got 'I-{'0' * 17}'; change it"], {"nodes_to_delete": NODES[:1]}, id="node id: upper case"),
+        pytest.param({"nodes_to_delete": (NODES[0], NODES[1], NODES[0])}, [f"scale_down.nodes_to_delete: '{NODES[0]}' stands twice; name it once"], {"nodes_to_delete": NODES[:2]}, id="a node twice"),
+        pytest.param({"nodes_to_delete": NODES}, ["scale_down.nodes_to_delete: names 17 nodes, and one deployment takes at most 16; raise scale_down.max_nodes, or take them in several deployments"], {"nodes_to_delete": NODES[:16]}, id="too many nodes"),
+        pytest.param({"nodes_to_delete": NODES, "max_nodes": 1}, ["scale_down.nodes_to_delete: names 17 nodes, and one deployment takes at most 1; raise scale_down.max_nodes, or take them in several deployments"], {"nodes_to_delete": NODES, "max_nodes": 17}, id="more than max_nodes"),
+        pytest.param({"max_nodes": 6759}, ["scale_down.max_nodes: must be 0 to 6758, got 6759; change it"], {"max_nodes": 0}, id="max_nodes"),
+        pytest.param({"instance_groups_to_delete": ("work",)}, ["scale_down.instance_groups_to_delete: the group 'work' is to be deleted and stands in instance_groups; remove it from one of the two"], {"instance_groups_to_delete": ("old",)}, id="a group kept and deleted"),
+        pytest.param({"instance_groups_to_delete": ("old", "old")}, ["scale_down.instance_groups_to_delete: 'old' stands twice; name it once"], {"instance_groups_to_delete": ("old", "older")}, id="a group twice"),
+        pytest.param({"instance_groups_to_delete": ("o l d",)}, ["scale_down.instance_groups_to_delete[0]: must be 1 to 63 letters, digits and hyphens, no hyphen at either end, got 'o l d'; change it"], {"instance_groups_to_delete": ("o-l-d",)}, id="a group's name"),
+    ],
+)  # fmt: skip
+def test_rule(bad: dict[str, Any], messages: list[str], good: dict[str, Any]) -> None:
+    def said(settings: dict[str, Any]) -> list[str]:
+        value = ScaleDownConfig(**settings)
+        return [*map(str, check_constraints(value, "scale_down")), *map(str, check_scale_down(value, GROUPS))]
+
+    assert said(bad) == messages
+    assert said(good) == []
+
+
+def test_a_node_id_that_is_wrong_hides_no_other_mistake() -> None:
+    messages = judge({"scale_down": {"nodes_to_delete": [5, "i-1", *NODES[:15]]}})
+
+    assert messages[0].startswith("scale_down.nodes_to_delete: is not supported yet")
+    assert messages[1:] == [
+        (
+            "scale_down.nodes_to_delete: names 17 nodes, and one deployment takes at most 16; raise scale_down.max_nodes, "
+            "or take them in several deployments"
+        ),
+        "scale_down.nodes_to_delete[0]: must be text, got 5; put it in quotes",
+        f"scale_down.nodes_to_delete[1]: {NODE_ID}, got 'i-1'; change it",
+    ]
+
+
+@pytest.mark.parametrize("field", ["nodes_to_delete", "instance_groups_to_delete"])
+def test_a_file_may_not_ask_for_what_nothing_does_yet(field: str) -> None:
+    content = {"nodes_to_delete": [NODES[0]], "instance_groups_to_delete": ["old"]}[field]
+
+    assert judge({"scale_down": {field: content}}) == [
+        f"scale_down.{field}: is not supported yet: nothing would be deleted; remove it"
+    ]
+    assert judge({"scale_down": {field: [], "max_nodes": 4}}) == []

@@ -1,0 +1,132 @@
+"""The real CDK CLI against the engine; every run has an end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local_aws import environment
+from local_aws.places import CHECKOUT, NODE_BIN, Place
+
+SYNTH_SECONDS = 300.0
+BOOTSTRAP_SECONDS = 180.0
+DEPLOY_SECONDS = 900.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    code: int
+    output: str
+    """Empty where it went to the terminal."""
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+    @property
+    def reason(self) -> str:
+        """What the CLI says of a failure, without the events before it."""
+        _, found, after = self.output.partition("Failed resources:")
+        return after.strip() if found else "\n".join(self.output.strip().splitlines()[-20:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    name: str
+    account: str
+    region: str
+    template: Path
+
+
+def stacks(assembly: Path) -> tuple[Stack, ...]:
+    """The stacks of a cloud assembly. What it leaves open is the engine's own account and the region us-east-1."""
+    manifest: dict[str, Any] = json.loads((assembly / "manifest.json").read_text("utf-8"))
+    found = []
+    for artifact_id, artifact in manifest["artifacts"].items():
+        if artifact["type"] != "aws:cloudformation:stack":
+            continue
+        account, region = artifact["environment"].removeprefix("aws://").split("/")
+        found.append(
+            Stack(
+                name=artifact["properties"].get("stackName", artifact_id),
+                account=environment.ACCOUNT if account == "unknown-account" else account,
+                region="us-east-1" if region == "unknown-region" else region,
+                template=assembly / artifact["properties"]["templateFile"],
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cdk:
+    """`show`: the CLI's output goes to the terminal as it comes; else it is kept in the result."""
+
+    place: Place
+    region: str
+    account: str = environment.ACCOUNT
+    show: bool = False
+
+    def bootstrap(self) -> Result:
+        self.place.empty.mkdir(parents=True, exist_ok=True)
+        return self._run(
+            ["bootstrap", f"aws://{self.account}/{self.region}"], cwd=self.place.empty, seconds=BOOTSTRAP_SECONDS
+        )
+
+    def deploy(self, assembly: Path, *options: str, only: str | None = None, seconds: float = DEPLOY_SECONDS) -> Result:
+        """`only`: one stack by its name, without those it depends on. Absent: all."""
+        which = ("--all",) if only is None else (only, "--exclusively")
+        return self._on(assembly, "deploy", *which, "--require-approval", "never", *options, seconds=seconds)
+
+    def diff(self, assembly: Path, *options: str) -> Result:
+        return self._on(assembly, "diff", *options, seconds=SYNTH_SECONDS)
+
+    def drift(self, assembly: Path, *options: str) -> Result:
+        return self._on(assembly, "drift", *options, seconds=SYNTH_SECONDS)
+
+    def destroy(self, assembly: Path, *options: str, seconds: float = DEPLOY_SECONDS) -> Result:
+        return self._on(assembly, "destroy", "--all", "--force", *options, seconds=seconds)
+
+    def synth(self, assembly: Path, *options: str, app: Path = CHECKOUT) -> Result:
+        return self._run(["synth", "--quiet", "--output", str(assembly), *options], cwd=app, seconds=SYNTH_SECONDS)
+
+    def _on(self, assembly: Path, command: str, *options: str, seconds: float) -> Result:
+        return self._run([command, "--app", str(assembly), *options], cwd=self.place.empty, seconds=seconds)
+
+    def _run(self, arguments: Sequence[str], *, cwd: Path, seconds: float) -> Result:
+        self.place.empty.mkdir(parents=True, exist_ok=True)
+        command = [str(NODE_BIN / "cdk"), *arguments, "--no-notices"]
+        if not (self.show and sys.stdout.isatty()):
+            command += ["--ci", "--no-color"]
+            if arguments[0] in ("bootstrap", "deploy"):
+                command += ["--progress", "events"]
+        began = time.monotonic()
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=environment.complete(self.place, region=self.region, account=self.account),
+            stdin=subprocess.DEVNULL,
+            stdout=None if self.show else subprocess.PIPE,
+            stderr=None if self.show else subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            return Result(code=124, output=f"{output or ''}\nended after {seconds:.0f} s", seconds=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=10)
+            raise
+        return Result(code=process.returncode, output=output or "", seconds=time.monotonic() - began)

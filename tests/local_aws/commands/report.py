@@ -1,0 +1,108 @@
+"""What stands on the engine, as tables that fit a terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from local_aws.cdk import Stack
+from local_aws.places import DEFAULT_PORT, Place
+from local_aws.session import LocalAws
+
+Json = Any
+_GAP = 2
+_BETWEEN_STACKS = ("ExportsOutput", "PublishOutput")
+
+
+def outputs(aws: LocalAws, found: Sequence[Stack]) -> str:
+    client = aws.client("cloudformation")
+    rows = []
+    for stack in found:
+        (live,) = client.describe_stacks(StackName=stack.name)["Stacks"]
+        # CDK writes an output for every value that another stack reads; those are not for people.
+        shown = [output for output in live.get("Outputs", []) if not output["OutputKey"].startswith(_BETWEEN_STACKS)]
+        rows += [(stack.name, output["OutputKey"], output["OutputValue"]) for output in shown]
+    return table(("STACK", "OUTPUT", "VALUE"), rows)
+
+
+def clusters(aws: LocalAws) -> str:
+    client = aws.client("sagemaker")
+    rows = []
+    for summary in client.list_clusters()["ClusterSummaries"]:
+        cluster = client.describe_cluster(ClusterName=summary["ClusterArn"])
+        for group in cluster["InstanceGroups"]:
+            rows.append(
+                (
+                    cluster["ClusterName"],
+                    group["InstanceGroupName"],
+                    group.get("InstanceType", "several"),
+                    str(group["CurrentCount"]),
+                    str(group.get("MinCount", "-")),
+                    str(group["TargetCount"]),
+                    group["Status"],
+                )
+            )
+    return table(("CLUSTER", "GROUP", "INSTANCE TYPE", "CURRENT", "MINIMUM", "TARGET", "STATUS"), rows)
+
+
+def file_systems(aws: LocalAws) -> str:
+    found = aws.client("fsx").describe_file_systems()["FileSystems"]
+    rows = [
+        (
+            item["FileSystemId"],
+            f"{item['StorageCapacity']} GiB",
+            item["LustreConfiguration"].get("DeploymentType", ""),
+            item["LustreConfiguration"]["MountName"],
+            item["Lifecycle"],
+        )
+        for item in found
+    ]
+    return table(("FILE SYSTEM", "CAPACITY", "TYPE", "MOUNT NAME", "STATUS"), rows)
+
+
+def kept(aws: LocalAws, stack_ids: Sequence[str]) -> str:
+    """What the stacks' deletion skipped."""
+    client = aws.client("cloudformation")
+    rows = []
+    for stack_id in stack_ids:
+        for page in client.get_paginator("describe_stack_events").paginate(StackName=stack_id):
+            rows += [
+                (event["ResourceType"], event.get("PhysicalResourceId", ""))
+                for event in page["StackEvents"]
+                if event["ResourceStatus"] == "DELETE_SKIPPED"
+            ]
+    return table(("TYPE", "RESOURCE"), sorted(rows)) if rows else ""
+
+
+def how_to_go_on(place: Place, config: str, seconds: float) -> str:
+    extra = "" if place.port == DEFAULT_PORT else f" LOCAL_PORT={place.port}"
+    same = "" if config == "cluster.yaml" else f" CONFIG={config}"
+    lines = [
+        (f"make diff-local{same}{extra}", "what a changed cluster file would change"),
+        (f"make deploy-local{same}{extra}", "change it (CONFIG=… deploys another file beside it)"),
+        (f"make shell-local{extra}", "a shell for the aws CLI or boto3"),
+        (f"make destroy-local{extra}", "take it all down and end the engine"),
+    ]
+    width = max(len(command) for command, _ in lines) + _GAP
+    rows = "\n".join(f"  {_bold(command.ljust(width))}{text}" for command, text in lines)
+    return f"Deployed in {seconds:.0f} s; the engine stays on {place.url}.\n{rows}"
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they need to be; the last one is cut where the terminal ends."""
+    if not rows:
+        return ""
+    widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(len(titles))]
+    # Output to a file or a pipe is not cut: a program may read it.
+    limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    lines = [
+        "".join(cell.ljust(width + _GAP) for cell, width in zip(row, widths, strict=True)).rstrip()[:limit]
+        for row in [titles, *rows]
+    ]
+    return "\n".join([_bold(lines[0]), *lines[1:], ""])
+
+
+def _bold(text: str) -> str:
+    return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text

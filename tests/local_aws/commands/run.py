@@ -1,0 +1,237 @@
+"""The commands themselves. Each returns the exit code; what goes wrong is said in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from local_aws import daemon, environment
+from local_aws.cdk import Cdk, Result, Stack, stacks
+from local_aws.commands import report
+from local_aws.daemon import EngineError
+from local_aws.places import Place
+from local_aws.session import LocalAws
+
+# For the synthesis alone, which asks no AWS for anything but zones.
+_ANY_REGION = "us-east-1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    place: Place
+    config: str
+    app: Path
+    speed: float
+
+    @property
+    def assembly(self) -> Path:
+        """Two configs that are deployed side by side keep their assemblies apart."""
+        name = Path(self.config).stem
+        digest = hashlib.sha256(f"{self.app}\0{self.config}".encode()).hexdigest()[:8]
+        return self.place.assemblies / f"{name}-{digest}"
+
+
+def deploy(job: Job) -> int:
+    with _alone(job.place):
+        began = time.monotonic()
+        _start(job)
+        found = _synthesize(job, job.assembly)
+        where = found[0]
+        cdk = Cdk(place=job.place, region=where.region, account=where.account, show=True)
+        aws = LocalAws(place=job.place, region=where.region, account=where.account)
+        if not _is_bootstrapped(aws):
+            _say(f"cdk bootstrap aws://{where.account}/{where.region}")
+            quiet = Cdk(place=job.place, region=where.region, account=where.account)
+            _need(quiet.bootstrap(), "cdk bootstrap failed")
+        _clear_failed_first(aws, found)
+        _say(f"cdk deploy --all ({', '.join(stack.name for stack in found)})")
+        result = cdk.deploy(job.assembly)
+        if not result.ok:
+            raise EngineError(
+                f"cdk deploy ended with {result.code}: the reason is above, the engine's log is {_short(job.place.log)}"
+            )
+        print()
+        print(report.outputs(aws, found))
+        print(report.clusters(aws))
+        print(report.file_systems(aws))
+        print(report.how_to_go_on(job.place, job.config, time.monotonic() - began))
+        return 0
+
+
+def diff(job: Job) -> int:
+    with _alone(job.place):
+        _start(job)
+        assembly = job.place.folder / "diff"
+        found = _synthesize(job, assembly)
+        return Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).diff(assembly).code
+
+
+def drift(job: Job) -> int:
+    with _alone(job.place):
+        _need_running(job.place)
+        found = stacks(job.assembly) if job.assembly.exists() else _synthesize(job, job.assembly)
+        return (
+            Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).drift(job.assembly).code
+        )
+
+
+def destroy(job: Job) -> int:
+    """Everything that was deployed to this engine, and the engine."""
+    with _alone(job.place):
+        assemblies = sorted(job.place.assemblies.glob("*/manifest.json"))
+        if assemblies:
+            _start(job)
+        for manifest in assemblies:
+            destroy_assembly(job.place, manifest.parent)
+        daemon.remove(job.place)
+        _say(f"nothing of the engine on port {job.place.port} is left")
+        return 0
+
+
+def shell(job: Job) -> int:
+    _need_running(job.place)
+    found = [stack for manifest in job.place.assemblies.glob("*/manifest.json") for stack in stacks(manifest.parent)]
+    region, account = (found[0].region, found[0].account) if found else (_ANY_REGION, environment.ACCOUNT)
+    made = environment.complete(job.place, region=region, account=account)
+    if not sys.stdin.isatty():
+        for name, value in environment.variables(job.place, region=region, account=account).items():
+            print(f"export {name}={value!r}")
+        return 0
+    _say("a shell whose AWS is this machine; `exit` leaves it")
+    return subprocess.run([os.environ.get("SHELL", "/bin/bash")], env=made, check=False).returncode
+
+
+def status(job: Job) -> int:
+    pid = daemon.running(job.place)
+    print(f"port {job.place.port}: " + (f"runs as process {pid}" if pid else "does not run"))
+    return 0 if pid else 3
+
+
+def stop(job: Job) -> int:
+    """End the process and keep the state: the next command goes on where this one left off."""
+    with _alone(job.place):
+        daemon.stop(job.place)
+    return 0
+
+
+COMMANDS: Mapping[str, Callable[[Job], int]] = {
+    "deploy": deploy,
+    "diff": diff,
+    "drift": drift,
+    "destroy": destroy,
+    "shell": shell,
+    "status": status,
+    "stop": stop,
+}
+
+
+@contextlib.contextmanager
+def _alone(place: Place) -> Iterator[None]:
+    """One command per engine at a time."""
+    place.home.mkdir(parents=True, exist_ok=True)
+    with place.lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EngineError(f"another command is using the engine on port {place.port}: wait for it") from None
+        yield
+
+
+def _start(job: Job) -> None:
+    began = time.monotonic()
+    started = daemon.start(job.place, speed=job.speed)
+    _say(f"engine on {job.place.url} ({f'{time.monotonic() - began:.1f} s' if started else 'it was running'})")
+
+
+def _need_running(place: Place) -> None:
+    if daemon.running(place) is None:
+        raise EngineError(f"no engine runs on port {place.port}: `make deploy-local` starts one")
+
+
+def _synthesize(job: Job, assembly: Path) -> tuple[Stack, ...]:
+    _say(f"cdk synth -c config={job.config}")
+    config = Path(job.config)
+    given = str(config if config.is_absolute() else job.app / config)
+    # Into a folder of its own first: what was deployed is still needed by destroy-local when the new config is wrong.
+    fresh = assembly.with_name(f"{assembly.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    result = Cdk(place=job.place, region=_ANY_REGION).synth(fresh, "-c", f"config={given}", app=job.app)
+    if not result.ok:
+        shutil.rmtree(fresh, ignore_errors=True)
+        _need(result, f"cdk synth of {job.config} failed")
+    shutil.rmtree(assembly, ignore_errors=True)
+    fresh.rename(assembly)
+    return stacks(assembly)
+
+
+def _is_bootstrapped(aws: LocalAws) -> bool:
+    client = aws.client("cloudformation")
+    try:
+        (stack,) = client.describe_stacks(StackName="CDKToolkit")["Stacks"]
+    except client.exceptions.ClientError:
+        return False
+    return bool(stack["StackStatus"] in ("CREATE_COMPLETE", "UPDATE_COMPLETE"))
+
+
+def _clear_failed_first(aws: LocalAws, found: tuple[Stack, ...]) -> None:
+    """A first deployment that failed leaves a protected stack behind, which the CLI may not delete (on AWS neither)."""
+    client = aws.client("cloudformation")
+    live = {stack["StackName"]: stack for stack in client.describe_stacks()["Stacks"]}
+    for stack in found:
+        known = live.get(stack.name, {})
+        if known.get("StackStatus") == "ROLLBACK_COMPLETE" and known.get("EnableTerminationProtection"):
+            _say(f"{stack.name}: its first deployment failed; termination protection off, so that it can start afresh")
+            client.update_termination_protection(StackName=stack.name, EnableTerminationProtection=False)
+
+
+def destroy_assembly(place: Place, assembly: Path) -> None:
+    found = stacks(assembly)
+    aws = LocalAws(place=place, region=found[0].region, account=found[0].account)
+    client = aws.client("cloudformation")
+    identifiers = {}
+    for stack in found:
+        try:
+            (live,) = client.describe_stacks(StackName=stack.name)["Stacks"]
+        except client.exceptions.ClientError:
+            continue
+        identifiers[stack.name] = live["StackId"]
+        if live.get("EnableTerminationProtection"):
+            # On AWS somebody would do this knowingly, in the console; here the command's name says it.
+            client.update_termination_protection(StackName=stack.name, EnableTerminationProtection=False)
+    if not identifiers:
+        return
+    _say(f"cdk destroy --all ({', '.join(identifiers)})")
+    cdk = Cdk(place=place, region=found[0].region, account=found[0].account, show=True)
+    result = cdk.destroy(assembly)
+    if not result.ok:
+        raise EngineError(
+            f"cdk destroy ended with {result.code}: the reason is above, the engine's log is {_short(place.log)}; "
+            "`make destroy-local` again after a fix"
+        )
+    kept = report.kept(aws, list(identifiers.values()))
+    if kept:
+        print(f"\nOn AWS these would still be there (and cost), because the config retains them:\n{kept}")
+
+
+def _need(result: Result, what: str) -> None:
+    if not result.ok:
+        raise EngineError(f"{what} ({result.code}):\n{result.output.strip()}")
+
+
+def _say(text: str) -> None:
+    print(f"· {text}", flush=True)
+
+
+def _short(path: Path) -> str:
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

@@ -1,0 +1,152 @@
+"""The engine's process: started once per port, found again by later commands, ended with everything it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+from local_aws.places import BIN, ENGINE_PYTHON, LAUNCHER, NODE_MODULES, Place, schemas
+
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+
+
+class EngineError(Exception):
+    """One line for the user: what, why, what to do."""
+
+
+def running(place: Place) -> int | None:
+    """The process id of the port's engine; None where it does not run."""
+    try:
+        known = json.loads(place.process.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    pid = int(known["pid"])
+    # A process id comes round again after a reboot: only a process with our launcher and port is the engine.
+    return pid if _is_engine(pid, place) else None
+
+
+def start(place: Place, *, speed: float, seed: int = 0) -> bool:
+    """Make sure that the engine runs; False where it did already. Raises EngineError."""
+    if running(place) is not None:
+        wait_until_up(place)
+        return False
+    for needed in (ENGINE_PYTHON, NODE_MODULES):
+        if not needed.exists():
+            raise EngineError(f"{needed} is missing: run `make local-aws-setup` first")
+    if _is_taken(place.port):
+        raise EngineError(f"port {place.port} is in use by another program: choose one with LOCAL_PORT=…")
+    place.folder.mkdir(parents=True, exist_ok=True)
+    command = [
+        str(ENGINE_PYTHON), str(LAUNCHER), "--port", str(place.port), "--state", str(place.folder),
+        "--schemas", str(schemas()), "--node-modules", str(NODE_MODULES), "--speed", str(speed), "--seed", str(seed),
+    ]  # fmt: skip
+    environment = {**os.environ, "PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])}
+    with place.log.open("ab") as log:
+        # A session of its own: Ctrl-C ends the command that the user waits for, not the engine.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
+        )
+    place.process.write_text(json.dumps({"pid": process.pid, "speed": speed}), "utf-8")
+    try:
+        wait_until_up(place, process)
+    except EngineError:
+        stop(place)
+        raise
+    return True
+
+
+def stop(place: Place) -> None:
+    """End the engine and the Lambda functions that it started; its state is saved first."""
+    pid = running(place)
+    if pid is not None:
+        _end(pid)
+    place.process.unlink(missing_ok=True)
+    shutil.rmtree(place.folder / "tmp", ignore_errors=True)
+
+
+def remove(place: Place) -> None:
+    """End the engine and forget everything."""
+    stop(place)
+    shutil.rmtree(place.folder, ignore_errors=True)
+    place.lock.unlink(missing_ok=True)
+
+
+def wait_until_up(place: Place, process: subprocess.Popen[bytes] | None = None) -> None:
+    limit = time.monotonic() + START_SECONDS
+    while time.monotonic() < limit:
+        if process is not None and process.poll() is not None:
+            raise EngineError(f"the engine ended at once ({process.returncode}): {_last_line(place.log)}")
+        if place.authority.exists() and _answers(place):
+            return
+        time.sleep(0.1)
+    raise EngineError(f"the engine does not answer on {place.url} after {START_SECONDS:.0f} s: see {place.log}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(place: Place) -> bool:
+    context = ssl.create_default_context(cafile=str(place.authority))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    try:
+        with opener.open(f"{place.url}/_local_aws/status", timeout=5) as reply:
+            return int(reply.status) == 200
+    except OSError:
+        return False
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _is_engine(pid: int, place: Place) -> bool:
+    command = _command(pid)
+    return str(LAUNCHER) in command and str(place.folder) in command
+
+
+def _command(pid: int) -> str:
+    """The process's command line; empty where it is gone or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        found = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        return found.stdout
+
+
+def _end(pid: int) -> None:
+    """SIGTERM to the engine, which saves; then its whole process group, which is its Lambda functions."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    _wait_gone(pid, STOP_SECONDS)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    _wait_gone(pid, 5.0)
+
+
+def _wait_gone(pid: int, seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        if not _command(pid):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)  # a zombie of ours, if this very process started it
+            return
+        time.sleep(0.05)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
+    return lines[-1] if lines else f"nothing in {log}"

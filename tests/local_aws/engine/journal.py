@@ -1,0 +1,68 @@
+"""Who called HyperPod and FSx, when, with what and how it ended: one line of JSON per call, for tests to assert on.
+
+A refusal by IAM is in it too: the entry is made around the whole request, not inside the service.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+
+class Journal:
+    """Appends to a file; one per engine."""
+
+    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._file: TextIO = path.open("a", encoding="utf-8", buffering=1)
+
+    def record(
+        self,
+        *,
+        who: str,
+        service: str,
+        operation: str,
+        request: Any,
+        status: int,
+        error: tuple[str, str] | None,
+        reply: str = "delivered",
+    ) -> None:
+        """`error`: code and message, absent where the call succeeded. `reply`: whether the caller got to see it."""
+        entry = {
+            "at": round(self._now(), 6),
+            "who": who,
+            "service": service,
+            "operation": operation,
+            "request": request,
+            "outcome": error[0] if error else "ok",
+            "message": error[1] if error else "",
+            "status": status,
+            "reply": reply,
+        }
+        with self._lock:
+            self._file.write(json.dumps(entry, separators=(",", ":"), default=str) + "\n")
+
+
+def error_of(status: int, body: bytes) -> tuple[str, str] | None:
+    """Code and message of an AWS JSON error reply; None where the reply is none."""
+    if status < 400:
+        return None
+    try:
+        reply = json.loads(body or b"{}")
+    except ValueError:
+        return f"HTTP{status}", body.decode("utf-8", "replace")[:500]
+    code = str(reply.get("__type") or reply.get("code") or f"HTTP{status}").rsplit("#", 1)[-1]
+    return code, str(reply.get("message") or reply.get("Message") or "")
+
+
+def request_of(body: bytes) -> Any:
+    """The request as JSON, or as text where it is none."""
+    try:
+        return json.loads(body or b"{}")
+    except ValueError:
+        return body.decode("utf-8", "replace")

@@ -1,0 +1,60 @@
+"""What an engine is started with; the only way in is the command line, so that nothing hides in the environment."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    port: int
+    state: Path
+    schemas: Path
+    node_modules: Path
+    speed: float
+    seed: int
+
+    @property
+    def journal(self) -> Path:
+        return self.state / "journal.jsonl"
+
+    @property
+    def data(self) -> Path:
+        return self.state / "data"
+
+    @property
+    def temporary(self) -> Path:
+        return self.state / "tmp"
+
+    @property
+    def authority(self) -> Path:
+        return self.state / "ca.pem"
+
+    @property
+    def certificate(self) -> Path:
+        return self.state / "server.pem"
+
+    @property
+    def key(self) -> Path:
+        return self.state / "server.key"
+
+
+def parse(arguments: list[str]) -> EngineOptions:
+    parser = argparse.ArgumentParser(description="The local AWS engine; `make deploy-local` starts it")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--state", type=Path, required=True, help="folder for everything that this engine keeps")
+    parser.add_argument("--schemas", type=Path, required=True, help="cfn-lint's folder of CloudFormation schemas")
+    parser.add_argument("--node-modules", type=Path, required=True, help="what Node.js Lambda functions may require")
+    parser.add_argument("--speed", type=float, default=1.0, help="how many times faster AWS's long waits pass")
+    parser.add_argument("--seed", type=int, default=0, help="of every random choice the services make")
+    given = parser.parse_args(arguments)
+    return EngineOptions(
+        port=given.port,
+        state=given.state.resolve(),
+        schemas=given.schemas.resolve(),
+        node_modules=given.node_modules.resolve(),
+        speed=given.speed,
+        seed=given.seed,
+    )

@@ -1,0 +1,60 @@
+"""CloudFormation resource types that ministack lacks, and the check of every type's properties.
+
+A new type is a `ResourceType` in a file of its own topic and one entry in `_types`. Still to come: AWS::EKS::Addon,
+AWS::EKS::AccessEntry, AWS::SageMaker::ComputeQuota, AWS::SageMaker::ClusterSchedulerConfig.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from local_aws.engine import seam
+from local_aws.engine.resources import (
+    ec2_addresses,
+    ec2_rules,
+    ec2_vpc_parts,
+    fsx,
+    guards,
+    hyperpod,
+    repairs,
+    validation,
+)
+from local_aws.engine.resources.base import ResourceType
+from local_aws.engine.schemas import Schemas
+from local_aws.engine.seam import cloudformation
+from local_aws.engine.services.fsx import FsxService
+from local_aws.engine.services.hyperpod import HyperPodService
+
+Json = Any
+
+
+def _types(file_systems: FsxService, clusters: HyperPodService) -> tuple[ResourceType, ...]:
+    return (
+        ec2_addresses.ADDRESS,
+        ec2_addresses.NAT_GATEWAY,
+        ec2_rules.INGRESS,
+        ec2_rules.EGRESS,
+        ec2_vpc_parts.FLOW_LOG,
+        ec2_vpc_parts.VPC_CIDR_BLOCK,
+        *fsx.types(file_systems),
+        *hyperpod.types(clusters),
+    )
+
+
+def install(schemas: Schemas, file_systems: FsxService, clusters: HyperPodService) -> None:
+    for kind in _types(file_systems, clusters):
+        cloudformation.register_type(
+            kind.name,
+            create=kind.create,
+            update=kind.update,
+            delete=kind.delete,
+            create_only=schemas.create_only(kind.name, seam.region()),
+            tag_property=kind.tag_property,
+            name_property=kind.name_property,
+            blocking=kind.blocking,
+            read=kind.read,
+            read_properties=kind.read_properties,
+        )
+    repairs.install()
+    guards.install(clusters.occupants)
+    validation.install(schemas)

@@ -1,0 +1,119 @@
+"""ministack's CloudFormation: its table of resource types, and what it reads wrongly in a template."""
+
+from __future__ import annotations
+
+import copy
+import io
+import zipfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ministack import app  # type: ignore[import-not-found]
+from ministack.services.cloudformation import (  # type: ignore[import-not-found]
+    changesets,
+    drift,
+    engine,
+    provisioners,
+    stacks,
+)
+from ministack.services.cloudformation import handlers as requests
+
+Json = Any
+_FUNCTIONS = ("Fn::Join", "Fn::Sub", "Fn::Split", "Fn::FindInMap")
+
+
+def handlers() -> dict[str, dict[str, Any]]:
+    table: dict[str, dict[str, Any]] = provisioners._RESOURCE_HANDLERS
+    return table
+
+
+def register_type(
+    name: str,
+    *,
+    create: Callable[[str, Json, str], tuple[str, Json]],
+    update: Callable[[str, Json, Json, str, str], tuple[str, Json]] | None,
+    delete: Callable[[str, Json], None],
+    create_only: Sequence[str],
+    tag_property: str | None,
+    name_property: str | None,
+    blocking: bool,
+    read: Callable[[str, Json], Json | None] | None,
+    read_properties: Sequence[str],
+) -> None:
+    entry: dict[str, Any] = {"create": create, "delete": delete}
+    if update is not None:
+        entry |= {"update": update, "update_with_logical_id": True}
+    handlers()[name] = entry
+    provisioners._REPLACING_PROPERTIES[name] = tuple(create_only)
+    if tag_property:
+        provisioners._STACK_TAG_PROPERTY[name] = (tag_property, "list")
+    if name_property:
+        provisioners._CUSTOM_NAME_REPLACEMENT[name] = {"name": name_property}
+    if blocking:
+        _block_on(name)
+    if read is not None:
+        drift._DRIFT_READERS[name] = (read, frozenset(read_properties))
+
+
+def _block_on(name: str) -> None:
+    """Give the type a thread of its own, and send it back when its own update failed (as its handler does on AWS)."""
+    on_worker, sends_back = stacks._runs_on_worker_thread, stacks._sends_back_failed_update
+    stacks._runs_on_worker_thread = lambda resource_type: resource_type == name or on_worker(resource_type)
+    stacks._sends_back_failed_update = lambda resource_type: resource_type == name or sends_back(resource_type)
+
+
+def after_stack_operation(then: Callable[[], None]) -> None:
+    """Call `then` in the event loop whenever a stack has come to rest."""
+    add_event = stacks._add_event
+    at_rest = ("_COMPLETE", "_FAILED")
+
+    def noted(
+        stack_id: str, stack_name: str, logical_id: str, resource_type: str, status: str, *a: Any, **k: Any
+    ) -> None:
+        add_event(stack_id, stack_name, logical_id, resource_type, status, *a, **k)
+        if resource_type == "AWS::CloudFormation::Stack" and status.endswith(at_rest) and app._MAIN_LOOP is not None:
+            # Not at once: the stack's own record gets its final status after the event.
+            app._MAIN_LOOP.call_soon_threadsafe(lambda: app._MAIN_LOOP.call_later(0.5, then))
+
+    stacks._add_event = noted
+
+
+def repair_conditions() -> None:
+    """Let conditions see functions and pseudo parameters; ministack compares them unresolved.
+
+    The bootstrap template asks whether a joined list is empty: without this, its deploy role gets a policy named "".
+    """
+    evaluate = engine._evaluate_conditions
+
+    def evaluated(template: Json, parameters: Json) -> Json:
+        def resolved(value: Json) -> Json:
+            if isinstance(value, list):
+                return [resolved(item) for item in value]
+            if not isinstance(value, dict):
+                return value
+            pseudo = str(value.get("Ref", "")).startswith("AWS::")
+            if pseudo or any(name in value for name in _FUNCTIONS):
+                mappings = template.get("Mappings", {})
+                return engine._resolve_refs(copy.deepcopy(value), {}, parameters, {}, mappings, "", "")
+            return {key: resolved(item) for key, item in value.items()}
+
+        return evaluate({**template, "Conditions": resolved(template.get("Conditions", {}))}, parameters)
+
+    for module in (engine, stacks, changesets, requests):
+        module._evaluate_conditions = evaluated
+
+
+def add_inline_module(name: str, source: str) -> None:
+    """Put a module beside the inline code of every Python function."""
+    pack = provisioners._zip_inline
+
+    def packed(code: str | None, handler: str, runtime: str = "python3.12") -> bytes | None:
+        archive: bytes | None = pack(code, handler, runtime)
+        if archive is None or not runtime.startswith("python"):
+            return archive
+        whole = io.BytesIO(archive)
+        with zipfile.ZipFile(whole, "a") as file:
+            file.writestr(name, source)
+        return whole.getvalue()
+
+    provisioners._zip_inline = packed

@@ -1,0 +1,141 @@
+"""Services of our own beside ministack's: their requests, their state, and IAM in front of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from ministack import app  # type: ignore[import-not-found]
+from ministack.core import (  # type: ignore[import-not-found]
+    iam_actions,
+    iam_evaluator,
+    lambda_runtime,
+    persistence,
+    router,
+)
+from ministack.services import tagging  # type: ignore[import-not-found]
+
+from local_aws.engine.seam import region
+
+Json = Any
+Reply = tuple[int, dict[str, str], bytes]
+
+
+class Service:
+    """What ministack expects of a service's module; a subclass adds the state."""
+
+    def get_state(self) -> Json:
+        return None
+
+    def load_persisted_state(self, data: Json) -> None: ...
+
+    def reset(self) -> None: ...
+
+    async def handle_request(self, method: str, path: str, headers: dict[str, str], body: bytes, query: Json) -> Reply:
+        raise NotImplementedError
+
+
+def register_service(
+    name: str,
+    service: Service,
+    *,
+    target_prefix: str,
+    tagged: Callable[[], Iterator[tuple[str, list[Json]]]],
+) -> None:
+    """Serve `name`'s JSON protocol, keep its state with the engine's, and subject it to IAM.
+
+    A service without an entry in the namespace table is allowed to everyone.
+    """
+    app.SERVICE_REGISTRY[name] = {"module": name}
+    app.SERVICE_HANDLERS[name] = service.handle_request
+    app._state_map[name] = name
+    app._loaded_modules[name] = service
+    router.SERVICE_PATTERNS[name] = {"target_prefixes": [target_prefix], "host_patterns": [rf"{name}\."]}
+    iam_actions.SERVICE_TO_IAM_NAMESPACE[name] = name
+    tagging._RESOURCE_TAG_COLLECTORS[name] = tagged
+
+
+def resolve_resources(name: str, resolve: Callable[[str, Json], str | None]) -> None:
+    """Let IAM know which resource a call of service `name` is about: resolve(operation, request) -> ARN or None."""
+    original = iam_actions.extract_resource_arn
+
+    def extract(
+        service: str, method: str, path: str, headers: Json, body: bytes, query: Json, where: str, who: str
+    ) -> str:
+        if service == name:
+            found = resolve(operation_of(headers), _json(body))
+            if found:
+                return found
+        return str(original(service, method, path, headers, body, query, where, who))
+
+    iam_actions.extract_resource_arn = extract
+
+
+def operation_of(headers: Json) -> str:
+    return str(headers.get("x-amz-target", "")).rpartition(".")[2]
+
+
+def caller(headers: Json, query: Json) -> str:
+    return str(iam_evaluator.request_caller_arn(headers, query))
+
+
+def denied(headers: Json, query: Json, action: str, resource: str, context: Json) -> str | None:
+    """IAM's sentence if the caller may not do `action` on `resource` (for what a call needs beside itself)."""
+    if not app.AUTH:
+        return None
+    key = router.extract_access_key_id(headers, query)
+    result = iam_evaluator.enforce(
+        key, action, action.partition(":")[0], region(), resource_arn=resource, service_context=context
+    )
+    if result is None:
+        return None
+    principal = getattr(result, "principal_arn", "") or caller(headers, query)
+    explicit = getattr(result, "decision", "") == "Deny"
+    return str(iam_actions.identity_denial_message(action, principal, resource, explicit))
+
+
+def observe_requests(observe: Callable[[str, Json, bytes, Json, Reply], None]) -> None:
+    """Call observe(method, headers, body, query, reply) after every request, refused ones included."""
+    dispatch = app._dispatch_service_request
+
+    async def observed(method: str, path: str, headers: Json, body: bytes, query: Json, request_id: str) -> Reply:
+        reply: Reply = await dispatch(method, path, headers, body, query, request_id)
+        observe(method, headers, body, query, reply)
+        return reply
+
+    app._dispatch_service_request = observed
+
+
+def add_route(prefix: str, handler: Callable[[str, str, bytes], Awaitable[Reply]]) -> None:
+    """Serve paths below `prefix` to anyone on this machine: handler(method, path, body)."""
+    shortcuts = app._handle_post_body_shortcuts
+
+    async def routed(method: str, path: str, headers: Json, body: bytes, query: Json, request_id: str) -> Json:
+        if path.startswith(prefix):
+            return await handler(method, path, body)
+        return await shortcuts(method, path, headers, body, query, request_id)
+
+    app._handle_post_body_shortcuts = routed
+
+
+def save_state() -> None:
+    """Write everything to the state folder."""
+    persistence.save_all(app._build_persistence_save_dict())
+
+
+def kill_function(principal: str) -> None:
+    """End the process of the Lambda function that calls as this role session, in the middle of what it does."""
+    function = principal.rsplit("/", 1)[-1]
+    for workers in list(lambda_runtime._workers.values()):
+        for worker in workers if isinstance(workers, list) else [workers]:
+            if getattr(worker, "func_name", None) == function and worker._proc is not None:
+                worker._proc.kill()
+
+
+def _json(body: bytes) -> Json:
+    try:
+        parsed = json.loads(body or b"{}")
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}

@@ -1,0 +1,72 @@
+"""What ministack's EC2, IAM and S3 hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ministack.services import ec2, iam, s3  # type: ignore[import-not-found]
+from ministack.services.cloudformation import provisioners  # type: ignore[import-not-found]
+
+from local_aws.engine.seam.services import Reply
+
+Json = Any
+
+
+def ec2_store(name: str) -> Any:
+    """One of ec2's dictionaries: vpcs, subnets, security_groups, network_interfaces, nat_gateways, addresses, …"""
+    ec2._ensure_defaults_initialized()
+    return getattr(ec2, f"_{name}")
+
+
+def ec2_actions() -> dict[str, Callable[[Json], Reply]]:
+    actions: dict[str, Callable[[Json], Reply]] = ec2._ACTION_MAP
+    return actions
+
+
+def ec2_error(code: str, message: str) -> Reply:
+    reply: Reply = ec2._error(code, message, 400)
+    return reply
+
+
+def ec2_parameter(params: Json, name: str) -> str:
+    return str(ec2._p(params, name))
+
+
+def ec2_call(action: str, **parameters: str) -> None:
+    """Run an EC2 action by its query parameters; raises ValueError with EC2's message."""
+    status, _, body = ec2_actions()[action]({name: [value] for name, value in parameters.items()})
+    if status >= 400:
+        raise ValueError(body.decode())
+
+
+def ec2_tag(resource_id: str, properties: Json, old: Json | None = None) -> None:
+    provisioners._ec2_apply_tags(resource_id, properties, old)
+
+
+def security_group_rule(properties: Json) -> Json:
+    """A rule's properties in the shape that ec2 keeps in its security groups."""
+    return provisioners._ec2_sg_permissions([properties])[0]
+
+
+def security_group_rule_id(group_id: str, egress: bool, rule: Json) -> str:
+    return str(ec2._sg_rule_id(group_id, egress, rule))
+
+
+def role(arn: str) -> Json | None:
+    return iam._roles.get(arn.rsplit("/", 1)[-1])
+
+
+def bucket_exists(bucket: str) -> bool:
+    return bucket in s3._buckets
+
+
+def bucket_objects(bucket: str) -> int:
+    return len(s3._buckets.get(bucket, {}).get("objects", {}))
+
+
+def set_bucket_tags(bucket: str, tags: dict[str, str]) -> None:
+    if tags:
+        s3._bucket_tags[bucket] = tags
+    else:
+        s3._bucket_tags.pop(bucket, None)

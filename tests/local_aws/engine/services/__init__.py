@@ -1,0 +1,1 @@
+"""Services that ministack lacks: FSx (own model) and HyperPod (the model in `local_aws.hyperpod`)."""

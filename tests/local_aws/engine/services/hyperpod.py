@@ -1,0 +1,119 @@
+"""HyperPod, behind the engine's door: the model in `local_aws.hyperpod`, and what IAM and EC2 have to know of it."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from local_aws.engine import seam
+from local_aws.engine.journal import Journal
+from local_aws.engine.options import EngineOptions
+from local_aws.engine.seam import services as requests
+from local_aws.engine.services import hyperpod_checks
+from local_aws.engine.services.json_service import CLOUDFORMATION, JsonService, failure
+from local_aws.hyperpod import Call, CallerKilled, HyperPod, LostReplyError, SystemClock, Timings, handle_json
+
+Json = Any
+
+# Whether the request at hand got as far as the model, which then tells of it; IAM's refusals do not.
+_reached: contextvars.ContextVar[bool] = contextvars.ContextVar("reached", default=False)
+
+
+class HyperPodService(JsonService):
+    def __init__(self, options: EngineOptions, journal: Journal) -> None:
+        super().__init__("sagemaker", self._reply, journal)
+        # The clock is the wall's and the waits are shorter: clients compare launch times with their stack's times.
+        self._timings = Timings().faster(options.speed)
+        self.model = HyperPod(clock=SystemClock(), seed=options.seed, timings=self._timings, on_call=self._told)
+
+    # -- state -----------------------------------------------------------------------------------------------------
+
+    def get_state(self) -> Json:
+        return {"model": self.model.to_json()}
+
+    def load_persisted_state(self, data: Json) -> None:
+        self.model = HyperPod.from_json(data["model"], clock=SystemClock(), on_call=self._told)
+        self.model.timings = self._timings
+
+    def reset(self) -> None:
+        self.model = HyperPod(clock=SystemClock(), timings=self._timings, on_call=self._told)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    async def handle_request(
+        self, method: str, path: str, headers: dict[str, str], body: bytes, query: Json
+    ) -> requests.Reply:
+        operation = requests.operation_of(headers)
+        for role in hyperpod_checks.roles_passed(operation, body):
+            context = {"iam:PassedToService": "sagemaker.amazonaws.com"}
+            if message := requests.denied(headers, query, "iam:PassRole", role, context):
+                return failure("AccessDeniedException", message)
+        _reached.set(True)
+        return await super().handle_request(method, path, headers, body, query)
+
+    def observe(self, headers: Json, body: bytes, query: Json, reply: requests.Reply) -> None:
+        if not _reached.get():
+            super().observe(headers, body, query, reply)
+        _reached.set(False)
+
+    def _reply(self, operation: str, body: bytes, caller: str, account: str, region: str) -> requests.Reply:
+        try:
+            if refusal := hyperpod_checks.refusal(operation, body):
+                self._note(caller, operation, body, 400, failure("ValidationException", refusal)[2])
+                return failure("ValidationException", refusal)
+            return handle_json(self.model, operation, body, principal=caller, account=account, region=region)
+        except LostReplyError:
+            # The nearest that HTTP has to a reply that never came: an error that says nothing and may be retried.
+            return 500, {}, b""
+        except CallerKilled:
+            requests.kill_function(caller)
+            return 500, {}, b""
+
+    def _told(self, call: Call) -> None:
+        if call.principal == CLOUDFORMATION and not call.mutating:
+            return
+        self._journal.record(
+            who=call.principal,
+            service=self.name,
+            operation=call.operation,
+            request=call.params,
+            status=200 if call.outcome == "ok" else 400,
+            error=None if call.outcome == "ok" else (call.outcome, call.message),
+            reply=call.reply,
+        )
+
+    # -- what others have to know --------------------------------------------------------------------------------------
+
+    def occupants(self, resource_id: str) -> Iterator[str]:
+        """The clusters whose nodes have an interface in this subnet or with this security group."""
+        for cluster in self.model._world.clusters.values():
+            networks = [cluster.settings.get("VpcConfig")]
+            networks += [group.spec.get("OverrideVpcConfig") for group in cluster.groups.values()]
+            if cluster.nodes and any(resource_id in json.dumps(network) for network in networks if network):
+                yield cluster.name
+
+    def tagged(self) -> Iterator[tuple[str, list[Json]]]:
+        for cluster in self.model._world.clusters.values():
+            yield cluster.arn, [{"Key": key, "Value": value} for key, value in cluster.tags.items()]
+
+    def resource(self, operation: str, request: Json) -> str | None:
+        """The ARN that a policy on this call names: the cluster's, whether the caller gave its name or its ARN."""
+        given = str(request.get("ResourceArn") or request.get("ClusterName") or "")
+        if given.startswith("arn:"):
+            return given
+        where = f"arn:aws:sagemaker:{seam.region()}:{seam.account()}:cluster"
+        if operation == "CreateCluster":
+            return f"{where}/*"
+        for cluster in self.model._world.clusters.values():
+            if (cluster.name, cluster.account, cluster.region) == (given, seam.account(), seam.region()):
+                return cluster.arn
+        return f"{where}/{given}" if given else None
+
+
+def install(options: EngineOptions, journal: Journal) -> HyperPodService:
+    service = HyperPodService(options, journal)
+    requests.register_service("sagemaker", service, target_prefix="SageMaker.", tagged=service.tagged)
+    requests.resolve_resources("sagemaker", service.resource)
+    return service

@@ -1,0 +1,41 @@
+"""pytest fixtures: an engine of one's own, bootstrapped, gone afterwards whatever happened."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from local_aws import daemon
+from local_aws.cdk import Cdk
+from local_aws.places import ENGINE_PYTHON, Place
+from local_aws.session import LocalAws
+
+REGION = "us-west-2"
+SPEED = 1200.0
+"""A quarter of an hour of AWS's time is less than a second; the 3 hours for a minimum are nine."""
+
+
+@contextlib.contextmanager
+def running_engine(*, region: str = REGION, speed: float = SPEED, bootstrap: bool = True) -> Iterator[LocalAws]:
+    """Start an engine on a free port; end and forget it when the block is left."""
+    if not ENGINE_PYTHON.exists():
+        pytest.fail("the local AWS engine is not installed: run `make local-aws-setup`", pytrace=False)
+    place = Place(daemon.free_port())
+    try:
+        daemon.start(place, speed=speed)
+        aws = LocalAws(place=place, region=region)
+        if bootstrap:
+            result = Cdk(place=place, region=region).bootstrap()
+            assert result.ok, result.reason
+        yield aws
+    finally:
+        daemon.remove(place)
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[LocalAws]:
+    """One bootstrapped engine for the whole run; every test uses stacks of its own name."""
+    with running_engine() as aws:
+        yield aws

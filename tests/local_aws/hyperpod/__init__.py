@@ -1,0 +1,38 @@
+"""A simulated SageMaker HyperPod control plane: documented behaviour, a clock of its own, faults on request."""
+
+from .behaviour import Behaviour, Timings
+from .cfn_handler import ClusterHandler, Progress, replacement_reasons
+from .client import Client
+from .clock import Clock, ManualClock, ScaledClock, SystemClock
+from .errors import ApiError, CallerKilled, LostReplyError
+from .faults import Faults
+from .journal import MUTATING, Call
+from .model import ACCOUNT, OPERATIONS, REGION, HyperPod
+from .state import Node, Termination
+from .wire import handle_json
+
+__all__ = [
+    "ACCOUNT",
+    "MUTATING",
+    "OPERATIONS",
+    "REGION",
+    "ApiError",
+    "Behaviour",
+    "Call",
+    "CallerKilled",
+    "Client",
+    "Clock",
+    "ClusterHandler",
+    "Faults",
+    "HyperPod",
+    "LostReplyError",
+    "ManualClock",
+    "Node",
+    "Progress",
+    "ScaledClock",
+    "SystemClock",
+    "Termination",
+    "Timings",
+    "handle_json",
+    "replacement_reasons",
+]

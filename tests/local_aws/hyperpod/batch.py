@@ -1,0 +1,197 @@
+"""BatchDeleteClusterNodes, and its siblings that reboot and replace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from .context import Context, find_node, refuse_below_minimum, refuse_unpatched, refuse_while_busy
+from .ends import end
+from .errors import ApiError, invalid
+from .state import Cluster, Json, Node, Termination, settings_now
+
+MOST_IDS = 99
+"""Node ids in one call ("Scale down a cluster"); the shape itself allows 3000."""
+MOST_WITH_LOGICAL_IDS = 50
+"""Ids of both kinds as soon as one is logical (botocore: BatchDeleteClusterNodesRequest$NodeLogicalIds)."""
+
+Problem = tuple[str, str]
+
+
+def batch_delete_cluster_nodes(context: Context, request: Json) -> Json:
+    """BatchDeleteClusterNodes: exactly these nodes go. 200 if any of them can, 400 if none ("Scale down a cluster")."""
+    world, cluster = context.world, context.cluster(request["ClusterName"])
+    ids, logical_ids = _ids(request, cluster)
+    refuse_while_busy(context, cluster, "delete nodes")
+    refuse_unpatched(context, cluster, "delete nodes")
+
+    by_id = {node.instance_id: node for node in cluster.nodes.values() if node.launched and node.listed}
+    found: dict[str, Node | None] = {node_id: by_id.get(node_id) for node_id in ids}
+    found_logical: dict[str, Node | None] = {logical_id: _logical(cluster, logical_id) for logical_id in logical_ids}
+    named = [node for node in (*found.values(), *found_logical.values()) if node]
+    refuse_below_minimum(context, cluster, {node.group for node in named}, "delete nodes")
+    _refuse_under_minimum(context, cluster, named)
+
+    failed = _failed(context, cluster, found, "NodeId")
+    failed_logical = _failed(context, cluster, found_logical, "NodeLogicalId")
+    bad = {each["NodeId"] for each in failed} | {each["NodeLogicalId"] for each in failed_logical}
+    victims = {n.logical_id: n for key, n in (*found.items(), *found_logical.items()) if n and key not in bad}
+    if not victims:
+        reasons = "; ".join(f"{each['Code']}: {each['Message']}" for each in (*failed, *failed_logical))
+        raise ApiError(world.behaviour.all_fail_code, f"All of the specified nodes failed validation. {reasons}")
+    _take(context, cluster, list(victims.values()))
+    # Members that are empty are absent: the shapes give the lists a minimum of 1.
+    return {
+        "Successful": [node_id for node_id in ids if node_id not in bad] or None,
+        "Failed": failed or None,
+        "SuccessfulNodeLogicalIds": [logical_id for logical_id in logical_ids if logical_id not in bad] or None,
+        "FailedNodeLogicalIds": failed_logical or None,
+    }
+
+
+def _ids(request: Json, cluster: Cluster, *, most: int = MOST_IDS) -> tuple[list[str], list[str]]:
+    """The ids of both kinds, without repetitions. Raises ValidationException for none, or too many."""
+    ids = list(dict.fromkeys(request.get("NodeIds", [])))
+    logical_ids = list(dict.fromkeys(request.get("NodeLogicalIds", [])))
+    if not ids and not logical_ids:
+        raise invalid("At least one of NodeIds and NodeLogicalIds must be specified")
+    if logical_ids and not cluster.continuous:
+        raise invalid("NodeLogicalIds are only supported for clusters with NodeProvisioningMode Continuous")
+    if logical_ids:
+        most = min(most, MOST_WITH_LOGICAL_IDS)
+    count = len(request.get("NodeIds", [])) + len(request.get("NodeLogicalIds", []))
+    if count > most:
+        raise invalid(f"The number of nodes in a request must not exceed {most}, got {count}")
+    return ids, logical_ids
+
+
+def _logical(cluster: Cluster, logical_id: str) -> Node | None:
+    node = cluster.nodes.get(logical_id)
+    return node if node and node.listed else None
+
+
+def _failed(context: Context, cluster: Cluster, found: dict[str, Node | None], member: str) -> list[Json]:
+    failed = []
+    for key, node in found.items():
+        problem = _problem(context, cluster, key, node, logical=member == "NodeLogicalId")
+        if problem:
+            failed.append({member: key, "Code": problem[0], "Message": problem[1]})
+    return failed
+
+
+def _problem(context: Context, cluster: Cluster, key: str, node: Node | None, *, logical: bool) -> Problem | None:
+    """Code and message of what keeps a node from being deleted; None: nothing."""
+    world, behaviour = context.world, context.world.behaviour
+    if node is None:
+        code = behaviour.logical_not_found_code if logical else "NodeIdNotFound"
+        return code, f"Node {key} not found in cluster {cluster.name}"
+    group = cluster.groups.get(node.group)
+    if group and group.node_type == "Controller":
+        # "You cannot remove instances that are configured as Slurm controller nodes" (botocore: NodeIds).
+        return behaviour.controller_code, f"Node {key} is a Slurm controller node and cannot be deleted"
+    if node.status in ("ShuttingDown", "SystemUpdating", "DeepHealthCheckInProgress"):
+        return "InvalidNodeStatus", f"Node {key} is in status {node.status}"
+    if logical and node.launched and not behaviour.logical_ids_delete_launched_nodes:
+        return "InvalidNodeStatus", f"Node {key} is already launched. Specify its NodeId {node.instance_id}"
+    if world.now < world.faults.in_use_until.get(node.instance_id or "", 0.0):
+        return "NodeIdInUse", f"Node {key} is in use by another process"
+    return None
+
+
+def _refuse_under_minimum(context: Context, cluster: Cluster, named: Sequence[Node]) -> None:
+    behaviour = context.world.behaviour
+    if behaviour.below_minimum != "refuse" or behaviour.batch_delete_lowers_target == "never":
+        return
+    for group in cluster.groups.values():
+        count = len({node.logical_id for node in named if node.group == group.name and node.live})
+        if count and group.target - count < group.minimum:
+            raise invalid(
+                f"Deleting {count} nodes would bring instance group {group.name} below its MinInstanceCount of {group.minimum}"
+            )
+
+
+def _take(context: Context, cluster: Cluster, victims: list[Node]) -> None:
+    world, behaviour = context.world, context.world.behaviour
+    lowers = behaviour.batch_delete_lowers_target
+    end(world, cluster, victims, "named", holds_place=lowers != "at_once")
+    for group in list(cluster.groups.values()):
+        mine = [node for node in victims if node.group == group.name]
+        # A request without an instance leaves nothing to wait for: its place goes at once, unless no place ever goes.
+        lowered = len(mine) if lowers == "at_once" else sum(not node.launched for node in mine)
+        if lowers == "never":
+            holes = 0 if behaviour.replaces_missing_nodes_after_batch_delete else lowered
+            cluster.groups[group.name] = replace(group, holes=group.holes + holes)
+            continue
+        target = max(group.target - lowered, 0)
+        minimum = min(group.minimum, target) if behaviour.below_minimum == "lowers_minimum" else group.minimum
+        cluster.groups[group.name] = replace(group, target=target, minimum=minimum)
+    if not cluster.continuous and behaviour.standard_batch_delete_shows_updating:
+        cluster.before = settings_now(cluster)
+        cluster.status, cluster.due = (
+            "Updating",
+            world.now + world.timings.shut_down + world.timings.standard_capacity_wait,
+        )
+    for group_name in dict.fromkeys(node.group for node in victims):
+        world.log(cluster, "InstanceGroup", "Node deletion started", group=group_name)
+
+
+def batch_reboot_cluster_nodes(context: Context, request: Json) -> Json:
+    """BatchRebootClusterNodes: the same instances, shortly Pending. At most 25."""
+    return _restart(context, request, fresh=False)
+
+
+def batch_replace_cluster_nodes(context: Context, request: Json) -> Json:
+    """BatchReplaceClusterNodes: new instances under the same logical ids; not for Slurm controllers. At most 25."""
+    return _restart(context, request, fresh=True)
+
+
+def _restart(context: Context, request: Json, *, fresh: bool) -> Json:
+    world, cluster = context.world, context.cluster(request["ClusterName"])
+    ids, logical_ids = _ids(request, cluster, most=25)
+    action = "replace nodes" if fresh else "reboot nodes"
+    refuse_while_busy(context, cluster, action)
+    if fresh:
+        refuse_unpatched(context, cluster, action)
+    answer: dict[str, list[object]] = {
+        "Successful": [], "Failed": [], "SuccessfulNodeLogicalIds": [], "FailedNodeLogicalIds": [],
+    }  # fmt: skip
+    for key, node, kind, suffix in _each(cluster, ids, logical_ids):
+        group = cluster.groups.get(node.group) if node else None
+        code = None
+        if node is None:
+            code = "InstanceIdNotFound"
+        elif fresh and group and group.node_type == "Controller":
+            code = "InstanceIdInUse"
+        elif node.status not in ("Running", "Failure"):
+            code = "InvalidInstanceStatus"
+        if node is None or code:
+            answer[f"Failed{suffix}"].append(
+                {kind: key, "ErrorCode": code, "Message": f"Cannot {action}: {key}, {code}"}
+            )
+            continue
+        again = replace(node, status="Pending", due=world.now + world.timings.boot, message="")
+        if fresh:
+            world.terminations.append(
+                Termination(
+                    at=world.now,
+                    cluster=cluster.name,
+                    group=node.group,
+                    logical_id=node.logical_id,
+                    node_id=node.instance_id,
+                    cause="replaced",
+                    call=world.call,
+                )
+            )
+            again = replace(again, instance_id=f"i-{world.digits(17)}", launched_at=world.now)
+        cluster.nodes[node.logical_id] = again
+        answer[f"Successful{suffix}"].append(key)
+    return {name: entries or None for name, entries in answer.items()}
+
+
+def _each(
+    cluster: Cluster, ids: Sequence[str], logical_ids: Sequence[str]
+) -> Iterable[tuple[str, Node | None, str, str]]:
+    for node_id in ids:
+        yield node_id, find_node(cluster, node_id), "NodeId", ""
+    for logical_id in logical_ids:
+        yield logical_id, _logical(cluster, logical_id), "NodeLogicalId", "NodeLogicalIds"

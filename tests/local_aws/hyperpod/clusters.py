@@ -1,0 +1,164 @@
+"""Operations on whole clusters, apart from UpdateCluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from . import rules
+from .context import Context, below_minimum, refuse_below_minimum
+from .ends import end
+from .errors import ApiError, conflict, not_found
+from .paging import between, page
+from .render import cluster_details
+from .state import Cluster, Group, Json, by_group
+from .tagging import checked_tags
+
+Specs = Sequence[Json]
+
+
+def create_cluster(context: Context, request: Json) -> Json:
+    """CreateCluster: accepted is Creating, everything else happens later."""
+    world, name = context.world, request["ClusterName"]
+    specs: Specs = request.get("InstanceGroups", [])
+    settings = {key: value for key, value in request.items() if key not in ("ClusterName", "InstanceGroups", "Tags")}
+    rules.first(rules.cluster_problems(name, settings, specs))
+    tags = checked_tags(request.get("Tags", []), {}, context.principal)
+    if any(cluster.name == name for cluster in context.clusters()):
+        raise ApiError("ResourceInUse", f"Cluster with name {name} already exists")
+    refuse_over_quota(context, {}, specs)
+    cluster = Cluster(
+        name=name,
+        arn=f"arn:aws:sagemaker:{context.region}:{context.account}:cluster/{world.digits(12)}",
+        account=context.account,
+        region=context.region,
+        created_at=world.now,
+        settings=settings,
+        tags=tags,
+    )
+    wait = world.timings.create_cluster
+    cluster.due = world.now + wait + (0 if cluster.continuous else world.timings.standard_capacity_wait)
+    cluster.groups = {spec["InstanceGroupName"]: new_group(context, spec) for spec in specs}
+    world.clusters[cluster.arn] = cluster
+    world.log(cluster, "Cluster", "Cluster creation started")
+    return {"ClusterArn": cluster.arn}
+
+
+def new_group(context: Context, spec: Json) -> Group:
+    """A group as it is when its request was accepted: the minimum counts from now on (botocore: MinInstanceCount)."""
+    world, minimum = context.world, spec.get("MinInstanceCount", 0)
+    image = spec.get("ImageReleaseVersion", world.image)
+    return Group(
+        name=spec["InstanceGroupName"], spec=spec, target=spec["InstanceCount"], minimum=minimum, status="Creating",
+        image=image, current_image=image, awaiting=minimum > 0, deadline=world.now + world.timings.minimum_limit if minimum else None,
+    )  # fmt: skip
+
+
+def refuse_over_quota(context: Context, before: Mapping[str, Group], specs: Specs) -> None:
+    """ResourceLimitExceeded if these specifications ask for more than the account's quotas. `before`: what is there."""
+    used: Counter[str] = Counter()
+    for cluster in context.clusters():
+        for group in cluster.groups.values():
+            used[group.instance_types[0]] += group.target
+    delta: Counter[str] = Counter()
+    for spec in specs:
+        old = before.get(spec["InstanceGroupName"])
+        kind = spec["InstanceType"] if "InstanceType" in spec else spec["InstanceRequirements"]["InstanceTypes"][0]
+        delta[kind] += spec["InstanceCount"] - (old.target if old else 0)
+    rules.check_quota(context.world.quotas, used, delta)
+
+
+def describe_cluster(context: Context, request: Json) -> Json:
+    """DescribeCluster."""
+    return cluster_details(context.world, context.cluster(request["ClusterName"]))
+
+
+def delete_cluster(context: Context, request: Json) -> Json:
+    """DeleteCluster. An unmet minimum does not stand in its way ("Minimum capacity requirements"); a running operation does."""
+    world, cluster = context.world, context.cluster(request["ClusterName"])
+    if cluster.status in ("SystemUpdating", "Deleting") or (
+        not cluster.continuous and cluster.status not in ("InService", "Failed")
+    ):
+        raise conflict(f"Cannot delete cluster {cluster.name} while it is in status {cluster.status}")
+    end(world, cluster, [node for node in cluster.nodes.values() if node.live], "cluster-deleted")
+    cluster.groups = {
+        name: replace(group, status="Deleting", awaiting=False, deadline=None) for name, group in cluster.groups.items()
+    }
+    cluster.status, cluster.due = "Deleting", None
+    world.log(cluster, "Cluster", "Cluster deletion started")
+    return {"ClusterArn": cluster.arn}
+
+
+def list_clusters(context: Context, request: Json) -> Json:
+    """ListClusters. Sorted by creation time, oldest first, unless asked otherwise."""
+    by_name = request.get("SortBy") == "NAME"
+    entries = []
+    for cluster in context.clusters():
+        plans = sorted(
+            {group.spec["TrainingPlanArn"] for group in cluster.groups.values() if "TrainingPlanArn" in group.spec}
+        )
+        if (
+            request.get("NameContains", "") in cluster.name
+            and between(cluster.created_at, request, "CreationTime")
+            and request.get("TrainingPlanArn") in (None, *plans)
+        ):
+            summary: Json = {
+                "ClusterArn": cluster.arn,
+                "ClusterName": cluster.name,
+                "CreationTime": cluster.created_at,
+                "ClusterStatus": cluster.status,
+                "TrainingPlanArns": plans or None,
+            }
+            entries.append(((cluster.name if by_name else cluster.created_at, cluster.name), summary))
+    here, token = page(
+        entries, request, default_size=context.world.behaviour.default_page_size,
+        descending=request.get("SortOrder") == "Descending",
+    )  # fmt: skip
+    return {"ClusterSummaries": here, "NextToken": token}
+
+
+def update_cluster_software(context: Context, request: Json) -> Json:
+    """UpdateClusterSoftware: the root volumes are replaced, the nodes stay; no group named means all of them."""
+    world, cluster = context.world, context.cluster(request["ClusterName"])
+    if cluster.status not in ("InService", "Failed"):
+        raise conflict(f"Cannot update the software of cluster {cluster.name} while it is in status {cluster.status}")
+    releases = {
+        group["InstanceGroupName"]: group.get("ImageReleaseVersion", world.image)
+        for group in request.get("InstanceGroups", [{"InstanceGroupName": name} for name in cluster.groups])
+    }
+    for name in releases:
+        if name not in cluster.groups:
+            raise not_found(f"Instance group {name} not found in cluster {cluster.name}")
+    refuse_below_minimum(context, cluster, set(releases), "update the software")
+    nodes, done = by_group(cluster), world.now + world.timings.software_update
+    for name, release in releases.items():
+        group = cluster.groups[name]
+        if group.status == "Deleting":
+            continue
+        cluster.groups[name] = replace(group, status="SystemUpdating", image=release, software="InProgress")
+        for node in nodes[name]:
+            if node.status == "Running":
+                cluster.nodes[node.logical_id] = replace(node, status="SystemUpdating", due=done)
+    cluster.status, cluster.due, cluster.patched = "SystemUpdating", done, True
+    world.log(cluster, "Cluster", "Cluster software update started")
+    return {"ClusterArn": cluster.arn}
+
+
+def start_cluster_health_check(context: Context, request: Json) -> Json:
+    """StartClusterHealthCheck: running nodes of the groups, or the named ones, go through deep health checks."""
+    world, cluster = context.world, context.cluster(request["ClusterName"])
+    if cluster.status != "InService" or below_minimum(cluster):
+        raise conflict(f"Cannot start health checks on cluster {cluster.name} while it is in status {cluster.status}")
+    for wanted in request["DeepHealthCheckConfigurations"]:
+        if wanted["InstanceGroupName"] not in cluster.groups:
+            raise not_found(f"Instance group {wanted['InstanceGroupName']} not found in cluster {cluster.name}")
+    for wanted in request["DeepHealthCheckConfigurations"]:
+        ids = wanted.get("InstanceIds")
+        for node in list(cluster.nodes.values()):
+            named = ids is None or node.instance_id in ids
+            if node.group == wanted["InstanceGroupName"] and node.status == "Running" and named:
+                cluster.nodes[node.logical_id] = replace(
+                    node, status="DeepHealthCheckInProgress", due=world.now + world.timings.deep_health_check
+                )
+    return {"ClusterArn": cluster.arn}

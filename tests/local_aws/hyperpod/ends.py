@@ -1,0 +1,61 @@
+"""How nodes end: which ones a lower count picks, and the record of every end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from random import Random
+
+from .state import Cause, Cluster, Node, Termination, World
+
+
+def ending(world: World, cluster: Cluster, node: Node, cause: Cause, *, holds_place: bool = False) -> Node:
+    """The node told to end, and the record of it. A node without an instance is gone at the next step."""
+    world.terminations.append(
+        Termination(
+            at=world.now,
+            cluster=cluster.name,
+            group=node.group,
+            logical_id=node.logical_id,
+            node_id=node.instance_id,
+            cause=cause,
+            call=world.call,
+        )
+    )
+    wait = world.timings.shut_down if node.launched else 0.0
+    return replace(node, status="ShuttingDown", due=world.now + wait, holds_place=holds_place)
+
+
+def end(world: World, cluster: Cluster, nodes: Iterable[Node], cause: Cause, *, holds_place: bool = False) -> None:
+    """Tell nodes to end. Those that never had an instance disappear at once."""
+    for node in nodes:
+        ended = ending(world, cluster, node, cause, holds_place=holds_place and node.launched)
+        if node.launched:
+            cluster.nodes[node.logical_id] = ended
+        else:
+            del cluster.nodes[node.logical_id]
+
+
+def choose_victims(
+    nodes: Sequence[Node], count: int, types: Sequence[str], random: Random, *, spares: bool
+) -> list[Node]:
+    """Which `count` of the live nodes a lower InstanceCount ends: RANDOM ones ("Scale down a cluster").
+
+    Flexible groups lose their least wanted type first ("Update a HyperPod cluster", EKS). `spares`: requests without an
+    instance are dropped first.
+    """
+    rank = {instance_type: -position for position, instance_type in enumerate(types)}
+    shuffled = random.sample(list(nodes), len(nodes))
+    shuffled.sort(key=lambda node: (spares and node.launched, rank.get(node.instance_type, -len(types))))
+    return shuffled[: max(count, 0)]
+
+
+def counted_extra(world: World, nodes: Iterable[Node]) -> int:
+    """How many nodes that shut down still count against the target (Behaviour.counts_shutting_down_nodes)."""
+    match world.behaviour.counts_shutting_down_nodes:
+        case "never":
+            return 0
+        case "while_listed":
+            return sum(not node.live and node.listed and not node.holds_place for node in nodes)
+        case "while_counted":
+            return sum(not node.live and not node.holds_place for node in nodes)

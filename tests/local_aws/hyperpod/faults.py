@@ -1,0 +1,77 @@
+"""What goes wrong on purpose. A control panel: tests change the fields of a running model's `faults`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from .errors import ApiError, CallerKilled, LostReplyError
+
+
+@dataclass(slots=True, kw_only=True)
+class Faults:
+    """Nothing goes wrong by default. Counters count down as they are used up; times are seconds since 1970.
+
+    Missing capacity is not here: it belongs to the model (`HyperPod.set_capacity`), because it changes over time.
+    """
+
+    throttle_next: int = 0
+    """So many calls from now on end with ThrottlingException, without effect."""
+    throttle_probability: float = 0.0
+    """Chance from 0 to 1 that a call is throttled."""
+    throttle_operations: frozenset[str] = frozenset()
+    """Only these operations are throttled. Empty: all."""
+    lose_reply_next: int = 0
+    """So many mutating calls from now on take effect, and their reply is lost."""
+    lose_reply_probability: float = 0.0
+    """Chance from 0 to 1 that a mutating call's reply is lost."""
+    denied_until: dict[str, float] = field(default_factory=dict)
+    """Operation -> time until which it is AccessDenied: permissions that arrive late, as IAM's do."""
+    undying_nodes: set[str] = field(default_factory=set)
+    """Instance ids that stay in ShuttingDown for as long as they are in this set."""
+    in_use_until: dict[str, float] = field(default_factory=dict)
+    """Instance id -> time until which BatchDelete answers NodeIdInUse for it."""
+    fail_start_next: int = 0
+    """So many nodes from now on end their start in Failure instead of Running."""
+    failing_groups: set[str] = field(default_factory=set)
+    """Groups whose nodes never start: the lifecycle script ends with an error."""
+    kill_after_calls: int | None = None
+    """After so many more calls, the caller dies before it sees the reply. Absent: never."""
+    kill_after_changes: int | None = None
+    """The same, counting only mutating calls that took effect."""
+
+    def before(self, operation: str, principal: str, resource: str, now: float, random: Random) -> None:
+        """Raise the ApiError that keeps this call from having an effect, if any."""
+        if now < self.denied_until.get(operation, 0.0):
+            raise ApiError(
+                "AccessDeniedException",
+                f"User: {principal} is not authorized to perform: sagemaker:{operation} on resource: {resource} because no "
+                f"identity-based policy allows the sagemaker:{operation} action",
+            )
+        if self.throttle_operations and operation not in self.throttle_operations:
+            return
+        if self.throttle_next > 0:
+            self.throttle_next -= 1
+        elif random.random() >= self.throttle_probability:
+            return
+        raise ApiError("ThrottlingException", "Rate exceeded")
+
+    def after(self, *, changed: bool, random: Random) -> None:
+        """Raise what keeps the reply of a finished call from its caller. `changed`: a mutating call that took effect."""
+        if self.kill_after_calls is not None:
+            self.kill_after_calls -= 1
+            if self.kill_after_calls <= 0:
+                self.kill_after_calls = None
+                raise CallerKilled("killed after a call")
+        if not changed:
+            return
+        if self.kill_after_changes is not None:
+            self.kill_after_changes -= 1
+            if self.kill_after_changes <= 0:
+                self.kill_after_changes = None
+                raise CallerKilled("killed after a change")
+        if self.lose_reply_next > 0:
+            self.lose_reply_next -= 1
+        elif random.random() >= self.lose_reply_probability:
+            return
+        raise LostReplyError("the reply was lost; the call took effect")

@@ -1,0 +1,297 @@
+"""The simulated HyperPod control plane: one object, one entry for every call."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from . import batch, clusters, nodes, provisioning, store, tagging, update, validation
+from .behaviour import Behaviour, Timings
+from .clock import Clock, ManualClock
+from .context import Context
+from .errors import ApiError, CallerKilled, LostReplyError
+from .faults import Faults
+from .journal import MUTATING, Call, count_changes
+from .state import CapacityChange, Cluster, Json, Node, Termination, World
+
+if TYPE_CHECKING:
+    from .client import Client
+
+Operation = Callable[[Context, Json], Json]
+
+OPERATIONS: Mapping[str, Operation] = {
+    "AddTags": tagging.add_tags,
+    "BatchAddClusterNodes": nodes.batch_add_cluster_nodes,
+    "BatchDeleteClusterNodes": batch.batch_delete_cluster_nodes,
+    "BatchRebootClusterNodes": batch.batch_reboot_cluster_nodes,
+    "BatchReplaceClusterNodes": batch.batch_replace_cluster_nodes,
+    "CreateCluster": clusters.create_cluster,
+    "DeleteCluster": clusters.delete_cluster,
+    "DeleteTags": tagging.delete_tags,
+    "DescribeCluster": clusters.describe_cluster,
+    "DescribeClusterEvent": nodes.describe_cluster_event,
+    "DescribeClusterNode": nodes.describe_cluster_node,
+    "ListClusterEvents": nodes.list_cluster_events,
+    "ListClusterNodes": nodes.list_cluster_nodes,
+    "ListClusters": clusters.list_clusters,
+    "ListTags": tagging.list_tags,
+    "StartClusterHealthCheck": clusters.start_cluster_health_check,
+    "UpdateCluster": update.update_cluster,
+    "UpdateClusterSoftware": clusters.update_cluster_software,
+}
+"""Every operation that the model serves."""
+
+ACCOUNT = "000000000000"
+REGION = "us-west-2"
+
+
+class HyperPod:
+    """A control plane that knows documented behaviour, a clock that is given to it, and everything that it was asked.
+
+    Time passes only when something looks: every call first lets happen what became due since the last one.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        seed: int = 0,
+        behaviour: Behaviour | None = None,
+        faults: Faults | None = None,
+        timings: Timings | None = None,
+        on_call: Callable[[Call], None] | None = None,
+    ) -> None:
+        """Absent: a ManualClock, likely behaviour, no faults, durations as reported, and nobody told of calls.
+
+        `seed` fixes every id and every random choice. `on_call` gets every finished call, in order, before the reply leaves;
+        what it raises reaches the caller in place of the reply.
+        """
+        self.clock: Clock = clock or ManualClock()
+        self.on_call = on_call
+        self.journal: list[Call] = []
+        self._lock = threading.RLock()
+        self._world = World(
+            behaviour=behaviour or Behaviour(), timings=timings or Timings(), faults=faults or Faults(), seed=seed,
+            now=self.clock.now(),
+        )  # fmt: skip
+
+    # --- calls ---
+
+    def call(
+        self,
+        operation: str,
+        params: Mapping[str, Any],
+        *,
+        principal: str = "arn:aws:iam::000000000000:root",
+        account: str = ACCOUNT,
+        region: str = REGION,
+    ) -> Json:
+        """Serve one API call; the response has boto3's types (datetimes in UTC, absent members left out).
+
+        Raises ApiError; LostReplyError or CallerKilled where faults ask for it, after the call took effect.
+        """
+        with self._lock:
+            self.tick()
+            world = self._world
+            said: Json = {"operation": operation, "principal": principal, "params": _plain(params)}
+            try:
+                response = self._serve(
+                    operation, params, Context(world=world, principal=principal, account=account, region=region)
+                )
+            except ApiError as error:
+                self._record(said, outcome=error.code, message=error.message)
+                self._finish(said, changed=False)
+                raise
+            self._record(said, outcome="ok", message="")
+            self._finish(said, changed=operation in MUTATING)
+            return response
+
+    def _serve(self, operation: str, params: Mapping[str, Any], context: Context) -> Json:
+        world = self._world
+        serve = OPERATIONS.get(operation)
+        if serve is None:
+            raise ApiError("UnknownOperationException", f"The operation {operation} is not served by this simulation")
+        resource = params.get("ClusterName") or params.get("ResourceArn") or "*"
+        world.faults.before(operation, context.principal, str(resource), world.now, self._luck())
+        world.call = len(self.journal) + 1
+        try:
+            answer = serve(context, validation.request(operation, params))
+            if operation in MUTATING:
+                provisioning.settle(world)
+        finally:
+            world.call = None
+        return validation.response(operation, answer)
+
+    def _luck(self) -> Random:
+        """Randomness for faults, apart from the world's: a fault's chance must not change which nodes end."""
+        return Random(f"{self._world.seed}:fault:{len(self.journal)}")
+
+    def _record(self, said: Json, *, outcome: str, message: str) -> None:
+        number = len(self.journal) + 1
+        self.journal.append(Call(number=number, at=self._world.now, outcome=outcome, message=message, **said))
+
+    def _finish(self, said: Json, *, changed: bool) -> None:
+        """Tell of the call, or lose its reply."""
+        try:
+            self._world.faults.after(changed=changed, random=self._luck())
+        except LostReplyError:
+            self.journal[-1] = replace(self.journal[-1], reply="lost")
+            raise
+        except CallerKilled:
+            self.journal[-1] = replace(self.journal[-1], reply="killed")
+            raise
+        finally:
+            if self.on_call:
+                self.on_call(self.journal[-1])
+
+    def client(
+        self, *, principal: str = "arn:aws:iam::000000000000:root", account: str = ACCOUNT, region: str = REGION
+    ) -> Client:
+        """A stand-in for boto3.client("sagemaker") in this process; it never retries and has no paginators."""
+        from .client import Client
+
+        return Client(self, principal=principal, account=account, region=region)
+
+    # --- time, capacity, and other things that come from outside ---
+
+    def tick(self) -> None:
+        """Let everything happen that is due by now. Every call does so by itself."""
+        with self._lock:
+            provisioning.advance(self._world, self.clock.now())
+
+    def set_capacity(self, instance_type: str, limit: int | None, *, at: float | None = None) -> None:
+        """From `at` on (seconds since 1970; absent: now), so many instances of the type in all; None: any number.
+
+        Running instances count and are never taken away. What is set later for the same time wins.
+        """
+        with self._lock:
+            self.tick()
+            world = self._world
+            world.capacity.append(
+                CapacityChange(at=world.now if at is None else at, instance_type=instance_type, limit=limit)
+            )
+            provisioning.settle(world)
+
+    def set_quota(self, instance_type: str, limit: int | None) -> None:
+        """The quota "<type> for cluster usage"; None: no quota. Growing past it is ResourceLimitExceeded."""
+        if limit is None:
+            self._world.quotas.pop(instance_type, None)
+        else:
+            self._world.quotas[instance_type] = limit
+
+    def release_image(self, version: str) -> None:
+        """A newer platform image exists: new groups and UpdateClusterSoftware use it."""
+        self._world.image = version
+
+    def change_node(self, node_id: str, **changes: Any) -> None:
+        """Make a node other than it came to be, by the field names of `Node`: a failed one is status="Failure".
+
+        KeyError if there is no such node (instance id or logical id).
+        """
+        with self._lock:
+            self.tick()
+            for cluster in self._world.clusters.values():
+                for node in list(cluster.nodes.values()):
+                    if node_id in (node.instance_id, node.logical_id):
+                        cluster.nodes[node.logical_id] = replace(node, **{"due": None, **changes})
+                        provisioning.settle(self._world)
+                        return
+            raise KeyError(node_id)
+
+    # --- what tests look at ---
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """The switches; may be exchanged at any time."""
+        return self._world.behaviour
+
+    @behaviour.setter
+    def behaviour(self, value: Behaviour) -> None:
+        self._world.behaviour = value
+
+    @property
+    def faults(self) -> Faults:
+        """The control panel; change its fields, or exchange it."""
+        return self._world.faults
+
+    @faults.setter
+    def faults(self, value: Faults) -> None:
+        self._world.faults = value
+
+    @property
+    def timings(self) -> Timings:
+        """Durations of what begins from now on; may be exchanged."""
+        return self._world.timings
+
+    @timings.setter
+    def timings(self, value: Timings) -> None:
+        self._world.timings = value
+
+    @property
+    def terminations(self) -> tuple[Termination, ...]:
+        """Every node that was told to end, and every request that was cancelled, in order, with the cause."""
+        return tuple(self._world.terminations)
+
+    @property
+    def next_event(self) -> float | None:
+        """When something happens next by itself, in seconds since 1970; None: nothing, until somebody calls."""
+        return self._world.wake
+
+    @property
+    def random_terminations(self) -> tuple[Termination, ...]:
+        """Nodes with an instance that UpdateCluster picked at random. Cancelled requests are not among them."""
+        return tuple(t for t in self._world.terminations if t.cause == "random" and t.node_id)
+
+    def cluster(self, name_or_arn: str, *, account: str = ACCOUNT, region: str = REGION) -> Cluster:
+        """The cluster's state now, to read only; ApiError ResourceNotFound."""
+        self.tick()
+        return Context(world=self._world, principal="", account=account, region=region).cluster(name_or_arn)
+
+    def nodes(self, name_or_arn: str, group: str | None = None) -> tuple[Node, ...]:
+        """The cluster's nodes now, also those that no list shows; of one group (absent: of all)."""
+        return tuple(node for node in self.cluster(name_or_arn).nodes.values() if group in (None, node.group))
+
+    def changes(self, *, since: int = 0, principal: str | None = None) -> Counter[str]:
+        """Mutating calls that took effect, by operation: after call number `since`, of `principal` (absent: of anyone)."""
+        return count_changes(self.journal, since=since, principal=principal)
+
+    # --- state that outlives the process ---
+
+    def to_json(self) -> str:
+        """Everything but the clock and `on_call`, as one line of JSON."""
+        with self._lock:
+            self.tick()
+            return store.dump(self._world, self.journal)
+
+    @classmethod
+    def from_json(
+        cls, text: str, *, clock: Clock | None = None, on_call: Callable[[Call], None] | None = None
+    ) -> HyperPod:
+        """The model that `to_json` wrote. Absent clock: a ManualClock that stands where the model stood.
+
+        What became due on another clock in the meantime happens at the next call. ValueError for other text.
+        """
+        world, journal = store.load(text)
+        model = cls(clock=clock or ManualClock(world.now), on_call=on_call)
+        model._world, model.journal = world, journal
+        return model
+
+
+def _plain(value: Any) -> Any:
+    """A JSON-able copy of parameters as they came, whatever they are."""
+    match value:
+        case Mapping():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple() | set():
+            return [_plain(item) for item in value]
+        case datetime.datetime():
+            return value.timestamp()
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return repr(value)

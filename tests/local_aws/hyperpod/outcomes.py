@@ -1,0 +1,186 @@
+"""How things turn out: minimums that are met or rolled back, operations that finish or fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .ends import choose_victims, end
+from .state import Cluster, Good, Group, Node, World, by_group, running_count
+
+
+def step_minimums(world: World, cluster: Cluster) -> None:
+    """Roll back the groups whose time is up."""
+    for group in list(cluster.groups.values()):
+        if group.deadline is not None and group.deadline <= world.now:
+            if group.status == "Deleting" or cluster.status in ("Deleting", "Failed"):
+                cluster.groups[group.name] = replace(group, deadline=None)
+                continue
+            running = running_count(node for node in cluster.nodes.values() if node.group == group.name)
+            if not group.awaiting or running >= group.minimum:
+                cluster.groups[group.name] = replace(group, deadline=None)
+            else:
+                _roll_back(world, cluster, group, running)
+
+
+def _roll_back(world: World, cluster: Cluster, group: Group, running: int) -> None:
+    """The minimum was not met in time: a new group goes to 0/0, another to its last settings (botocore: MinInstanceCount)."""
+    good = group.good or Good(spec=group.spec, target=0, minimum=0)
+    cluster.failure = (
+        f"Instance group {group.name} did not reach its minimum capacity of {group.minimum} instances within "
+        f"{world.timings.minimum_limit / 3600:g} hours ({running} running). Rolled back to InstanceCount {good.target}, "
+        f"MinInstanceCount {good.minimum}."
+    )
+    world.log(
+        cluster, "InstanceGroup", "Rollback initiated", level="Warn", group=group.name,
+        metadata={"InstanceGroupScaling": {"InstanceCount": running, "TargetCount": good.target, "MinCount": good.minimum,
+                                           "FailureMessage": cluster.failure}},
+    )  # fmt: skip
+    live = [node for node in cluster.nodes.values() if node.group == group.name and node.live]
+    if world.behaviour.rollback_ends_newest:
+        victims = sorted(live, key=lambda node: (not node.launched, node.number), reverse=True)[
+            : max(len(live) - good.target, 0)
+        ]
+    else:
+        victims = choose_victims(live, len(live) - good.target, group.instance_types, world.random(), spares=False)
+    end(world, cluster, victims, "rollback")
+    cluster.groups[group.name] = replace(
+        group, spec=good.spec, target=good.target, minimum=good.minimum, awaiting=False, deadline=None, good=None,
+        rolling=True, holes=0, status="Updating",
+    )  # fmt: skip
+    if cluster.status in ("InService", "Updating"):
+        cluster.status = "RollingBack"
+
+
+def step_cluster(world: World, cluster: Cluster) -> None:
+    """Let the cluster's own operation end, if its time has come."""
+    if cluster.due is None or cluster.due > world.now:
+        return
+    cluster.due = None
+    if cluster.status == "SystemUpdating":
+        cluster.status = "InService"
+        for group in list(cluster.groups.values()):
+            if group.status == "SystemUpdating":
+                cluster.groups[group.name] = replace(
+                    group, status="InService", software="Succeeded", current_image=group.image
+                )
+        world.log(cluster, "Cluster", "Cluster software update completed")
+    elif not cluster.continuous and cluster.status in ("Creating", "Updating"):
+        if _short(cluster):
+            _give_up(world, cluster)
+        else:
+            cluster.due = world.now + max(world.timings.standard_capacity_wait, 1.0)
+
+
+def _short(cluster: Cluster) -> bool:
+    return any(not node.launched or node.status == "Failure" for node in cluster.nodes.values() if node.live)
+
+
+def _give_up(world: World, cluster: Cluster) -> None:
+    """Standard provisioning is all or nothing: what could not be had undoes the rest."""
+    cluster.failure = (
+        "We currently do not have sufficient capacity to launch the requested instances. Please try again, or use another "
+        "instance type or Availability Zone."
+    )
+    world.log(cluster, "Cluster", cluster.failure, level="Error")
+    before = cluster.before or {}
+    undo = cluster.status == "Updating" and world.behaviour.standard_update_failure == "rolls_back"
+    new: list[Node] = []
+    for name, nodes in by_group(cluster).items():
+        live = [node for node in nodes if node.live]
+        keep = before[name].target if name in before else 0
+        new += sorted(live, key=lambda node: node.number, reverse=True)[: max(len(live) - keep, 0)]
+    end(world, cluster, new, "standard-rollback")
+    if undo:
+        cluster.groups = {
+            name: replace(
+                group,
+                spec=before[name].spec,
+                target=before[name].target,
+                minimum=before[name].minimum,
+                status="Updating",
+            )
+            for name, group in cluster.groups.items()
+            if name in before
+        }
+    else:
+        cluster.groups = {name: replace(group, status="Failed") for name, group in cluster.groups.items()}
+    cluster.status = "RollingBack" if undo else "Failed"
+
+
+def conclude(world: World, cluster: Cluster) -> None:
+    """Finish what is finished."""
+    nodes = by_group(cluster)
+    for group in list(cluster.groups.values()):
+        if group.status == "Deleting" and not nodes[group.name]:
+            del cluster.groups[group.name]
+            world.log(cluster, "InstanceGroup", "Instance group deleted", group=group.name)
+    if cluster.status == "Deleting":
+        if cluster.due is None and not cluster.nodes:
+            del world.clusters[cluster.arn]
+        return
+    finish = _conclude_continuous if cluster.continuous else _conclude_standard
+    finish(world, cluster, nodes)
+
+
+def _conclude_continuous(world: World, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:
+    if cluster.status == "Creating":
+        _conclude_creation(world, cluster, nodes)
+    if cluster.status in ("Creating", "Failed"):
+        return
+    for group in list(cluster.groups.values()):
+        if group.status not in ("Creating", "Updating"):
+            continue
+        if group.rolling:
+            if sum(node.live or node.listed for node in nodes[group.name]) > group.target:
+                continue
+            cluster.groups[group.name] = replace(group, rolling=False, status=world.behaviour.rollback_group_status)
+        elif not group.awaiting or running_count(nodes[group.name]) >= group.minimum:
+            _serve(world, cluster, group, running_count(nodes[group.name]))
+    if cluster.status == "RollingBack" and not any(group.rolling for group in cluster.groups.values()):
+        cluster.status = "InService"
+    if cluster.status == "Updating" and cluster.due is None:
+        cluster.status = "InService"
+
+
+def _serve(world: World, cluster: Cluster, group: Group, running: int) -> None:
+    if group.awaiting:
+        # From now on the minimum means nothing (botocore: "does not guarantee maintaining this minimum afterward").
+        world.log(
+            cluster, "InstanceGroup", "Minimum capacity reached", group=group.name,
+            metadata={"InstanceGroupScaling": {"InstanceCount": running, "TargetCount": group.target, "MinCount": group.minimum}},
+        )  # fmt: skip
+    cluster.groups[group.name] = replace(group, status="InService", awaiting=False, deadline=None, good=None)
+
+
+def _conclude_creation(world: World, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:
+    """InService once the cluster's own resources stand; on Slurm with one controller, and one login node if there is a group."""
+    for group in cluster.groups.values():
+        failed = any(node.status == "Failure" for node in nodes[group.name])
+        if group.node_type == "Controller" and (group.short or failed):
+            # "Continuous provisioning on Slurm": the controller is not retried.
+            why = "insufficient capacity" if group.short else "its lifecycle scripts failed"
+            cluster.status, cluster.due = "Failed", None
+            cluster.failure = f"The controller instance group {group.name} could not be provisioned: {why}."
+            world.log(cluster, "Cluster", cluster.failure, level="Error")
+            return
+    needed = [
+        group for group in cluster.groups.values() if group.node_type in ("Controller", "Login") and group.target > 0
+    ]
+    if cluster.due is None and all(running_count(nodes[group.name]) for group in needed):
+        cluster.status, cluster.served = "InService", True
+        world.log(cluster, "Cluster", "Cluster is in service")
+
+
+def _conclude_standard(world: World, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:
+    if cluster.status not in ("Creating", "Updating", "RollingBack"):
+        return
+    if any(not node.live and node.listed for node in cluster.nodes.values()):
+        return
+    for group in cluster.groups.values():
+        # What was undone has to end; what it cannot bring back does not hold the cluster in RollingBack for ever.
+        short = cluster.status != "RollingBack" and running_count(nodes[group.name]) < group.target - group.holes
+        if group.status == "Deleting" or short:
+            return
+    cluster.status, cluster.due, cluster.before, cluster.served = "InService", None, None, True
+    for group in list(cluster.groups.values()):
+        cluster.groups[group.name] = replace(group, status="InService")

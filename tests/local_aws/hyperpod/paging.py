@@ -1,0 +1,53 @@
+"""NextToken and MaxResults over entries that come and go between two pages."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from .errors import invalid
+from .state import Json
+
+Key = tuple[float | str, float | str]
+Entry = TypeVar("Entry")
+
+
+def page(
+    entries: Sequence[tuple[Key, Entry]], params: Json, *, default_size: int, descending: bool
+) -> tuple[list[Entry], str | None]:
+    """One page of `entries` (sort key, entry), sorted, and the token of the next one; None: this is the last.
+
+    The token holds the key of the last entry given, not a position: what disappears between two pages hides nothing. Raises
+    ValidationException for a token that this did not make.
+    """
+    size = params.get("MaxResults", default_size)
+    ordered = sorted(entries, key=lambda entry: entry[0], reverse=descending)
+    token = params.get("NextToken")
+    if token:
+        last = _decode(token)
+        ordered = [entry for entry in ordered if (entry[0] < last if descending else entry[0] > last)]
+    here = ordered[:size]
+    more = len(ordered) > size
+    return [entry for _, entry in here], _encode(here[-1][0]) if more else None
+
+
+def _encode(key: Key) -> str:
+    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
+
+
+def _decode(token: str) -> Key:
+    try:
+        raw: Any = json.loads(base64.urlsafe_b64decode(token.encode()))
+        first, second = raw
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise invalid("Invalid pagination token") from error
+    return (first, second)
+
+
+def between(at: float, params: Json, name: str) -> bool:
+    """Whether `at` lies within the request's `<name>After` and `<name>Before`, both exclusive; absent: no bound."""
+    after, before = params.get(f"{name}After"), params.get(f"{name}Before")
+    return (after is None or at > after) and (before is None or at < before)

@@ -1,0 +1,215 @@
+"""What happens by itself as time passes: nodes start and end, minimums are met or rolled back, operations finish."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from .ends import counted_extra, ending
+from .outcomes import conclude, step_cluster, step_minimums
+from .state import Cluster, Group, Node, World, by_group, running_count
+
+
+def advance(world: World, until: float) -> None:
+    """Let everything happen that is due by `until` (seconds since 1970), in order."""
+    while world.wake is not None and world.wake <= until:
+        world.now = max(world.now, world.wake)
+        for cluster in list(world.clusters.values()):
+            _step_nodes(world, cluster)
+            step_minimums(world, cluster)
+            step_cluster(world, cluster)
+        settle(world)
+    world.now = max(world.now, until)
+
+
+def settle(world: World) -> None:
+    """Bring everything to what follows at once from the state as it is now, and note when something is due next."""
+    for cluster in list(world.clusters.values()):
+        _reconcile(world, cluster)
+    _allocate(world)
+    for cluster in list(world.clusters.values()):
+        conclude(world, cluster)
+    world.wake = _next_due(world)
+
+
+def _next_due(world: World) -> float | None:
+    due = [change.at for change in world.capacity if change.at > world.now]
+    for cluster in world.clusters.values():
+        due += [] if cluster.due is None else [cluster.due]
+        due += [group.deadline for group in cluster.groups.values() if group.deadline is not None]
+        due += [node.due for node in cluster.nodes.values() if node.due is not None]
+    return min(due, default=None)
+
+
+# --- nodes ---
+
+
+def _step_nodes(world: World, cluster: Cluster) -> None:
+    for node in list(cluster.nodes.values()):
+        if node.due is not None and node.due <= world.now:
+            after = _next_state(world, cluster, node)
+            if after is None:
+                del cluster.nodes[node.logical_id]
+            else:
+                cluster.nodes[node.logical_id] = after
+
+
+def _next_state(world: World, cluster: Cluster, node: Node) -> Node | None:
+    """The node after what is due for it now; None: it is gone."""
+    times, now = world.timings, world.now
+    group = cluster.groups.get(node.group)
+    if node.status == "ShuttingDown":
+        if node.instance_id in world.faults.undying_nodes:
+            return replace(node, due=now + max(times.shut_down, 1.0))
+        if node.listed:
+            _leave_list(world, cluster, node)
+            return replace(node, listed=False, holds_place=False, due=now + times.count_lag)
+        world.log(
+            cluster, "Instance", "Instance terminated", group=node.group, instance_id=node.instance_id,
+            metadata={"Instance": {"NodeLogicalId": node.logical_id}},
+        )  # fmt: skip
+        return None
+    if not node.launched:
+        return replace(node, due=None)  # from now on it takes an instance as soon as there is one
+    if node.status == "Pending" and _start_fails(world, node):
+        world.log(
+            cluster, "Instance", "Lifecycle scripts failed on the instance", level="Error", group=node.group,
+            instance_id=node.instance_id, metadata={"Instance": {"LcsExecutionState": "Failed"}},
+        )  # fmt: skip
+        return replace(
+            node, status="Failure", message="Lifecycle scripts failed with exit code 1", due=now + times.retry_failed
+        )
+    if node.status == "Pending" and group and group.spec.get("OnStartDeepHealthChecks"):
+        return replace(node, status="DeepHealthCheckInProgress", due=now + times.deep_health_check)
+    if node.status == "Failure":
+        return _retry(world, cluster, node)
+    updated = now if node.status == "SystemUpdating" else node.updated_at
+    world.log(cluster, "Instance", "Instance is running", group=node.group, instance_id=node.instance_id)
+    image = group.image if group and node.status == "SystemUpdating" else node.image
+    return replace(node, status="Running", due=None, message="", updated_at=updated, image=image)
+
+
+def _start_fails(world: World, node: Node) -> bool:
+    if node.group in world.faults.failing_groups:
+        return True
+    if world.faults.fail_start_next > 0:
+        world.faults.fail_start_next -= 1
+        return True
+    return False
+
+
+def _retry(world: World, cluster: Cluster, node: Node) -> Node:
+    """Continuous provisioning retries without end (botocore: NodeProvisioningMode); standard leaves the failed node."""
+    if not cluster.continuous or cluster.status == "Failed":
+        return replace(node, due=None)
+    return ending(world, cluster, node, "failed")
+
+
+def _leave_list(world: World, cluster: Cluster, node: Node) -> None:
+    group = cluster.groups.get(node.group)
+    if group is None or not node.holds_place:
+        return
+    if world.behaviour.batch_delete_lowers_target == "when_gone":
+        cluster.groups[group.name] = replace(group, target=max(group.target - 1, 0))
+    elif not world.behaviour.replaces_missing_nodes_after_batch_delete:
+        cluster.groups[group.name] = replace(group, holes=group.holes + 1)
+
+
+# --- what follows at once ---
+
+
+def _reconcile(world: World, cluster: Cluster) -> None:
+    """Ask for the nodes that are missing."""
+    if cluster.status in ("Deleting", "Failed"):
+        return
+    nodes = by_group(cluster)
+    for group in list(cluster.groups.values()):
+        if group.status == "Deleting" or not _may_start(world, cluster, group, nodes):
+            continue
+        occupied = sum(node.live or node.holds_place for node in nodes[group.name])
+        occupied += counted_extra(world, nodes[group.name])
+        for _ in range(group.target - group.holes - occupied):
+            request_node(world, cluster, group)
+
+
+def _may_start(world: World, cluster: Cluster, group: Group, nodes: dict[str, list[Node]]) -> bool:
+    """Continuous Slurm: the controller first, the rest once it runs ("Continuous provisioning on Slurm")."""
+    if not (cluster.continuous and cluster.slurm_configured) or cluster.served or group.node_type == "Controller":
+        return True
+    controllers = [name for name, other in cluster.groups.items() if other.node_type == "Controller"]
+    return any(running_count(nodes[name]) for name in controllers)
+
+
+def request_node(world: World, cluster: Cluster, group: Group) -> Node:
+    """A new node of the group, without an instance yet."""
+    number = world.number()
+    node = Node(
+        logical_id=f"{group.name}-{world.digits(12)}", group=group.name, instance_type=group.instance_types[0], number=number,
+        requested_at=world.now, image=group.image, due=world.now + world.timings.launch,
+        lifecycle=group.spec.get("LifeCycleConfig"),
+    )  # fmt: skip
+    cluster.nodes[node.logical_id] = node
+    return node
+
+
+def capacity_limits(world: World) -> dict[str, int]:
+    """Instances that can be had now, by type; absent: any number."""
+    limits: dict[str, int] = {}
+    for change in sorted(world.capacity, key=lambda change: change.at):
+        if change.at > world.now:
+            break
+        if change.limit is None:
+            limits.pop(change.instance_type, None)
+        else:
+            limits[change.instance_type] = change.limit
+    return limits
+
+
+def _allocate(world: World) -> None:
+    """Give instances to the nodes that wait for one, oldest request first."""
+    waiting = [
+        (node, cluster)
+        for cluster in world.clusters.values()
+        if cluster.status != "Failed"
+        for node in cluster.nodes.values()
+        if node.live and not node.launched and node.due is None
+    ]
+    if not waiting:
+        return
+    limits = capacity_limits(world)
+    used = Counter(
+        node.instance_type for cluster in world.clusters.values() for node in cluster.nodes.values() if node.launched
+    )
+    short: set[tuple[str, str]] = set()
+    for node, cluster in sorted(waiting, key=lambda pair: pair[0].number):
+        group = cluster.groups[node.group]
+        free = [kind for kind in group.instance_types if used[kind] < limits.get(kind, used[kind] + 1)]
+        if not free:
+            short.add((cluster.arn, group.name))
+            continue
+        used[free[0]] += 1
+        launched = replace(
+            node, instance_id=f"i-{world.digits(17)}", instance_type=free[0], launched_at=world.now, due=world.now + world.timings.boot,
+        )  # fmt: skip
+        cluster.nodes[node.logical_id] = launched
+        world.log(
+            cluster, "Instance", "Instance launched", group=group.name, instance_id=launched.instance_id,
+            metadata={"Instance": {"NodeLogicalId": node.logical_id}},
+        )  # fmt: skip
+    for cluster in world.clusters.values():
+        for group in list(cluster.groups.values()):
+            _note_shortage(world, cluster, group, (cluster.arn, group.name) in short)
+
+
+def _note_shortage(world: World, cluster: Cluster, group: Group, short: bool) -> None:
+    if short == group.short:
+        return
+    cluster.groups[group.name] = replace(group, short=short)
+    if short:
+        message = (
+            f"Insufficient capacity for instance type {', '.join(group.instance_types)}. Provisioning will be retried."
+        )
+        world.log(
+            cluster, "InstanceGroup", message, level="Warn", group=group.name,
+            metadata={"InstanceGroupScaling": {"TargetCount": group.target, "MinCount": group.minimum, "FailureMessage": message}},
+        )  # fmt: skip

@@ -1,0 +1,181 @@
+"""State -> the members of API responses. Times stay seconds; `validation.response` gives them boto3's types."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections import Counter
+from typing import Any
+
+from .state import Cluster, Event, Group, Json, Node, World, by_group, current_count
+
+SAME_IN_DETAILS = (
+    "InstanceType",
+    "LifeCycleConfig",
+    "ExecutionRole",
+    "ThreadsPerCore",
+    "InstanceStorageConfigs",
+    "OnStartDeepHealthChecks",
+    "TrainingPlanArn",
+    "OverrideVpcConfig",
+    "ScheduledUpdateConfig",
+    "CapacityRequirements",
+    "SlurmConfig",
+    "NetworkInterface",
+)
+"""Members that ClusterInstanceGroupSpecification and ClusterInstanceGroupDetails share (botocore)."""
+
+
+def cluster_details(world: World, cluster: Cluster) -> Json:
+    """DescribeCluster's response."""
+    nodes = by_group(cluster)
+    details: Json = {
+        "ClusterArn": cluster.arn,
+        "ClusterName": cluster.name,
+        "ClusterStatus": cluster.status,
+        "CreationTime": cluster.created_at,
+        "FailureMessage": cluster.failure or None,
+        "InstanceGroups": [
+            group_details(world, cluster, group, nodes[group.name]) for group in cluster.groups.values()
+        ],
+    }
+    for member in (
+        "VpcConfig",
+        "Orchestrator",
+        "TieredStorageConfig",
+        "NodeRecovery",
+        "NodeProvisioningMode",
+        "ClusterRole",
+    ):
+        details[member] = copy.deepcopy(cluster.settings.get(member))
+    if "AutoScaling" in cluster.settings:
+        scaling = copy.deepcopy(cluster.settings["AutoScaling"])
+        details["AutoScaling"] = {**scaling, "Status": "Creating" if cluster.status == "Creating" else "InService"}
+    return details
+
+
+def group_details(world: World, cluster: Cluster, group: Group, nodes: list[Node]) -> Json:
+    """ClusterInstanceGroupDetails. Its names differ from the specification's: it cannot be sent back as it is."""
+    spec = group.spec
+    details: Json = {member: copy.deepcopy(spec[member]) for member in SAME_IN_DETAILS if member in spec}
+    scaling = sum(node.live and node.launched and node.status != "Pending" for node in nodes) != group.target
+    ending = any(not node.live for node in nodes)
+    details |= {
+        "InstanceGroupName": group.name,
+        "CurrentCount": current_count(nodes),
+        "TargetCount": group.target,
+        "MinCount": group.minimum if cluster.continuous else None,
+        "Status": group.status,
+        "TargetStateCount": sum(node.status == "Running" and node.image == group.image for node in nodes),
+        "CurrentImageId": image_id(spec, group.current_image),
+        "DesiredImageId": image_id(spec, group.image),
+        "CurrentImageReleaseVersion": group.current_image,
+        "DesiredImageReleaseVersion": group.image,
+        "ImageVersionStatus": "UpToDate" if group.current_image == world.image else "UpdateAvailable",
+        "SoftwareUpdateStatus": group.software,
+        # "When there is a scaling operation in progress, this map contains a key Scaling with value 1" (botocore).
+        "ActiveOperations": {"Scaling": 1} if scaling or ending else {},
+    }
+    if "TrainingPlanArn" in spec:
+        details["TrainingPlanStatus"] = "Applied"
+    if "InstanceRequirements" in spec:
+        wanted = spec["InstanceRequirements"]["InstanceTypes"]
+        details["InstanceRequirements"] = {"CurrentInstanceTypes": list(wanted), "DesiredInstanceTypes": list(wanted)}
+        counts = Counter(node.instance_type for node in nodes if current_count([node]))
+        details["InstanceTypeDetails"] = [{"InstanceType": kind, "CurrentCount": counts[kind]} for kind in wanted]
+    if "KubernetesConfig" in spec:
+        details["KubernetesConfig"] = _kubernetes(spec["KubernetesConfig"])
+    if "AutoPatchConfig" in spec:
+        patch = copy.deepcopy(spec["AutoPatchConfig"])
+        schedule = patch.pop("PatchSchedule", None)
+        details["AutoPatchConfig"] = patch | (
+            {"CurrentPatchSchedule": schedule, "DesiredPatchSchedule": schedule} if schedule else {}
+        )
+    return details
+
+
+def _kubernetes(config: Json) -> Json:
+    details: Json = {}
+    for member in ("Labels", "Taints"):
+        if member in config:
+            details |= {
+                f"Current{member}": copy.deepcopy(config[member]),
+                f"Desired{member}": copy.deepcopy(config[member]),
+            }
+    return details
+
+
+def image_id(spec: Json, release: str) -> str:
+    """The AMI: the group's own, or one per release of the platform."""
+    own = spec.get("ImageId", "default")
+    return own if own != "default" else f"ami-{hashlib.sha256(release.encode()).hexdigest()[:17]}"
+
+
+def node_summary(world: World, node: Node, *, with_logical_id: bool) -> Json:
+    """ClusterNodeSummary. NodeLogicalId only with IncludeNodeLogicalIds (botocore: ClusterNodeSummary$NodeLogicalId)."""
+    nothing = "" if world.behaviour.unlaunched_instance_id == "empty" else None
+    return {
+        "InstanceGroupName": node.group,
+        "InstanceId": node.instance_id or nothing,
+        "NodeLogicalId": node.logical_id if with_logical_id else None,
+        "InstanceType": node.instance_type,
+        "LaunchTime": born(node),
+        "LastSoftwareUpdateTime": node.updated_at,
+        "InstanceStatus": {"Status": node.status, "Message": node.message},
+        "PrivateDnsHostname": f"ip-{_address(node).replace('.', '-')}.ec2.internal" if node.launched else None,
+        "CurrentImageReleaseVersion": node.image if node.launched else None,
+        "ImageVersionStatus": "UpToDate" if node.image == world.image else "UpdateAvailable",
+    }
+
+
+def born(node: Node) -> float:
+    """LaunchTime; of a node without an instance the time of its request, as the member is required."""
+    return node.requested_at if node.launched_at is None else node.launched_at
+
+
+def node_details(world: World, cluster: Cluster, node: Node) -> Json:
+    """ClusterNodeDetails."""
+    group = cluster.groups.get(node.group)
+    spec: dict[str, Any] = group.spec if group else {}
+    details = node_summary(world, node, with_logical_id=cluster.continuous)
+    for member in ("OverrideVpcConfig", "ThreadsPerCore", "InstanceStorageConfigs", "NetworkInterface"):
+        details[member] = copy.deepcopy(spec.get(member))
+    details |= {
+        "InstanceId": node.instance_id,
+        "LaunchTime": node.launched_at,
+        "LifeCycleConfig": copy.deepcopy(node.lifecycle),
+        "DesiredImageReleaseVersion": group.image if group else None,
+        "CapacityType": "Spot" if "Spot" in spec.get("CapacityRequirements", {}) else "OnDemand",
+    }
+    if node.launched:
+        details["PrivatePrimaryIp"] = _address(node)
+        details["Placement"] = {"AvailabilityZone": f"{cluster.region}a"}
+    if "KubernetesConfig" in spec:
+        details["KubernetesConfig"] = _kubernetes(spec["KubernetesConfig"])
+    return details
+
+
+def _address(node: Node) -> str:
+    raw = hashlib.sha256(node.logical_id.encode()).digest()
+    return f"10.{raw[0] % 16 + 1}.{raw[1]}.{raw[2] % 250 + 4}"
+
+
+def event_summary(cluster: Cluster, event: Event) -> Json:
+    """ClusterEventSummary."""
+    return {
+        "EventId": event.event_id,
+        "ClusterArn": cluster.arn,
+        "ClusterName": cluster.name,
+        "InstanceGroupName": event.group,
+        "InstanceId": event.instance_id,
+        "ResourceType": event.resource,
+        "EventTime": event.at,
+        "Description": event.description,
+        "EventLevel": event.level,
+    }
+
+
+def event_details(cluster: Cluster, event: Event) -> Json:
+    """ClusterEventDetail."""
+    metadata = copy.deepcopy(event.metadata)
+    return event_summary(cluster, event) | {"EventDetails": {"EventMetadata": metadata} if metadata else None}

@@ -1,0 +1,73 @@
+"""Requests to begin with: small clusters of every kind, for tests and rehearsals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .clock import ManualClock
+from .model import HyperPod
+from .state import Json
+
+ROLE = "arn:aws:iam::000000000000:role/node"
+EKS_ARN = "arn:aws:eks:us-west-2:000000000000:cluster/eks"
+VPC: Json = {"SecurityGroupIds": ["sg-0123456789abcdef0"], "Subnets": ["subnet-0123456789abcdef0"]}
+
+
+def group(
+    name: str, count: int, *, minimum: int | None = None, instance_type: str = "ml.p5.48xlarge", node_type: str | None = "Compute",
+    **more: Any,
+) -> Json:  # fmt: skip
+    """One ClusterInstanceGroupSpecification. `node_type` None: no SlurmConfig; `more`: further members."""
+    spec: Json = {
+        "InstanceGroupName": name,
+        "InstanceCount": count,
+        "InstanceType": instance_type,
+        "ExecutionRole": ROLE,
+        "LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-scripts/base", "OnCreate": "on_create.sh"},
+    }
+    if minimum is not None:
+        spec["MinInstanceCount"] = minimum
+    if node_type:
+        spec["SlurmConfig"] = {"NodeType": node_type} | ({"PartitionNames": [name]} if node_type == "Compute" else {})
+    return spec | more
+
+
+CONTROLLER = group("controller", 1, instance_type="ml.m5.4xlarge", node_type="Controller")
+
+
+def slurm(*groups: Json, name: str = "train", continuous: bool = True, **more: Any) -> Json:
+    """CreateCluster's parameters for Slurm: the given groups and a controller."""
+    request: Json = {
+        "ClusterName": name,
+        "InstanceGroups": [CONTROLLER, *groups],
+        "VpcConfig": VPC,
+        "Orchestrator": {"Slurm": {}},
+        "NodeRecovery": "Automatic",
+    }
+    return request | ({"NodeProvisioningMode": "Continuous"} if continuous else {}) | more
+
+
+def eks(*groups: Json, name: str = "train", continuous: bool = True, **more: Any) -> Json:
+    """CreateCluster's parameters for EKS; give groups without a node type."""
+    request: Json = {
+        "ClusterName": name,
+        "InstanceGroups": list(groups),
+        "VpcConfig": VPC,
+        "Orchestrator": {"Eks": {"ClusterArn": EKS_ARN}},
+    }
+    return request | ({"NodeProvisioningMode": "Continuous"} if continuous else {}) | more
+
+
+def run_until_quiet(model: HyperPod, *, at_most: float = 86_400.0) -> float:
+    """Advance the model's ManualClock until nothing is due any more, or for `at_most` seconds; seconds that it took.
+
+    What never ends by itself (an undying node, a group that fails to start again and again) uses up `at_most`.
+    """
+    clock = model.clock
+    assert isinstance(clock, ManualClock)
+    began = clock.now()
+    model.tick()
+    while model.next_event is not None and model.next_event - began <= at_most:
+        clock.advance(max(model.next_event - clock.now(), 0.0))
+        model.tick()
+    return clock.now() - began

@@ -1,0 +1,201 @@
+"""UpdateCluster: everything is checked first, then everything takes effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from . import rules
+from .clusters import new_group, refuse_over_quota
+from .context import Context, running_in
+from .ends import choose_victims, counted_extra, end
+from .errors import conflict, invalid
+from .state import Cluster, Good, Group, Json, by_group, settings_now
+
+NOT_SETTINGS = ("ClusterName", "InstanceGroups", "InstanceGroupsToDelete")
+
+
+def update_cluster(context: Context, request: Json) -> Json:
+    """UpdateCluster. Groups that the request does not name stay as they are ("Specify the instance groups to update")."""
+    world, cluster = context.world, context.cluster(request["ClusterName"])
+    specs = [_completed(context, cluster, spec) for spec in request.get("InstanceGroups", [])]
+    doomed = _groups_to_delete(context, cluster, request)
+    _refuse_while_busy(cluster, doomed)
+    _refuse_wrong(context, cluster, request, specs, doomed)
+    refuse_over_quota(context, cluster.groups, specs)
+
+    if not cluster.continuous:
+        cluster.before = settings_now(cluster)
+    cluster.settings = {**cluster.settings, **{k: v for k, v in request.items() if k not in NOT_SETTINGS}}
+    cluster.failure = ""
+    for spec in specs:
+        name = spec["InstanceGroupName"]
+        if name in cluster.groups:
+            _change_group(context, cluster, cluster.groups[name], spec)
+        else:
+            cluster.groups[name] = new_group(context, spec)
+            world.log(cluster, "InstanceGroup", "Instance group creation started", group=name)
+    for name in doomed:
+        _delete_group(context, cluster, cluster.groups[name])
+    _set_status(context, cluster)
+    world.log(cluster, "Cluster", "Cluster update started")
+    return {"ClusterArn": cluster.arn}
+
+
+def _completed(context: Context, cluster: Cluster, spec: Json) -> Json:
+    """The specification with the minimum that its absence means (Behaviour.absent_minimum_means, .below_minimum)."""
+    group = cluster.groups.get(spec["InstanceGroupName"])
+    behaviour = context.world.behaviour
+    if group is None or "MinInstanceCount" in spec or not cluster.continuous:
+        return spec
+    minimum = group.minimum if behaviour.absent_minimum_means == "unchanged" else 0
+    if minimum > spec["InstanceCount"] and behaviour.below_minimum == "lowers_minimum":
+        minimum = spec["InstanceCount"]
+    if minimum > spec["InstanceCount"] and behaviour.below_minimum == "allow":
+        return spec
+    return {**spec, "MinInstanceCount": minimum}
+
+
+def _groups_to_delete(context: Context, cluster: Cluster, request: Json) -> list[str]:
+    """The existing groups that the request deletes."""
+    names: list[str] = list(dict.fromkeys(request.get("InstanceGroupsToDelete", [])))
+    behaviour = context.world.behaviour
+    if names and behaviour.update_needs_groups_with_delete and not request.get("InstanceGroups"):
+        raise invalid("InstanceGroups must be specified together with InstanceGroupsToDelete")
+    unknown = [name for name in names if name not in cluster.groups]
+    if unknown and behaviour.delete_unknown_group == "refuse":
+        raise invalid(
+            f"Instance group(s) {', '.join(unknown)} specified in InstanceGroupsToDelete do not exist in the cluster"
+        )
+    known = [name for name in names if name in cluster.groups]
+    deleting = [name for name in known if cluster.groups[name].status == "Deleting"]
+    if deleting and behaviour.delete_deleting_group == "conflict":
+        raise conflict(f"Instance group(s) {', '.join(deleting)} of cluster {cluster.name} are already being deleted")
+    return known
+
+
+def _refuse_while_busy(cluster: Cluster, doomed: Sequence[str]) -> None:
+    """ConflictException during what excludes an update.
+
+    An unmet minimum does not: count and minimum stay editable ("Minimum capacity requirements"), and a continuous cluster is
+    InService meanwhile. Deep health checks do ("Update a HyperPod cluster", EKS).
+    """
+    if cluster.status not in ("InService", "Failed"):
+        raise conflict(f"Cannot update cluster {cluster.name} while it is in status {cluster.status}")
+    checking = {node.group for node in cluster.nodes.values() if node.status == "DeepHealthCheckInProgress"}
+    if checking - set(doomed):
+        raise conflict(
+            f"Cannot update cluster {cluster.name} while deep health checks are in progress on instance group "
+            f"{min(checking)}"
+        )
+
+
+def _refuse_wrong(context: Context, cluster: Cluster, request: Json, specs: list[Json], doomed: list[str]) -> None:
+    changes = {key: value for key, value in request.items() if key not in NOT_SETTINGS}
+    may = context.world.behaviour.standard_can_become_continuous
+    rules.first(rules.settings_problems(cluster, changes, may_become_continuous=may))
+    rules.first(rules.deletion_problems(cluster, doomed, specs))
+    nodes = by_group(cluster)
+    for spec in specs:
+        group = cluster.groups.get(spec["InstanceGroupName"])
+        if group is None:
+            if spec["InstanceCount"] < 1:
+                # A new group has at least one instance; an existing one may go to 0 ("Update a HyperPod cluster").
+                raise invalid(f"InstanceCount must be at least 1 for new instance group {spec['InstanceGroupName']}")
+            continue
+        if group.status == "Deleting":
+            raise conflict(f"Instance group {group.name} of cluster {cluster.name} is being deleted")
+        if spec.get("SlurmConfig") and not group.node_type and not cluster.patched and not cluster.continuous:
+            # A cluster on provisioning_parameters.json moves over by a software update ("Migrate to API-driven Slurm").
+            raise invalid("Update required to use SlurmConfig in InstanceGroups")
+        live = frozenset(node.instance_type for node in nodes[group.name] if node.live and node.launched)
+        rules.first(rules.immutable_problems(group, spec, live))
+    names = {spec["InstanceGroupName"] for spec in specs}
+    staying = [
+        g.spec
+        for g in cluster.groups.values()
+        if g.name not in names and g.name not in doomed and g.status != "Deleting"
+    ]
+    rules.first(
+        rules.cluster_problems(cluster.name, {**cluster.settings, **changes}, [*_as_live(cluster, staying), *specs])
+    )
+
+
+def _as_live(cluster: Cluster, specs: list[Json]) -> list[Json]:
+    """Specifications with the counts that BatchAdd and BatchDelete left, and without minimums that no longer bind."""
+    return [
+        {**spec, "InstanceCount": cluster.groups[spec["InstanceGroupName"]].target, "MinInstanceCount": 0}
+        for spec in specs
+    ]
+
+
+def _change_group(context: Context, cluster: Cluster, group: Group, spec: Json) -> None:
+    world, behaviour = context.world, context.world.behaviour
+    target = spec["InstanceCount"]
+    minimum = spec.get("MinInstanceCount", group.minimum)
+    for node in list(cluster.nodes.values()):
+        if node.group == group.name and node.holds_place:
+            # An explicit count is the last word: what BatchDelete would still have taken off is in it.
+            cluster.nodes[node.logical_id] = replace(node, holds_place=False)
+    here = [node for node in cluster.nodes.values() if node.group == group.name]
+    live = [node for node in here if node.live]
+    excess = len(live) + counted_extra(world, here) - target
+    victims = choose_victims(
+        live, min(excess, len(live)), group.instance_types, world.random(), spares=behaviour.random_spares_unlaunched
+    )
+    end(world, cluster, victims, "random")
+    if victims:
+        world.log(
+            cluster, "InstanceGroup", f"Scaling down: {len(victims)} instances chosen for termination", group=group.name
+        )
+    awaiting, deadline, good = _minimum_after(context, cluster, group, target, minimum)
+    image = spec.get("ImageReleaseVersion", group.image)
+    cluster.groups[group.name] = replace(
+        group, spec=spec, target=target, minimum=minimum, awaiting=awaiting, deadline=deadline, good=good, holes=0, image=image,
+        status="Creating" if group.status == "Creating" else "Updating",
+    )  # fmt: skip
+
+
+def _minimum_after(
+    context: Context, cluster: Cluster, group: Group, target: int, minimum: int
+) -> tuple[bool, float | None, Good | None]:
+    """Whether the group waits for a minimum from now on, until when, and what a rollback returns to.
+
+    Every change of the minimum starts its 3 hours anew; a minimum that was met means nothing any more, until it is changed.
+    """
+    world = context.world
+    running = running_in(cluster, group.name)
+    restarted = target != group.target and world.behaviour.count_change_restarts_minimum
+    if not cluster.continuous or running >= minimum:
+        return False, None, None
+    good = group.good if group.awaiting else Good(spec=group.spec, target=group.target, minimum=group.minimum)
+    if minimum != group.minimum or (restarted and not group.awaiting):
+        return True, world.now + world.timings.minimum_limit, good
+    if group.awaiting:
+        return True, group.deadline, good
+    return False, None, None
+
+
+def _delete_group(context: Context, cluster: Cluster, group: Group) -> None:
+    """All its instances are terminated; it is gone once they are ("Scale down a cluster", Delete instance groups)."""
+    world = context.world
+    if group.status == "Deleting":
+        return
+    end(world, cluster, [n for n in cluster.nodes.values() if n.group == group.name and n.live], "group-deleted")
+    cluster.groups[group.name] = replace(group, status="Deleting", awaiting=False, deadline=None, rolling=False)
+    world.log(cluster, "InstanceGroup", "Instance group deletion started", group=group.name)
+
+
+def _set_status(context: Context, cluster: Cluster) -> None:
+    world = context.world
+    if cluster.status == "Failed":
+        # Failed is not the end: an update tries again (hyperpod-mental-model.md). Nodes that never started go first.
+        end(world, cluster, [node for node in cluster.nodes.values() if node.status == "Failure"], "failed")
+    if not cluster.continuous:
+        cluster.status, cluster.due = "Updating", world.now + world.timings.standard_capacity_wait
+    elif not cluster.served:
+        cluster.status, cluster.due = "Creating", None
+    elif world.behaviour.continuous_update_shows_updating:
+        cluster.status, cluster.due = "Updating", world.now + world.timings.update_settle
+    else:
+        cluster.status = "InService"

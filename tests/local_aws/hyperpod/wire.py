@@ -1,0 +1,60 @@
+"""The JSON 1.1 protocol of the SageMaker API: bytes in, bytes out, no server."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import TYPE_CHECKING, Any
+
+from .errors import ApiError
+from .model import ACCOUNT, REGION
+
+if TYPE_CHECKING:
+    from .model import HyperPod
+
+CONTENT_TYPE = "application/x-amz-json-1.1"
+
+Reply = tuple[int, dict[str, str], bytes]
+"""Status, headers, body."""
+
+
+def handle_json(
+    model: HyperPod,
+    target: str,
+    body: bytes,
+    *,
+    principal: str = "arn:aws:iam::000000000000:root",
+    account: str = ACCOUNT,
+    region: str = REGION,
+) -> Reply:
+    """Serve one request.
+
+    `target`: the X-Amz-Target header ("SageMaker.CreateCluster"), or the operation alone. Never raises ApiError: errors are
+    replies. LostReplyError and CallerKilled go through: close the connection without a reply.
+    """
+    operation = target.rpartition(".")[2]
+    try:
+        try:
+            params = json.loads(body or b"{}")
+        except ValueError as error:
+            raise ApiError("SerializationException", f"The request body is no JSON: {error}") from error
+        if not isinstance(params, dict):
+            raise ApiError("SerializationException", "The request body is no JSON object")
+        response = model.call(operation, params, principal=principal, account=account, region=region)
+    except ApiError as error:
+        # Modelled exceptions spell the member "Message", the others "message" (botocore: shape ResourceNotFound); both are read.
+        answer = {"__type": error.code, "message": error.message, "Message": error.message}
+        return error.http_status, _headers(model), json.dumps(answer).encode()
+    return 200, _headers(model), json.dumps(response, default=_timestamp).encode()
+
+
+def _headers(model: HyperPod) -> dict[str, str]:
+    request_id = f"00000000-0000-4000-8000-{len(model.journal):012x}"
+    return {"Content-Type": CONTENT_TYPE, "x-amzn-RequestId": request_id}
+
+
+def _timestamp(value: Any) -> float:
+    """Seconds since 1970: the protocol's form of timestamps."""
+    if isinstance(value, datetime.datetime):
+        return value.timestamp()
+    raise TypeError(f"{value!r} has no JSON form")  # pragma: no cover

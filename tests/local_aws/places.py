@@ -1,0 +1,71 @@
+"""Where things are: in the checkout, below `.local-aws/`, and nowhere else on the machine."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+HOME = CHECKOUT / ".local-aws"
+ENGINE_PYTHON = HOME / "venv" / "bin" / "python"
+NODE_MODULES = HOME / "node" / "node_modules"
+LAUNCHER = CHECKOUT / "tests" / "local_aws" / "engine" / "launch.py"
+BIN = Path(sys.prefix) / "bin"
+NODE_BIN = CHECKOUT / "node_modules" / ".bin"
+
+DEFAULT_PORT = 4566
+
+
+@dataclass(frozen=True)
+class Place:
+    """One engine's folder."""
+
+    port: int
+    home: Path = HOME
+
+    @property
+    def folder(self) -> Path:
+        return self.home / str(self.port)
+
+    @property
+    def authority(self) -> Path:
+        return self.folder / "ca.pem"
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "engine.log"
+
+    @property
+    def process(self) -> Path:
+        """Process id and command of the running engine."""
+        return self.folder / "engine.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.home / f"{self.port}.lock"
+
+    @property
+    def assemblies(self) -> Path:
+        """What was deployed to this engine: a cloud assembly per config."""
+        return self.folder / "assemblies"
+
+    @property
+    def empty(self) -> Path:
+        """For `cdk bootstrap`, which synthesizes the app that it finds in its folder."""
+        return self.folder / "empty"
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+
+def schemas() -> Path:
+    """The folder of CloudFormation schemas inside cfn-lint."""
+    import cfnlint  # type: ignore[import-untyped]
+
+    return Path(cfnlint.__file__).parent / "data" / "schemas"

@@ -1,0 +1,73 @@
+"""A running engine as a program sees it: boto3 clients, the journal, and the switches that no AWS has."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+from local_aws import environment
+from local_aws.places import Place
+
+Json = Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One call of the journal."""
+
+    at: float
+    who: str
+    service: str
+    operation: str
+    request: Json
+    outcome: str
+    """ "ok", or the error's code."""
+    message: str
+    status: int
+    reply: str
+    """ "delivered", "lost" or "killed"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalAws:
+    place: Place
+    region: str
+    account: str = environment.ACCOUNT
+
+    def client(self, service: str) -> Any:
+        return environment.client(self.place, service, region=self.region, account=self.account)
+
+    def journal(self, *, since: int = 0, operation: str | None = None) -> list[Entry]:
+        """Every HyperPod and FSx call after entry number `since`, of one operation (absent: of all)."""
+        lines = self.place.journal.read_text("utf-8").splitlines()[since:]
+        entries = [Entry(**json.loads(line)) for line in lines]
+        return [entry for entry in entries if operation in (None, entry.operation)]
+
+    def hyperpod(self) -> Json:
+        """What no API shows: `terminations` and `random_terminations`, each with its cause."""
+        return self._control("GET", "hyperpod")
+
+    def change_hyperpod(self, **wanted: Json) -> None:
+        """`faults`, `behaviour`, `timings`: fields to set. `capacity`, `quota`: instance type -> limit or None."""
+        self._control("POST", "hyperpod", wanted)
+
+    def _control(self, method: str, name: str, body: Json = None) -> Json:
+        request = urllib.request.Request(
+            f"{self.place.url}/_local_aws/{name}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        context = ssl.create_default_context(cafile=str(self.place.authority))
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        try:
+            with opener.open(request, timeout=30) as reply:
+                return json.loads(reply.read())
+        except urllib.error.HTTPError as error:
+            raise ValueError(f"the engine refused {name}: {error.read().decode('utf-8', 'replace')}") from error

@@ -1,0 +1,249 @@
+"""A stack with prepare, the cluster and finalize, deployed step by step against the simulated HyperPod.
+
+It plays CloudFormation and CDK's provider framework: events in the order of the dependencies, polls, an hour at most for each
+custom resource, and a rollback of whatever was touched when something failed.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownError
+from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE
+from local_aws.hyperpod import (
+    Behaviour,
+    CallerKilled,
+    ClusterHandler,
+    Faults,
+    HyperPod,
+    ManualClock,
+    Progress,
+    Timings,
+    replacement_reasons,
+)
+from local_aws.hyperpod.cfn_handler import VanishedGroups
+from local_aws.hyperpod.samples import CONTROLLER, ROLE, VPC, group, run_until_quiet
+
+STACK_ID = "arn:aws:cloudformation:us-west-2:000000000000:stack/train/0a1b2c"
+LAMBDA = "lambda"
+Json = dict[str, Any]
+
+__all__ = [
+    "CONTROLLER",
+    "ROLE",
+    "STACK_ID",
+    "Behaviour",
+    "Faults",
+    "Stack",
+    "Timings",
+    "Wish",
+    "group",
+    "run_until_quiet",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a template says."""
+
+    groups: tuple[Json, ...]
+    name: str = "train"
+    nodes_to_delete: tuple[str, ...] = ()
+    groups_to_delete: tuple[str, ...] = ()
+    autoscaled: tuple[str, ...] = ()
+    max_nodes: int = 1_000
+    continuous: bool = True
+    vpc: Json = field(default_factory=lambda: dict(VPC))
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cluster(self) -> Json:
+        """Properties of AWS::SageMaker::Cluster."""
+        tags = {**self.tags, "cdk-hyperpod:stack-id": STACK_ID}
+        properties: Json = {
+            "ClusterName": self.name,
+            "InstanceGroups": [CONTROLLER, *self.groups],
+            "VpcConfig": self.vpc,
+            "Orchestrator": {"Slurm": {}},
+            "Tags": [{"Key": key, "Value": value} for key, value in sorted(tags.items())],
+        }
+        return properties | ({"NodeProvisioningMode": "Continuous"} if self.continuous else {})
+
+    @property
+    def finalize(self) -> Json:
+        """Properties of Custom::HyperPodGroupRemoval."""
+        cluster = self.cluster
+        rest = {
+            key: value for key, value in cluster.items() if key not in ("InstanceGroups", "VpcConfig", "Orchestrator")
+        }
+        return {
+            "ServiceToken": "arn",
+            "ClusterName": self.name,
+            "Groups": [json.dumps(each) for each in cluster["InstanceGroups"]],
+            "AutoscaledGroups": list(self.autoscaled),
+            "InstanceGroupsToDelete": list(self.groups_to_delete),
+            "Digest": json.dumps(rest, sort_keys=True),
+        }
+
+    @property
+    def prepare(self) -> Json:
+        """Properties of Custom::HyperPodScaleDown; numbers as CloudFormation hands them over."""
+        create_only = {key: self.cluster[key] for key in ("VpcConfig", "Orchestrator")}
+        return {
+            **self.finalize,
+            "NodesToDelete": list(self.nodes_to_delete),
+            "MaxNodes": str(self.max_nodes),
+            "CreateOnly": json.dumps(create_only),
+        }
+
+
+Ending = Literal["complete", "rolled back", "rollback failed"]
+
+
+class Stack:
+    """One stack on one model."""
+
+    def __init__(
+        self,
+        wish: Wish,
+        *,
+        behaviour: Behaviour | None = None,
+        timings: Timings | None = None,
+        vanished: VanishedGroups = "delete_present",
+        seed: int = 0,
+        poll: float = 30.0,
+    ) -> None:
+        """The cluster stands and is quiet; unlikely behaviour begins afterwards. `disturbance`: faults during polls."""
+        self.clock = ManualClock()
+        self.model = HyperPod(clock=self.clock, seed=seed, timings=timings)
+        self.template: Wish | None = None
+        self.status = "CREATE_IN_PROGRESS"
+        self.updated: float | None = None
+        self.reasons: list[str] = []
+        self.log: list[str] = []
+        self.poll = poll
+        self.disturbance = Faults()
+        self.handler = ClusterHandler(self.model, vanished_groups=vanished)
+        self.client = self.model.client(principal=LAMBDA)
+        self.provider = Provider(
+            lambda: self.client,
+            lambda: self,
+            now=self.now,
+            log=self.log.append,  # type: ignore[arg-type, return-value]
+        )
+        assert self.deploy(wish) == "complete", self.reasons
+        run_until_quiet(self.model)
+        self.model.behaviour = behaviour or Behaviour()
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now(), UTC)
+
+    def describe_stacks(self, *, StackName: str) -> Json:
+        """CloudFormation's client, as far as the provider needs it."""
+        if StackName != STACK_ID:
+            raise ClientError({"Error": {"Code": "ValidationError", "Message": "no such stack"}}, "DescribeStacks")
+        stack: Json = {"StackStatus": self.status}
+        if self.updated is not None:
+            stack["LastUpdatedTime"] = datetime.fromtimestamp(self.updated, UTC)
+        return {"Stacks": [stack]}
+
+    # -- CloudFormation --
+
+    def deploy(self, wish: Wish, *, fail: Literal["", "before", "after"] = "") -> Ending:
+        """Deploy; `fail`: some other resource fails right before or right after the cluster."""
+        old, touched = self.template, []
+        self.status = "UPDATE_IN_PROGRESS" if old else "CREATE_IN_PROGRESS"
+        self.updated = self.clock.now() if old else None
+        self.reasons = []
+        try:
+            for step in ("prepare", "before", "cluster", "after", "finalize"):
+                if step == fail:
+                    raise ScaleDownError("another resource failed")
+                touched.append(step)
+                self._step(step, wish, old)
+        except ScaleDownError as error:
+            self.reasons.append(str(error))
+            if old is None:
+                return "rollback failed"
+            return self._roll_back(wish, old, touched)
+        self.template, self.status = wish, "UPDATE_COMPLETE"
+        return "complete"
+
+    def _roll_back(self, failed: Wish, old: Wish, touched: list[str]) -> Ending:
+        self.status = "UPDATE_ROLLBACK_IN_PROGRESS"
+        self.clock.advance(5)
+        try:
+            for step in touched:
+                self._step(step, old, failed)
+        except ScaleDownError as error:
+            self.reasons.append(str(error))
+            self.status = "UPDATE_ROLLBACK_FAILED"
+            return "rollback failed"
+        self.status = "UPDATE_ROLLBACK_COMPLETE"
+        return "rolled back"
+
+    def _step(self, step: str, new: Wish, old: Wish | None) -> None:
+        match step:
+            case "prepare":
+                self.custom(PREPARE, new.prepare, old.prepare if old else None)
+            case "finalize":
+                self.custom(FINALIZE, new.finalize, old.finalize if old else None)
+            case "cluster" if old is None:
+                self._cluster(self.handler.start("create", properties=new.cluster))
+            case "cluster" if old is not None and new.cluster != old.cluster:
+                if replacement_reasons(old.cluster, new.cluster):
+                    raise AssertionError("the cluster would have been replaced")
+                arn = self.model.cluster(old.name).arn
+                self._cluster(
+                    self.handler.start("update", properties=new.cluster, old_properties=old.cluster, physical_id=arn)
+                )
+
+    def _cluster(self, progress: Progress) -> None:
+        for _ in range(2_000):
+            if progress.status == "done":
+                return
+            if progress.status == "failed":
+                raise ScaleDownError(f"cluster: {progress.message}")
+            self.clock.advance(60)
+            progress = self.handler.poll(progress)
+        raise AssertionError(f"the cluster never settled: {progress.message}")
+
+    # -- the provider framework --
+
+    def custom(self, kind: str, properties: Json, old: Json | None, *, request: str = "") -> None:
+        """One custom resource from its event to its answer. Raises ScaleDownError where it fails."""
+        if old == properties:
+            return
+        event: Json = {
+            "RequestType": request or ("Update" if old else "Create"),
+            "ResponseURL": "https://secret.example/",
+            "StackId": STACK_ID,
+            "ResourceType": kind,
+            "ResourceProperties": copy.deepcopy(properties),
+        }
+        if old:
+            event |= {"OldResourceProperties": copy.deepcopy(old), "PhysicalResourceId": "physical"}
+        began = self.clock.now()
+        event |= json.loads(json.dumps(self.provider.on_event(event)))
+        self.model.faults = self.disturbance
+        try:
+            self._poll(event, began)
+        finally:
+            self.model.faults = Faults()
+
+    def _poll(self, event: Json, began: float) -> None:
+        while True:
+            try:
+                if self.provider.is_complete(copy.deepcopy(event))["IsComplete"]:
+                    return
+            except CallerKilled:
+                pass  # the Lambda died; its next poll has to cope
+            self.clock.advance(self.poll)
+            assert self.clock.now() - began < 3_600, "CloudFormation's own limit was reached"

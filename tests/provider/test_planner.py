@@ -1,0 +1,636 @@
+"""The decision table, row by row, and every refusal by its full message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod._lambda.hyperpod_provider import messages
+from cdk_hyperpod._lambda.hyperpod_provider.actions import (
+    DeleteGroup,
+    LowerMinimum,
+    LowerTarget,
+    Pick,
+    Plan,
+    TakeNodes,
+    Wait,
+)
+from cdk_hyperpod._lambda.hyperpod_provider.model import Cluster, Desired, Fixed, Network
+from cdk_hyperpod._lambda.hyperpod_provider.planner import plan
+from provider.clusters import (
+    CONTROLLER,
+    P5,
+    START,
+    VPC,
+    desired,
+    group,
+    late,
+    live,
+    node_id,
+    nodes,
+    occasion,
+    waiting,
+    wish,
+)
+
+UPDATED = START - timedelta(hours=2)
+
+
+def taken(found: Plan) -> list[tuple[str, str]]:
+    """(id, reason) of every node that a plan takes."""
+    assert not found.refusals, [str(refusal) for refusal in found.refusals]
+    return [
+        (pick.node.name, pick.reason)
+        for change in found.changes
+        if isinstance(change, TakeNodes)
+        for pick in change.picks
+    ]
+
+
+def refusal(live: Cluster | None, wanted: Desired, **when: Any) -> str:
+    """The one refusal of a plan that holds nothing else."""
+    found = plan(live, wanted, occasion(**when))
+    assert (found.changes, found.waits, found.deletions) == ((), (), ())
+    (only,) = found.refusals
+    return str(only)
+
+
+# -- done -------------------------------------------------------------------------------------------------------------
+
+
+def test_no_such_cluster_is_done() -> None:
+    assert plan(None, desired(wish(count=3)), occasion()) == Plan()
+
+
+def test_nothing_to_take_is_done_whatever_the_cluster_does() -> None:
+    moving = live(group(status="Updating", minimum=8, current=2), nodes=nodes("p5", 2), status="Updating")
+    assert plan(moving, desired(wish(count=8, minimum=8)), occasion()).done
+
+
+def test_count_that_rises_is_nothing() -> None:
+    assert plan(live(group(), nodes=nodes("p5", 8)), desired(wish(count=12)), occasion()) == Plan()
+
+
+def test_named_node_that_is_not_there_is_done() -> None:
+    wanted = desired(wish(count=8), nodes_to_delete=(node_id(77),))
+    assert plan(live(group(), nodes=nodes("p5", 8)), wanted, occasion()).done
+
+
+def test_new_group_that_is_not_live_is_nothing() -> None:
+    wanted = desired(wish(count=8), wish("trn1", 4))
+    assert plan(live(group(), nodes=nodes("p5", 8)), wanted, occasion()) == Plan()
+
+
+def test_lowered_minimum_of_a_group_below_it_is_nothing() -> None:
+    below = live(group(status="Updating", minimum=4, current=3), nodes=nodes("p5", 3))
+    assert plan(below, desired(wish(count=8, minimum=2)), occasion()).done
+
+
+# -- what is taken ----------------------------------------------------------------------------------------------------
+
+
+def test_named_nodes_go_first() -> None:
+    wanted = desired(wish(count=6), nodes_to_delete=(node_id(3),))
+    assert taken(plan(live(group(), nodes=nodes("p5", 8)), wanted, occasion())) == [
+        (node_id(3), "named"),
+        (node_id(8), "newest"),
+    ]
+
+
+def test_order_of_unnamed_nodes() -> None:
+    mixed = [
+        *nodes("p5", 4),
+        *nodes("p5", 1, first=5, outdated=True),
+        *nodes("p5", 1, first=2_000, status="Failure"),
+        *waiting("p5", 7),
+    ]
+    found = plan(live(group(target=7), nodes=mixed), desired(wish(count=2)), occasion())
+    assert taken(found) == [
+        (node_id(2_000), "failed"),
+        ("p5-7", "not yet launched"),
+        (node_id(5), "outdated image"),
+        (node_id(4), "newest"),
+        (node_id(3), "newest"),
+    ]
+
+
+def test_live_minus_desired_and_never_target_minus_desired() -> None:
+    short = live(group(target=8, current=6), nodes=nodes("p5", 6))
+    assert taken(plan(short, desired(wish(count=5)), occasion())) == [(node_id(6), "newest")]
+
+
+def test_nodes_shutting_down_are_not_live() -> None:
+    leaving = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown")]
+    found = plan(live(group(), nodes=leaving), desired(wish(count=5)), occasion())
+    assert taken(found) == [(node_id(6), "newest")]
+
+
+def test_named_nodes_of_a_group_short_of_capacity_all_go() -> None:
+    short = live(group(target=8, current=6), nodes=nodes("p5", 6))
+    wanted = desired(wish(count=5), nodes_to_delete=tuple(node_id(n) for n in (1, 2, 3)))
+    assert taken(plan(short, wanted, occasion())) == [(node_id(n), "named") for n in (1, 2, 3)]
+
+
+def test_to_zero_keeps_the_group() -> None:
+    found = plan(live(group(target=2), nodes=nodes("p5", 2)), desired(wish(count=0)), occasion())
+    assert taken(found) == [(node_id(2), "newest"), (node_id(1), "newest")]
+
+
+def test_several_groups_are_one_plan() -> None:
+    two = live(group(), group("trn1", 2), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=100)])
+    found = plan(two, desired(wish(count=7), wish("trn1", 1)), occasion())
+    assert taken(found) == [(node_id(8), "newest"), (node_id(101), "newest")]
+
+
+def test_replacement_never_makes_an_older_node_go() -> None:
+    # 3 of 8 were taken, the target stayed, and the service launched 9 and 10 instead.
+    crowd = [*nodes("p5", 5), *late("p5", 9, 10)]
+    found = plan(live(group(current=7), nodes=crowd), desired(wish(count=5)), occasion(first=False))
+    assert taken(found) == [(node_id(9), "newest"), (node_id(10), "newest")] or taken(found) == [
+        (node_id(10), "newest"),
+        (node_id(9), "newest"),
+    ]
+
+
+def test_request_without_an_instance_counts_as_a_replacement_once_nodes_are_going() -> None:
+    # The failed node 5 would go first of those that were there; the request p5-9 only came because others went.
+    crowd = [
+        *nodes("p5", 4),
+        *nodes("p5", 1, first=5, status="Failure"),
+        *nodes("p5", 1, first=6, status="ShuttingDown"),
+        *waiting("p5", 9),
+    ]
+    found = plan(live(group(target=6), nodes=crowd), desired(wish(count=5)), occasion(first=False))
+    assert taken(found) == [("p5-9", "not yet launched")]
+
+
+def test_replacement_under_a_fallen_target_is_no_reason_to_go_on() -> None:
+    crowd = [*nodes("p5", 4), *nodes("p5", 1, first=5, status="Failure"), *late("p5", 9)]
+    found = plan(live(group(target=5, current=6), nodes=crowd), desired(wish(count=5)), occasion(first=False))
+    assert found.done
+
+
+# -- waits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cluster", "why"),
+    [
+        pytest.param(live(group(), nodes=nodes("p5", 8), status="Updating"), "the cluster is Updating", id="cluster"),
+        pytest.param(
+            live(group(status="SystemUpdating"), nodes=nodes("p5", 8)), 'group "p5" is SystemUpdating', id="group"
+        ),
+        pytest.param(
+            live(group(), nodes=[*nodes("p5", 7), *nodes("p5", 1, first=8, status="DeepHealthCheckInProgress")]),
+            'group "p5" has 1 node under a deep health check',
+            id="deep health check",
+        ),
+        pytest.param(
+            live(group(status="Updating", minimum=9, target=9, current=8), nodes=nodes("p5", 8)),
+            'group "p5" has 8 of the 9 nodes of its minimum',
+            id="below its minimum",
+        ),
+    ],
+)
+def test_something_to_take_waits(cluster: Cluster, why: str) -> None:
+    minimum = cluster.groups[1].minimum
+    wanted = desired(replace(wish(count=7), minimum=minimum))
+    assert plan(cluster, wanted, occasion()) == Plan(waits=(Wait(why=why),))
+
+
+def test_one_group_is_taken_while_another_is_waited_for() -> None:
+    two = live(group(), group("trn1", 2, status="Updating"), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=100)])
+    found = plan(two, desired(wish(count=7), wish("trn1", 1)), occasion())
+    assert taken(found) == [(node_id(8), "newest")]
+    assert found.waits == (Wait(why='group "trn1" is Updating'),)
+
+
+def test_unmet_minimum_that_the_file_lowers_is_lowered_first() -> None:
+    below = live(group(status="Updating", minimum=6, target=8, current=4), nodes=nodes("p5", 4))
+    found = plan(below, desired(wish(count=3, minimum=3)), occasion())
+    assert found == Plan(changes=(LowerMinimum(group="p5", count=8, minimum=3),))
+
+
+def test_target_that_stayed_up_is_lowered_without_ending_a_node() -> None:
+    after = live(group(target=8, current=5), nodes=nodes("p5", 5))
+    found = plan(after, desired(wish(count=5)), occasion(first=False))
+    assert found == Plan(changes=(LowerTarget(group="p5", count=5, minimum=0),))
+
+
+def test_lowering_the_target_never_raises_the_minimum() -> None:
+    after = live(group(target=8, current=5, minimum=2), nodes=nodes("p5", 5))
+    found = plan(after, desired(wish(count=5, minimum=5)), occasion(first=False))
+    assert found == Plan(changes=(LowerTarget(group="p5", count=5, minimum=2),))
+
+
+def test_nodes_shutting_down_are_waited_for() -> None:
+    leaving = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown")]
+    found = plan(live(group(target=6, current=8), nodes=leaving), desired(wish(count=6)), occasion(first=False))
+    why = f'group "p5" has 2 nodes shutting down ({node_id(7)}, {node_id(8)})'
+    assert found == Plan(waits=(Wait(why=why),))
+
+
+def test_nodes_shutting_down_below_the_count_are_not_waited_for() -> None:
+    leaving = [*nodes("p5", 6), *nodes("p5", 1, first=7, status="ShuttingDown")]
+    assert plan(live(group(target=8), nodes=leaving), desired(wish(count=8)), occasion()).done
+
+
+def test_count_that_still_holds_nodes_that_left_the_list_is_waited_for() -> None:
+    found = plan(live(group(target=6, current=8), nodes=nodes("p5", 6)), desired(wish(count=6)), occasion(first=False))
+    assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
+
+
+def test_kept_group_that_is_being_deleted_is_waited_for() -> None:
+    found = plan(live(group(status="Deleting", target=0)), desired(wish(count=2)), occasion())
+    assert found == Plan(waits=(Wait(why='group "p5" is Deleting'),))
+
+
+# -- groups to delete -------------------------------------------------------------------------------------------------
+
+
+def test_group_to_delete_is_left_to_the_end() -> None:
+    two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
+    found = plan(two, desired(wish(), groups_to_delete=("old",)), occasion())
+    assert found == Plan(deletions=(DeleteGroup(group="old", nodes=3),))
+    assert found.done
+
+
+def test_named_node_of_a_group_to_delete_goes_with_the_group() -> None:
+    two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
+    found = plan(two, desired(wish(), groups_to_delete=("old",), nodes_to_delete=(node_id(100),)), occasion())
+    assert found.changes == ()
+    assert found.done
+
+
+def test_group_that_is_being_deleted_is_not_missed() -> None:
+    going = live(group(), group("old", 0, status="Deleting"), nodes=nodes("p5", 8))
+    assert plan(going, desired(wish()), occasion()) == Plan()
+    assert plan(going, desired(wish(), groups_to_delete=("old",)), occasion()) == Plan()
+
+
+def test_tombstone_is_harmless() -> None:
+    found = plan(live(group(), nodes=nodes("p5", 8)), desired(wish(), groups_to_delete=("gone",)), occasion())
+    assert found == Plan()
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+EIGHT = live(group(), nodes=nodes("p5", 8))
+
+
+def test_renamed() -> None:
+    assert refusal(None, desired(wish()), renamed_from="old") == (
+        'name: the deployed cluster is "old" and the file says "train", and a renamed cluster is a new one; '
+        'keep the name "old", and deploy "train" beside it with a file of its own'
+    )
+
+
+@pytest.mark.parametrize("tags", [{}, {"cdk-hyperpod:stack-id": "another stack"}])
+def test_not_ours(tags: dict[str, str]) -> None:
+    assert refusal(replace(EIGHT, tags=tags), desired(wish(count=2))) == (
+        'name: a cluster "train" lives that this stack did not make: it lacks the tag cdk-hyperpod:stack-id = '
+        "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b; choose another name, or adopt that cluster in a "
+        "deployment of its own, before scaling it down"
+    )
+
+
+def test_cloudformations_own_tag_is_as_good() -> None:
+    wanted = desired(wish())
+    tagged = replace(EIGHT, tags={"aws:cloudformation:stack-id": wanted.owner or ""})
+    assert plan(tagged, wanted, occasion()).done
+
+
+def test_more_named_nodes_than_the_count_lets_go() -> None:
+    wanted = desired(wish(count=7), nodes_to_delete=tuple(node_id(n) for n in (1, 2, 3)))
+    assert refusal(EIGHT, wanted) == (
+        'scale_down.nodes_to_delete: names 3 nodes of group "p5", more than its instance_count of 7 lets go; '
+        "set instance_groups[p5].instance_count to 5"
+    )
+
+
+def test_named_nodes_are_counted_on_the_first_plan_only() -> None:
+    wanted = desired(wish(count=7), nodes_to_delete=(node_id(1), node_id(2)))
+    some = [*nodes("p5", 7, first=2), *nodes("p5", 1, first=1, status="ShuttingDown")]
+    found = plan(live(group(target=7), nodes=some), wanted, occasion(first=False))
+    assert taken(found) == [(node_id(2), "named")]
+
+
+def test_named_node_of_the_controller() -> None:
+    assert refusal(EIGHT, desired(wish(), nodes_to_delete=(node_id(900),))) == (
+        f'scale_down.nodes_to_delete: {node_id(900)} is in the controller group "controller", whose nodes HyperPod never '
+        "deletes; take it out of the list"
+    )
+
+
+def test_named_node_of_a_group_of_another_kind() -> None:
+    restricted = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("rig", 1, first=500)))
+    assert refusal(restricted, desired(wish(), nodes_to_delete=(node_id(500),))) == (
+        f'scale_down.nodes_to_delete: {node_id(500)} is in "rig", which is none of the cluster\'s ordinary instance '
+        "groups; take it out of the list"
+    )
+
+
+def test_lower_count_of_the_controller() -> None:
+    wanted = replace(desired(wish()), groups=(wish("controller", 0, fixed=CONTROLLER), wish()))
+    assert refusal(EIGHT, wanted) == (
+        "instance_groups[controller].instance_count: is 0, the controller group has 1 node, and HyperPod never deletes a "
+        "controller; set it to 1"
+    )
+
+
+def test_dropped_group() -> None:
+    two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
+    assert refusal(two, desired(wish())) == (
+        'instance_groups: the live group "old" with 3 nodes is missing; dropping a group is not enough to delete it; '
+        "put it back, or name it in scale_down.instance_groups_to_delete"
+    )
+
+
+def test_last_group() -> None:
+    only = replace(EIGHT, groups=(group(),), nodes=tuple(nodes("p5", 8)))
+    wanted = Desired(cluster="train", groups=(wish(),), groups_to_delete=("p5",))
+    assert refusal(only, wanted) == (
+        "scale_down.instance_groups_to_delete: names every group (p5), and a cluster keeps at least one; "
+        "keep one group, or destroy the cluster"
+    )
+
+
+def test_group_to_delete_that_is_the_controller() -> None:
+    wanted = replace(desired(wish()), groups=(wish(),), groups_to_delete=("controller",))
+    assert refusal(EIGHT, wanted) == (
+        'scale_down.instance_groups_to_delete: names "controller", the controller group; '
+        "keep it; a cluster without its controller is no cluster"
+    )
+
+
+def test_group_to_delete_that_is_still_in_the_file() -> None:
+    assert refusal(EIGHT, desired(wish(), groups_to_delete=("p5",))) == (
+        'scale_down.instance_groups_to_delete: names "p5", which is still in instance_groups; '
+        "remove it from one of the two"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fixed", "said"),
+    [
+        (
+            replace(P5, instance_types=("ml.p4d.24xlarge",)),
+            "instance_type: is ml.p4d.24xlarge, the live group has ml.p5.48xlarge",
+        ),
+        (
+            Fixed(instance_types=("ml.p5.48xlarge",), flexible=True),
+            "instance_type: is [ml.p5.48xlarge], the live group has ml.p5.48xlarge",
+        ),
+        (replace(P5, node_type="Login"), "node_type: is Login, the live group has Compute"),
+        (
+            replace(P5, execution_role="arn:aws:iam::111122223333:role/other"),
+            "execution_role: is arn:aws:iam::111122223333:role/other, the live group has "
+            "arn:aws:iam::111122223333:role/node",
+        ),
+        (
+            replace(P5, network=Network(subnets=frozenset({"subnet-2"}), security_groups=VPC.security_groups)),
+            "availability_zone: is subnet-2 sg-1, the live group has subnet-1 sg-1",
+        ),
+        (replace(P5, threads_per_core=1), "threads_per_core: is 1, the live group has 2"),
+    ],
+    ids=["type", "flexible", "node type", "role", "subnet", "threads"],
+)
+def test_immutable_field(fixed: Fixed, said: str) -> None:
+    eight = live(group(fixed=replace(P5, threads_per_core=2)), nodes=nodes("p5", 8))
+    assert refusal(eight, desired(wish(fixed=fixed))) == (
+        f"instance_groups[p5].{said}, and HyperPod cannot change it; add a new group, move the work over, and delete "
+        "this one"
+    )
+
+
+def test_flexible_group_may_lose_types_without_nodes_only() -> None:
+    both = Fixed(instance_types=("ml.a", "ml.b"), flexible=True)
+    wanted = desired(wish(count=1, fixed=replace(both, instance_types=("ml.a",))))
+    fits = live(group(target=1, fixed=both, types_in_use=frozenset({"ml.a"})), nodes=nodes("p5", 1))
+    assert plan(fits, wanted, occasion()).done
+    used = live(group(target=1, fixed=both, types_in_use=frozenset({"ml.b"})), nodes=nodes("p5", 1))
+    assert refusal(used, wanted) == (
+        "instance_groups[p5].instance_type: is [ml.a], the live group has [ml.a, ml.b] with nodes of ml.b, and HyperPod "
+        "cannot change it; add a new group, move the work over, and delete this one"
+    )
+
+
+def test_unknown_values_are_no_reason_to_refuse() -> None:
+    silent = live(group(fixed=Fixed(instance_types=())), nodes=nodes("p5", 8))
+    assert plan(silent, desired(wish(fixed=replace(P5, threads_per_core=1))), occasion()).done
+
+
+def test_more_nodes_than_the_limit() -> None:
+    assert refusal(EIGHT, desired(wish(count=5), max_nodes=2)) == (
+        "scale_down.max_nodes: is 2, and this deployment would take 3 nodes; "
+        "raise it to 3 if that is meant, or take them in several deployments"
+    )
+
+
+def test_nodes_of_deleted_groups_count_towards_the_limit() -> None:
+    two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
+    assert refusal(two, desired(wish(count=7), groups_to_delete=("old",), max_nodes=3)) == (
+        "scale_down.max_nodes: is 3, and this deployment would take 4 nodes; "
+        "raise it to 4 if that is meant, or take them in several deployments"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "path"),
+    [
+        (
+            desired(wish(count=2), network=Network(subnets=frozenset({"subnet-9"}), security_groups=frozenset())),
+            "network",
+        ),
+        (desired(wish(count=2), eks_cluster="arn:aws:eks:us-west-2:111122223333:cluster/a"), "orchestrator"),
+    ],
+    ids=["network", "orchestrator"],
+)
+def test_replacement_of_the_cluster(wanted: Desired, path: str) -> None:
+    assert refusal(EIGHT, wanted) == (
+        f"{path}: differs from the live cluster, and CloudFormation would replace the cluster: every node would end; "
+        "undo this change, or deploy a new cluster under another name and move over"
+    )
+
+
+def test_replacement_by_another_order_of_the_same_subnets() -> None:
+    before = desired(wish(count=8), create_only="vpc in another order")
+    assert refusal(EIGHT, desired(wish(count=8)), previous=before).startswith("network: differs")
+
+
+def test_all_refusals_at_once() -> None:
+    two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
+    wanted = desired(wish(count=2), nodes_to_delete=(node_id(900),), max_nodes=1)
+    found = plan(two, wanted, occasion())
+    assert [refusal.path for refusal in found.refusals] == [
+        "instance_groups",
+        "scale_down.nodes_to_delete",
+        "scale_down.max_nodes",
+    ]
+
+
+# -- standard provisioning --------------------------------------------------------------------------------------------
+
+
+def test_standard_target_that_does_not_fall_is_refused() -> None:
+    after = live(group(target=8, current=6), nodes=nodes("p5", 6), continuous=False)
+    assert refusal(after, desired(wish(count=6)), first=False) == (
+        "instance_groups[p5].instance_count: is 6, and HyperPod holds on to a target of 8 with 6 nodes there; under "
+        "standard provisioning, lowering the target would end nodes at random; set it to 8, wait until the group has its "
+        "8 nodes, and take them from there"
+    )
+
+
+def test_standard_replacements_are_refused() -> None:
+    crowd = [*nodes("p5", 6), *late("p5", 9)]
+    after = live(group(target=8, current=7), nodes=crowd, continuous=False)
+    assert refusal(after, desired(wish(count=6)), first=False).startswith("instance_groups[p5].instance_count: is 6")
+
+
+def test_standard_target_may_fall_when_the_nodes_are_gone() -> None:
+    leaving = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown")]
+    after = live(group(target=8), nodes=leaving, continuous=False, status="Updating")
+    found = plan(after, desired(wish(count=6)), occasion(first=False))
+    assert [wait.why for wait in found.waits] == [f'group "p5" has 2 nodes shutting down ({node_id(7)}, {node_id(8)})']
+
+
+# -- autoscaled groups ------------------------------------------------------------------------------------------------
+
+
+def test_autoscaled_group_loses_named_nodes_only() -> None:
+    wanted = desired(wish(count=2, autoscaled=True), nodes_to_delete=(node_id(3),))
+    found = plan(EIGHT, wanted, occasion(previous=desired(wish(count=2, autoscaled=True))))
+    pick = Pick(node=nodes("p5", 1, first=3)[0], reason="named")
+    assert found == Plan(changes=(TakeNodes(group="p5", picks=(pick,), staying=8, keep=None),))
+
+
+def test_autoscaled_group_whose_lower_count_would_be_sent_again() -> None:
+    before = desired(wish(count=2, autoscaled=True), digest="before")
+    assert refusal(EIGHT, desired(wish(count=2, autoscaled=True)), previous=before) == (
+        "instance_groups[p5].instance_count: is 2, its autoscaler holds 8, and this change sends the lower count, which "
+        "ends nodes at random; set it to 8, or let the autoscaler give nodes back first"
+    )
+
+
+def test_autoscaled_group_with_the_count_that_it_holds() -> None:
+    before = desired(wish(count=2, autoscaled=True))
+    wanted = desired(wish(count=7, autoscaled=True), nodes_to_delete=(node_id(3),))
+    assert taken(plan(EIGHT, wanted, occasion(previous=before))) == [(node_id(3), "named")]
+
+
+# -- minimum ----------------------------------------------------------------------------------------------------------
+
+
+def test_taking_below_a_live_minimum_knows_what_to_lower_first() -> None:
+    four = live(group(target=4, minimum=4), nodes=nodes("p5", 4))
+    (change,) = plan(four, desired(wish(count=3, minimum=3)), occasion()).changes
+    assert isinstance(change, TakeNodes)
+    assert change.minimum == 3
+
+
+# -- rollback ---------------------------------------------------------------------------------------------------------
+
+
+def rollback(**more: Any) -> Any:
+    return occasion(rolling_back=True, updated=UPDATED, **more)
+
+
+def since(group: str, *numbers: int) -> list[Any]:
+    """Nodes that the failed update launched."""
+    return [
+        replace(node, launched=UPDATED + timedelta(minutes=number))
+        for number in numbers
+        for node in nodes(group, 1, first=number)
+    ]
+
+
+def test_rollback_takes_what_the_failed_update_launched() -> None:
+    # 8 old nodes, one of them failed; the update to 12 launched three and waits for one.
+    crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="Failure"), *since("p5", 20, 21, 22), *waiting("p5", 23)]
+    failed = desired(wish(count=12))
+    found = plan(live(group(target=12), nodes=crowd), desired(wish(count=8), max_nodes=0), rollback(previous=failed))
+    assert taken(found) == [
+        ("p5-23", "not yet launched"),
+        (node_id(22), "launched by the failed update"),
+        (node_id(21), "launched by the failed update"),
+        (node_id(20), "launched by the failed update"),
+    ]
+
+
+def test_rollback_never_refuses() -> None:
+    two = live(
+        group(target=12), group("other", 1), nodes=[*nodes("p5", 8), *since("p5", 20), *nodes("other", 1, first=50)]
+    )
+    failed = desired(wish(count=12), wish("other", 1))
+    found = plan(two, desired(wish(count=8), max_nodes=0, nodes_to_delete=(node_id(1),)), rollback(previous=failed))
+    assert taken(found) == [(node_id(20), "launched by the failed update")]
+    assert found.notes == ('group "other" with 1 node is not in the file: it stays, because this is a rollback',)
+
+
+def test_rollback_of_an_update_that_prepare_refused_does_nothing() -> None:
+    # 8 nodes where the old file says 4: somebody added them by hand. The failed update was refused, so nothing is undone.
+    failed = desired(wish(count=6), nodes_to_delete=tuple(node_id(n) for n in (1, 2, 3)))
+    found = plan(EIGHT, desired(wish(count=4)), rollback(previous=failed))
+    assert found == Plan(notes=(messages.NOT_REACHED,))
+
+
+def test_rollback_of_an_update_whose_nodes_were_not_all_taken_does_nothing() -> None:
+    failed = desired(wish(count=6))
+    assert plan(EIGHT, desired(wish(count=4)), rollback(previous=failed)) == Plan(notes=(messages.NOT_REACHED,))
+
+
+@pytest.mark.parametrize("when", [{"previous": None}, {"renamed_from": "other"}], ids=["malformed", "renamed"])
+def test_rollback_of_what_never_was_does_nothing(when: dict[str, Any]) -> None:
+    found = plan(EIGHT, desired(wish(count=4)), rollback(**when))
+    assert found == Plan(notes=(messages.NOT_REACHED,))
+
+
+def test_rollback_that_leaves_the_cluster_alone_does_nothing() -> None:
+    failed = desired(wish(count=4), max_nodes=3)
+    assert plan(EIGHT, desired(wish(count=4)), rollback(previous=failed)) == Plan(notes=(messages.NOT_REACHED,))
+
+
+def test_rollback_on_a_cluster_that_is_not_ours_does_nothing() -> None:
+    found = plan(replace(EIGHT, tags={}), desired(wish(count=4)), rollback(previous=desired(wish(count=8))))
+    assert found == Plan(notes=(messages.NOT_OURS,))
+
+
+def test_rollback_without_a_cluster_is_done() -> None:
+    assert plan(None, desired(wish()), rollback(previous=desired(wish(count=9)))) == Plan()
+
+
+def test_rollback_lowers_an_unmet_minimum_first() -> None:
+    below = live(
+        group(target=28, minimum=28, current=8, status="Updating"), nodes=[*nodes("p5", 8), *waiting("p5", 30)]
+    )
+    found = plan(below, desired(wish(count=8, minimum=4)), rollback(previous=desired(wish(count=28, minimum=28))))
+    assert found == Plan(changes=(LowerMinimum(group="p5", count=28, minimum=4),))
+
+
+def test_rollback_below_an_unmet_minimum_drops_what_is_not_launched() -> None:
+    below = live(
+        group(target=28, minimum=4, current=3, status="Updating"),
+        nodes=[*nodes("p5", 3), *waiting("p5", *range(30, 55))],
+    )
+    found = plan(below, desired(wish(count=8, minimum=4)), rollback(previous=desired(wish(count=28, minimum=4))))
+    assert found == Plan(changes=(LowerTarget(group="p5", count=8, minimum=4),))
+
+
+def test_rollback_spares_the_controller() -> None:
+    two = replace(EIGHT, nodes=(*EIGHT.nodes, *since("controller", 901)))
+    failed = replace(desired(wish(count=9)), groups=(wish("controller", 2, fixed=CONTROLLER), wish(count=9)))
+    found = plan(two, desired(wish(count=8)), rollback(previous=failed))
+    assert found == Plan(notes=(messages.controller_excess("controller"),))
+
+
+def test_rollback_under_standard_provisioning_does_not_go_on_for_ever() -> None:
+    settled = live(group(target=12, current=8), nodes=nodes("p5", 8), continuous=False)
+    found = plan(settled, desired(wish(count=8)), rollback(previous=desired(wish(count=12))))
+    assert found == Plan(
+        notes=(
+            'group "p5" keeps its target of 12: under standard provisioning only the cluster\'s own update lowers it',
+        )
+    )

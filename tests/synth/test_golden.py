@@ -1,0 +1,58 @@
+"""Whole templates, kept as files and read in review: `make golden` writes them again.
+
+They hold the hashes of assets too: a template of another machine, another day or the wheel is the same, byte by byte.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from synth.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_file, template_files
+
+GOLDEN = ROOT / "tests" / "golden"
+CLUSTER_FILE = "cluster-yaml"
+CASES = [CLUSTER_FILE, *EXAMPLES]
+
+
+def assembly(case: str) -> Path:
+    return assembly_of_file(ROOT / "cluster.yaml") if case == CLUSTER_FILE else assembly_of_example(case)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_templates_are_the_ones_that_were_reviewed(case: str) -> None:
+    made = template_files(assembly(case))
+    folder = GOLDEN / case
+    if os.environ.get("GOLDEN") == "write":
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name, text in made.items():
+            (folder / f"{name}.template.json").write_text(text, "utf-8")
+    reviewed = template_files(folder)
+    differences = [
+        line
+        for name in sorted(made.keys() | reviewed.keys())
+        for line in difflib.unified_diff(
+            reviewed.get(name, "").splitlines(),
+            made.get(name, "").splitlines(),
+            f"tests/golden/{case}/{name}.template.json",
+            "what is made now",
+            lineterm="",
+        )
+    ]
+    if differences:
+        more = len(differences) - 100
+        shown = differences[:100] + ([f"… and {more} lines more"] if more > 0 else [])
+        pytest.fail(
+            "\n".join([f"the templates of {case} changed; if that is meant, run `make golden` and commit", *shown]),
+            pytrace=False,
+        )
+    assert made == reviewed, "the same lines and other bytes: line ends, or the end of the file"
+
+
+def test_no_golden_file_is_left_of_a_case_that_is_gone() -> None:
+    assert sorted(path.name for path in GOLDEN.iterdir()) == sorted(CASES)

@@ -1,0 +1,206 @@
+"""The lifecycle scripts: a bucket that HyperPod may read, and a prefix that changes with what is in it, and only then."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from aws_cdk import Fn, Stack
+from aws_cdk.assertions import Annotations, Match
+
+from cdk_hyperpod import (
+    HyperPodCluster,
+    HyperPodError,
+    HyperPodNetwork,
+    InstanceGroup,
+    LifecycleScripts,
+    encryption_key,
+)
+from synth.synthesis import ROOT, Template, flat, new_app, of_stack
+
+CONTROLLER = InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.large", instance_count=1)
+
+
+def scripts(
+    *,
+    cluster_name: str = "train",
+    source: Path | None = None,
+    mount_paths: tuple[str, ...] = (),
+    region: str = "us-west-2",
+) -> tuple[Template, LifecycleScripts]:
+    made: list[LifecycleScripts] = []
+
+    def build(stack: Stack) -> None:
+        made.append(
+            LifecycleScripts(
+                stack,
+                "Scripts",
+                cluster_name=cluster_name,
+                encryption_key=encryption_key(stack, "Key", removal="destroy"),
+                source=source,
+                mount_paths=mount_paths,
+            )
+        )
+
+    template = of_stack(build, region=region)
+    return template, made[0]
+
+
+@pytest.fixture(scope="module")
+def template() -> Template:
+    return scripts()[0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the scripts, to change."""
+    return Path(shutil.copytree(ROOT / "lifecycle", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def test_the_buckets_name_has_the_prefix_that_hyperpod_reads_and_is_unique(template: Template) -> None:
+    assert flat(template.only("AWS::S3::Bucket")["BucketName"]) == "sagemaker-train-<AWS::AccountId>-us-west-2"
+
+
+@pytest.mark.parametrize(
+    ("cluster_name", "label"),
+    [
+        pytest.param("a" * 25, "a" * 25, id="longest name that fits"),
+        pytest.param("a" * 26, "a" * 18 + "-", id="too long"),
+        pytest.param("Train", "train-", id="capitals, which buckets cannot have"),
+        pytest.param("a" * 17 + "-" + "b" * 20, "a" * 17 + "-", id="cut at a hyphen"),
+    ],
+)
+def test_the_buckets_name_is_legal_for_every_cluster_name(cluster_name: str, label: str) -> None:
+    (bucket,) = scripts(cluster_name=cluster_name, region="ap-southeast-3")[0].properties("AWS::S3::Bucket")
+    name = flat(bucket["BucketName"]).replace("<AWS::AccountId>", "111122223333")
+    assert name.startswith(f"sagemaker-{label}")
+    assert len(name) <= 63
+    assert name == name.lower()
+    assert "--" not in name
+
+
+def test_names_that_differ_by_capitals_have_different_buckets() -> None:
+    names = {scripts(cluster_name=name)[1].bucket_name for name in ("train", "Train", "TRAIN")}
+    assert len(names) == 3
+
+
+def test_the_bucket_is_private_encrypted_versioned_and_deleted_with_its_stack(template: Template) -> None:
+    bucket = template.only("AWS::S3::Bucket")
+    (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"] == {
+        "KMSMasterKeyID": {"Fn::GetAtt": [template.only_id("AWS::KMS::Key"), "Arn"]},
+        "SSEAlgorithm": "aws:kms",
+    }
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    (resource,) = template.of("AWS::S3::Bucket").values()
+    assert (resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) == ("Delete", "Delete")
+    assert template.only("Custom::S3AutoDeleteObjects")
+
+
+def test_the_bucket_answers_over_tls_only(template: Template) -> None:
+    statements = template.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    (denied,) = (statement for statement in statements if statement["Effect"] == "Deny")
+    assert denied["Action"] == "s3:*"
+    assert denied["Principal"] == {"AWS": "*"}
+    assert denied["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert len(denied["Resource"]) == 2
+
+
+def test_the_upload_leaves_earlier_prefixes_alone(template: Template) -> None:
+    upload = template.only("Custom::CDKBucketDeployment")
+    assert upload["Prune"] is False
+    assert upload["RetainOnDelete"] is True
+
+
+def test_the_scripts_lie_where_the_construct_says() -> None:
+    template, made = scripts()
+    prefix = template.only("Custom::CDKBucketDeployment")["DestinationBucketKeyPrefix"]
+    assert prefix == made.prefix
+    assert made.s3_uri == f"s3://{made.bucket_name}/{prefix}"
+    assert prefix.startswith("lifecycle/")
+
+
+def test_a_changed_script_is_another_prefix(folder: Path) -> None:
+    before = scripts(source=folder)[1].prefix
+    (folder / "steps" / "10_verify_mounts.sh").write_text("exit 0\n", "utf-8")
+    assert scripts(source=folder)[1].prefix != before
+
+
+def test_a_renamed_script_is_another_prefix(folder: Path) -> None:
+    before = scripts(source=folder)[1].prefix
+    (folder / "lib.sh").rename(folder / "library.sh")
+    assert scripts(source=folder)[1].prefix != before
+
+
+def test_what_the_scripts_must_know_of_the_cluster_is_part_of_the_prefix() -> None:
+    assert scripts()[1].prefix != scripts(mount_paths=("/fsx",))[1].prefix
+
+
+def test_an_unchanged_folder_changes_nothing(folder: Path) -> None:
+    before, _ = scripts(source=folder)
+    for path in folder.rglob("*"):
+        os.utime(path, (1, 1))
+    (folder / "steps" / "__pycache__").mkdir()
+    (folder / "steps" / "__pycache__" / "provision.cpython-311.pyc").write_bytes(b"\0")
+    (folder / "provision.pyc").write_bytes(b"\0")
+    (folder / ".DS_Store").write_bytes(b"\0")
+    after, _ = scripts(source=folder)
+    assert after.body == before.body
+
+
+def test_a_copy_of_the_scripts_is_the_same_as_the_librarys_own(folder: Path, template: Template) -> None:
+    assert scripts(source=folder)[0].body == template.body
+
+
+def test_a_folder_without_an_entry_script_is_refused(folder: Path) -> None:
+    (folder / "login.sh").unlink()
+    with pytest.raises(HyperPodError, match=r"lifecycle_scripts: .*scripts has no login\.sh; HyperPod runs the script"):
+        scripts(source=folder)
+
+
+def test_a_name_that_is_known_at_deployment_only_is_refused() -> None:
+    with pytest.raises(HyperPodError, match=r"cluster_name: its value is known at deployment only; write it out"):
+        scripts(cluster_name=Fn.ref("Name"))
+
+
+def test_a_mount_path_that_is_known_at_deployment_only_has_a_steady_prefix() -> None:
+    first = scripts(mount_paths=(Fn.ref("Path"),))[1].prefix
+    Fn.ref("Something else")  # the next token has another number
+    assert scripts(mount_paths=(Fn.ref("Path"),))[1].prefix == first
+    assert scripts(mount_paths=(Fn.ref("Other"),))[1].prefix != first
+
+
+def two_clusters(stack: Stack) -> None:
+    for name in ("one", "two"):
+        HyperPodCluster(
+            stack, name, cluster_name=name, network=HyperPodNetwork(stack, f"Net-{name}"), instance_groups=[CONTROLLER]
+        )
+
+
+def test_two_clusters_share_a_stack() -> None:
+    template = of_stack(two_clusters)
+    assert len(template.of("AWS::SageMaker::Cluster")) == 2
+    assert len(template.of("Custom::CDKBucketDeployment")) == 2
+    names = [flat(bucket["BucketName"]) for bucket in template.properties("AWS::S3::Bucket") if "BucketName" in bucket]
+    assert len(set(names)) == 2
+
+
+def test_no_part_of_a_plain_cluster_warns() -> None:
+    app = new_app()
+    stack = Stack(app, "Stack")
+    two_clusters(stack)
+    assert not Annotations.from_stack(stack).find_warning("*", Match.any_value())
+    assert not Annotations.from_stack(stack).find_error("*", Match.any_value())
+
+
+def test_nodes_start_after_their_scripts_are_uploaded() -> None:
+    def build(stack: Stack) -> None:
+        network = HyperPodNetwork(stack, "Network")
+        HyperPodCluster(stack, "Cluster", cluster_name="train", network=network, instance_groups=[CONTROLLER])
+
+    template = of_stack(build)
+    (cluster,) = template.of("AWS::SageMaker::Cluster").values()
+    assert template.only_id("Custom::CDKBucketDeployment") in cluster["DependsOn"]

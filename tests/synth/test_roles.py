@@ -1,0 +1,244 @@
+"""What nodes may do: each permission named, each wildcard with a reason, and all of it there before the cluster is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from aws_cdk import Stack
+
+from cdk_hyperpod import EbsVolume, HyperPodCluster, HyperPodNetwork, InstanceGroup, encryption_key
+from synth.synthesis import Json, Template, flat, of_stack
+
+OWN_KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b2c3d-0000-1111-2222-333344445555"
+
+
+def cluster(stack: Stack, *, ebs_volumes: tuple[EbsVolume, ...] = ()) -> None:
+    HyperPodCluster(
+        stack,
+        "Cluster",
+        cluster_name="train",
+        network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c", "us-west-2d"]),
+        encryption_key=encryption_key(stack, "Key", removal="destroy"),
+        instance_groups=[
+            InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1),
+            InstanceGroup(name="login", node_type="login", instance_type="ml.m5.large", instance_count=1),
+            InstanceGroup(
+                name="p5",
+                node_type="compute",
+                partition="p5",
+                instance_type="ml.p5.48xlarge",
+                instance_count=2,
+                ebs_volumes=ebs_volumes,
+            ),
+            InstanceGroup(
+                name="trn1",
+                node_type="compute",
+                partition="trn1",
+                instance_type="ml.trn1.32xlarge",
+                instance_count=2,
+                availability_zone="us-west-2d",
+            ),
+        ],
+    )
+
+
+@pytest.fixture(scope="module")
+def template() -> Template:
+    return of_stack(cluster)
+
+
+def policy(template: Template, node_type: str) -> list[Json]:
+    """The statements of a node type's policy."""
+    (found,) = (
+        properties
+        for properties in template.properties("AWS::IAM::ManagedPolicy")
+        if properties.get("Description") == f"What the {node_type} nodes of HyperPod cluster train may do"
+    )
+    statements: list[Json] = found["PolicyDocument"]["Statement"]
+    return statements
+
+
+def statement_with(statements: list[Json], action: str) -> Json:
+    (found,) = (statement for statement in statements if action in statement["Action"])
+    return found
+
+
+NODE_TYPES = ["controller", "login", "compute"]
+
+
+def test_each_node_type_has_a_role_and_its_groups_share_it(template: Template) -> None:
+    roles = {name: group["ExecutionRole"]["Fn::GetAtt"][0] for name, group in template.groups().items()}
+    assert roles["p5"] == roles["trn1"]
+    assert len(set(roles.values())) == 3
+    assert {template.resources[role]["Properties"]["Description"] for role in roles.values()} == {
+        f"Execution role of the {node_type} nodes of HyperPod cluster train" for node_type in NODE_TYPES
+    }
+
+
+def test_only_sagemaker_assumes_the_roles(template: Template) -> None:
+    for group in template.groups().values():
+        role = template.resources[group["ExecutionRole"]["Fn::GetAtt"][0]]["Properties"]
+        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+        assert statement == {
+            "Effect": "Allow",
+            "Action": "sts:AssumeRole",
+            "Principal": {"Service": "sagemaker.amazonaws.com"},
+        }
+
+
+def node_policies(template: Template) -> Iterator[list[Json]]:
+    for node_type in NODE_TYPES:
+        yield policy(template, node_type)
+
+
+def test_no_action_has_a_wildcard(template: Template) -> None:
+    for statements in node_policies(template):
+        assert not [action for statement in statements for action in statement["Action"] if "*" in action]
+
+
+def test_only_actions_that_iam_cannot_scope_are_allowed_on_everything(template: Template) -> None:
+    for statements in node_policies(template):
+        assert {
+            action for statement in statements if statement["Resource"] == ["*"] for action in statement["Action"]
+        } == {
+            "cloudwatch:PutMetricData",
+            "ssmmessages:CreateControlChannel",
+            "ssmmessages:CreateDataChannel",
+            "ssmmessages:OpenControlChannel",
+            "ssmmessages:OpenDataChannel",
+            "ec2:DescribeDhcpOptions",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSecurityGroups",
+            "ec2:DescribeSubnets",
+            "ec2:DescribeVpcs",
+        }
+        metrics = statement_with(statements, "cloudwatch:PutMetricData")
+        assert metrics["Condition"] == {"StringEquals": {"cloudwatch:namespace": "/aws/sagemaker/Clusters"}}
+
+
+def test_logs_are_those_of_the_cluster(template: Template) -> None:
+    for statements in node_policies(template):
+        group = "arn:<AWS::Partition>:logs:us-west-2:<AWS::AccountId>:log-group:/aws/sagemaker/Clusters/train/*"
+        assert [flat(arn) for arn in statement_with(statements, "logs:CreateLogGroup")["Resource"]] == [group]
+        assert [flat(arn) for arn in statement_with(statements, "logs:PutLogEvents")["Resource"]] == [
+            f"{group}:log-stream:*"
+        ]
+
+
+def test_nodes_read_their_scripts_and_decrypt_them_through_s3_only(template: Template) -> None:
+    bucket = "arn:<AWS::Partition>:s3:::sagemaker-train-<AWS::AccountId>-us-west-2"
+    for statements in node_policies(template):
+        assert [flat(arn) for arn in statement_with(statements, "s3:ListBucket")["Resource"]] == [bucket]
+        assert [flat(arn) for arn in statement_with(statements, "s3:GetObject")["Resource"]] == [
+            f"{bucket}/lifecycle/*"
+        ]
+        decrypt = statement_with(statements, "kms:Decrypt")
+        assert decrypt["Resource"] == [{"Fn::GetAtt": [template.only_id("AWS::KMS::Key"), "Arn"]}]
+        assert flat(decrypt["Condition"]["StringEquals"]["kms:ViaService"]) == "s3.us-west-2.<AWS::URLSuffix>"
+
+
+def test_network_interfaces_go_into_our_subnets_and_our_group(template: Template) -> None:
+    ec2 = "arn:<AWS::Partition>:ec2:us-west-2:<AWS::AccountId>"
+    subnets = {f"{ec2}:subnet/<{name}.SubnetId>" for name in template.of("AWS::EC2::Subnet")}
+    (nodes,) = (name for name in template.of("AWS::EC2::SecurityGroup") if name.startswith("NetworkNodes"))
+    for statements in node_policies(template):
+        create = statement_with(statements, "ec2:CreateNetworkInterface")
+        assert len(subnets) == 2
+        assert {flat(arn) for arn in create["Resource"]} == subnets | {
+            f"{ec2}:network-interface/*",
+            f"{ec2}:security-group/<{nodes}.GroupId>",
+        }
+        rest = statement_with(statements, "ec2:DeleteNetworkInterface")
+        assert [flat(arn) for arn in rest["Resource"]] == [f"{ec2}:network-interface/*"]
+        assert set(rest["Action"]) == {
+            "ec2:CreateNetworkInterfacePermission",
+            "ec2:CreateTags",
+            "ec2:DeleteNetworkInterface",
+            "ec2:DeleteNetworkInterfacePermission",
+            "ec2:DetachNetworkInterface",
+        }
+
+
+def test_without_volumes_no_node_may_make_grants(template: Template) -> None:
+    assert "kms:CreateGrant" not in str(template.of("AWS::IAM::ManagedPolicy"))
+
+
+def test_volumes_need_their_keys_on_nodes_that_have_them_and_on_no_others() -> None:
+    template = of_stack(
+        lambda stack: cluster(
+            stack,
+            ebs_volumes=(
+                EbsVolume(volume_size_gib=500),
+                EbsVolume(root_volume=True, volume_kms_key_arn=OWN_KEY),
+            ),
+        )
+    )
+    grant = statement_with(policy(template, "compute"), "kms:CreateGrant")
+    assert [flat(arn) for arn in grant["Resource"]] == [f"<{template.only_id('AWS::KMS::Key')}.Arn>", OWN_KEY]
+    assert grant["Condition"]["Bool"] == {"kms:GrantIsForAWSResource": "true"}
+    assert [flat(name) for name in grant["Condition"]["StringEquals"]["kms:ViaService"]] == [
+        "ec2.us-west-2.<AWS::URLSuffix>",
+        "sagemaker.us-west-2.<AWS::URLSuffix>",
+    ]
+    data_key = statement_with(policy(template, "compute"), "kms:GenerateDataKeyWithoutPlaintext")
+    assert data_key["Resource"] == grant["Resource"]
+    for node_type in ("controller", "login"):
+        assert "kms:CreateGrant" not in str(policy(template, node_type))
+
+
+def needs(template: Template, name: str) -> set[str]:
+    """Everything that CloudFormation makes before a resource, and deletes after it."""
+    found: set[str] = set()
+
+    def visit(value: object) -> None:
+        match value:
+            case {"Ref": str(other)} | {"Fn::GetAtt": [str(other), str()]} if other in template.resources:
+                if other not in found:
+                    found.add(other)
+                    visit(template.resources[other])
+            case dict():
+                for item in value.values():
+                    visit(item)
+                depends = value.get("DependsOn", [])
+                for other in [depends] if isinstance(depends, str) else depends:
+                    visit({"Ref": other})
+            case list():
+                for item in value:
+                    visit(item)
+
+    visit(template.resources[name])
+    return found
+
+
+def test_permissions_are_there_before_the_cluster_and_outlive_it(template: Template) -> None:
+    before = needs(template, template.only_id("AWS::SageMaker::Cluster"))
+    for group in template.groups().values():
+        role = group["ExecutionRole"]["Fn::GetAtt"][0]
+        assert role in before
+        (policy_reference,) = template.resources[role]["Properties"]["ManagedPolicyArns"]
+        assert policy_reference["Ref"] in needs(template, role)
+    # An inline policy or an attachment would be a resource of its own, which nothing waits for.
+    assert "Policies" not in str([template.resources[name].get("Properties") for name in before if "Role" in name])
+
+
+def test_policies_fit_what_iam_takes() -> None:
+    """A managed policy has at most 6,144 characters; a reference becomes one of at most 80."""
+
+    def resolved(value: object) -> object:
+        match value:
+            case {"Ref": _} | {"Fn::GetAtt": _}:
+                return "x" * 80
+            case {"Fn::Join": [str(separator), [*parts]]}:
+                return separator.join(str(resolved(part)) for part in parts)
+            case dict():
+                return {key: resolved(item) for key, item in value.items()}
+            case list():
+                return [resolved(item) for item in value]
+            case _:
+                return value
+
+    template = of_stack(lambda stack: cluster(stack, ebs_volumes=(EbsVolume(volume_size_gib=500),)))
+    for statements in node_policies(template):
+        assert len(json.dumps(resolved(statements), separators=(",", ":"))) < 6_144 * 0.8

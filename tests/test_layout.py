@@ -1,0 +1,104 @@
+"""Guards of the folder layout: what must resolve where, what must never be imported, and what must stay cheap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import constructs
+import pytest
+
+import cdk_hyperpod
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_constructs_is_the_package_of_pypi() -> None:
+    assert "site-packages" in str(constructs.__file__)
+
+
+def test_our_folder_of_that_name_is_no_package() -> None:
+    assert not (ROOT / "constructs" / "__init__.py").exists()
+
+
+def test_the_library_is_imported_under_one_name() -> None:
+    # PyPI's constructs extends its path to our folder: the second name would load a second copy of every class.
+    assert "constructs.cdk_hyperpod" not in sys.modules
+    assert cdk_hyperpod.__name__ == "cdk_hyperpod"
+    assert Path(str(cdk_hyperpod.__file__)).parent == ROOT / "constructs" / "cdk_hyperpod"
+
+
+def test_every_public_name_loads_when_it_is_used() -> None:
+    assert sorted(cdk_hyperpod.__all__) == sorted(cdk_hyperpod._MODULE_OF)
+    for name in cdk_hyperpod.__all__:
+        assert getattr(cdk_hyperpod, name).__module__.startswith("cdk_hyperpod."), name
+    assert set(cdk_hyperpod.__all__) <= set(dir(cdk_hyperpod))
+
+
+def test_a_name_that_does_not_exist_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="module 'cdk_hyperpod' has no attribute 'HyperPodClutser'"):
+        _ = cdk_hyperpod.HyperPodClutser  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("import cdk_hyperpod", id="the package"),
+        pytest.param("import cdk_hyperpod.cli", id="the command-line tool"),
+        pytest.param("from cdk_hyperpod import load_config; load_config('cluster.yaml')", id="load_config"),
+        pytest.param("from cdk_hyperpod import ConfigError, InstanceGroup, catalogue; catalogue()", id="values"),
+        pytest.param("from cdk_hyperpod.schema import json_schema; json_schema()", id="the schema"),
+    ],
+)
+def test_questions_about_a_file_start_neither_cdk_nor_node(code: str) -> None:
+    check = "import sys; print([name for name in ('aws_cdk', 'jsii', 'constructs') if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; {check}"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "app.py",
+        "cdk.json",
+        "pyproject.toml",
+        "cluster.yaml",
+        "cluster.schema.json",
+        "README.md",
+        "LICENSE",
+        "Makefile",
+        "constructs/cdk_hyperpod/__init__.py",
+        "constructs/cdk_hyperpod/py.typed",
+        "stacks/__init__.py",
+        "lifecycle/on_create.sh",
+        "docs/adr",
+        "examples/smallest_slurm_cluster/app.py",
+        "examples/ci/app.py",
+    ],
+)
+def test_what_others_rely_on_is_where_they_look(name: str) -> None:
+    assert (ROOT / name).exists()
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent for path in (ROOT / "examples").glob("*/app.py")), ids=lambda path: path.name
+)
+def test_examples_are_whole_and_use_the_library_as_it_is_installed(folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} >= {"app.py", "cdk.json", "README.md", "requirements.txt"}
+    imports = [line for line in (folder / "app.py").read_text("utf-8").splitlines() if "import" in line.split()]
+    assert all(line.startswith(("from aws_cdk", "from cdk_hyperpod import", "from pathlib")) for line in imports), (
+        imports
+    )
+
+
+def test_the_smallest_example_is_under_twenty_lines() -> None:
+    assert len((ROOT / "examples/smallest_slurm_cluster/app.py").read_text("utf-8").splitlines()) < 20
+
+
+def test_no_test_folder_is_a_package_by_accident() -> None:
+    # tests/local_aws is one on purpose.
+    assert not (ROOT / "tests" / "__init__.py").exists()
+    assert not (ROOT / "tests" / "synth" / "__init__.py").exists()

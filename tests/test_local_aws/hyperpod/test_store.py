@@ -1,0 +1,157 @@
+"""State that outlives the process, and invariants of any history."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from local_aws.hyperpod import ApiError, Behaviour, Faults, HyperPod, LostReplyError, ManualClock
+from local_aws.hyperpod.samples import eks, group, run_until_quiet, slurm
+
+
+def busy_model() -> HyperPod:
+    """A model in the middle of everything."""
+    faults = Faults(undying_nodes={"i-1"}, failing_groups={"x"}, throttle_operations=frozenset({"ListTags"}))
+    model = HyperPod(clock=ManualClock(), seed=5, faults=faults)
+    model.call("CreateCluster", slurm(group("p5", 4, minimum=2), Tags=[{"Key": "a", "Value": "b"}]))
+    model.call("CreateCluster", slurm(group("p5", 2), name="standard", continuous=False))
+    run_until_quiet(model)
+    model.set_capacity("ml.p5.48xlarge", 7)
+    model.set_capacity("ml.p5.48xlarge", None, at=model.clock.now() + 9_000)
+    model.set_quota("ml.g6.48xlarge", 3)
+    model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 9, minimum=8)]})
+    model.call("UpdateCluster", {"ClusterName": "standard", "InstanceGroups": [group("p5", 1)]})
+    model.call("DescribeCluster", {"ClusterName": "train"})
+    return model
+
+
+def test_a_restored_model_goes_on_as_if_nothing_had_happened() -> None:
+    model = busy_model()
+    copy = HyperPod.from_json(model.to_json())
+    assert copy.to_json() == model.to_json()
+    for each in (model, copy):
+        run_until_quiet(each)
+        each.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 3, minimum=0)]})
+        run_until_quiet(each)
+    assert copy.to_json() == model.to_json()
+    assert len(copy.random_terminations) == len(model.random_terminations) > 0
+    assert copy.journal == model.journal
+
+
+def test_nothing_is_forgotten() -> None:
+    state = json.loads(busy_model().to_json())["world"]
+    assert set(state["behaviour"]) == {field.name for field in fields(Behaviour)}
+    assert state["clusters"] and state["terminations"] and state["capacity"] and state["quotas"]
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "nope", '{"format": 99}', '{"format": 1, "world": {}, "journal": []}'])
+def test_other_text_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        HyperPod.from_json(text)
+
+
+BEHAVIOURS = st.builds(
+    Behaviour,
+    batch_delete_lowers_target=st.sampled_from(["at_once", "when_gone", "never"]),
+    replaces_missing_nodes_after_batch_delete=st.booleans(),
+    counts_shutting_down_nodes=st.sampled_from(["never", "while_listed", "while_counted"]),
+    random_spares_unlaunched=st.booleans(),
+    rollback_ends_newest=st.booleans(),
+    continuous_update_shows_updating=st.booleans(),
+    below_minimum=st.sampled_from(["allow", "refuse", "lowers_minimum"]),
+    standard_update_failure=st.sampled_from(["rolls_back", "failed"]),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("update"), st.integers(0, 6), st.integers(0, 3)),
+        st.tuples(st.just("delete"), st.lists(st.integers(0, 9), min_size=1, max_size=3)),
+        st.tuples(st.just("add"), st.integers(1, 3)),
+        st.tuples(st.just("capacity"), st.integers(0, 8)),
+        st.tuples(st.just("wait"), st.integers(0, 20_000)),
+        st.tuples(st.just("software")),
+        st.tuples(st.just("drop")),
+        st.tuples(st.just("fail"), st.integers(0, 3)),
+    ),
+    max_size=20,
+)
+
+
+def act(model: HyperPod, step: tuple[Any, ...], node_type: str | None) -> None:
+    clock = model.clock
+    assert isinstance(clock, ManualClock)
+    match step:
+        case ("update", count, minimum):
+            spec = group("p5", count, minimum=minimum or None, node_type=node_type)
+            model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [spec]})
+        case ("delete", positions):
+            nodes = model.nodes("train")
+            ids = {nodes[n].instance_id for n in positions if n < len(nodes) and nodes[n].launched}
+            if ids:
+                model.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": sorted(filter(None, ids))})
+        case ("add", count):
+            add = [{"InstanceGroupName": "p5", "IncrementTargetCountBy": count}]
+            model.call("BatchAddClusterNodes", {"ClusterName": "train", "NodesToAdd": add})
+        case ("capacity", limit):
+            model.set_capacity("ml.p5.48xlarge", limit)
+        case ("wait", seconds):
+            clock.advance(seconds)
+            model.tick()
+        case ("software",):
+            model.call("UpdateClusterSoftware", {"ClusterName": "train"})
+        case ("drop",):
+            model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroupsToDelete": ["p5"]})
+        case ("fail", count):
+            model.faults.fail_start_next = count
+
+
+@settings(max_examples=300, deadline=None)
+@given(behaviour=BEHAVIOURS, steps=STEPS, kind=st.sampled_from(["slurm", "eks", "standard"]), lost=st.floats(0, 0.3))
+def test_any_history_keeps_the_books(behaviour: Behaviour, steps: list[Any], kind: str, lost: float) -> None:
+    model = HyperPod(clock=ManualClock(), seed=1, behaviour=behaviour)
+    node_type = None if kind == "eks" else "Compute"
+    base = group("p5", 3, node_type=node_type)
+    side = group("side", 1, node_type=None, instance_type="ml.m5.large")
+    model.call("CreateCluster", eks(side, base) if kind == "eks" else slurm(base, continuous=kind == "slurm"))
+    run_until_quiet(model)
+    model.faults.lose_reply_probability = lost
+    for step in steps:
+        before = len(model.terminations)
+        try:
+            act(model, step, node_type)
+        except ApiError:
+            assert len(model.terminations) == before, "a refused call ends nothing"
+        except LostReplyError:
+            pass
+        check_books(model)
+    model.faults = Faults()
+    model.set_capacity("ml.p5.48xlarge", None)
+    run_until_quiet(model, at_most=200_000)
+    assert model.next_event is None, "everything comes to rest"
+    shown = model.call("DescribeCluster", {"ClusterName": "train"})
+    assert shown["ClusterStatus"] in ("InService", "Failed")
+    if behaviour.replaces_missing_nodes_after_batch_delete and shown["ClusterStatus"] == "InService":
+        for each in shown["InstanceGroups"]:
+            assert each["CurrentCount"] >= each["TargetCount"] and each["Status"] == "InService"
+
+
+def check_books(model: HyperPod) -> None:
+    cluster = model.cluster("train")
+    ended = [t.node_id for t in model.terminations if t.node_id]
+    assert len(ended) == len(set(ended)), "no node ends twice"
+    launched = [node.instance_id for node in cluster.nodes.values() if node.launched]
+    assert len(launched) == len(set(launched))
+    for node in cluster.nodes.values():
+        assert node.group in cluster.groups or not node.live
+        assert node.status != "ShuttingDown" or node.instance_id in ended
+    for each in cluster.groups.values():
+        assert each.target >= 0 and each.minimum >= 0 and each.holes >= 0
+    assert not any(t.group in ("controller", "side") for t in model.random_terminations)
+    named = {t.call for t in model.terminations if t.cause in ("named", "random", "group-deleted")}
+    assert None not in named and all(model.journal[(n or 1) - 1].changed for n in named), (
+        "who ended it is in the journal"
+    )

@@ -1,0 +1,116 @@
+"""Pins the API models of the scale-down Lambda: the operations it calls, cut from the locked botocore.
+
+The Lambda runtime's own botocore lags behind: it drops response members that it does not know and rejects request members
+that it does not know. The pinned model comes first on botocore's data path (botocore.loaders, "The data path"), and being
+small it also makes the client quicker to build. Run `python tools/trim_model.py` after botocore moved in the lock file;
+a test fails until the committed files are what this tool makes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from botocore.loaders import Loader  # type: ignore[import-untyped]
+
+FOLDER = Path(__file__).parent.parent / "constructs" / "cdk_hyperpod" / "_lambda" / "models"
+
+OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "sagemaker": ("BatchDeleteClusterNodes", "DescribeCluster", "ListClusterNodes", "ListTags", "UpdateCluster"),
+    "cloudformation": ("DescribeStacks",),
+}
+"""What hyperpod_provider/api.py declares, by service."""
+
+AS_THEY_ARE = ("_retry", "partitions", "sdk-default-configuration")
+"""Small tables that botocore may read for any client."""
+
+LEFT_OUT = frozenset({"documentation", "documentationUrl", "examples"})
+"""Members of a model that only people read."""
+
+Json = dict[str, Any]
+
+
+def make() -> dict[str, str]:
+    """Path below the models' folder -> content. The same botocore gives the same bytes."""
+    loader = Loader()
+    files: dict[str, Json] = {
+        "endpoints.json": trim_endpoints(loader.load_data("endpoints")),
+        **{f"{name}.json": loader.load_data(name) for name in AS_THEY_ARE},
+    }
+    for service, operations in OPERATIONS.items():
+        version = loader.determine_latest_version(service, "service-2")
+        folder = f"{service}/{version}"
+        files[f"{folder}/service-2.json"] = trim(loader.load_service_model(service, "service-2"), operations)
+        files[f"{folder}/endpoint-rule-set-1.json"] = loader.load_service_model(service, "endpoint-rule-set-1")
+    return {path: json.dumps(content, indent=1, sort_keys=True) + "\n" for path, content in sorted(files.items())}
+
+
+def trim(model: Mapping[str, Any], operations: Iterable[str]) -> Json:
+    """The model with these operations and the shapes that they reach."""
+    kept = {name: _without_prose(model["operations"][name]) for name in sorted(operations)}
+    shapes: Json = {}
+    left = _shapes_of(kept)
+    while left:
+        name = left.pop()
+        if name not in shapes:
+            shapes[name] = _without_prose(model["shapes"][name])
+            left |= _shapes_of(shapes[name])
+    metadata = model["metadata"]
+    return {"version": model["version"], "metadata": metadata, "operations": kept, "shapes": shapes}
+
+
+def _without_prose(value: Any) -> Any:
+    """A copy without documentation. A member may be called like it (its value is then a shape reference), so only texts go."""
+    match value:
+        case dict():
+            return {
+                key: _without_prose(item)
+                for key, item in value.items()
+                if not (key in LEFT_OUT and isinstance(item, str))
+            }
+        case list():
+            return [_without_prose(item) for item in value]
+        case _:
+            return value
+
+
+def _shapes_of(value: Any) -> set[str]:
+    """Names of the shapes that a part of a model refers to."""
+    match value:
+        case dict():
+            found = set().union(*(_shapes_of(item) for item in value.values())) if value else set()
+            shape = value.get("shape")
+            return found | {shape} if isinstance(shape, str) else found
+        case list():
+            return set().union(*(_shapes_of(item) for item in value)) if value else set()
+        case _:
+            return set()
+
+
+def trim_endpoints(endpoints: Mapping[str, Any]) -> Json:
+    """botocore's table of endpoints with our services alone: 1.3 MB of it are read for every client otherwise."""
+    names = {"api.sagemaker", *OPERATIONS}
+    partitions = [
+        {**partition, "services": {name: entry for name, entry in partition["services"].items() if name in names}}
+        for partition in endpoints["partitions"]
+    ]
+    return {**endpoints, "partitions": partitions}
+
+
+def main() -> None:
+    """Write the files, and remove what an earlier version made."""
+    files = make()
+    stale = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.json")} - files.keys()
+    for name in stale:
+        (FOLDER / name).unlink()
+    for name, content in files.items():
+        path = FOLDER / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+        print(f"{len(content):>9,} bytes  {path}")
+
+
+if __name__ == "__main__":
+    main()
