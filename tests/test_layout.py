@@ -38,7 +38,7 @@ def test_every_public_name_loads_when_it_is_used() -> None:
 
 def test_a_name_that_does_not_exist_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="module 'cdk_hyperpod' has no attribute 'HyperPodClutser'"):
-        _ = cdk_hyperpod.HyperPodClutser  # type: ignore[attr-defined]
+        _ = cdk_hyperpod.HyperPodClutser
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,10 @@ def test_cfn_lint_has_nothing_to_say(results: dict[str, Any]) -> None:
     ]
     assert len(templates) == 2 * (len(FILES) + 1) + len(EXAMPLES)
     linted = subprocess.run(
-        [str(Path(sys.executable).parent / "cfn-lint"), *templates], cwd=ROOT, capture_output=True, text=True, check=False
+        [str(Path(sys.executable).parent / "cfn-lint"), *templates],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (linted.returncode, linted.stdout, linted.stderr) == (0, "", "")

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import cfnlint
+import cfnlint  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "bootstrap"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from yaml import safe_dump
 
-from cdk_hyperpod import InstanceGroup
+from cdk_hyperpod import InstanceGroup, NetworkConfig
 from cdk_hyperpod.instance_types import regions
-from cdk_hyperpod.rules import check_region
+from cdk_hyperpod.rules import check_network, check_region
 from cdk_hyperpod.rules.network import check_subnet_room
 from cdk_hyperpod.zones import ZoneSubnet
 from config.judging import REMOVED, SMALL, Changes, changed, judge, load_text
@@ -144,6 +144,15 @@ def test_nodes_in_another_zone_than_their_file_system_are_warned_of(
             )
         ]
     )
+
+
+def test_a_network_has_at_most_six_zones_also_of_those_that_are_known_at_deployment_only() -> None:
+    def said(count: int) -> list[str]:
+        zones = tuple(f"${{Token[TOKEN.{n}]}}" for n in range(count))
+        return [str(finding) for finding in check_network(NetworkConfig(availability_zones=zones), region="us-west-2")]
+
+    assert said(7) == ["network.availability_zones: there are 7 zones; use at most 6"]
+    assert said(6) == []
 
 
 def test_warnings_of_one_kind_have_one_topic() -> None:

@@ -22,7 +22,9 @@ from tools.make_docs import generated
 
 SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
-MODEL = [kind for kind in vars(config).values() if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+MODEL = [
+    kind for kind in vars(config).values() if dataclasses.is_dataclass(kind) and kind.__module__ == config.__name__
+]
 
 
 @pytest.mark.parametrize("path", generated(), ids=lambda path: path.name)

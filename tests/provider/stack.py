@@ -136,7 +136,7 @@ class Stack:
             lambda: self.client,
             lambda: self,
             now=self.now,
-            log=self.log.append,  # type: ignore[arg-type, return-value]
+            log=self.log.append,
         )
         assert self.deploy(wish) == "complete", self.reasons
         run_until_quiet(self.model)

@@ -387,8 +387,10 @@ def test_group_to_delete_that_is_still_in_the_file() -> None:
         (replace(P5, node_type="Login"), "node_type: is Login, the live group has Compute"),
         (
             replace(P5, execution_role="arn:aws:iam::111122223333:role/other"),
-            "execution_role: is arn:aws:iam::111122223333:role/other, the live group has "
-            "arn:aws:iam::111122223333:role/node",
+            (
+                "execution_role: is arn:aws:iam::111122223333:role/other, the live group has "
+                "arn:aws:iam::111122223333:role/node"
+            ),
         ),
         (
             replace(P5, network=Network(subnets=frozenset({"subnet-2"}), security_groups=VPC.security_groups)),

@@ -1,8 +1,8 @@
 """What holds for every cluster, every deployment and every answer that AWS leaves open, against the simulated HyperPod.
 
-Left out of the combinations: a BatchDeleteClusterNodes that does not lower the target at once, together with an UpdateCluster
-that counts nodes that are shutting down. Lowering the target then ends nodes at random, and not lowering it makes the service
-launch others; nobody has reported either behaviour.
+Left out are combinations in which nothing could keep HyperPod from a random choice. Both begin with a BatchDeleteClusterNodes
+that does not lower the target at once, which nobody has reported: together with an UpdateCluster that counts nodes that are
+shutting down, or with one that ends running nodes while it has requests without an instance to drop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cdk_hyperpod._lambda.hyperpod_provider.wire import PREPARE
 from local_aws.hyperpod.cfn_handler import VanishedGroups
 from provider.stack import STACK_ID, Behaviour, Faults, Stack, Timings, Wish, group
 
-EXAMPLES = settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """HYPOTHESIS_PROFILE=default draws other examples than these."""
 
 QUICK = Timings(boot=300, shut_down=300, count_lag=90, minimum_limit=7_200)
@@ -31,9 +31,10 @@ NAMES = ("p5", "trn1", "cpu")
 @st.composite
 def behaviours(draw: st.DrawFn) -> Behaviour:
     lowers = draw(st.sampled_from(["at_once", "when_gone", "never"]))
-    counts = ["never", "while_listed", "while_counted"] if lowers == "at_once" else ["never"]
+    at_once = lowers == "at_once"
+    counts = ["never", "while_listed", "while_counted"] if at_once else ["never"]
     return Behaviour(
-        batch_delete_lowers_target=lowers,
+        batch_delete_lowers_target=lowers,  # type: ignore[arg-type]
         counts_shutting_down_nodes=draw(st.sampled_from(counts)),
         replaces_missing_nodes_after_batch_delete=draw(st.booleans()),
         all_fail_code=draw(st.sampled_from(["ValidationException", "InvalidParameterException"])),
@@ -41,7 +42,7 @@ def behaviours(draw: st.DrawFn) -> Behaviour:
         controller_code=draw(st.sampled_from(["NodeIdInUse", "NODE_ID_IN_USE"])),
         logical_not_found_code=draw(st.sampled_from(["NodeIdNotFound", "NodeLogicalIdNotFound"])),
         logical_ids_delete_launched_nodes=draw(st.booleans()),
-        random_spares_unlaunched=draw(st.booleans()),
+        random_spares_unlaunched=draw(st.booleans()) if at_once else True,
         update_needs_groups_with_delete=draw(st.booleans()),
         delete_unknown_group=draw(st.sampled_from(["refuse", "ignore"])),
         delete_deleting_group=draw(st.sampled_from(["accept", "conflict"])),

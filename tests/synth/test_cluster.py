@@ -148,7 +148,7 @@ def test_an_option_of_a_group_becomes_its_property(
 
 
 def test_every_field_of_a_group_is_one_that_these_tests_look_at() -> None:
-    looked_at = {option for parameter in OPTIONS for option in dict(parameter.values[0])}  # type: ignore[arg-type]
+    looked_at = {option for parameter in OPTIONS for option in dict(parameter.values[0])}  # type: ignore[call-overload]
     elsewhere = {"name", "instance_count", "node_type", "partition", "availability_zone"}
     only_under_eks = {"labels", "taints"}
     assert looked_at | elsewhere | only_under_eks == {field.name for field in dataclasses.fields(InstanceGroup)}
@@ -315,7 +315,7 @@ def test_types_that_the_template_schema_lacks_are_let_through_on_their_cluster_a
             id="node type",
         ),
         pytest.param(
-            dataclasses.replace(P5, node_type=Fn.ref("NodeType")),
+            dataclasses.replace(P5, node_type=Fn.ref("NodeType")),  # type: ignore[arg-type]
             "instance_groups[p5].node_type: its value is known at deployment only; "
             "write it out: controller, login or compute",
             id="node type that is a token",

@@ -173,7 +173,7 @@ def test_nodes_may_call_the_endpoints(closed: Template) -> None:
     ],
 )
 def test_interface_endpoints_can_be_chosen(arguments: dict[str, bool], expected: bool) -> None:
-    template = network(**arguments)
+    template = network(**arguments)  # type: ignore[arg-type]
     assert bool(endpoints(template, "Interface")) is expected
     assert endpoints(template, "Gateway") == {"s3"}
 

@@ -52,6 +52,11 @@ def check_network(network: NetworkConfig, *, region: str, path: str = "network")
         yield from _check_existing(network, path)
     else:
         yield from _check_cidr(network.cidr, f"{path}.cidr")
+        zone_count = len(network.availability_zones) if isinstance(network.availability_zones, tuple) else 0
+        if zone_count > 6:
+            yield Finding(
+                path=f"{path}.availability_zones", problem=f"there are {zone_count} zones", remedy="use at most 6"
+            )
     zones = _known_zones(network)
     for zone_path, zone in zones:
         yield from _check_zone_region(zone, region, zone_path)

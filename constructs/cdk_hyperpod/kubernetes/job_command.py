@@ -1,0 +1,325 @@
+"""`cdk-hyperpod job render`: an elastic training job as YAML, or everything for which it would be refused."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+import sys
+
+from .._structure import is_known
+from ..errors import Finding, raise_errors
+from ..instance_types import catalogue
+from . import quotas
+from .elastic_job import (
+    ClaimMount,
+    ElasticJob,
+    ElasticPolicy,
+    RunPolicy,
+    check_job,
+    even_scale_config,
+    job_manifests,
+    ranks_per_replica,
+)
+from .manifests import to_yaml
+
+__all__ = ["add_job_parser"]
+
+_DESCRIPTION = """\
+Write a HyperPodPyTorchJob that shrinks and grows between two sizes. The YAML goes to standard output; nothing is sent
+to a cluster. A job that the training operator, Kubernetes or the team's quota would refuse is refused here, with all
+reasons at once and exit code 1.
+
+A replica is a pod with a node to itself: what it requests comes from the instance type. The job runs with
+--min-replicas at least, and grows towards --max-replicas whenever there is room, by --replica-increment-step or to one
+of --replica-discrete-values. At each change of size the training script is told (elastic_event_detected), saves a
+checkpoint, and is started again with the new number of ranks.
+"""
+
+_EPILOG = """\
+examples:
+  2, 4, 6 or 8 nodes:
+    cdk-hyperpod job render --name llama --namespace research --image ACCOUNT.dkr.ecr.REGION.amazonaws.com/train:1 \\
+      --instance-type ml.p5.48xlarge --min-replicas 2 --max-replicas 8 --replica-increment-step 2 \\
+      --claim fsx=/fsx --quota-nodes 8 -- train.py --checkpoint-dir /fsx/llama | kubectl apply -f -
+
+  2, 4 or 8 nodes, always 128 samples a step, and the first 2 nodes are never preempted:
+    cdk-hyperpod job render … --min-replicas 2 --max-replicas 8 --replica-discrete-values 2,4,8 \\
+      --train-batch-size 128 --priority-class low --base-priority-class high
+"""
+
+
+def add_job_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add `job` and its command `render` to a tool's commands; each sets `run`, which takes the options."""
+    job = subparsers.add_parser("job", help="elastic training jobs", description="Elastic training jobs.")
+    commands = job.add_subparsers(required=True, metavar="COMMAND")
+    render = commands.add_parser(
+        "render",
+        help="write an elastic training job as YAML",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    render.set_defaults(run=_render)
+    _add_options(render)
+    return job
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("the job")
+    what.add_argument("--name", required=True, help="its name, unique in the namespace")
+    what.add_argument("--namespace", required=True, help="the team's; hyperpod-ns-TEAM under task governance")
+    what.add_argument("--image", required=True, help="container image with hyperpod-elastic-agent in it")
+    what.add_argument("--instance-type", required=True, metavar="TYPE", help="such as ml.p5.48xlarge")
+    what.add_argument(
+        "script",
+        nargs="*",
+        metavar="SCRIPT [ARG …]",
+        help="after --: the training script and its arguments, started by hyperpodrun; default: the image's entry point, "
+        "which must call hyperpodrun itself",
+    )
+    what.add_argument("--env", action="append", default=[], type=_env, metavar="NAME=VALUE", help="may be repeated")
+    what.add_argument(
+        "--claim",
+        action="append",
+        default=[],
+        type=_claim,
+        metavar="CLAIM=/PATH",
+        help="mount a PersistentVolumeClaim; checkpoints need a shared one; may be repeated",
+    )
+    what.add_argument("--service-account", metavar="NAME", help="default: the namespace's default")
+
+    sizes = parser.add_argument_group("sizes, in nodes")
+    sizes.add_argument("--min-replicas", type=int, required=True, metavar="N", help="it waits until it has these")
+    sizes.add_argument("--max-replicas", type=int, required=True, metavar="N", help="it asks for these all the time")
+    sizes.add_argument("--replica-increment-step", type=int, metavar="N", help="grow and shrink by N; this or the next")
+    sizes.add_argument(
+        "--replica-discrete-values",
+        type=_whole_numbers,
+        default=(),
+        metavar="N,N,…",
+        help="exactly these sizes, such as 2,4,8",
+    )
+    sizes.add_argument("--replicas", type=int, metavar="N", help="the size to start with; default: --min-replicas")
+    sizes.add_argument(
+        "--quota-nodes",
+        type=int,
+        metavar="N",
+        help="the team's quota in nodes of this type; a maximum beyond it is refused, as Kubernetes would",
+    )
+
+    node = parser.add_argument_group("what a replica has of its node")
+    node.add_argument("--vcpus", type=int, metavar="N", help="default: all that pods can have")
+    node.add_argument("--memory-gib", type=int, metavar="N", help="host memory; default: all that pods can have")
+    node.add_argument("--nproc-per-node", type=int, metavar="N", help="default: one for each GPU or NeuronCore")
+
+    policy = ElasticPolicy(min_replicas=1, max_replicas=1)
+    times = parser.add_argument_group("times, in seconds")
+    for option, default, text in (
+        ("--scaling-timeout", policy.scaling_timeout_in_seconds, "wait before growing"),
+        (
+            "--graceful-shutdown-timeout",
+            policy.graceful_shutdown_timeout_in_seconds,
+            "for the checkpoint at a change of size",
+        ),
+        (
+            "--faulty-scale-down-timeout",
+            policy.faulty_scale_down_timeout_in_seconds,
+            "wait for failed replicas before going on with fewer",
+        ),
+    ):
+        times.add_argument(option, type=int, default=default, metavar="SECONDS", help=f"{text}; default: {default}")
+    times.add_argument(
+        "--scale-up-snooze-time",
+        type=int,
+        metavar="SECONDS",
+        help="do not grow for so long after a restart; default: 0",
+    )
+
+    order = parser.add_argument_group("queue and priority")
+    order.add_argument(
+        "--queue", metavar="NAME", help="Kueue's; default: hyperpod-ns-TEAM-localqueue in such a namespace"
+    )
+    order.add_argument("--workload-priority-class", metavar="NAME", help="Kueue's priority class for the job")
+    order.add_argument("--priority-class", metavar="NAME", help="PriorityClass of the pods")
+    order.add_argument(
+        "--base-priority-class",
+        metavar="NAME",
+        help="a higher one for the first --min-replicas pods: preemption then takes only what the job grew by",
+    )
+    order.add_argument(
+        "--disruption-budget",
+        action="store_true",
+        help="also write a PodDisruptionBudget: drains stop at --min-replicas",
+    )
+
+    batch = parser.add_argument_group("batch by size, as the recipes' scale_config (with --replica-discrete-values)")
+    batch.add_argument(
+        "--train-batch-size",
+        type=int,
+        metavar="N",
+        help="samples of a step over all ranks, the same at every size; in /config/scale_config.yaml",
+    )
+    batch.add_argument("--learning-rate", type=float, metavar="X", help="the same at every size")
+
+    failures = parser.add_argument_group("failures")
+    failures.add_argument(
+        "--max-retries", type=int, metavar="N", help="restarts after failures; default: the operator's"
+    )
+
+
+def _render(options: argparse.Namespace) -> int:
+    job = _job(options)
+    findings = [*check_job(job, hard=_hard(options)), *_check_options(options)]
+    raise_errors([_in_words_of_the_command(finding) for finding in findings], "job render")
+    sys.stdout.write(to_yaml(job_manifests(job)))
+    return 0
+
+
+def _job(options: argparse.Namespace) -> ElasticJob:
+    script, *arguments = options.script or [None]
+    job = ElasticJob(
+        name=options.name,
+        namespace=options.namespace,
+        image=options.image,
+        instance_type=options.instance_type,
+        elastic_policy=ElasticPolicy(
+            min_replicas=options.min_replicas,
+            max_replicas=options.max_replicas,
+            replica_increment_step=options.replica_increment_step,
+            replica_discrete_values=options.replica_discrete_values,
+            scaling_timeout_in_seconds=options.scaling_timeout,
+            graceful_shutdown_timeout_in_seconds=options.graceful_shutdown_timeout,
+            faulty_scale_down_timeout_in_seconds=options.faulty_scale_down_timeout,
+        ),
+        replicas=options.replicas,
+        script=script,
+        script_args=tuple(arguments),
+        nproc_per_node=options.nproc_per_node,
+        env=dict(options.env),
+        vcpus=options.vcpus,
+        memory_gib=options.memory_gib,
+        queue_name=options.queue,
+        workload_priority_class=options.workload_priority_class,
+        priority_class_name=options.priority_class,
+        base_priority_class_name=options.base_priority_class,
+        service_account_name=options.service_account,
+        claims=tuple(options.claim),
+        disruption_budget=options.disruption_budget,
+        run_policy=RunPolicy(
+            job_max_retry_count=options.max_retries, scale_up_snooze_time_in_seconds=options.scale_up_snooze_time
+        ),
+    )
+    if not options.train_batch_size or options.train_batch_size < 1 or options.instance_type not in catalogue():
+        return job
+    # The sizes are only known to be sound once they were checked; what is unsound is refused, and never rendered.
+    sizes = () if any(check_job(job)) else job.elastic_policy.sizes
+    scale_config = even_scale_config(
+        sizes,
+        train_batch_size=options.train_batch_size,
+        ranks=ranks_per_replica(job),
+        learning_rate=options.learning_rate,
+    )
+    return dataclasses.replace(job, scale_config=scale_config)
+
+
+def _check_options(options: argparse.Namespace) -> list[Finding]:
+    findings = []
+    if options.quota_nodes is not None and options.quota_nodes < 1:
+        findings.append(
+            Finding(path="quota_nodes", problem=f"must be 1 or more, got {options.quota_nodes}", remedy="change it")
+        )
+    if options.train_batch_size is not None and options.train_batch_size < 1:
+        findings.append(
+            Finding(
+                path="train_batch_size",
+                problem=f"must be 1 or more, got {options.train_batch_size}",
+                remedy="change it",
+            )
+        )
+    if options.learning_rate is not None and options.train_batch_size is None:
+        findings.append(
+            Finding(
+                path="learning_rate",
+                problem="goes into the settings by size, and there is no train_batch_size for them",
+                remedy="add train_batch_size, or pass the rate to the script",
+            )
+        )
+    return findings
+
+
+def _hard(options: argparse.Namespace) -> dict[str, str] | None:
+    if options.quota_nodes is None or options.quota_nodes < 1 or options.instance_type not in catalogue():
+        return None
+    return quotas.hard(quotas.amounts({options.instance_type: options.quota_nodes}))
+
+
+_FLAGS = {
+    "queue_name": "--queue",
+    "priority_class_name": "--priority-class",
+    "base_priority_class_name": "--base-priority-class",
+    "service_account_name": "--service-account",
+    "scaling_timeout_in_seconds": "--scaling-timeout",
+    "graceful_shutdown_timeout_in_seconds": "--graceful-shutdown-timeout",
+    "faulty_scale_down_timeout_in_seconds": "--faulty-scale-down-timeout",
+    "scale_up_snooze_time_in_seconds": "--scale-up-snooze-time",
+    "job_max_retry_count": "--max-retries",
+    **{
+        name: f"--{name.replace('_', '-')}"
+        for name in (
+            "instance_type min_replicas max_replicas replica_increment_step replica_discrete_values nproc_per_node vcpus "
+            "memory_gib workload_priority_class train_batch_size learning_rate quota_nodes"
+        ).split()
+    },
+}
+# Names that are ordinary words too: flags where they stand alone as the place, not inside of a sentence.
+_FLAG_PLACES = {
+    "name": "--name",
+    "namespace": "--namespace",
+    "image": "--image",
+    "replicas": "--replicas",
+    "script": "SCRIPT",
+    "elastic_policy": "",
+    "scale_config": "--train-batch-size",
+}
+_NAMES = re.compile(rf"\b({'|'.join(sorted(_FLAGS, key=len, reverse=True))})\b")
+
+
+def _in_words_of_the_command(finding: Finding) -> Finding:
+    """The library's finding with the command's own words for its fields."""
+    path = finding.path.removeprefix("elastic_policy.").removeprefix("run_policy.")
+    path = re.sub(r"^claims(\[\d+\])?", "--claim", re.sub(r"^env\b", "--env", path))
+    path = re.sub(r"^scale_config\[\d+\]\.", "", path)
+    return dataclasses.replace(
+        finding,
+        path=_FLAG_PLACES.get(path) if path in _FLAG_PLACES else _NAMES.sub(_flag, path),  # type: ignore[arg-type]
+        problem=_NAMES.sub(_flag, finding.problem),
+        remedy=_NAMES.sub(_flag, finding.remedy),
+    )
+
+
+def _flag(match: re.Match[str]) -> str:
+    return _FLAGS[match[1]]
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"write whole numbers with commas between them, such as 2,4,8, got {text!r}"
+        ) from None
+
+
+def _env(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not is_known(text):
+        raise argparse.ArgumentTypeError(f"write NAME=VALUE, got {text!r}")
+    return name, value
+
+
+def _claim(text: str) -> ClaimMount:
+    name, equals, path = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"write CLAIM=/PATH, got {text!r}")
+    return ClaimMount(claim_name=name, mount_path=path)

@@ -1,0 +1,124 @@
+"""The wheel: what is in it, and that it makes the same templates as the checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from synth.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_file, template_files
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, as `make wheel` builds it."""
+    folder = tmp_path_factory.mktemp("dist")
+    hatchling = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(hatchling, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def contents(wheel: Path) -> dict[str, zipfile.ZipInfo]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {info.filename: info for info in archive.infolist()}
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of a fresh virtual environment with the wheel in it. No network: all else is this environment's."""
+    folder = tmp_path_factory.mktemp("fresh") / "venv"
+    uv = str(ROOT / ".tools" / "bin" / "uv")
+    subprocess.run([uv, "venv", "--quiet", "--offline", "--python", sys.executable, str(folder)], check=True)
+    python = str(folder / "bin" / "python")
+    subprocess.run(
+        [uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python, str(wheel)], check=True
+    )
+    # The .pth files of a folder that a .pth file names are not read, so the editable installation stays out.
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    shared = folder / "lib" / version / "site-packages" / "shared.pth"
+    shared.write_text(sysconfig.get_path("purelib") + "\n", "utf-8")
+    return folder / "bin"
+
+
+def run(*command: str | Path, cwd: Path, **more: str) -> str:
+    """What a command prints, run without anything of the checkout in its environment."""
+    inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env={**inherited, **more}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def shipped(folder: Path) -> set[str]:
+    """The files of a folder of the checkout that belong into the wheel."""
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
+    }
+
+
+def test_the_wheel_holds_the_library_and_nothing_else(contents: dict[str, zipfile.ZipInfo]) -> None:
+    own, metadata = sorted({name.split("/")[0] for name in contents})
+    assert own == "cdk_hyperpod"
+    assert metadata.endswith(".dist-info")
+    library = {f"cdk_hyperpod/{name}" for name in shipped(ROOT / "constructs" / "cdk_hyperpod")}
+    scripts = {f"cdk_hyperpod/_lifecycle/{name}" for name in shipped(ROOT / "lifecycle")}
+    assert {name for name in contents if name.startswith("cdk_hyperpod/")} == library | scripts
+    assert {"cdk_hyperpod/py.typed", "cdk_hyperpod/instance_types.json"} <= library
+
+
+def test_the_lifecycle_scripts_are_in_it_and_can_be_run(contents: dict[str, zipfile.ZipInfo]) -> None:
+    for name in ("on_create.sh", "controller.sh", "login.sh", "compute.sh", "provision.py"):
+        mode = contents[f"cdk_hyperpod/_lifecycle/{name}"].external_attr >> 16
+        assert mode & stat.S_IXUSR, name
+
+
+def test_the_library_comes_from_the_wheel(environment: Path, tmp_path: Path) -> None:
+    code = "import cdk_hyperpod; from cdk_hyperpod._assets import lifecycle_dir; print(cdk_hyperpod.__file__); print(lifecycle_dir())"
+    module, scripts = run(environment / "python", "-c", code, cwd=tmp_path).splitlines()
+    assert Path(module).is_relative_to(environment.parent)
+    assert Path(scripts) == Path(module).parent / "_lifecycle"
+
+
+def test_the_command_line_tool_is_installed(environment: Path, tmp_path: Path) -> None:
+    assert "usage: cdk-hyperpod" in run(environment / "cdk-hyperpod", "--help", cwd=tmp_path)
+    assert "llm-train" in run(environment / "cdk-hyperpod", "check", "--config", ROOT / "cluster.yaml", cwd=tmp_path)
+
+
+def synthesize(environment: Path, program: Path, outdir: Path) -> dict[str, str]:
+    """The templates of a program that runs in the fresh environment, in its own folder."""
+    context = json.loads((program.parent / "cdk.json").read_text("utf-8"))["context"]
+    run(
+        environment / "python",
+        program.name,
+        cwd=program.parent,
+        CDK_OUTDIR=str(outdir),
+        CDK_CONTEXT_JSON=json.dumps({**context, "aws:cdk:disable-asset-staging": True}),
+    )
+    return template_files(outdir)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_the_same_bytes_from_the_wheel(name: str, environment: Path, tmp_path: Path) -> None:
+    made = synthesize(environment, ROOT / "examples" / name / "app.py", tmp_path)
+    assert made
+    assert made == template_files(assembly_of_example(name))
+
+
+def test_the_app_is_the_same_bytes_from_the_wheel(environment: Path, tmp_path: Path) -> None:
+    made = synthesize(environment, ROOT / "app.py", tmp_path)
+    assert len(made) == 2
+    assert made == template_files(assembly_of_file(ROOT / "cluster.yaml"))
