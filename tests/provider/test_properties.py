@@ -20,7 +20,7 @@ from cdk_hyperpod._lambda.hyperpod_provider.wire import PREPARE
 from local_aws.hyperpod.cfn_handler import VanishedGroups
 from provider.stack import STACK_ID, Behaviour, Faults, Stack, Timings, Wish, group
 
-EXAMPLES = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """HYPOTHESIS_PROFILE=default draws other examples than these."""
 
 QUICK = Timings(boot=300, shut_down=300, count_lag=90, minimum_limit=7_200)

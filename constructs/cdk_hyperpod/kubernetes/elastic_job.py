@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from .._fields import Pattern, Range
-from .._structure import is_known, join, show
+from .._structure import join, show
 from ..errors import Finding
 from ..instance_types import InstanceType, catalogue
 from ._constraints import field_findings
@@ -273,7 +273,6 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
     """
     policy = job.elastic_policy
     yield from field_findings(job, "")
-    yield from field_findings(policy, "elastic_policy")
     yield from field_findings(job.run_policy, "run_policy")
     if not job.image.strip() or job.image != job.image.strip():
         yield Finding(path="image", problem=f"must be an image, got {show(job.image)}", remedy="name one")
@@ -287,41 +286,46 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
             problem=f"HyperPod has no instance type {show(job.instance_type)}",
             remedy=f"did you mean {close[0]}?" if close else "use one such as ml.p5.48xlarge or ml.trn1.32xlarge",
         )
-    wrong_sizes = [*_check_policy(policy)]
+    wrong_sizes = [*field_findings(policy, "elastic_policy")]
+    # Numbers that are out of bounds are not counted with: there may be no end to it.
+    wrong_sizes += [*_check_granularity(policy), *(() if wrong_sizes else _check_sizes(policy))]
     yield from wrong_sizes
     if not wrong_sizes:
         yield from _check_replicas(job)
         yield from _check_scale_config(job, kind)
     if kind is not None:
         yield from _check_resources(job, kind)
-        if hard is not None:
+        if hard is not None and not wrong_sizes:
             yield from _check_quota(job, hard)
     yield from _check_container(job)
 
 
-def _check_policy(policy: ElasticPolicy) -> Iterator[Finding]:
+def _check_granularity(policy: ElasticPolicy) -> Iterator[Finding]:
     path = "elastic_policy"
-    low, high, step = policy.min_replicas, policy.max_replicas, policy.replica_increment_step
-    values = policy.replica_discrete_values
-    if step is not None and values:
+    if policy.replica_increment_step is not None and policy.replica_discrete_values:
         yield Finding(
             path=path,
             problem="has both replica_increment_step and replica_discrete_values",
             remedy="keep one: a step, or the sizes themselves",
         )
-    if step is None and not values:
+    if policy.replica_increment_step is None and not policy.replica_discrete_values:
         yield Finding(
             path=path,
             problem="has neither replica_increment_step nor replica_discrete_values",
             remedy="add one: a step such as 1, or the sizes such as 2,4,8",
         )
+
+
+def _check_sizes(policy: ElasticPolicy) -> Iterator[Finding]:
+    path = "elastic_policy"
+    low, high, step = policy.min_replicas, policy.max_replicas, policy.replica_increment_step
     if low > high:
         yield Finding(
             path=f"{path}.min_replicas",
             problem=f"{low} is more than max_replicas, which is {high}",
             remedy="lower it, or raise max_replicas",
         )
-    elif step is not None and step > 0 and (high - low) % step:
+    elif step is not None and (high - low) % step:
         reached = [*range(low, high, step)]
         shown = ", ".join(map(str, reached if len(reached) < 6 else [*reached[:3], "…", reached[-1]]))
         yield Finding(
@@ -329,7 +333,7 @@ def _check_policy(policy: ElasticPolicy) -> Iterator[Finding]:
             problem=f"from {low} in steps of {step} the job never reaches max_replicas, which is {high} ({shown})",
             remedy=f"use a step that divides {high - low}, or max_replicas {reached[-1]}",
         )
-    yield from _check_values(values, low, high)
+    yield from _check_values(policy.replica_discrete_values, low, high)
 
 
 def _check_values(values: tuple[int, ...], low: int, high: int) -> Iterator[Finding]:

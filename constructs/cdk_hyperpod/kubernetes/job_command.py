@@ -7,7 +7,6 @@ import dataclasses
 import re
 import sys
 
-from .._structure import is_known
 from ..errors import Finding, raise_errors
 from ..instance_types import catalogue
 from . import quotas
@@ -254,7 +253,21 @@ def _hard(options: argparse.Namespace) -> dict[str, str] | None:
     return quotas.hard(quotas.amounts({options.instance_type: options.quota_nodes}))
 
 
-_FLAGS = {
+_SAME_NAME = (
+    "instance_type",
+    "learning_rate",
+    "max_replicas",
+    "memory_gib",
+    "min_replicas",
+    "nproc_per_node",
+    "quota_nodes",
+    "replica_discrete_values",
+    "replica_increment_step",
+    "train_batch_size",
+    "vcpus",
+    "workload_priority_class",
+)
+_FLAGS = {name: f"--{name.replace('_', '-')}" for name in _SAME_NAME} | {
     "queue_name": "--queue",
     "priority_class_name": "--priority-class",
     "base_priority_class_name": "--base-priority-class",
@@ -264,13 +277,6 @@ _FLAGS = {
     "faulty_scale_down_timeout_in_seconds": "--faulty-scale-down-timeout",
     "scale_up_snooze_time_in_seconds": "--scale-up-snooze-time",
     "job_max_retry_count": "--max-retries",
-    **{
-        name: f"--{name.replace('_', '-')}"
-        for name in (
-            "instance_type min_replicas max_replicas replica_increment_step replica_discrete_values nproc_per_node vcpus "
-            "memory_gib workload_priority_class train_batch_size learning_rate quota_nodes"
-        ).split()
-    },
 }
 # Names that are ordinary words too: flags where they stand alone as the place, not inside of a sentence.
 _FLAG_PLACES = {
@@ -292,7 +298,7 @@ def _in_words_of_the_command(finding: Finding) -> Finding:
     path = re.sub(r"^scale_config\[\d+\]\.", "", path)
     return dataclasses.replace(
         finding,
-        path=_FLAG_PLACES.get(path) if path in _FLAG_PLACES else _NAMES.sub(_flag, path),  # type: ignore[arg-type]
+        path=_FLAG_PLACES[path] if path in _FLAG_PLACES else _NAMES.sub(_flag, path),
         problem=_NAMES.sub(_flag, finding.problem),
         remedy=_NAMES.sub(_flag, finding.remedy),
     )
@@ -313,7 +319,7 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
 
 def _env(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not equals or not is_known(text):
+    if not equals:
         raise argparse.ArgumentTypeError(f"write NAME=VALUE, got {text!r}")
     return name, value
 

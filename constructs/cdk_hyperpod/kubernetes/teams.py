@@ -52,14 +52,12 @@ Namespace = Annotated[
         length=63,
     ),
 ]
-RoleArn = Annotated[
-    str,
-    Pattern(
-        r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]+",
-        "an IAM role's ARN such as arn:aws:iam::111122223333:role/research",
-        length=2048,
-    ),
-]
+_ROLE_ARN = Pattern(
+    r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]+",
+    "an IAM role's ARN such as arn:aws:iam::111122223333:role/research",
+    length=2048,
+)
+RoleArn = Annotated[str, _ROLE_ARN]
 
 # Where Kubernetes, EKS, HyperPod and its add-ons live. Any namespace that begins with kube- or hyperpod- is taken too:
 # hyperpod-observability, hyperpod-inference-system, hyperpod-ns-<team>.
@@ -278,9 +276,8 @@ def namespace_findings(namespace: str, path: str) -> Iterator[Finding]:
 def _check_roles(team: Team, path: str) -> Iterator[Finding]:
     if not isinstance(team.role_arns, tuple):
         return
-    (_, constraint) = (RoleArn.__origin__, RoleArn.__metadata__[0])  # type: ignore[attr-defined]
     for index, arn in enumerate(team.role_arns):
-        if is_known(arn) and (words := constraint.problem(arn)):
+        if is_known(arn) and (words := _ROLE_ARN.problem(arn)):
             yield Finding(path=f"{path}.role_arns[{index}]", problem=f"{words}, got {show(arn)}", remedy="change it")
     for arn, count in Counter(arn for arn in team.role_arns if is_known(arn)).items():
         if count > 1:

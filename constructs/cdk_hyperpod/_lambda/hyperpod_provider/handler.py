@@ -24,13 +24,14 @@ def client(service: str) -> Any:
     if service not in _clients:
         gc.disable()
         try:
-            _clients[service] = _make_client(service)
+            _clients[service] = make_client(service)
         finally:
             gc.enable()
     return _clients[service]
 
 
-def _make_client(service: str) -> Any:
+def make_client(service: str) -> Any:
+    """A new client. botocore's own handlers are left out: they amend calls that are not made here, and take their time."""
     import botocore.session  # type: ignore[import-untyped]
     from botocore.config import Config  # type: ignore[import-untyped]
     from botocore.loaders import Loader  # type: ignore[import-untyped]

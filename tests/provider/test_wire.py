@@ -1,0 +1,239 @@
+"""Properties, replies and state: what travels, and everything that can be wrong with it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from cdk_hyperpod._lambda.hyperpod_provider import wire
+from cdk_hyperpod._lambda.hyperpod_provider.model import Fixed, Network
+from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE, MalformedError, State
+
+ROLE = "arn:aws:iam::111122223333:role/node"
+GROUP: dict[str, Any] = {
+    "InstanceGroupName": "p5",
+    "InstanceCount": 8,
+    "MinInstanceCount": 4,
+    "InstanceType": "ml.p5.48xlarge",
+    "ExecutionRole": ROLE,
+    "SlurmConfig": {"NodeType": "Compute", "PartitionNames": ["p5"]},
+    "LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-x/base", "OnCreate": "on_create.sh"},
+}
+VPC = {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
+
+
+def properties(*groups: object, **more: object) -> dict[str, object]:
+    texts = [group if isinstance(group, str) else json.dumps(group) for group in groups or (GROUP,)]
+    return {"ServiceToken": "arn", "ClusterName": "train", "Groups": texts, **more}
+
+
+def problems(values: object, kind: str = PREPARE) -> list[str]:
+    with pytest.raises(MalformedError) as caught:
+        wire.read_properties(values, kind=kind)
+    return list(caught.value.problems)
+
+
+def test_scalars_arrive_as_text() -> None:
+    text = json.dumps({**GROUP, "InstanceCount": "8", "MinInstanceCount": "4", "ThreadsPerCore": "1"})
+    found = wire.read_properties(properties(text, MaxNodes="30", ServiceTimeout="3600"), kind=PREPARE)
+    (group,) = found.groups
+    assert (group.count, group.minimum, group.fixed.threads_per_core, found.max_nodes) == (8, 4, 1, 30)
+    assert group.spec["ThreadsPerCore"] == 1
+
+
+def test_everything_absent_has_its_meaning() -> None:
+    found = wire.read_properties(properties(), kind=PREPARE)
+    assert (found.nodes_to_delete, found.groups_to_delete, found.max_nodes) == ((), (), 16)
+    assert (found.network, found.eks_cluster, found.create_only) == (None, None, "")
+
+
+def test_create_only_is_vpc_and_eks_alone() -> None:
+    def read(orchestrator: object) -> str:
+        text = json.dumps({"VpcConfig": VPC, "Orchestrator": orchestrator})
+        return wire.read_properties(properties(CreateOnly=text), kind=PREPARE).create_only
+
+    assert read({"Slurm": {}}) == read({"Slurm": {"SlurmConfigStrategy": "Managed"}})
+    assert read({"Slurm": {}}) != read({"Eks": {"ClusterArn": "arn"}})
+
+
+def test_any_other_change_of_the_cluster_is_seen() -> None:
+    def read(**more: object) -> Any:
+        return wire.read_properties(properties(**more), kind=PREPARE)
+
+    one = read(Digest="a", CreateOnly=json.dumps({"Orchestrator": {"Slurm": {}}}))
+    assert one.same_cluster(read(Digest="a", CreateOnly=json.dumps({"Orchestrator": {"Slurm": {}}}), MaxNodes="1"))
+    assert not one.same_cluster(read(Digest="b", CreateOnly=json.dumps({"Orchestrator": {"Slurm": {}}})))
+    assert not one.same_cluster(read(Digest="a", CreateOnly=json.dumps({"Orchestrator": {"Slurm": {"x": 1}}})))
+
+
+def test_specification_keeps_everything_and_sets_its_counts() -> None:
+    spec = {**GROUP, "OnStartDeepHealthChecks": ["InstanceStress"], "CurrentCount": 7}
+    (group,) = wire.read_properties(properties(spec), kind=PREPARE).groups
+    sent = wire.spec_with(group, count=5, minimum=2)
+    expected = {**spec, "InstanceCount": 5, "MinInstanceCount": 2}
+    del expected["CurrentCount"]
+    assert sent == expected
+
+
+def test_flexible_group() -> None:
+    spec = {key: value for key, value in GROUP.items() if key != "InstanceType"}
+    spec["InstanceRequirements"] = {"InstanceTypes": ["ml.a", "ml.b"]}
+    (group,) = wire.read_properties(properties(spec), kind=PREPARE).groups
+    assert group.fixed == Fixed(
+        instance_types=("ml.a", "ml.b"), flexible=True, node_type="Compute", execution_role=ROLE
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (None, "ResourceProperties: must be an object"),
+        (properties(NodeToDelete=[]), f"NodeToDelete: is no property of {PREPARE}; take it out"),
+        (properties(ClusterName="-x"), 'ClusterName: must be 1 to 63 letters, digits and hyphens, got "-x"'),
+        (properties(ClusterName="a-" * 40), "ClusterName: must be 1 to 63 letters, digits and hyphens, got"),
+        (properties(Groups=[]), "Groups: must be a list of at least one group's JSON text, got []"),
+        (properties(Groups="x"), 'Groups: must be a list of at least one group\'s JSON text, got "x"'),
+        (properties("{"), 'Groups[0]: must be the text of a JSON object, got "{"'),
+        (properties("[]"), 'Groups[0]: must be the text of a JSON object, got "[]"'),
+        (properties(GROUP, GROUP), "Groups: has two groups p5"),
+        (
+            properties({**GROUP, "InstanceCount": -1}),
+            "Groups[0].InstanceCount: must be a whole number from 0 to 6758, got -1",
+        ),
+        (
+            properties({**GROUP, "InstanceCount": True}),
+            "Groups[0].InstanceCount: must be a whole number from 0 to 6758, got true",
+        ),
+        (
+            properties({**GROUP, "MinInstanceCount": 9}),
+            "Groups[0].MinInstanceCount: is 9, above InstanceCount 8",
+        ),
+        (
+            properties({**GROUP, "ExecutionRole": None}),
+            "Groups[0].ExecutionRole: must be the ARN of the nodes' role, got null",
+        ),
+        (
+            properties({**GROUP, "InstanceType": None}),
+            "Groups[0]: must have either InstanceType or InstanceRequirements",
+        ),
+        (
+            properties({**GROUP, "InstanceRequirements": {"InstanceTypes": ["ml.a"]}}),
+            "Groups[0]: must have either InstanceType or InstanceRequirements",
+        ),
+        (
+            properties({**GROUP, "SlurmConfig": "Compute"}),
+            'Groups[0].SlurmConfig: must be an object, got "Compute"',
+        ),
+        (
+            properties({**GROUP, "ThreadsPerCore": 3}),
+            "Groups[0].ThreadsPerCore: must be a whole number from 0 to 2, got 3",
+        ),
+        (
+            properties({**GROUP, "OverrideVpcConfig": {"Subnets": "subnet-1"}}),
+            'Groups[0].OverrideVpcConfig.Subnets: must be a list of texts, got "subnet-1"',
+        ),
+        (
+            properties(NodesToDelete=["i-xyz"]),
+            'NodesToDelete[0]: must be an instance id such as i-0123456789abcdef0, got "i-xyz"',
+        ),
+        (properties(NodesToDelete="i-0123456789abcdef0"), 'NodesToDelete: must be a list, got "i-0123456789abcdef0"'),
+        (
+            properties(InstanceGroupsToDelete=[7]),
+            "InstanceGroupsToDelete[0]: must be 1 to 63 letters, digits and hyphens, got 7",
+        ),
+        (properties(MaxNodes="many"), 'MaxNodes: must be a whole number from 0 to 6758, got "many"'),
+        (properties(MaxNodes="99999999999"), 'MaxNodes: must be a whole number from 0 to 6758, got "99999999999"'),
+        (properties(AutoscaledGroups=["other"]), "AutoscaledGroups: names other, which is not in Groups"),
+        (properties(CreateOnly="{"), 'CreateOnly: must be the text of a JSON object, got "{"'),
+        (
+            properties(CreateOnly=json.dumps({"Orchestrator": {"Eks": "arn"}})),
+            'CreateOnly.Orchestrator.Eks: must be an object, got "arn"',
+        ),
+    ],
+)
+def test_bad_property(values: object, said: str) -> None:
+    (only,) = problems(values)
+    assert only.startswith(said)
+
+
+def test_all_problems_at_once() -> None:
+    found = problems({"ClusterName": 7, "Groups": ["{"], "MaxNodes": "-1", "Other": ""})
+    assert [problem.split(":")[0] for problem in found] == ["Other", "ClusterName", "Groups[0]", "MaxNodes"]
+
+
+def test_prepares_own_properties_are_none_of_finalize() -> None:
+    assert problems(properties(MaxNodes="3"), FINALIZE) == [f"MaxNodes: is no property of {FINALIZE}; take it out"]
+
+
+def test_live_cluster() -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    found = wire.read_cluster(
+        {
+            "ClusterArn": "arn",
+            "ClusterName": "train",
+            "ClusterStatus": "InService",
+            "NodeProvisioningMode": "Continuous",
+            "VpcConfig": VPC,
+            "Orchestrator": {"Slurm": {}},
+            "InstanceGroups": [
+                {
+                    "InstanceGroupName": "p5",
+                    "Status": "InService",
+                    "CurrentCount": 1,
+                    "TargetCount": 2,
+                    "MinCount": 1,
+                    "InstanceRequirements": {
+                        "DesiredInstanceTypes": ["ml.a", "ml.b"],
+                        "CurrentInstanceTypes": ["ml.a"],
+                    },
+                    "InstanceTypeDetails": [
+                        {"InstanceType": "ml.a", "CurrentCount": 1},
+                        {"InstanceType": "ml.b", "CurrentCount": 0},
+                    ],
+                }
+            ],
+        },
+        [
+            {
+                "InstanceGroupName": "p5",
+                "InstanceId": "i-0123456789abcdef0",
+                "NodeLogicalId": "p5-1",
+                "LaunchTime": began,
+                "InstanceStatus": {"Status": "Running"},
+                "ImageVersionStatus": "UpdateAvailable",
+            },
+            {"InstanceGroupName": "p5", "InstanceId": "", "NodeLogicalId": "p5-2", "LaunchTime": began},
+        ],
+        {"team": "a"},
+    )
+    (group,) = found.groups
+    assert (group.current, group.target, group.minimum) == (1, 2, 1)
+    assert (group.fixed.instance_types, group.fixed.flexible) == (("ml.a", "ml.b"), True)
+    assert group.types_in_use == {"ml.a"}
+    assert found.network == Network(subnets=frozenset({"subnet-1"}), security_groups=frozenset({"sg-1"}))
+    assert (found.continuous, found.eks_cluster, found.tags) == (True, None, {"team": "a"})
+    running, requested = found.nodes
+    assert (running.name, running.outdated, running.launched) == ("i-0123456789abcdef0", True, began)
+    assert (requested.name, requested.instance_id, requested.launched, requested.status) == (
+        "p5-2", None, None, "Pending",
+    )  # fmt: skip
+
+
+def test_state_survives_its_journey() -> None:
+    state = State(
+        began=datetime(2026, 1, 1, 12, tzinfo=UTC),
+        rolling_back=None,
+        updated=datetime(2026, 1, 1, 11, tzinfo=UTC),
+        pending=None,
+        planned=7,
+    )
+    assert wire.read_state(json.loads(json.dumps(state.write()))) == state
+
+
+def test_event_of_another_type() -> None:
+    with pytest.raises(
+        MalformedError, match=r"ResourceType: must be Custom::HyperPodScaleDown or Custom::HyperPodGroup"
+    ):
+        wire.read_event({"ResourceType": "Custom::Other", "RequestType": "Create"})
