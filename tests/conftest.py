@@ -20,7 +20,8 @@ app.use_project_node()
 # The built-in validation reads every template once more; the tests that are about it switch it on.
 os.environ["CDK_VALIDATION"] = "false"
 
-# The same examples in every run, however slow the machine: what fails in CI fails on a laptop. HYPOTHESIS_PROFILE=default
+# The same examples in every run, however slow the machine: what fails in CI fails on a laptop. HYPOTHESIS_PROFILE=explore
 # looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

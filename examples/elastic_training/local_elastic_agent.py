@@ -27,7 +27,9 @@ signal.signal(signal.SIGUSR1, _remember)
 
 _mode = os.environ.get("HYPERPOD_SIGNAL_COORDINATION", "disabled").lower()
 if _mode not in {"disabled", "distributed"}:
-    _log.warning("HYPERPOD_SIGNAL_COORDINATION: must be disabled or distributed, got %r; scaling events are ignored", _mode)
+    _log.warning(
+        "HYPERPOD_SIGNAL_COORDINATION: must be disabled or distributed, got %r; scaling events are ignored", _mode
+    )
     _mode = "disabled"
 
 

@@ -197,13 +197,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--keep", type=int, default=2, help="complete checkpoints to keep (default: 2)")
     parser.add_argument("--samples", type=int, default=4096, help="size of the data set (default: 4096)")
     parser.add_argument("--epochs", type=int, default=2, help="passes over it (default: 2)")
-    parser.add_argument("--global-batch-size", type=int, default=32, help="samples per step of the whole job (default: 32)")
+    parser.add_argument(
+        "--global-batch-size", type=int, default=32, help="samples per step of the whole job (default: 32)"
+    )
     parser.add_argument("--micro-batch-size", type=int, default=4, help="samples a rank computes at once (default: 4)")
     parser.add_argument("--learning-rate", type=float, default=0.01, help="peak learning rate (default: 0.01)")
     parser.add_argument("--scale-config", type=Path, help="JSON file of settings per world size (default: none)")
     parser.add_argument("--seed", type=int, default=1, help="of the model, the data and its order (default: 1)")
     parser.add_argument("--log-samples", action="store_true", help="add each rank's sample numbers to the step lines")
-    parser.add_argument("--collective-timeout-s", type=int, default=600, help="seconds to wait for a lost rank (default: 600)")
+    parser.add_argument(
+        "--collective-timeout-s", type=int, default=600, help="seconds to wait for a lost rank (default: 600)"
+    )
     options = parser.parse_args(arguments)
     for name in ("checkpoint_every", "keep", "samples", "epochs", "global_batch_size", "micro_batch_size"):
         if getattr(options, name) < 1:

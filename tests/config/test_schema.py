@@ -22,8 +22,8 @@ from tools.make_docs import generated
 
 SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
-MODEL = [
-    kind for kind in vars(config).values() if dataclasses.is_dataclass(kind) and kind.__module__ == config.__name__
+MODEL: list[type[Any]] = [
+    kind for kind in vars(config).values() if isinstance(kind, type) and kind.__module__ == config.__name__
 ]
 
 

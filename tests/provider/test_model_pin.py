@@ -10,8 +10,8 @@ from typing import Any
 import botocore.session  # type: ignore[import-untyped]
 import pytest
 from botocore.stub import Stubber  # type: ignore[import-untyped]
-from cdk_hyperpod._lambda.hyperpod_provider import api, handler
 
+from cdk_hyperpod._lambda.hyperpod_provider import api, handler
 from tools import trim_model
 
 CALLS: list[tuple[str, str, dict[str, Any]]] = [
@@ -63,7 +63,7 @@ def request(client: Any, method: str, arguments: dict[str, Any]) -> dict[str, An
     """What the client would send: address, body and the headers that carry meaning."""
     sent: list[Any] = []
 
-    class Stop(Exception):  # noqa: N818
+    class Stop(Exception):
         pass
 
     def stop(request: Any, **_: Any) -> None:

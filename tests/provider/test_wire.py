@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from cdk_hyperpod._lambda.hyperpod_provider import wire
 from cdk_hyperpod._lambda.hyperpod_provider.model import Fixed, Network
 from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE, MalformedError, State

@@ -191,7 +191,7 @@ def _group(reader: _Reader, path: str, text: object, autoscaled: Sequence[str]) 
     name = reader.text(f"{path}.InstanceGroupName", spec.get("InstanceGroupName"), _NAME, _A_NAME)
     count = reader.number(f"{path}.InstanceCount", spec.get("InstanceCount"))
     minimum = reader.number(f"{path}.MinInstanceCount", spec.get("MinInstanceCount", 0))
-    if minimum > count:
+    if minimum > count and len(reader.problems) == before:
         reader.problems.append(f"{path}.MinInstanceCount: is {minimum}, above InstanceCount {count}")
     if not isinstance(spec.get("ExecutionRole"), str):
         reader.wrong(f"{path}.ExecutionRole", "the ARN of the nodes' role", spec.get("ExecutionRole"))
