@@ -58,9 +58,9 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, width: int) -> Iterato
     if nodes:
         yield ""
         yield "Groups that go with all their nodes, after the cluster's own update:"
-        for group in nodes:
+        for group, count in nodes.items():
             yield ""
-            yield f"  {group} ({messages.several(nodes[group], 'node')})"
+            yield f"  {group} ({messages.several(count, 'node')})"
             yield from _wrap(", ".join(_names(live, group)), width, "    ", "    ")
     counts = [messages.line(change) for change in plan.changes if isinstance(change, LowerTarget | LowerMinimum)]
     yield from _list("Before that:" if nodes or rows else "Counts:", counts, width)
