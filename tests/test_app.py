@@ -79,7 +79,7 @@ def assert_reports_the_three_mistakes(done: subprocess.CompletedProcess[str]) ->
     assert done.returncode == 1
     for line in (
         "bad.yaml: 3 errors",
-        "instance_groups[p5].instance_type: HyperPod has no instance type 'ml.p5.48xlarg'; did you mean ml.p5.48xlarge?",
+        "instance_groups[p5].instance_type: HyperPod has no instance type 'ml.p5.48xlarg'; did you mean ml.p5.48xlarge",
         "instance_groups[p5].min_instance_count: 9 is more than instance_count, which is 8; ",
         "storage.capacity_gib: FSx refuses 4801 GiB; use 1200 or a multiple of 2400, such as 7200",
     ):

@@ -1,4 +1,4 @@
-"""cdk-nag's packs, CDK's template checks and cfn-lint over every config and example: nothing found that has no reason."""
+"""cdk-nag, CDK's template checks and cfn-lint over every config and example: nothing is found without a reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILES = ["cluster.yaml", *sorted(f"tests/configs/{path.name}" for path in (ROOT 
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/cdk.json"))
 CASES = [*FILES, *EXAMPLES]
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rule_packs")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

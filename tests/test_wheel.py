@@ -15,7 +15,7 @@ import pytest
 
 from synth.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_file, template_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def contents(wheel: Path) -> dict[str, zipfile.ZipInfo]:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of a fresh virtual environment with the wheel in it. No network: all else is this environment's."""
+    """The bin folder of a fresh virtual environment with the wheel in it; all else is lent by this environment."""
     folder = tmp_path_factory.mktemp("fresh") / "venv"
     uv = str(ROOT / ".tools" / "bin" / "uv")
     subprocess.run([uv, "venv", "--quiet", "--offline", "--python", sys.executable, str(folder)], check=True)
@@ -87,7 +87,7 @@ def test_the_lifecycle_scripts_are_in_it_and_can_be_run(contents: dict[str, zipf
 
 
 def test_the_library_comes_from_the_wheel(environment: Path, tmp_path: Path) -> None:
-    code = "import cdk_hyperpod; from cdk_hyperpod._assets import lifecycle_dir; print(cdk_hyperpod.__file__); print(lifecycle_dir())"
+    code = "import cdk_hyperpod, cdk_hyperpod._assets as a; print(cdk_hyperpod.__file__); print(a.lifecycle_dir())"
     module, scripts = run(environment / "python", "-c", code, cwd=tmp_path).splitlines()
     assert Path(module).is_relative_to(environment.parent)
     assert Path(scripts) == Path(module).parent / "_lifecycle"

@@ -170,7 +170,13 @@ def train(options: argparse.Namespace, device: torch.device) -> int:
         if options.log_samples:
             dist.all_gather_object(seen, batch.indices.tolist())
         if rank == 0:
-            line = {"step": job.step, "epoch": batch.epoch, "loss": loss, "world_size": world_size, "pieces": pieces}
+            line = {
+                "step": job.step,
+                "epoch": batch.epoch,
+                "loss": loss,
+                "world_size": world_size,
+                "accumulation_steps": pieces,
+            }
             emit("step", **line, **({"samples": seen} if options.log_samples else {}))
 
         # Both on every rank at every step: they are collectives.

@@ -412,7 +412,10 @@ def test_tokens_are_passed_on_and_never_judged() -> None:
                 threads_per_core=count,  # type: ignore[arg-type]
                 training_plan_arn=Fn.import_value("Plan"),
                 ebs_volumes=(
-                    EbsVolume(volume_size_gib=count, volume_kms_key_arn=Fn.import_value("Key")),  # type: ignore[arg-type]
+                    EbsVolume(
+                        volume_size_gib=count,  # type: ignore[arg-type]
+                        volume_kms_key_arn=Fn.import_value("Key"),
+                    ),
                 ),
             ),
             InstanceGroup(

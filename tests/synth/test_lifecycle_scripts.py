@@ -1,4 +1,4 @@
-"""The lifecycle scripts: a bucket that HyperPod may read, and a prefix that changes with what is in it, and only then."""
+"""The lifecycle scripts: a bucket that HyperPod may read, and a prefix that changes with its content and only then."""
 
 from __future__ import annotations
 

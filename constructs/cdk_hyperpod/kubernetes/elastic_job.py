@@ -22,7 +22,7 @@ from ..errors import Finding
 from ..instance_types import InstanceType, catalogue
 from ._constraints import field_findings
 from .allocatable import NEURON_CORE, NEURON_DEVICE, Allocatable, allocatable
-from .manifests import Manifest, to_yaml
+from .manifests import Manifest, document
 from .quantities import cpu_quantity, memory_quantity, parse_quantity
 from .teams import Namespace, namespace_findings
 
@@ -286,10 +286,16 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
             problem=f"HyperPod has no instance type {show(job.instance_type)}",
             remedy=f"did you mean {close[0]}?" if close else "use one such as ml.p5.48xlarge or ml.trn1.32xlarge",
         )
-    wrong_sizes = [*field_findings(policy, "elastic_policy")]
-    # Numbers that are out of bounds are not counted with: there may be no end to it.
-    wrong_sizes += [*_check_granularity(policy), *(() if wrong_sizes else _check_sizes(policy))]
-    yield from wrong_sizes
+    out_of_bounds = [*field_findings(policy, "elastic_policy")]
+    yield from out_of_bounds
+    wrong_sizes = [finding for finding in out_of_bounds if not finding.path.endswith("_in_seconds")]
+    if not wrong_sizes:
+        # Only now: with a number that is out of bounds, counting might never end.
+        wrong_sizes = [*_check_sizes(policy)]
+        yield from wrong_sizes
+    granularity = [*_check_granularity(policy)]
+    yield from granularity
+    wrong_sizes += granularity
     if not wrong_sizes:
         yield from _check_replicas(job)
         yield from _check_scale_config(job, kind)
@@ -392,21 +398,21 @@ def _check_resources(job: ElasticJob, kind: InstanceType) -> Iterator[Finding]:
 
 
 def _check_quota(job: ElasticJob, hard: Mapping[str, str]) -> Iterator[Finding]:
-    most = job.elastic_policy.max_replicas
+    most = fits = job.elastic_policy.max_replicas
     short = []
-    fits = most
     for name, text in replica_resources(job).items():
         need = parse_quantity(text)
-        for key in (f"requests.{name}", f"limits.{name}"):
-            limit = parse_quantity(hard[key]) if key in hard else None
-            if need and limit is not None and need * most > limit:
-                fits = min(fits, int(limit / need))
-                short.append(f"{key} {_amount(name, text, most)} of {hard[key]}")
+        keys = [key for key in (f"requests.{name}", f"limits.{name}") if parse_quantity(hard.get(key, "")) is not None]
+        limits = {key: parse_quantity(hard[key]) or 0 for key in keys}
+        key = min(limits, key=lambda key: limits[key], default="")
+        if key and need and need * most > limits[key]:
+            fits = min(fits, int(limits[key] / need))
+            short.append(f"{name} {_amount(name, text, most)} of {hard[key]}")
     if short:
         yield Finding(
             path="elastic_policy.max_replicas",
-            problem=f"{most} replicas are more than the team's quota holds: {'; '.join(short)}",
-            remedy=f"lower it to {fits}, or raise the quota" if fits else "raise the quota: it does not hold one",
+            problem=f"{most} replicas are more than the team's quota holds ({', '.join(short)})",
+            remedy=f"lower it to {fits} at most, or raise the quota" if fits else "raise the quota: not even one fits",
         )
 
 
@@ -654,8 +660,8 @@ def _scale_config_map(job: ElasticJob) -> Manifest:
             "labels": {"app.kubernetes.io/instance": job.name},
         },
         "data": {
-            _SCALE_CONFIG_FILE: to_yaml(
-                [{"scale_config": {size: _recipe(size, job.scale_config[size]) for size in sorted(job.scale_config)}}]
+            _SCALE_CONFIG_FILE: document(
+                {"scale_config": {size: _recipe(size, job.scale_config[size]) for size in sorted(job.scale_config)}}
             )
         },
     }

@@ -7,14 +7,14 @@ from typing import Any, TypeAlias
 
 import yaml
 
-__all__ = ["Manifest", "to_yaml"]
+__all__ = ["Manifest", "document", "to_yaml"]
 
 Manifest: TypeAlias = dict[str, Any]
 """One Kubernetes object: dicts, lists, texts, numbers; nothing that jsii or YAML could not carry."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists are indented below their key, as kubectl and people write them, and nothing is an alias of anything."""
+    """YAML as people write it: lists indented below their key, long texts as blocks, nothing an alias of anything."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         del indentless
@@ -25,6 +25,18 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def document(data: object) -> str:
+    """One YAML document, keys in the order in which they were made: the same input gives the same bytes."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
 def to_yaml(manifests: Iterable[Manifest]) -> str:
-    """The objects as YAML documents, keys in the order in which they were made: the same input gives the same bytes."""
-    return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120, explicit_start=True)
+    """The objects as a stream of documents, for `kubectl apply -f -`."""
+    return "".join(f"---\n{document(manifest)}" for manifest in manifests)
