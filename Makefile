@@ -15,6 +15,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/node_modules/.bin:$(PATH)
 # The CLI's usage reports and version notices need the network and slow every command down.
 export CDK_DISABLE_CLI_TELEMETRY := true
 export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION := true
+export npm_config_update_notifier := false
 
 .PHONY: help
 help: ## Show this list

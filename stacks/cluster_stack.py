@@ -5,7 +5,8 @@ from __future__ import annotations
 from aws_cdk import CfnOutput, CrossStackReferences, Environment, ReferenceStrength, Stack
 from constructs import Construct
 
-from cdk_hyperpod import HyperPodCluster, LoadedConfig
+from cdk_hyperpod import HyperPodCluster, LoadedConfig, ScaleDown
+from cdk_hyperpod.config import ScaleDownConfig
 
 from .foundation_stack import FoundationStack
 from .names import cluster_stack_name
@@ -45,5 +46,15 @@ class ClusterStack(Stack):
             node_recovery=config.node_recovery,
             tiered_storage=config.tiered_storage,
             tags=config.tags,
+        )
+        scale_down = config.scale_down or ScaleDownConfig()
+        ScaleDown(
+            self,
+            "ScaleDown",
+            cluster=self.cluster.resource,
+            nodes_to_delete=scale_down.nodes_to_delete,
+            instance_groups_to_delete=scale_down.instance_groups_to_delete,
+            max_nodes=scale_down.max_nodes,
+            encryption_key=foundation.key,
         )
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)

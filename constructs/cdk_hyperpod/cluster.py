@@ -22,9 +22,7 @@ from .network import HyperPodNetwork
 from .roles import instance_role
 from .rules import check_cluster, check_file_system_zone
 from .storage import LustreMount
-
-STACK_TAG = "cdk-hyperpod:stack"
-"""The tag of a cluster that names the CloudFormation stack it belongs to."""
+from .tags import STACK_ID_TAG
 
 # Types of the CreateCluster API that the CloudFormation schema, as its checkers ship it, does not know yet.
 _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
@@ -33,7 +31,8 @@ _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
 class HyperPodCluster(Construct):
     """A HyperPod cluster under Slurm, with its groups' execution roles.
 
-    Running nodes: raising a count adds nodes. Lowering one lets HyperPod end nodes that it picks at random. The name
+    Running nodes: raising a count adds nodes. Lowering one lets HyperPod end nodes that it picks at random, unless a
+    `ScaleDown` guards the cluster, as it does in this project's own app. The name
     and the network replace the cluster; CloudFormation refuses to replace one with a name of its own, so nothing ends.
     """
 
@@ -121,7 +120,7 @@ class HyperPodCluster(Construct):
             instance_groups=[self._instance_group(group) for group in config.instance_groups],
             tags=[
                 CfnTag(key=key, value=value)
-                for key, value in sorted({**config.tags, STACK_TAG: stack.stack_name}.items())
+                for key, value in sorted({**config.tags, STACK_ID_TAG: stack.stack_id}.items())
             ],
         )
         # A node that starts reads its scripts at once, where it starts in the same stack as their upload.

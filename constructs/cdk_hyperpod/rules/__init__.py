@@ -64,15 +64,6 @@ def _check_not_yet(config: ClusterConfig) -> Iterator[Finding]:
     """What the file may say and nothing acts on yet."""
     if config.orchestrator == "eks":
         yield Finding(path="orchestrator", problem="eks is not supported yet", remedy="use slurm")
-    if config.scale_down is None or not is_known(config.scale_down):
-        return
-    for field in ("nodes_to_delete", "instance_groups_to_delete"):
-        if getattr(config.scale_down, field):
-            yield Finding(
-                path=f"scale_down.{field}",
-                problem="is not supported yet: nothing would be deleted",
-                remedy="remove it",
-            )
 
 
 def _check_tags(config: ClusterConfig) -> Iterator[Finding]:
