@@ -19,7 +19,7 @@ export npm_config_update_notifier := false
 
 .PHONY: help
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 ## -- set-up: uv, the locked Python packages, Node 24 and the CDK CLI, all inside this folder ------------------------
 
