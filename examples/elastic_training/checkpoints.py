@@ -40,8 +40,8 @@ class Checkpoints:
         if dist.get_rank() == 0:
             self._folder.mkdir(parents=True, exist_ok=True)
             # Left by a job that was killed in the middle of a save.
-            for path in self._folder.glob(f"*{_UNFINISHED}"):
-                shutil.rmtree(path)
+            for unfinished in self._folder.glob(f"*{_UNFINISHED}"):
+                shutil.rmtree(unfinished)
             newest[0] = next(reversed(complete(self._folder).values()), None)
         # One rank looks and tells the others: two clients of a shared file system may see a rename at different times.
         dist.broadcast_object_list(newest, src=0)

@@ -85,7 +85,8 @@ def sharded_model(device: torch.device, seed: int) -> nn.Module:
     for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
 
 
 def learning_rate(step: int, *, peak: float, total_steps: int) -> float:
@@ -107,7 +108,7 @@ def train_step(job: Job, task: SyntheticTask, batch: Batch, scale: Scale, device
         points, labels = task.take(indices, device)
         loss = nn.functional.cross_entropy(job.model(points), labels, reduction="sum")
         # Sums, not means: shares may differ by a sample. The ranks' gradients are averaged, hence the factor.
-        (loss * world_size / batch.size).backward()
+        (loss * world_size / batch.size).backward()  # type: ignore[no-untyped-call]
         loss_sum += loss.detach()
     rate = learning_rate(job.step, peak=scale.learning_rate, total_steps=job.loader.total_steps)
     for group in job.optimizer.param_groups:

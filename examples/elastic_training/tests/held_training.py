@@ -2,7 +2,8 @@
 
 HOLD names a folder and two kinds of places: `HOLD_BEFORE_STEPS=12` waits before step 12 is taken, `HOLD_SAVING_STEPS=10` in the middle of
 writing the checkpoint of step 10: every rank's shards are in the folder, the metadata is not. Rank 0 leaves a file `at-<place>`
-and goes on when there is a file `go-<place>`; the other ranks wait for it in their next collective.
+and goes on when there is a file `go-<place>`; the other ranks wait for it in their next collective. `at-sigterm` says that SIGTERM
+came while it waited.
 """
 
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 import checkpoints
 import train
+from torch.distributed.checkpoint import FileSystemWriter
 
 HOLD = Path(os.environ["HOLD"])
 PATIENCE_S = 60
@@ -29,6 +31,8 @@ def _hold(place: str) -> None:
     while not (HOLD / f"go-{place}").exists():
         if time.monotonic() > deadline:
             raise TimeoutError(f"nobody let go of {place}")
+        if train._sigterm:
+            (HOLD / "at-sigterm").touch()
         time.sleep(0.02)
 
 
@@ -41,7 +45,7 @@ def _held_train_step(job: train.Job, *arguments: Any) -> tuple[float, int]:
     return _train_step(job, *arguments)
 
 
-class _HeldWriter(checkpoints.FileSystemWriter):
+class _HeldWriter(FileSystemWriter):
     def finish(self, metadata: Any, results: Any) -> None:
         """Rank 0 only, when every rank has written: here the metadata follows."""
         step = int(Path(self.path).name.removeprefix("step-").partition(".")[0])
@@ -51,6 +55,6 @@ class _HeldWriter(checkpoints.FileSystemWriter):
 
 
 if __name__ == "__main__":
-    train.train_step = _held_train_step
+    train.train_step = _held_train_step  # type: ignore[assignment]
     checkpoints.FileSystemWriter = _HeldWriter  # type: ignore[misc]
     sys.exit(train.main())

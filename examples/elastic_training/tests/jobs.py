@@ -5,18 +5,23 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import psutil  # type: ignore[import-untyped]
+
 EXAMPLE = Path(__file__).resolve().parents[1]
 HELD_TRAINING = EXAMPLE / "tests" / "held_training.py"
 AGENT = Path(sys.prefix).parent / "agent"
 """Where elastic.mk puts the elastic agent."""
+MARK = "ELASTIC_TRAINING_TEST"
 LIMIT_S = 90
 """A job that is not over by then is killed and its test fails."""
 
@@ -32,10 +37,10 @@ SETTINGS = (
 )
 
 
-def torchrun(processes: int, script: Path) -> list[str]:
+def torchrun(processes: int, script: Path, *, restarts: int = 0) -> list[str]:
     """The launcher's command on this machine: loopback only, a free port."""
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    return [*run, f"--nproc-per-node={processes}", str(script)]
+    return [*run, f"--nproc-per-node={processes}", f"--max-restarts={restarts}", str(script)]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -45,6 +50,9 @@ def environment(**more: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "HYPERPOD_SIGNAL_COORDINATION": "distributed",
+        # Or torchrun keeps one store for all restarts, and gloo finds the addresses of ranks that are gone. (The elastic agent
+        # gives each start a store of its own.)
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": str(EXAMPLE),
         **more,
@@ -70,14 +78,17 @@ class Process:
     output: list[str] = field(default_factory=list)
 
     def __enter__(self) -> Self:
+        # Inherited by all that the launcher starts: each worker is in a session of its own, and may outlive it.
+        self._mark = uuid.uuid4().hex
+        # The launchers leave sockets and folders of logs in it.
+        self._temporary = tempfile.TemporaryDirectory(prefix="elastic-")
         self._launcher = subprocess.Popen(
             self.command,
-            env=self.env,
+            env=self.env | {MARK: self._mark, "TMPDIR": self._temporary.name},
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -86,12 +97,12 @@ class Process:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # The workers too: the launchers start each in a session of its own.
-        self.kill_workers()
-        if self._launcher.poll() is None:
-            self._launcher.kill()
+        # The launcher first, for it might start another worker.
+        self._launcher.kill()
         self._launcher.wait(10)
+        self.kill_workers()
         self._reader.join(10)
+        self._temporary.cleanup()
         if kind is not None:
             print("".join(self.output[-60:]))
 
@@ -118,21 +129,31 @@ class Process:
         (pid,) = (line["pid"] for line in self.named("started") if line["rank"] == rank)
         os.kill(pid, number)
 
-    def kill_workers(self) -> None:
-        """SIGKILL to every worker that is still there."""
-        for line in self.named("started"):
-            # A number may have been given to another process since: only ours run this script.
+    def workers(self) -> Iterator[psutil.Process]:
+        """Every process that the launcher started and that is still there."""
+        for process in psutil.process_iter():
             try:
-                command = Path(f"/proc/{line['pid']}/cmdline").read_bytes()
-                if str(EXAMPLE).encode() in command:
-                    os.kill(line["pid"], signal.SIGKILL)
-            except (FileNotFoundError, ProcessLookupError):
+                if process.environ().get(MARK) == self._mark and process.pid != self._launcher.pid:
+                    yield process
+            except psutil.Error:  # gone, or somebody else's
                 pass
 
+    def terminate(self) -> None:
+        """SIGTERM to the launcher."""
+        self._launcher.terminate()
+
+    def kill_workers(self) -> None:
+        """SIGKILL to every worker."""
+        workers = list(self.workers())
+        for worker in workers:
+            worker.kill()
+        psutil.wait_procs(workers, timeout=10)
+
     def wait(self) -> int:
-        """The launcher's exit status, when all its output has been read."""
+        """The launcher's exit status, when all its output has been read; it leaves no worker behind."""
         status = self._launcher.wait(LIMIT_S)
         self._reader.join(10)
+        assert not list(self.workers())
         return status
 
 

@@ -34,12 +34,12 @@ def free_port() -> int:
 class Pod(Process):
     """A replica: hyperpodrun with the image's own arguments, but for paths, ports and the number of processes."""
 
-    def __init__(self, name: str, folder: Path, env: dict[str, str]) -> None:
+    def __init__(self, name: str, folder: Path, env: dict[str, str], *, processes: int) -> None:
         self.port = free_port()
         launcher, *options, script = ENTRYPOINT
         assert (launcher, script) == ("hyperpodrun", "/workspace/train.py")
         here = {
-            "--nproc-per-node": "2",
+            "--nproc-per-node": str(processes),
             "--server-host": "127.0.0.1",
             "--server-port": str(self.port),
             "--log-dir": str(folder / name),
@@ -52,7 +52,7 @@ class Pod(Process):
         super().__init__(
             [
                 sys.executable,
-                str(AGENT / "bin" / "hyperpodrun"),
+                str(EXAMPLE / "tests" / "hyperpodrun.py"),
                 *kept,
                 *(f"{option}={value}" for option, value in here.items()),
                 str(HELD_TRAINING),
@@ -84,37 +84,43 @@ class Pod(Process):
         """Wait for a state."""
         until(f"{state}, not {self.status()}", lambda: self.status() == state)
 
+    def says(self, text: str) -> None:
+        """Wait for a line of its output."""
+        until(text, lambda: any(text in line for line in self.output))
+
     def start(self, *, rank: int, nodes: int, master_port: int) -> None:
         """What the operator sends when all replicas are there."""
         where = {"master_addr": "127.0.0.1", "master_port": master_port}
         self.ask("POST", "/start", rank=rank, nnodes=nodes, faultCount=0, **where)
 
 
-@pytest.mark.skipif(
-    not (AGENT / "bin" / "hyperpodrun").exists(), reason="no elastic agent: make test-elastic brings it"
-)
+pytestmark = pytest.mark.skipif(not AGENT.exists(), reason="no elastic agent: make test-elastic brings it")
+
+
 def test_two_replicas_become_one_under_the_real_agent(tmp_path: Path) -> None:
     hold = Hold(tmp_path / "hold")
     env = hold.env(steps="8")
     with ExitStack() as stack:
-        pods = [stack.enter_context(Pod(name, tmp_path, env)) for name in ("pod-0", "pod-1")]
+        pods = [stack.enter_context(Pod(name, tmp_path, env, processes=1)) for name in ("pod-0", "pod-1")]
         for pod in pods:
             pod.becomes("ready")
         port = free_port()
         for rank, pod in enumerate(pods):
             pod.start(rank=rank, nodes=2, master_port=port)
         for pod in pods:
-            pod.started(2)
+            pod.started(1)
         hold.reached("step-8")
         # What the operator sends before it changes the number of replicas.
         for pod in pods:
             pod.ask("POST", "/stop", restart_mode="plr", is_graceful=True, timeout=60)
-        # Both agents pass the signal on before the step ends; held until then, the ranks can only agree by their collective.
-        until("SIGUSR1", lambda: sum("elastic event detected" in line for pod in pods for line in pod.output) >= 3)
+        # Rank 0 waits in Python and hears at once; the other is in a collective, and hears when it is over.
+        for pod in pods:
+            pod.says("Stopping workers")
+        pods[0].says("elastic event detected")
         hold.release("step-8")
         for pod in pods:
             pod.becomes("ready")
-            assert [line["step"] for line in pod.named("elastic_event")] == [8, 8]
+            assert [line["step"] for line in pod.named("elastic_event")] == [8]
         assert (tmp_path / "checkpoints" / "step-000000008").is_dir()
 
         stays, leaves = pods
@@ -126,9 +132,25 @@ def test_two_replicas_become_one_under_the_real_agent(tmp_path: Path) -> None:
         again = stays.events[before:]
         started = [line for line in again if line["event"] == "started"]
         assert {line["resumed_from"] for line in started} == {"step-000000008"}
-        assert {line["world_size"] for line in started} == {2}
+        assert {line["world_size"] for line in started} == {1}
         assert {line["elastic_events"] for line in started} == {"hyperpod_elastic_agent.elastic_event_handler"}
         assert [line["step"] for line in again if line["event"] == "step"] == list(range(9, STEPS + 1))
         stays.ask("POST", "/shutdown")
         for pod in pods:
             assert pod.wait() == 0
+
+
+def test_an_evicted_replica_saves_before_it_goes(tmp_path: Path) -> None:
+    hold = Hold(tmp_path / "hold")
+    with Pod("pod-0", tmp_path, hold.env(steps="8"), processes=2) as pod:
+        pod.becomes("ready")
+        pod.start(rank=0, nodes=1, master_port=free_port())
+        pod.started(2)
+        hold.reached("step-8")
+        # What Kubernetes sends to the container's first process.
+        pod.terminate()
+        hold.reached("sigterm")
+        hold.release("step-8")
+        assert pod.wait() != 0
+    assert [line["step"] for line in pod.named("terminated")] == [8, 8]
+    assert (tmp_path / "checkpoints" / "step-000000008").is_dir()

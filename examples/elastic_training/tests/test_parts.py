@@ -1,8 +1,9 @@
 """The example's parts without a process group: the order of the data, settings per world size, folders, the image."""
 
+import json
 import os
 import re
-import signal
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 import torch
 from checkpoints import complete
-from jobs import EXAMPLE
+from jobs import AGENT, EXAMPLE
 from samples import Batch, ElasticLoader, micro_batches
 from scale import Scale, scale_at
 from train import learning_rate, parse
+
+REQUIREMENTS = EXAMPLE.parents[1] / "requirements"
 
 BASE = Scale(micro_batch_size=4, learning_rate=0.01)
 
@@ -128,35 +131,43 @@ def test_numbers_that_make_no_job_are_refused(capsys: pytest.CaptureFixture[str]
     assert "--epochs: must be 1 or more, got 0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("mode", "sent", "detected"),
-    [
-        pytest.param("distributed", "SIGUSR1", "True", id="a scaling event"),
-        pytest.param("distributed", "", "False", id="no signal"),
-        pytest.param("disabled", "SIGUSR1", "False", id="coordination switched off"),
-        pytest.param("", "SIGUSR1", "False", id="not set: off, as in the agent"),
-        pytest.param("both", "SIGUSR1", "False", id="a mode that doesn't exist: off, with a warning"),
-    ],
-)
+# HYPERPOD_SIGNAL_COORDINATION, whether SIGUSR1 comes, and whether that is a scaling event.
+ANSWERS = [
+    ("distributed", True, True),
+    ("distributed", False, False),
+    ("disabled", True, False),
+    ("", True, False),  # not set
+    ("both", True, False),  # there is no such mode
+]
+ASK = """
+import importlib, json, os, signal, sys
+
+answers = []
+for mode, comes in json.loads(sys.argv[2]):
+    os.environ.pop("HYPERPOD_SIGNAL_COORDINATION", None)
+    os.environ |= {"HYPERPOD_SIGNAL_COORDINATION": mode} if mode else {}
+    agent = importlib.reload(importlib.import_module(sys.argv[1]))
+    if comes:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    answers.append([agent.elastic_event_detected(), agent.elastic_event_detected(signal.SIGTERM)])
+print(json.dumps(answers))
+"""
+
+
 @pytest.mark.parametrize("module", ["local_elastic_agent", "hyperpod_elastic_agent.elastic_event_handler"])
-def test_the_stand_in_answers_as_the_agent_does(module: str, mode: str, sent: str, detected: str) -> None:
-    agent = Path(sys.prefix).parent / "agent"
-    if module != "local_elastic_agent" and not agent.exists():
+def test_the_stand_in_answers_as_the_agent_does(module: str) -> None:
+    if module != "local_elastic_agent" and not AGENT.exists():
         pytest.skip("no elastic agent: make test-elastic brings it")
-    program = (
-        f"import os, signal, {module} as agent\n"
-        + (f"os.kill(os.getpid(), signal.{sent})\n" if sent else "")
-        + "print(agent.elastic_event_detected(), agent.elastic_event_detected(signal.SIGTERM))"
-    )
-    env = os.environ | {"PYTHONPATH": f"{EXAMPLE}{os.pathsep}{agent}"}
-    env.pop("HYPERPOD_SIGNAL_COORDINATION", None)
-    if mode:
-        env["HYPERPOD_SIGNAL_COORDINATION"] = mode
     done = subprocess.run(
-        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", ASK, module, json.dumps([(mode, comes) for mode, comes, _ in ANSWERS])],
+        env=os.environ | {"PYTHONPATH": f"{EXAMPLE}{os.pathsep}{AGENT}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
-    assert done.stdout.splitlines()[-1] == f"{detected} False"
-    assert ("must be disabled or distributed" in done.stderr) == (mode == "both" and module == "local_elastic_agent")
+    # Only SIGUSR1 is a scaling event: the second answer is about SIGTERM.
+    assert json.loads(done.stdout.splitlines()[-1]) == [[detected, False] for _, _, detected in ANSWERS]
 
 
 def test_the_image_has_what_the_job_needs() -> None:
@@ -167,12 +178,24 @@ def test_the_image_has_what_the_job_needs() -> None:
     # The agent takes SIGTERM from Kubernetes only as the container's first process: no shell around it.
     assert re.search(r'^ENTRYPOINT \["hyperpodrun", "--rdzv-backend=hyperpod"', text, re.MULTILINE)
     assert "HYPERPOD_SIGNAL_COORDINATION=distributed" in text
-    assert signal.SIGTERM.name in text
+    command = next(line for line in text.splitlines() if line.startswith("CMD "))
+    assert parse(json.loads(command.removeprefix("CMD "))).checkpoints == Path("/checkpoints")
 
 
 def test_the_image_has_the_agent_that_the_tests_run() -> None:
-    pinned = re.findall(r"hyperpod-elastic-agent==[\d.]+", (EXAMPLE / "Containerfile").read_text("utf-8"))
-    root = EXAMPLE.parents[1] / "requirements" / "elastic-agent.lock"
-    if root.exists():  # the example may have been copied out of the repository
-        assert {*pinned} == {*re.findall(r"hyperpod-elastic-agent==[\d.]+", root.read_text("utf-8"))}
-    assert len({*pinned}) == 1
+    if not REQUIREMENTS.exists():
+        pytest.skip("the example stands alone")
+    agent = (REQUIREMENTS / "elastic-agent.lock").read_text("utf-8").partition("    #")[0]
+    assert "--hash=sha256:" in agent
+    assert agent in (EXAMPLE / "image.lock").read_text("utf-8")
+
+
+def test_the_job_is_what_the_documented_command_writes() -> None:
+    command = EXAMPLE.parents[1] / ".venv" / "bin" / "cdk-hyperpod"
+    if not command.exists():
+        pytest.skip("no cdk-hyperpod: make setup brings it")
+    readme = (EXAMPLE / "README.md").read_text("utf-8")
+    (documented,) = re.findall(r"^cdk-hyperpod (job render .*?) > job\.yaml$", readme, re.MULTILINE | re.DOTALL)
+    arguments = shlex.split(documented.replace("\\\n", " "))
+    done = subprocess.run([command, *arguments], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == (EXAMPLE / "job.yaml").read_text("utf-8")

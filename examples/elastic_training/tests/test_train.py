@@ -155,32 +155,40 @@ def test_only_the_newest_checkpoints_stay(rescaled: Run) -> None:
     assert sorted(path.name for path in rescaled.checkpoints.iterdir()) == ["step-000000030", "step-000000032"]
 
 
-def test_a_checkpoint_that_a_crash_cut_short_is_never_loaded(uninterrupted: Run, tmp_path: Path) -> None:
+def test_a_killed_job_heals_from_its_last_whole_checkpoint(uninterrupted: Run, tmp_path: Path) -> None:
     folder, hold = tmp_path / "checkpoints", Hold(tmp_path / "hold")
     command = [f"--checkpoints={folder}", *SETTINGS]
-    with Process([*torchrun(2, HELD_TRAINING), *command], hold.env(saving="10")) as killed:
+    half = folder / "step-000000010.unfinished"
+    with Process([*torchrun(2, HELD_TRAINING, restarts=1), *command], hold.env(saving="10", steps="13")) as killed:
         killed.started(2)
         hold.reached("saving-10")
+        assert sorted(path.suffix for path in half.iterdir()) == [".distcp", ".distcp"]
+        assert list(complete(folder)) == [5]
+        # One rank, in the middle of a save. The launcher starts both again, and they take the checkpoint before that.
+        killed.signal(0, signal.SIGKILL)
+        hold.release("saving-10")
+        hold.reached("step-13")
+        assert not half.exists()
+        # All of them, between two steps, and no restart is left.
         killed.kill_workers()
         assert killed.wait() == 1
-    half = folder / "step-000000010.unfinished"
-    assert sorted(path.suffix for path in half.iterdir()) == [".distcp", ".distcp"]
-    assert list(complete(folder)) == [5]
+    assert [line["resumed_from"] for line in killed.named("started")] == [None, None, *["step-000000005"] * 2]
+    taken = [line["step"] for line in killed.named("step")]
+    assert taken == [*range(1, 11), *range(6, 13)]
 
     # 3 ranks: neither the global batch nor the checkpoint's shards divide by it.
     with Process([*torchrun(3, EXAMPLE / "train.py"), *command], environment()) as resumed:
         assert resumed.wait() == 0
-    assert {line["resumed_from"] for line in resumed.named("started")} == {"step-000000005"}
-    assert [line["step"] for line in resumed.named("step")] == list(range(6, STEPS + 1))
-    assert not half.exists()
+    assert {line["resumed_from"] for line in resumed.named("started")} == {"step-000000010"}
+    assert [line["step"] for line in resumed.named("step")] == list(range(11, STEPS + 1))
     run = Run([killed, resumed], folder)
     assert_each_sample_once_per_epoch(run)
     assert_same_training(run, uninterrupted, tmp_path)
-    # Steps 6 to 10 were taken twice, with the same samples and the same result.
-    before = {line["step"]: line for line in killed.named("step")}
-    for line in resumed.named("step")[:5]:
-        assert line["loss"] == pytest.approx(before[line["step"]]["loss"], abs=LOSS_TOLERANCE)
-        assert sorted(chain(*line["samples"])) == sorted(chain(*before[line["step"]]["samples"]))
+    # What was lost and taken again was the same work: the same samples, the same loss.
+    final = {line["step"]: line for line in run.trajectory()}
+    for line in killed.named("step"):
+        assert line["loss"] == pytest.approx(final[line["step"]]["loss"], abs=LOSS_TOLERANCE)
+        assert sorted(chain(*line["samples"])) == sorted(chain(*final[line["step"]]["samples"]))
 
 
 def test_losses_have_no_jump_where_a_go_ends(rescaled: Run) -> None:
