@@ -9,7 +9,7 @@ CONFIG ?= cluster.yaml
 CDK_FLAGS ?=
 PYTEST_FLAGS ?=
 # Suites whose subject is still being built; the open issues finish them.
-UNFINISHED := --ignore=tests/end_to_end --ignore=tests/test_local_aws/engine --ignore=tests/provider/test_properties.py
+UNFINISHED := --ignore=tests/provider/test_properties.py
 
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/node_modules/.bin:$(PATH)
 # The CLI's usage reports and version notices need the network and slow every command down.
@@ -99,7 +99,7 @@ wheel: setup ## Build the wheel into dist/
 .PHONY: docs
 docs: setup ## Write again what is made from the code: schema, reference, bootstrap policy
 	@python tools/make_docs.py
-	@cdk synth --quiet --output .docs.out && python tools/make_bootstrap_policy.py .docs.out && rm -r .docs.out
+	@python tools/make_bootstrap_policy.py
 
 .PHONY: golden
 golden: setup ## Write the golden templates again; read the diff before you commit it

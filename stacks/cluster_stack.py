@@ -32,6 +32,8 @@ class ClusterStack(Stack):
         )
         # An export could not change while it is in use; Fn::GetStackOutput locks neither stack (docs/adr/0003).
         CrossStackReferences.of(self).consume(ReferenceStrength.WEAK)
+        # This template's text has to change with what it reads there: the CLI skips a stack whose text is the same.
+        self.template_options.metadata = {"Foundation": foundation.digest}
         self.add_stack_dependency(foundation)
         self.cluster = HyperPodCluster(
             self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from aws_cdk import Environment, Stack
 from constructs import Construct
 
@@ -36,6 +38,8 @@ class FoundationStack(Stack):
             analytics_reporting=False,
             tags=dict(config.tags),
         )
+        self.digest = hashlib.sha256(repr((config.network, config.storage)).encode()).hexdigest()[:16]
+        """Changes with every setting that may give another subnet, security group or file system to the cluster."""
         self.key = encryption_key(self, "Key", removal=config.removal)
         group_zones = [group.availability_zone for group in config.instance_groups if group.availability_zone]
         zones = (
@@ -50,8 +54,12 @@ class FoundationStack(Stack):
             interface_endpoints=config.network.interface_endpoints,
             vpc_id=config.network.vpc_id,
             subnets=config.network.subnets,
+            endpoint_security_group_id=config.network.endpoint_security_group_id,
             log_encryption_key=self.key,
         )
+        if config.removal == "retain":
+            # Also while the file names no file system: one of an earlier deployment may be standing in the subnet.
+            self.network.retain()
         self._access_logs = access_logs_bucket(self, "AccessLogs", removal=config.removal)
         self.mount = None if config.storage is None else self._mount(config.storage, loaded)
         self.lifecycle_scripts = LifecycleScripts(

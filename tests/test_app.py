@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -41,10 +42,10 @@ def run(*command: str, cwd: Path = ROOT, **more: str) -> subprocess.CompletedPro
 
 
 def run_app(
-    outdir: Path, *, cwd: Path = ROOT, config: str | None = None, **more: str
+    outdir: Path, *, cwd: Path = ROOT, context: Mapping[str, object] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    context = {} if config is None else {"CDK_CONTEXT_JSON": json.dumps({"config": config, **NO_COPIES})}
-    return run(sys.executable, str(ROOT / "app.py"), cwd=cwd, CDK_OUTDIR=str(outdir), **context, **more)
+    handed = {} if context is None else {"CDK_CONTEXT_JSON": json.dumps({**context, **NO_COPIES})}
+    return run(sys.executable, str(ROOT / "app.py"), cwd=cwd, CDK_OUTDIR=str(outdir), **handed)
 
 
 def run_cdk(*arguments: str, outdir: Path) -> subprocess.CompletedProcess[str]:
@@ -98,7 +99,7 @@ def test_app_py_synthesizes_where_cdk_outdir_says(tmp_path: Path) -> None:
 
 
 def test_app_py_reads_the_context_that_the_cli_hands_over(tmp_path: Path, other_file: Path) -> None:
-    done = run_app(tmp_path / "out", config=str(other_file))
+    done = run_app(tmp_path / "out", context={"config": str(other_file)})
     assert done.returncode == 0, done.stderr
     assert sorted(templates(tmp_path / "out")) == [
         "hyperpod-other-cluster.template.json",
@@ -107,15 +108,16 @@ def test_app_py_reads_the_context_that_the_cli_hands_over(tmp_path: Path, other_
 
 
 def test_app_py_says_everything_that_is_wrong_with_a_file(tmp_path: Path, bad_file: Path) -> None:
-    assert_reports_the_three_mistakes(run_app(tmp_path / "out", config=str(bad_file)))
+    assert_reports_the_three_mistakes(run_app(tmp_path / "out", context={"config": str(bad_file)}))
     assert not templates(tmp_path / "out")
 
 
 def test_a_file_that_does_not_exist_is_a_message(tmp_path: Path) -> None:
-    done = run_app(tmp_path / "out", config="no-such.yaml")
+    done = run_app(tmp_path / "out", context={"config": "no-such.yaml"})
     assert done.returncode == 1
     assert done.stderr == (
-        f"{ROOT / 'no-such.yaml'}: 1 error\n  there is no such file; name one with -c config=PATH or --config PATH\n"
+        f"{ROOT / 'no-such.yaml'}: 1 error\n  there is no file {ROOT / 'no-such.yaml'}; "
+        "name one with -c config=PATH, from the folder of cdk.json, or --config PATH, from the current one\n"
     )
 
 
@@ -134,7 +136,7 @@ def test_a_wrong_folder_of_scripts_is_a_message(
         (tmp_path / "scripts").mkdir()
         for name, text in files.items():
             (tmp_path / "scripts" / name).write_text(text, "utf-8")
-    done = run_app(tmp_path / "out", config=str(other_file))
+    done = run_app(tmp_path / "out", context={"config": str(other_file)})
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -153,6 +155,22 @@ def test_an_error_of_the_constructs_is_a_message_too(tmp_path: Path, monkeypatch
     monkeypatch.setattr(stacks, "add_stacks", refuse)
     monkeypatch.setenv("CDK_OUTDIR", str(tmp_path))
     assert app.main() == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param("our-boundary", id="a name"),
+        pytest.param('{"name": 1}', id="a number"),
+        pytest.param('{"Name": "our-boundary"}', id="another key"),
+        pytest.param({"name": "our-boundary", "arn": "arn:aws:iam::1:policy/our-boundary"}, id="two"),
+        pytest.param("", id="nothing"),
+    ],
+)
+def test_a_boundary_that_cdk_would_leave_out_in_silence_is_a_message(value: object, tmp_path: Path) -> None:
+    done = run_app(tmp_path / "out", context={"@aws-cdk/core:permissionsBoundary": value})
+    message = f'@aws-cdk/core:permissionsBoundary: is no policy, got {value!r}; write {{"name": "…"}} or {{"arn": "…"}}'
+    assert (done.returncode, done.stderr) == (1, f"context: 1 error\n  {message}\n")
 
 
 # -- the CDK CLI ------------------------------------------------------------------------------------------------------
@@ -189,6 +207,19 @@ def test_the_cli_fails_with_everything_that_is_wrong_with_a_file(tmp_path: Path,
 
 
 @pytest.mark.slow
+def test_a_boundary_that_the_cli_hands_over_as_text_reaches_every_role(tmp_path: Path) -> None:
+    boundary = '@aws-cdk/core:permissionsBoundary={"name": "our-boundary"}'
+    done = run_cdk("synth", "--quiet", "-c", boundary, outdir=tmp_path)
+    assert done.returncode == 0, done.stderr
+    resources = [
+        resource for text in templates(tmp_path).values() for resource in json.loads(text)["Resources"].values()
+    ]
+    roles = [resource["Properties"] for resource in resources if resource["Type"] == "AWS::IAM::Role"]
+    assert len(roles) >= 5
+    assert all("policy/our-boundary" in json.dumps(role.get("PermissionsBoundary")) for role in roles)
+
+
+@pytest.mark.slow
 def test_warnings_reach_whoever_synthesizes(tmp_path: Path) -> None:
     done = run_cdk("synth", "--quiet", "-c", "config=tests/configs/existing.yaml", outdir=tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -212,16 +243,16 @@ def test_the_pipelines_script_says_what_a_change_would_do(tmp_path: Path) -> Non
             (tmp_path / path.name).write_bytes(path.read_bytes())
     before = run("cdk", "synth", "--quiet", "--output", "before", cwd=tmp_path)
     assert before.returncode == 0, before.stderr
-    cluster_file = tmp_path / "cluster.yaml"
-    text = cluster_file.read_text("utf-8")
-    cluster_file.write_text(text.replace("instance_count: 2,", "instance_count: 3,", 1), "utf-8")
+    program = tmp_path / "app.py"
+    text = program.read_text("utf-8")
+    program.write_text(text.replace("instance_count=2,", "instance_count=3,"), "utf-8")
     done = run("bash", "check.sh", "before", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     changes = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(("[~]", "[+]", "[-]"))]
     assert changes == ["[~] AWS::SageMaker::Cluster Cluster ClusterEB0386A7"]
     assert re.search(r"\[-\] +\"InstanceCount\": 2,\n.*\[\+\] +\"InstanceCount\": 3,", done.stdout + done.stderr)
 
-    cluster_file.write_text(text.replace("min_instance_count: 1", "min_instance_count: 9"), "utf-8")
+    program.write_text(text.replace("min_instance_count=1", "min_instance_count=9"), "utf-8")
     done = run("bash", "check.sh", "before", cwd=tmp_path)
     assert done.returncode == 1
     assert "instance_groups[cpu].min_instance_count: 9 is more than instance_count" in done.stderr

@@ -1,17 +1,23 @@
-"""Writes docs/bootstrap/*.json: what CloudFormation needs to deploy our templates, and no more.
+"""Writes docs/bootstrap/*.json: what CloudFormation needs to deploy our templates, and little more.
 
     make docs
 
-The permissions are those that each resource type's handlers declare in the CloudFormation registry, as cfn-lint ships
-it, for every type in the templates of a cloud assembly. IAM limits a managed policy to 6,144 characters, so there are
-several; `cdk bootstrap --cloudformation-execution-policies` takes their ARNs, up to ten (docs/deploying.md).
+The templates are those of cluster.yaml, tests/configs and examples. The permissions are those that the handlers of
+their resource types declare in the CloudFormation registry, as cfn-lint ships it, and for the few types that declare
+none, those in a table here. IAM limits a managed policy to 6,144 characters, so there are several;
+`cdk bootstrap --cloudformation-execution-policies` takes their ARNs, up to ten (docs/deploying.md).
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -19,90 +25,178 @@ import cfnlint  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "bootstrap"
-SCHEMAS = Path(cfnlint.__file__).parent / "data" / "schemas"
+DATA = Path(cfnlint.__file__).parent / "data"
 REGION = "us-west-2"
 LIMIT = 6144
+MAX_POLICIES = 10
+
+# Resource types whose schema declares no permissions, and where ours come from.
+UNDECLARED: Mapping[str, Iterable[str]] = {
+    # What the service authorization reference names for a file system, and AmazonFSxFullAccess for its network. Its key
+    # takes part through a grant. Deleting one of Lustre makes no backup unless somebody asks (API_DeleteFileSystem).
+    # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonfsx.html
+    # https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AmazonFSxFullAccess.html
+    "AWS::FSx::FileSystem": (
+        "ec2:DescribeSecurityGroups",
+        "ec2:DescribeSubnets",
+        "ec2:DescribeVpcs",
+        "ec2:GetSecurityGroupsForVpc",
+        "fsx:CreateFileSystem",
+        "fsx:DeleteFileSystem",
+        "fsx:DescribeFileSystems",
+        "fsx:ListTagsForResource",
+        "fsx:TagResource",
+        "fsx:UntagResource",
+        "fsx:UpdateFileSystem",
+        "iam:CreateServiceLinkedRole",
+        "kms:CreateGrant",
+        "kms:DescribeKey",
+    ),
+    # CDK's own note of its version: nothing is made.
+    "AWS::CDK::Metadata": (),
+    # A custom resource is a function that CloudFormation invokes with this role.
+    # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/template-custom-resources-lambda.html
+    "Custom::*": ("lambda:InvokeFunction",),
+}
+# What a deployment needs beyond its resource types.
+ALWAYS = {
+    "cloudformation:DescribeStacks",  # Fn::GetStackOutput reads the other stack with this role
+    "s3:GetObject",  # the functions' code, from the bootstrap's bucket
+    "ssm:GetParameter",  # the bootstrap's version
+    "ssm:GetParameters",
+}
+# What handlers declare for things that none of our templates holds, and that would hand out other people's rights.
+NEVER = ("eks:*", "iam:*Group*", "iam:*User*")
 
 # Names that CloudFormation gives our resources begin with the stack's, and the stacks' with hyperpod-.
 SCOPES = {
+    "cloudformation": ["arn:*:cloudformation:*:*:stack/hyperpod-*"],
+    "ecr": ["arn:*:ecr:*:*:repository/elastic-training"],
     "iam": ["arn:*:iam::*:role/hyperpod-*", "arn:*:iam::*:policy/hyperpod-*", "arn:*:iam::*:role/aws-service-role/*"],
     "lambda": ["arn:*:lambda:*:*:function:hyperpod-*", "arn:*:lambda:*:*:layer:*"],
+    "logs": ["arn:*:logs:*:*:log-group:hyperpod-*"],
     "s3": [
         "arn:*:s3:::hyperpod-*",
-        "arn:*:s3:::hyperpod-*/*",
         "arn:*:s3:::sagemaker-*",
-        "arn:*:s3:::sagemaker-*/*",
         "arn:*:s3:::cdk-*-assets-*",
-        "arn:*:s3:::cdk-*-assets-*/*",
     ],
-    "states": ["arn:*:states:*:*:stateMachine:*"],
     "ssm": ["arn:*:ssm:*:*:parameter/cdk-bootstrap/*"],
+    "states": ["arn:*:states:*:*:stateMachine:ScaleDown*"],  # these are named without the stack
 }
-# What a deployment needs beyond its resource types: the bootstrap version, the functions' code, custom resources.
-ALWAYS = {"ssm:GetParameters", "ssm:GetParameter", "s3:GetObject", "lambda:InvokeFunction"}
+ROLES = "arn:*:iam::*:role/hyperpod-*"
+
+Json = dict[str, Any]
 
 
-def resource_types(assembly: Path) -> list[str]:
-    """Every resource type in an assembly's templates, without custom resources."""
-    found = {
-        str(resource["Type"])
-        for path in assembly.glob("*.template.json")
-        for resource in json.loads(path.read_text("utf-8"))["Resources"].values()
-    }
-    return sorted(kind for kind in found if kind.startswith("AWS::"))
+def load(path: str) -> Json:
+    """One of cfn-lint's data files."""
+    content: Json = json.loads((DATA / path).read_text("utf-8"))
+    return content
 
 
-def handler_permissions(kind: str) -> set[str]:
-    """What a type's handlers declare that they call."""
-    provider = json.loads((SCHEMAS / "providers" / f"{REGION}.json").read_text("utf-8"))
-    schema = json.loads((SCHEMAS / "resources" / f"{provider[kind]}.json").read_text("utf-8"))
-    handlers: dict[str, dict[str, Any]] = schema.get("handlers", {})
-    return {permission for handler in handlers.values() for permission in handler.get("permissions", [])}
+def synthesized() -> Iterator[Json]:
+    """The templates of the app, for each cluster file of ours, and of the examples."""
+    files = [ROOT / "cluster.yaml", *sorted((ROOT / "tests" / "configs").glob("*.yaml"))]
+    yield from (template for file in files for template in templates_of(ROOT / "app.py", config=str(file)))
+    examples = sorted((ROOT / "examples").glob("*/app.py"))
+    yield from (template for program in examples for template in templates_of(program))
 
 
-def statements(permissions: Iterable[str]) -> list[dict[str, Any]]:
-    """A statement for each service, on our names where the service's names are ours to give."""
-    by_service: dict[str, list[str]] = {}
-    for permission in sorted({permission[0].lower() + permission[1:] for permission in permissions}):
-        by_service.setdefault(permission.split(":")[0].lower(), []).append(permission)
-    made = []
-    for service, actions in sorted(by_service.items()):
-        passing = [action for action in actions if action == "iam:PassRole"]
-        others = [action for action in actions if action not in passing]
-        if others:
-            made.append({"Effect": "Allow", "Action": others, "Resource": SCOPES.get(service, "*")})
-        if passing:
-            made.append({"Effect": "Allow", "Action": passing, "Resource": "arn:*:iam::*:role/hyperpod-*"})
-    return made
+def templates_of(program: Path, **more: str) -> Iterator[Json]:
+    """The templates that a CDK program makes."""
+    context = json.loads((program.parent / "cdk.json").read_text("utf-8"))["context"] | more
+    context["aws:cdk:disable-asset-staging"] = True
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {"CDK_OUTDIR": folder, "CDK_CONTEXT_JSON": json.dumps(context), "CDK_VALIDATION": "false"}
+        done = subprocess.run(
+            [sys.executable, program.name],
+            cwd=program.parent,
+            env=os.environ | settings,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise SystemExit(f"{program} failed:\n{done.stderr}")
+        yield from (json.loads(path.read_text("utf-8")) for path in sorted(Path(folder).glob("*.template.json")))
 
 
-def policies(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As few policies as hold the statements; IAM counts characters without white space."""
-    made: list[dict[str, Any]] = []
+def permissions_of(kind: str) -> set[str]:
+    """What it takes to make, change and delete resources of a type."""
+    schema = load(f"schemas/providers/{REGION}.json").get(kind)
+    handlers: Json = load(f"schemas/resources/{schema}.json").get("handlers", {}) if schema else {}
+    # Only the resource scanner calls `list`, and what it calls cannot be limited to our names.
+    declared = [handler.get("permissions", []) for name, handler in handlers.items() if name != "list"]
+    by_hand = [actions for pattern, actions in UNDECLARED.items() if fnmatch(kind, pattern)]
+    if not declared and not by_hand:
+        raise SystemExit(
+            f"{kind} declares no permissions: find out what it needs, and add it to UNDECLARED in {__file__}"
+        )
+    return {action for actions in [*declared, *by_hand] for action in actions}
+
+
+def is_limited(action: str) -> bool:
+    """Whether IAM can limit an action to some resources. One that cfn-lint does not know counts as one of the many."""
+    service, name = action.split(":")
+    actions = load("AdditionalSpecs/Policies.json").get(service, {}).get("Actions", {})
+    return bool(actions.get(name.lower(), {"Resources": True}).get("Resources"))
+
+
+def resources_for(action: str) -> str | list[str]:
+    """Our names where the names are ours to give, else everything."""
+    if action == "iam:PassRole":
+        return ROLES
+    scope = SCOPES.get(action.split(":")[0])
+    return scope if scope and is_limited(action) else "*"
+
+
+def statements(permissions: Iterable[str]) -> list[Json]:
+    """The permissions by service and by what they reach."""
+    # Registry schemas write some services in capitals, and one has the name of a log record among its actions.
+    actions = {service.lower() + ":" + name for service, name in (action.split(":") for action in permissions)}
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for action in sorted(actions):
+        if re.fullmatch(r"[a-z0-9-]+:[A-Za-z0-9]+", action) and not any(fnmatch(action, never) for never in NEVER):
+            key = action.split(":")[0], json.dumps(resources_for(action))
+            grouped.setdefault(key, []).append(action)
+    return [
+        {"Effect": "Allow", "Action": actions_of_one, "Resource": json.loads(resources)}
+        for (_, resources), actions_of_one in sorted(grouped.items())
+    ]
+
+
+def policies(parts: Iterable[Json]) -> list[Json]:
+    """As few policies as hold the statements in their order; IAM counts characters without white space."""
+    made: list[Json] = []
     for part in parts:
-        if made and len(compact({"Version": "2012-10-17", "Statement": [*made[-1]["Statement"], part]})) <= LIMIT:
+        if made and size({**made[-1], "Statement": [*made[-1]["Statement"], part]}) <= LIMIT:
             made[-1]["Statement"].append(part)
         else:
             made.append({"Version": "2012-10-17", "Statement": [part]})
+    if len(made) > MAX_POLICIES or any(size(policy) > LIMIT for policy in made):
+        raise SystemExit(f"IAM takes {MAX_POLICIES} policies of {LIMIT:,} characters: split a service's statement")
     return made
 
 
-def compact(policy: dict[str, Any]) -> str:
-    """A policy as IAM counts it."""
-    return json.dumps(policy, separators=(",", ":"))
+def size(policy: Json) -> int:
+    """A policy's characters as IAM counts them."""
+    return len(json.dumps(policy, separators=(",", ":")))
 
 
-def generated(assembly: Path) -> dict[Path, str]:
-    """Each file and its content."""
-    permissions = ALWAYS.union(*(handler_permissions(kind) for kind in resource_types(assembly)))
+def generated(templates: Iterable[Json]) -> dict[Path, str]:
+    """Each file and its content. A policy has its file's name, which must not be one that the policies may change."""
+    kinds = {str(resource["Type"]) for template in templates for resource in template.get("Resources", {}).values()}
+    permissions = ALWAYS.union(*map(permissions_of, kinds))
     return {
-        TARGET / f"execution-policy-{number}.json": json.dumps(policy, indent=1) + "\n"
+        TARGET / f"deploy-hyperpod-{number}.json": json.dumps(policy, indent=1) + "\n"
         for number, policy in enumerate(policies(statements(permissions)), 1)
     }
 
 
 if __name__ == "__main__":
-    TARGET.mkdir(parents=True, exist_ok=True)
-    for path, text in generated(Path(sys.argv[1])).items():
+    written = generated(synthesized())
+    for stale in TARGET.glob("*.json"):
+        stale.unlink()
+    for path, text in written.items():
         path.write_text(text, "utf-8")
         print(f"wrote {path.relative_to(ROOT)}")

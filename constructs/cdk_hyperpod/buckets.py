@@ -39,6 +39,7 @@ def access_logs_bucket(scope: Construct, construct_id: str, *, removal: Removal)
             conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
         )
     )
+    _keep_policy(bucket, removal)
     acknowledge(
         bucket,
         {
@@ -87,8 +88,15 @@ def private_bucket(
         resource.logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(
             destination_bucket_name=access_logs.bucket_name, log_file_prefix=f"{construct_id.lower()}/"
         )
+    _keep_policy(bucket, removal)
     acknowledge(bucket, {"NIST.800.53.R5-S3BucketReplicationEnabled": replication_reason})
     return bucket
+
+
+def _keep_policy(bucket: s3.Bucket, removal: Removal) -> None:
+    """A bucket that is kept still takes TLS only."""
+    if removal == "retain" and bucket.policy is not None:
+        bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
 
 
 class _RemovalArguments(typing.TypedDict):

@@ -1,4 +1,4 @@
-"""The command-line tool: questions about a cluster file that need neither CDK nor an AWS account."""
+"""The command-line tool: questions about a cluster file. None needs CDK, and only `plan` an AWS account."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-from .errors import ConfigError
+from .errors import HyperPodError
+from .kubernetes.job_command import add_job_parser
 from .loader import LoadedConfig, load_config
+from .plan import add_plan_parser
 from .retained import retained_table
 from .schema import json_schema
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool. Returns 0, or 1 where something was wrong; usage errors exit with 2."""
+    """Run the tool. Returns what the command does, mostly 0, or 1 where something was wrong; usage errors exit with 2."""
     options = _parser().parse_args(arguments)
     try:
         status = int(options.run(options))
         sys.stdout.flush()
         return status
-    except ConfigError as error:
+    except HyperPodError as error:
         print(error, file=sys.stderr)
         return 1
     except BrokenPipeError:
@@ -45,6 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     for command in (check, retained):
         command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
     _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
+    add_plan_parser(commands)
+    add_job_parser(commands)
     return parser
 
 

@@ -101,6 +101,7 @@ class HyperPodCluster(Construct):
                 mount_paths=(file_system.mount_path,) if file_system else (),
                 access_logs=access_logs_bucket(self, "AccessLogs", removal="destroy"),
             )
+        self._continuous = node_provisioning_mode == "continuous"
         self.roles: Mapping[NodeType, iam.CfnRole] = self._add_roles()
         own = network.subnets[0]
         self.resource = sagemaker.CfnCluster(
@@ -111,7 +112,7 @@ class HyperPodCluster(Construct):
                 # No SlurmConfigStrategy: under continuous provisioning the API refuses any.
                 slurm=sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty()
             ),
-            node_provisioning_mode="Continuous" if node_provisioning_mode == "continuous" else None,
+            node_provisioning_mode="Continuous" if self._continuous else None,
             node_recovery="Automatic" if node_recovery == "automatic" else "None",
             vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
                 security_group_ids=[network.security_group_id], subnets=[own.subnet_id]
@@ -123,9 +124,11 @@ class HyperPodCluster(Construct):
                 for key, value in sorted({**config.tags, STACK_ID_TAG: stack.stack_id}.items())
             ],
         )
-        # A node that starts reads its scripts at once, where it starts in the same stack as their upload.
-        if Stack.of(self.lifecycle_scripts) is stack:
-            self.resource.node.add_dependency(self.lifecycle_scripts)
+        # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
+        # after it. A stack of their own comes first as a whole.
+        for needed in (self.lifecycle_scripts, network, file_system.access if file_system else None):
+            if needed is not None and Stack.of(needed) is stack:
+                self.resource.node.add_dependency(needed)
         self.cluster_arn = self.resource.attr_cluster_arn
         self._acknowledge_new_types()
 
@@ -172,8 +175,8 @@ class HyperPodCluster(Construct):
             if group.instance_types
             else None,
             instance_count=group.instance_count,
-            # 0 is HyperPod's default, and the field exists under continuous provisioning only.
-            min_instance_count=None if group.min_instance_count == 0 else group.min_instance_count,
+            # Sent even if it is 0: nobody knows whether an update without it keeps the minimum that the group had.
+            min_instance_count=group.min_instance_count if self._continuous else None,
             execution_role=self.roles[group.node_type].attr_arn,
             life_cycle_config=sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
                 source_s3_uri=self.lifecycle_scripts.s3_uri, on_create=ENTRY_SCRIPTS[group.node_type]

@@ -37,6 +37,7 @@ PartitionName = Annotated[
         r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "1 to 63 letters, digits and hyphens, no hyphen at either end", length=63
     ),
 ]
+SecurityGroupId = Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")]
 NodeId = Annotated[str, Pattern(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?", "an instance id such as i-0123456789abcdef0")]
 InstanceCount = Annotated[int, Range(0, 6758)]
 Zone = Annotated[
@@ -105,7 +106,8 @@ class InstanceGroup:
     node_type: NodeType | None = None
     """Slurm only, and required there: one controller group, at most one login group, any number of compute groups."""
     partition: PartitionName | None = None
-    """Slurm only: the partition of a compute group (required), which may hold several groups."""
+    """Slurm only: the partition of a compute group (required), which may hold several groups. HyperPod itself makes the
+    partition dev, of all nodes, and Slurm takes DEFAULT for its own."""
     availability_zone: Zone | None = None
     """The zone of the group's nodes. Absent: the cluster's own, the first of `network.availability_zones`. EFA does
     not cross zones."""
@@ -146,7 +148,7 @@ class SubnetConfig:
     """A private subnet that exists already."""
 
     subnet_id: Annotated[str, Pattern(r"subnet-[0-9a-f]{8,17}", "a subnet id such as subnet-0123456789abcdef0")]
-    """The subnet. Changing the first one replaces the cluster: every node ends."""
+    """The subnet. The first one is the cluster's for life: for another, make a new cluster."""
     availability_zone: Zone
     """The zone that it lies in."""
     cidr: str | None = None
@@ -159,18 +161,23 @@ class NetworkConfig:
 
     availability_zones: tuple[Zone, ...] = ()
     """Zone names or zone ids, all of one kind; the first is the cluster's own. Absent: the account's first zone, with a
-    warning for P5 and Trn1, which few zones offer. Changing the first one replaces the cluster and its file system."""
+    warning for P5 and Trn1, which few zones offer. The first one is the cluster's for life: for another, make a new
+    cluster. Take a zone out only after the deployment that takes out its last group."""
     internet_egress: bool = False
-    """True: the nodes reach the internet through a NAT gateway. False: only AWS services, through endpoints."""
+    """True: the nodes reach the internet, in a new VPC through a NAT gateway. False: only AWS services, through
+    endpoints."""
     cidr: str = "10.0.0.0/16"
-    """The IPv4 range of a new VPC, /16 to /21; an eighth of it is one zone's private subnet. A change replaces the
-    VPC and all that is in it."""
+    """The IPv4 range of a new VPC, /16 to /21; an eighth of it is one zone's private subnet. It is the cluster's for
+    life: for another, make a new cluster."""
     interface_endpoints: bool | None = None
     """Endpoints for the AWS services that nodes call. Absent: made in a new VPC without internet egress."""
     vpc_id: Annotated[str, Pattern(r"vpc-[0-9a-f]{8,17}", "a VPC id such as vpc-0123456789abcdef0")] | None = None
     """An existing VPC. Absent: a new one. Its subnets, routes and endpoints stay yours."""
     subnets: tuple[SubnetConfig, ...] = ()
     """The existing VPC's private subnets; the first one's zone is the cluster's own."""
+    endpoint_security_group_id: SecurityGroupId | None = None
+    """The security group of an existing VPC's interface endpoints: the nodes are let into it. Absent: without
+    `internet_egress`, they reach S3's gateway endpoint and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +209,8 @@ class StorageConfig:
     throughput_mbps_per_tib: Literal[125, 250, 500, 1000] = 250
     """Throughput in MB/s for each TiB (PERSISTENT_2)."""
     efa: bool = False
-    """True: nodes with EFA reach the file system over it. Only at creation, and the throughput is then fixed."""
+    """True: nodes with EFA reach the file system over it, and the throughput is then fixed. A change makes a new, empty
+    file system; the old one is kept or deleted as `removal` says, and stays mounted on the nodes that have it."""
     metadata_iops: int | None = None
     """Provisioned metadata operations a second: 1500, 3000, 6000 or a multiple of 12000 up to 192000. Absent: automatic,
     by capacity."""
@@ -222,9 +230,7 @@ class StorageConfig:
         Annotated[str, Pattern(r"[A-Za-z0-9_-]{1,8}", "the file system's mount name, 1 to 8 characters")] | None
     ) = None
     """The existing file system's mount name, as `aws fsx describe-file-systems` prints it."""
-    security_group_id: (
-        Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")] | None
-    ) = None
+    security_group_id: SecurityGroupId | None = None
     """The existing file system's security group: the nodes are let into it. Absent: you let them in."""
     availability_zone: Zone | None = None
     """The existing file system's zone. Absent: not checked against the nodes' zones."""
@@ -263,7 +269,7 @@ class ClusterConfig:
     account: Annotated[str, Pattern(r"[0-9]{12}", "12 digits in quotes")] | None = None
     """The AWS account. Absent: whichever account it is deployed to."""
     orchestrator: Orchestrator = "slurm"
-    """What schedules work on the nodes. A change replaces the cluster: every node ends."""
+    """What schedules work on the nodes. It is the cluster's for life: for another, make a new cluster."""
     node_provisioning_mode: Literal["continuous", "standard"] = "continuous"
     """continuous: nodes are usable as they arrive, and missing ones are tried for again and again. standard: all of
     them or none. Chosen at creation."""
@@ -274,14 +280,15 @@ class ClusterConfig:
     storage: StorageConfig | None = None
     """The shared file system. Absent: none."""
     tiered_storage: TieredStorageConfig | None = None
-    """Managed tiered checkpointing. Absent: off."""
+    """Managed tiered checkpointing, which AWS announced for EKS clusters. Absent: off."""
     lifecycle_scripts: str | None = None
     """A folder of lifecycle scripts, relative to this file, in place of the ones that come with the library. A changed
     script reaches new and replaced nodes only."""
     scale_down: ScaleDownConfig | None = None
     """What a deployment may take away. Absent: nothing is ever taken by name."""
     removal: Removal = "retain"
-    """What `cdk destroy` does with data and with what data stands on (file system, its subnet, VPC, key)."""
+    """What `cdk destroy`, or a change that makes a new file system, does with data, and destroy with what data stands
+    on (its subnet, VPC, key). It counts once it is deployed."""
     termination_protection: bool = True
     """True: CloudFormation refuses to delete the stacks until this is false and deployed."""
     tags: Mapping[str, str] = field(default_factory=dict)

@@ -33,21 +33,34 @@ def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> 
             },
         )
     )
-    # FSx reads and writes a linked bucket as a service-linked role that it makes for the file system.
+    return key
+
+
+def allow_data_repositories(scope: Construct, key: kms.IKey) -> None:
+    """Let FSx read and write a linked bucket, which it does as a service-linked role of each file system.
+
+    The role does not exist before the file system does, and a key policy refuses the name of a role that does not
+    exist; so conditions name it. The account as principal would not do: it only hands the decision to IAM policies,
+    and nobody can change those of a service-linked role. An imported key keeps its own policy.
+    """
+    stack = Stack.of(scope)
     key.add_to_resource_policy(
         iam.PolicyStatement(
             sid="DataRepositories",
             actions=["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"],
-            principals=[iam.AccountRootPrincipal()],
+            principals=[iam.AnyPrincipal()],
             resources=["*"],
             conditions={
+                "StringEquals": {
+                    "kms:CallerAccount": stack.account,
+                    "kms:ViaService": f"s3.{stack.region}.{Aws.URL_SUFFIX}",
+                },
                 "ArnLike": {
                     "aws:PrincipalArn": (
                         f"arn:{Aws.PARTITION}:iam::{stack.account}:role/aws-service-role/"
                         "s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_fs-*"
                     )
-                }
+                },
             },
         )
     )
-    return key

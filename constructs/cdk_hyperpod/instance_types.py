@@ -10,7 +10,9 @@ Importing this module costs no AWS CDK and no Node process.
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +20,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Literal
 
-__all__ = ["InstanceType", "Regions", "catalogue", "regions"]
+__all__ = ["InstanceType", "Regions", "catalogue", "regions", "suggestion"]
 
 # On EKS, AWS counts 50 addresses for the primary card of a P5 instance and one for each of the other 31
 # (https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-hyperpod-prerequisites.html). P5e has the same 32 cards:
@@ -131,3 +133,13 @@ def _instance_type(name: str, facts: dict[str, object]) -> InstanceType:
         threads_per_core=tuple(threads) if isinstance(threads, list) else None,
         **facts,  # type: ignore[arg-type]
     )
+
+
+def suggestion(name: str) -> str:
+    """What to do about a name that no type has: the nearest of its own letter first, since a P type is seldom a T."""
+    name = name[:80].lower()
+    name = name if name.startswith("ml") else f"ml.{name}"
+    letters = re.match(r"ml\.[a-z]+", name)
+    alike = [known for known in catalogue() if letters and re.match(letters[0] + r"\d", known)]
+    close = difflib.get_close_matches(name, alike, n=1) or difflib.get_close_matches(name, [*catalogue()], n=1)
+    return f"did you mean {close[0]}?" if close else "use one such as ml.p5.48xlarge or ml.trn1.32xlarge"

@@ -71,7 +71,8 @@ def _read(path: Path, source: str) -> str:
             )
         return content.decode()
     except FileNotFoundError:
-        raise _refusal(source, "there is no such file", "name one with -c config=PATH or --config PATH") from None
+        remedy = "name one with -c config=PATH, from the folder of cdk.json, or --config PATH, from the current one"
+        raise _refusal(source, f"there is no file {shown_name(str(path.absolute()), length=4096)}", remedy) from None
     except UnicodeDecodeError as error:
         raise _refusal(source, f"byte {error.start} is not UTF-8 text", "save the file as UTF-8") from None
     except (OSError, ValueError) as error:
@@ -125,7 +126,6 @@ class _Document:
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
-            self.is_empty = node is None
             if node is not None:
                 self._note(node, "")
                 self.data = loader.construct_document(node)
@@ -193,7 +193,7 @@ def _parse(text: str, source: str) -> _Document:
         raise refuse(f"the character U+{error.character:04X} is not allowed") from None
     except RecursionError:
         raise refuse("nested too deeply") from None
-    if document.is_empty:
+    if document.data is None:
         raise _refusal(source, "the file is empty", "begin with name, region and instance_groups, as cluster.yaml does")
     return document
 

@@ -65,7 +65,8 @@ class HyperPodNetwork(Construct):
     for the VPC's endpoints only, unless `internet_egress` is set.
 
     Cost: interface endpoints are billed by the hour (closed networks have ten), a NAT gateway by hour and by data.
-    Running nodes: changing the first zone, `cidr` or `vpc_id` replaces the subnet, and with it the cluster.
+    Running nodes: changing the first zone, `cidr` or `vpc_id` makes another subnet. A live cluster cannot move there
+    (CloudFormation refuses to replace a cluster that has a name), so make a new cluster instead.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class HyperPodNetwork(Construct):
         interface_endpoints: bool | None = None,
         vpc_id: str | None = None,
         subnets: Sequence[SubnetConfig] = (),
+        endpoint_security_group_id: str | None = None,
         log_encryption_key: kms.IKey | None = None,
     ) -> None:
         """Make or adopt a network.
@@ -95,8 +97,10 @@ class HyperPodNetwork(Construct):
             interface_endpoints=interface_endpoints,
             vpc_id=vpc_id,
             subnets=tuple(subnets),
+            endpoint_security_group_id=endpoint_security_group_id,
         )
         region = Stack.of(self).region
+        # What is only worth knowing, the cluster says, once.
         raise_errors(
             [*check_constraints(config, "network"), *check_network(config, region=region), *_check_cidr_known(config)],
             self.node.path,
@@ -140,6 +144,8 @@ class HyperPodNetwork(Construct):
         self.security_group_id = self.resource.attr_group_id
         if has_interface_endpoints(config):
             self._add_interface_endpoints()
+        if endpoint_security_group_id is not None:
+            self._allow_endpoints(endpoint_security_group_id)
 
     @cached_property
     def vpc(self) -> ec2.IVpc:
@@ -167,7 +173,7 @@ class HyperPodNetwork(Construct):
         raise KeyError(availability_zone)
 
     def retain(self) -> None:
-        """Keep the VPC and its subnets when the stack is deleted, for something that is kept and stands on them."""
+        """Keep the VPC and the cluster's own subnet when the stack is deleted, for what is kept and stands on them."""
         for resource in self._retainable:
             resource.apply_removal_policy(RemovalPolicy.RETAIN)
 
@@ -192,7 +198,9 @@ class HyperPodNetwork(Construct):
         ec2.CfnSubnetRouteTableAssociation(
             self, f"Private{plan.key}Routes", subnet_id=subnet.attr_subnet_id, route_table_id=routes.ref
         )
-        self._retainable.append(subnet)
+        # A subnet of another zone is never kept: added again, it would find its own range taken.
+        if len(self._retainable) == 1:
+            self._retainable.append(subnet)
         return PrivateSubnet(
             subnet_id=subnet.attr_subnet_id,
             availability_zone=plan.availability_zone,
@@ -300,7 +308,7 @@ class HyperPodNetwork(Construct):
             security_group_egress=[NO_EGRESS],
             tags=self._named("endpoints"),
         )
-        allow_tcp(self, "NodesToEndpoints", self.security_group_id, group.attr_group_id, 443, 443, "AWS services")
+        self._allow_endpoints(group.attr_group_id)
         for service in INTERFACE_ENDPOINTS:
             ec2.CfnVPCEndpoint(
                 self,
@@ -312,6 +320,9 @@ class HyperPodNetwork(Construct):
                 security_group_ids=[group.attr_group_id],
                 subnet_ids=[self.subnets[0].subnet_id],
             )
+
+    def _allow_endpoints(self, group_id: str) -> None:
+        allow_tcp(self, "NodesToEndpoints", self.security_group_id, group_id, 443, 443, "AWS services")
 
     def _add_flow_log(self, key: kms.IKey | None) -> None:
         stack = Stack.of(self)

@@ -23,11 +23,11 @@ class Retained:
 
 
 def what_stays(config: ClusterConfig) -> tuple[Retained, ...]:
-    """Everything that deleting both stacks leaves behind, as far as the file tells."""
+    """Everything that deleting both stacks leaves behind, if they were deployed from this very file."""
     if config.removal == "destroy":
         return ()
     storage = config.storage
-    stays = [Retained(what="KMS key", why="what is kept is encrypted with it", monthly_usd=_KEY_MONTH)]
+    stays = [Retained(what="KMS key", why="what it encrypted can be read", monthly_usd=_KEY_MONTH)]
     stays.append(Retained(what="Access log bucket", why="who read what, for a year", monthly_usd=None))
     if storage is not None and storage.capacity_gib is not None:
         stays.insert(
@@ -41,16 +41,30 @@ def what_stays(config: ClusterConfig) -> tuple[Retained, ...]:
         if any(repository.bucket_name is None for repository in storage.data_repositories):
             stays.insert(1, Retained(what="Data bucket", why="your data", monthly_usd=None))
         stays.append(Retained(what="Security group of the file system", why="the file system uses it", monthly_usd=0))
-        if config.network.vpc_id is None:
-            stays.append(Retained(what="VPC and its private subnets", why="the file system is in them", monthly_usd=0))
+    if config.network.vpc_id is None:
+        stays.append(
+            Retained(what="VPC and the cluster's subnet", why="a kept file system stands there", monthly_usd=0)
+        )
     return tuple(stays)
+
+
+_OF_SERVICES = (
+    "Log groups that AWS services made stay (/aws/sagemaker/Clusters/, /aws/lambda/).",
+    "The file counts as it was last deployed: deploy a changed removal before destroying.",
+)
 
 
 def retained_table(config: ClusterConfig) -> str:
     """What stays, for a terminal of 80 columns."""
     stays = what_stays(config)
     if not stays:
-        return f"Nothing of {config.name} stays after cdk destroy (removal: destroy)."
+        return "\n".join(
+            [
+                f"After cdk destroy, no data of {config.name} stays (removal: destroy).",
+                "The KMS key goes after AWS's waiting period.",
+                *_OF_SERVICES,
+            ]
+        )
     rows = [(item.what, _usd(item.monthly_usd), item.why) for item in stays]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     lines = [f"  {what:<{widths[0]}}  {cost:>{widths[1]}}  {why}" for what, cost, why in rows]
@@ -59,7 +73,9 @@ def retained_table(config: ClusterConfig) -> str:
             f"After cdk destroy, this stays of {config.name} (removal: retain),",
             "a month at us-east-1 list prices:",
             *lines,
-            f"Find them by the tag aws:cloudformation:stack-name = hyperpod-{config.name}-foundation.",
+            f"Find them by the tag aws:cloudformation:stack-name = hyperpod-{config.name}-foundation;",
+            "so is what an earlier version of the file had and kept.",
+            *_OF_SERVICES,
             "docs/removal.md says how to use them again or delete them.",
         ]
     )

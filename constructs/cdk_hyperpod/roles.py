@@ -179,9 +179,14 @@ def _network_interfaces(region: str, subnet_ids: Sequence[str], security_group_i
                 "ec2:CreateTags",
                 "ec2:DeleteNetworkInterface",
                 "ec2:DeleteNetworkInterfacePermission",
-                "ec2:DetachNetworkInterface",
             ],
             resources=[interfaces],
+            wildcard_reason=reason,
+        ),
+        # An interface is detached from an instance, of which the account of the nodes is AWS's own.
+        Statement(
+            actions=["ec2:DetachNetworkInterface"],
+            resources=[interfaces, f"arn:{Aws.PARTITION}:ec2:{region}:*:instance/*"],
             wildcard_reason=reason,
         ),
     ]

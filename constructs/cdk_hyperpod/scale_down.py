@@ -111,7 +111,7 @@ class ScaleDown(Construct):
                 "CreateOnly": stack.to_json_string(create_only),
             },
         )
-        self.prepare.node.add_dependency(reading, *depends_on)
+        self.prepare.node.add_dependency(reading, *depends_on, *cluster.node.dependencies)
         cluster.node.add_dependency(self.prepare)
         writing = self._allow_writing(role, list(dict.fromkeys(str(group["ExecutionRole"]) for group in groups)))
         self.finalize = CustomResource(

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aws_cdk import CfnDeletionPolicy, CfnResource, CfnTag, RemovalPolicy, Stack, Token
+from aws_cdk import CfnResource, CfnTag, RemovalPolicy, Stack, Token
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
-from constructs import Construct
+from constructs import Construct, IConstruct
 
 from .buckets import private_bucket
 from .config import DataRepository, Removal, StorageConfig
+from .encryption import allow_data_repositories
 from .errors import raise_errors
 from .network import NO_EGRESS, HyperPodNetwork, allow_all, allow_tcp
 from .rules import check_constraints, check_storage
@@ -31,14 +32,18 @@ class LustreMount:
     mount_path: str = "/fsx"
     availability_zone: str | None = None
     """The file system's zone. None: not known."""
+    access: IConstruct | None = None
+    """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
 
 
 class LustreFileSystem(Construct):
     """A PERSISTENT_2 file system in the cluster's own zone, encrypted, compressed, with its own security group.
 
     Cost: billed for its capacity, used or not. Removal: RETAIN keeps it when its stack is deleted, and with it the
-    VPC, subnet and security group that it stands on; the key is its owner's to keep.
-    Running nodes: capacity grows in place; a change of subnet, key or EFA makes a new, empty file system.
+    VPC, subnet and security group that it stands on; the key is its owner's to keep. DESTROY deletes it with its
+    data, also where a change replaces it.
+    Running nodes: capacity grows in place; a change of subnet, key or EFA makes a new, empty file system, which nodes
+    that start from then on mount.
     """
 
     def __init__(
@@ -109,29 +114,27 @@ class LustreFileSystem(Construct):
             for resource in (self.resource, self.security_group, *inner_rules):
                 resource.apply_removal_policy(RemovalPolicy.RETAIN)
         else:
-            # A replacement is no removal that anybody asked for: the old data stays.
-            self.resource.apply_removal_policy(RemovalPolicy.DESTROY, apply_to_update_replace_policy=False)
-            self.resource.cfn_options.update_replace_policy = CfnDeletionPolicy.RETAIN
+            # On replacement too: a file system that no stack knows would keep its subnet, and the stack, from going.
+            self.resource.apply_removal_policy(RemovalPolicy.DESTROY)
         self._link(data_repositories, encryption_key, removal, access_logs)
         self.mount = LustreMount(
             dns_name=self.resource.attr_dns_name,
             mount_name=self.resource.attr_lustre_mount_name,
             mount_path=mount_path,
             availability_zone=subnet.availability_zone,
+            access=self,
         )
 
-    def _allow_lustre(self, network: HyperPodNetwork, efa: bool) -> list[CfnResource]:
+    def _allow_lustre(self, network: HyperPodNetwork, efa: bool) -> Sequence[CfnResource]:
         """Rules between the file servers, which are returned, and between them and the nodes."""
         own = self.security_group.attr_group_id
-        inner: list[CfnResource] = []
+        # The same with and without EFA: a kept rule that came back under another name would be refused as a double.
+        inner = allow_all(self, "Servers", own, own, "Lustre between its servers, EFA included")
         if efa:
-            inner += allow_all(self, "Servers", own, own, "Lustre over EFA")
             allow_all(self, "NodesToServers", network.security_group_id, own, "Lustre over EFA")
             allow_all(self, "ServersToNodes", own, network.security_group_id, "Lustre over EFA")
-            return inner
-        for low, high in _LUSTRE_PORTS:
-            inner += allow_tcp(self, f"Servers{low}", own, own, low, high, "Lustre between its servers")
-        _allow_nodes(self, network, own)
+        else:
+            _allow_nodes(self, network, own)
         return inner
 
     def _link(
@@ -152,6 +155,7 @@ class LustreFileSystem(Construct):
                     access_logs=access_logs,
                     replication_reason="The file system holds the working copy; a second region's is its owner's choice.",
                 )
+                allow_data_repositories(self, key)
                 bucket_name = bucket.bucket_name
             prefix = repository.prefix or repository.file_system_path.strip("/")
             fsx.CfnDataRepositoryAssociation(
@@ -209,6 +213,7 @@ def existing_lustre_mount(
         mount_name=mount_name,
         mount_path=mount_path,
         availability_zone=availability_zone,
+        access=child,
     )
 
 

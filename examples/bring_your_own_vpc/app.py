@@ -14,6 +14,7 @@ network = HyperPodNetwork(
         SubnetConfig(subnet_id="subnet-0123456789abcdef0", availability_zone="us-east-1a", cidr="10.20.0.0/20"),
         SubnetConfig(subnet_id="subnet-0fedcba9876543210", availability_zone="us-east-1b", cidr="10.20.16.0/20"),
     ],
+    endpoint_security_group_id="sg-0fedcba9876543210",  # of its interface endpoints; rules let the nodes in
 )
 file_system = existing_lustre_mount(
     stack,

@@ -1,17 +1,24 @@
-from pathlib import Path
-
 from aws_cdk import App, Environment, Stack
 
-from cdk_hyperpod import HyperPodCluster, HyperPodNetwork, load_config
+from cdk_hyperpod import HyperPodCluster, HyperPodNetwork, InstanceGroup
 
-config = load_config(Path(__file__).parent / "cluster.yaml").config
 app = App()
-stack = Stack(app, f"hyperpod-{config.name}", env=Environment(region=config.region), termination_protection=True)
+stack = Stack(app, "hyperpod-ci", env=Environment(region="us-west-2"), termination_protection=True)
 HyperPodCluster(
     stack,
     "Cluster",
-    cluster_name=config.name,
-    network=HyperPodNetwork(stack, "Network", availability_zones=config.network.availability_zones),
-    instance_groups=config.instance_groups,
+    cluster_name="ci",
+    network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2b"]),
+    instance_groups=[
+        InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.xlarge", instance_count=1),
+        InstanceGroup(
+            name="cpu",
+            node_type="compute",
+            partition="cpu",
+            instance_type="ml.c5.4xlarge",
+            instance_count=2,
+            min_instance_count=1,
+        ),
+    ],
 )
 app.synth()

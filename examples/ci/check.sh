@@ -9,7 +9,6 @@ set -euo pipefail
 base=${1:+$(cd -- "$1" && pwd)}
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 
-cdk-hyperpod check
 cdk synth --quiet
 if [[ -z $base ]]; then
 	cdk diff --app cdk.out

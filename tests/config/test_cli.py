@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli import main
+from cdk_hyperpod.loader import load_config
+from cdk_hyperpod.retained import retained_table
 from config.judging import REMOVED, ROOT, changed
 
 TOOL = Path(sys.executable).with_name("cdk-hyperpod")
@@ -63,7 +65,10 @@ def test_retained_lists_what_stays(capsys: pytest.CaptureFixture[str]) -> None:
     write("cluster.yaml", {"removal": "destroy"})
 
     assert main(["retained"]) == 0
-    assert capsys.readouterr() == ("Nothing of small stays after cdk destroy (removal: destroy).\n", "")
+    table, err = capsys.readouterr()
+    assert table == retained_table(load_config("cluster.yaml").config) + "\n"
+    assert table.startswith("After cdk destroy, no data of small stays (removal: destroy).\n")
+    assert err == ""
 
 
 def test_schema_prints_the_committed_schema(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +94,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str], message: str, capsys: py
     assert out == "" and err.startswith("usage: cdk-hyperpod") and message in err
 
 
-@pytest.mark.parametrize("arguments", [[], ["check"], ["retained"], ["schema"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [[], ["check"], ["retained"], ["schema"], ["plan"]], ids=" ".join)
 def test_help_exits_with_0(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main([*arguments, "--help"])

@@ -28,7 +28,9 @@ def yaml_error(text: str) -> str:
         pytest.param("", EMPTY, id="empty"),
         pytest.param(" \n\n", EMPTY, id="blank"),
         pytest.param("# name: a\n", EMPTY, id="comments only"),
-        pytest.param("---\n...\n", "must hold settings, got nothing; give it a value, or remove the line", id="null"),
+        pytest.param("---\n# name: a\n", EMPTY, id="comments in a document"),
+        pytest.param("---\n...\n", EMPTY, id="an empty document"),
+        pytest.param("null\n", EMPTY, id="null"),
         pytest.param("cluster", f"must hold settings, got 'cluster'; {NO_SETTINGS}", id="one word"),
         pytest.param("- name: a\n", f"must hold settings, got [{{'name': 'a'}}]; {NO_SETTINGS}", id="a list"),
         pytest.param(b"\xff\xfen\x00", "byte 0 is not UTF-8 text; save the file as UTF-8", id="UTF-16"),
@@ -129,12 +131,18 @@ def test_aliases_that_unfold_without_end_are_refused_at_once(bomb: str) -> None:
     assert time.process_time() - start < 5
 
 
-def test_a_file_that_is_not_there() -> None:
+@pytest.mark.parametrize("relative", [True, False], ids=["relative", "absolute"])
+def test_a_file_that_is_not_there(relative: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    looked_at = tmp_path / "no" / "such.yaml"
+    name = "no/such.yaml" if relative else str(looked_at)
+
     with pytest.raises(ConfigError) as caught:
-        load_config("no/such.yaml")
+        load_config(name)
 
     assert str(caught.value) == (
-        "no/such.yaml: 1 error\n  there is no such file; name one with -c config=PATH or --config PATH"
+        f"{name}: 1 error\n  there is no file {looked_at}; "
+        "name one with -c config=PATH, from the folder of cdk.json, or --config PATH, from the current one"
     )
 
 

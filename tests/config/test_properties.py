@@ -26,6 +26,7 @@ FULL: dict[str, Any] = changed(
             "vpc_id": "vpc-01234567",
             "subnets": [{"subnet_id": "subnet-01234567", "availability_zone": "us-west-2c", "cidr": "10.0.0.0/20"}],
             "interface_endpoints": False,
+            "endpoint_security_group_id": "sg-01234567",
         },
         "instance_groups.1.ebs_volumes": [{"root_volume": True}, {"volume_size_gib": 100}],
         "instance_groups.1.on_start_deep_health_checks": ["instance_stress"],

@@ -14,7 +14,7 @@ from config.judging import ROOT, changed, load_text
 KEY = "KMS key"
 LOGS = "Access log bucket"
 GROUP = "Security group of the file system"
-VPC = "VPC and its private subnets"
+VPC = "VPC and the cluster's subnet"
 EXISTING = {
     "vpc_id": "vpc-01234567",
     "subnets": [{"subnet_id": "subnet-01234567", "availability_zone": "us-west-2c"}],
@@ -29,12 +29,12 @@ def stays(changes: dict[str, Any]) -> list[str]:
     ("changes", "kept"),
     [
         pytest.param({"removal": "destroy", "storage.capacity_gib": 1200}, [], id="destroy"),
-        pytest.param({}, [KEY, LOGS], id="no file system"),
+        pytest.param({}, [KEY, LOGS, VPC], id="no file system"),
         pytest.param({"storage.capacity_gib": 1200}, ["FSx for Lustre file system, 1,200 GiB", KEY, LOGS, GROUP, VPC], id="file system"),
         pytest.param({"storage.capacity_gib": 1200, "network": EXISTING}, ["FSx for Lustre file system, 1,200 GiB", KEY, LOGS, GROUP], id="in an existing VPC"),
         pytest.param({"storage": {"capacity_gib": 1200, "data_repositories": [{"file_system_path": "/a"}]}}, ["FSx for Lustre file system, 1,200 GiB", "Data bucket", KEY, LOGS, GROUP, VPC], id="linked to a new bucket"),
         pytest.param({"storage": {"capacity_gib": 1200, "data_repositories": [{"file_system_path": "/a", "bucket_name": "mine"}]}}, ["FSx for Lustre file system, 1,200 GiB", KEY, LOGS, GROUP, VPC], id="linked to an existing bucket"),
-        pytest.param({"storage": {"file_system_id": "fs-01234567", "mount_name": "abc"}}, [KEY, LOGS], id="existing file system"),
+        pytest.param({"storage": {"file_system_id": "fs-01234567", "mount_name": "abc"}}, [KEY, LOGS, VPC], id="existing file system"),
     ],
 )  # fmt: skip
 def test_what_stays(changes: dict[str, Any], kept: list[str]) -> None:
@@ -60,11 +60,14 @@ def test_the_table_of_the_default_cluster() -> None:
 After cdk destroy, this stays of llm-train (removal: retain),
 a month at us-east-1 list prices:
   FSx for Lustre file system, 4,800 GiB  about $1,008  your data
-  KMS key                                    about $1  what is kept is encrypted with it
+  KMS key                                    about $1  what it encrypted can be read
   Access log bucket                            by use  who read what, for a year
   Security group of the file system              free  the file system uses it
-  VPC and its private subnets                    free  the file system is in them
-Find them by the tag aws:cloudformation:stack-name = hyperpod-llm-train-foundation.
+  VPC and the cluster's subnet                   free  a kept file system stands there
+Find them by the tag aws:cloudformation:stack-name = hyperpod-llm-train-foundation;
+so is what an earlier version of the file had and kept.
+Log groups that AWS services made stay (/aws/sagemaker/Clusters/, /aws/lambda/).
+The file counts as it was last deployed: deploy a changed removal before destroying.
 docs/removal.md says how to use them again or delete them."""
     )
 
@@ -72,4 +75,9 @@ docs/removal.md says how to use them again or delete them."""
 def test_the_table_where_nothing_stays() -> None:
     config = load_text(yaml.safe_dump(changed({"removal": "destroy"}))).config
 
-    assert retained_table(config) == "Nothing of small stays after cdk destroy (removal: destroy)."
+    assert retained_table(config) == (
+        "After cdk destroy, no data of small stays (removal: destroy).\n"
+        "The KMS key goes after AWS's waiting period.\n"
+        "Log groups that AWS services made stay (/aws/sagemaker/Clusters/, /aws/lambda/).\n"
+        "The file counts as it was last deployed: deploy a changed removal before destroying."
+    )

@@ -27,6 +27,8 @@ MODE = "node_provisioning_mode"
         pytest.param({"name": "-" * 63}, [f"name: {NAME}, got '{'-' * 63}'; change it"], {"name": f"a{'-' * 61}a"}, id="cluster name: only hyphens"),
         pytest.param({"instance_groups.1.name": "p_5"}, [f"instance_groups[p_5].name: {NAME}, got 'p_5'; change it"], {"instance_groups.1.name": "p-5"}, id="group name"),
         pytest.param({"instance_groups.1.partition": "p 5"}, [f"instance_groups[work].partition: {NAME}, got 'p 5'; change it"], {"instance_groups.1.partition": "p--5"}, id="partition name"),
+        pytest.param({"instance_groups.1.partition": "DEFAULT"}, ["instance_groups[work].partition: DEFAULT is taken: Slurm takes it for the settings of all partitions; use another name"], {"instance_groups.1.partition": "DEFAULT-2"}, id="partition of Slurm's own"),
+        pytest.param({"instance_groups.1.partition": "dev"}, ["instance_groups[work].partition: dev is taken: HyperPod makes it; use another name"], {"instance_groups.1.partition": "dev-2"}, id="partition of HyperPod's own"),
         pytest.param({"account": "1111"}, ["account: must be 12 digits in quotes, got '1111'; change it"], {"account": "111122223333"}, id="account"),
         pytest.param(
             {"instance_groups.1.name": "head"},
@@ -126,7 +128,7 @@ MODE = "node_provisioning_mode"
         pytest.param({MODE: "standard", "instance_groups.0.instance_count": 0}, ["instance_groups[head].instance_count: Slurm has one controller node, got 0; set it to 1"], {MODE: "standard"}, id="no controller node"),
         # The cluster as a whole
         pytest.param({"orchestrator": "eks"}, ["orchestrator: eks is not supported yet; use slurm"], {"orchestrator": "slurm"}, id="EKS"),
-        pytest.param({"tiered_storage": {"instance_memory_allocation_percentage": 19}}, ["tiered_storage.instance_memory_allocation_percentage: must be 20 to 100, got 19; change it"], {"tiered_storage": {}}, id="tiered storage"),
+        pytest.param({"tiered_storage": {"instance_memory_allocation_percentage": 19}}, ["tiered_storage.instance_memory_allocation_percentage: must be 20 to 100, got 19; change it"], {}, id="tiered storage"),
         # Tags
         pytest.param({"tags": {f"k{n}": "v" for n in range(41)}}, ["tags: there are 41 tags; use at most 40"], {"tags": {f"k{n}": "v" for n in range(40)}}, id="too many tags"),
         pytest.param({"tags": {"AWS:x": "v"}}, ["tags.AWS:x: a tag cannot have the key 'AWS:x'; use 1 to 128 letters, digits, spaces and _.:/=+-@, beginning neither with aws: nor with cdk-hyperpod:"], {"tags": {"awsome": "v"}}, id="tag of AWS's own"),
@@ -140,3 +142,13 @@ MODE = "node_provisioning_mode"
 def test_rule(bad: Changes, messages: list[str], good: Changes) -> None:
     assert judge(bad) == messages
     assert judge(good) == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"instance_memory_allocation_percentage": 20}], ids=["default", "20 percent"])
+def test_tiered_storage_under_slurm_is_a_warning(settings: dict[str, int]) -> None:
+    assert judge({"tiered_storage": settings}) == [
+        (
+            "warning: tiered_storage: AWS announced it for EKS clusters, and a Slurm cluster may refuse it; remove it if "
+            "the first deployment fails"
+        )
+    ]

@@ -21,10 +21,11 @@ NO_ZONES: Changes = {"network": REMOVED}
 VPC = "vpc-0123456789abcdef0"
 SUBNET = {"subnet_id": "subnet-0123456789abcdef0", "availability_zone": "us-west-2c"}
 OTHER_SUBNET = {"subnet_id": "subnet-0fedcba9876543210", "availability_zone": "us-west-2d"}
+ENDPOINTS = {"endpoint_security_group_id": "sg-0123456789abcdef0"}
 
 
 def existing(*subnets: object, **settings: object) -> dict[str, Any]:
-    return {"network": {"vpc_id": VPC, "subnets": list(subnets), **settings}}
+    return {"network": {"vpc_id": VPC, "subnets": list(subnets), **ENDPOINTS, **settings}}
 
 
 def new(cidr: object) -> dict[str, Any]:
@@ -66,12 +67,14 @@ def new(cidr: object) -> dict[str, Any]:
         pytest.param(new("10.0.0.0/22"), ["network.cidr: 10.0.0.0/22 is a /22; use a /16 to /21; an eighth of it is one zone's subnet"], new("10.0.0.0/21"), id="range too small"),
         pytest.param(new("172.32.0.0/16"), ["network.cidr: 172.32.0.0/16 is not a private range; use part of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10"], new("172.31.0.0/16"), id="public range"),
         # An existing VPC
-        pytest.param({"network": {"subnets": [SUBNET]}}, ["network.vpc_id: is missing beside subnets; add the subnets' VPC"], existing(SUBNET), id="subnets without VPC"),
-        pytest.param({"network": {"vpc_id": VPC}}, ["network.subnets: is missing beside vpc_id; name a private subnet: {subnet_id: …, availability_zone: …}"], existing(SUBNET, OTHER_SUBNET), id="VPC without subnets"),
-        pytest.param({"network": {"vpc_id": "vpc-1", "subnets": [SUBNET]}}, ["network.vpc_id: must be a VPC id such as vpc-0123456789abcdef0, got 'vpc-1'; change it"], {"network": {"vpc_id": "vpc-01234567", "subnets": [SUBNET]}}, id="VPC id"),
+        pytest.param({"network": {"subnets": [SUBNET], **ENDPOINTS}}, ["network.vpc_id: is missing beside subnets; add the subnets' VPC"], existing(SUBNET), id="subnets without VPC"),
+        pytest.param(existing(), ["network.subnets: is missing beside vpc_id; name a private subnet: {subnet_id: …, availability_zone: …}"], existing(SUBNET, OTHER_SUBNET), id="VPC without subnets"),
+        pytest.param(existing(SUBNET, vpc_id="vpc-1"), ["network.vpc_id: must be a VPC id such as vpc-0123456789abcdef0, got 'vpc-1'; change it"], existing(SUBNET, vpc_id="vpc-01234567"), id="VPC id"),
         pytest.param(existing({**SUBNET, "subnet_id": "subnet-xyz"}), ["network.subnets[0].subnet_id: must be a subnet id such as subnet-0123456789abcdef0, got 'subnet-xyz'; change it"], {}, id="subnet id"),
         pytest.param(existing(SUBNET, availability_zones=["us-west-2c"]), ["network: the zone 'us-west-2c' stands twice; name each zone once", "network.availability_zones: an existing VPC's subnets name their zones; remove it"], existing(SUBNET, availability_zones=[]), id="zones beside subnets"),
         pytest.param(existing(SUBNET, interface_endpoints=True), ["network.interface_endpoints: an existing VPC's endpoints are yours to make; remove it"], existing(SUBNET, interface_endpoints=False), id="endpoints in an existing VPC"),
+        pytest.param(existing(SUBNET, endpoint_security_group_id="sg-1"), ["network.endpoint_security_group_id: must be a security group id such as sg-0123456789abcdef0, got 'sg-1'; change it"], existing(SUBNET, endpoint_security_group_id="sg-01234567"), id="endpoints' group id"),
+        pytest.param({"network.endpoint_security_group_id": "sg-01234567"}, ["network.endpoint_security_group_id: a new VPC's endpoints get a group of their own; remove it"], existing(SUBNET), id="endpoints' group in a new VPC"),
         pytest.param(existing({**SUBNET, "cidr": "wide"}), [f"network.subnets[0].cidr: 'wide' {RANGE}"], existing({**SUBNET, "cidr": "10.0.0.0/24"}), id="a subnet's range that is none"),
         pytest.param(existing({**SUBNET, "cidr": "10.0.0.0/29"}), ["network.subnets[0].cidr: 10.0.0.0/29 is a /29, and AWS has subnets of /16 to /28; write the subnet's own range"], {"instance_groups.1.instance_type": "ml.m5.xlarge", **existing({**SUBNET, "cidr": "10.0.0.0/28"})}, id="a subnet's range that no subnet has"),
         pytest.param(existing({**SUBNET, "availability_zone": "us-east-1a"}), ["network.subnets[0].availability_zone: 'us-east-1a' is not in us-west-2; name a zone of the region"], {}, id="a subnet of another region"),
@@ -146,6 +149,19 @@ def test_nodes_in_another_zone_than_their_file_system_are_warned_of(
     )
 
 
+def test_nodes_of_an_existing_vpc_without_a_way_to_aws_services_are_warned_of() -> None:
+    closed = {"vpc_id": VPC, "subnets": [SUBNET]}
+
+    assert judge({"network": closed}) == [
+        (
+            "warning: network.endpoint_security_group_id: is missing, so that the nodes reach S3's gateway endpoint and no "
+            "other AWS service; name the security group of the VPC's interface endpoints, or set internet_egress"
+        )
+    ]
+    assert judge({"network": {**closed, **ENDPOINTS}}) == []
+    assert judge({"network": {**closed, "internet_egress": True}}) == []
+
+
 def test_a_network_has_at_most_six_zones_also_of_those_that_are_known_at_deployment_only() -> None:
     def said(count: int) -> list[str]:
         zones = tuple(f"${{Token[TOKEN.{n}]}}" for n in range(count))
@@ -161,8 +177,13 @@ def test_warnings_of_one_kind_have_one_topic() -> None:
         safe_dump(changed({"instance_groups.1.availability_zone": "us-west-2a", "storage.capacity_gib": 1200}))
     )
 
+    closed = load_text(safe_dump(changed({"network": {"vpc_id": VPC, "subnets": [SUBNET]}})))
+    tiered = load_text(safe_dump(changed({"tiered_storage": {}})))
+
     assert [warning.topic for warning in plain.warnings] == ["unnamed-zone"]
     assert [warning.topic for warning in crossing.warnings] == ["file-system-in-another-zone"]
+    assert [warning.topic for warning in closed.warnings] == ["no-way-to-endpoints"]
+    assert [warning.topic for warning in tiered.warnings] == ["tiered-storage-under-slurm"]
     assert load_text(safe_dump(dict(SMALL))).warnings == ()
 
 

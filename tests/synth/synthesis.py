@@ -143,6 +143,30 @@ def assembly_of_example(name: str) -> Path:
     return folder_of(app)
 
 
+def needs(template: Template, name: str) -> set[str]:
+    """Everything that CloudFormation makes before a resource, and deletes after it."""
+    found: set[str] = set()
+
+    def visit(value: object) -> None:
+        match value:
+            case {"Ref": str(other)} | {"Fn::GetAtt": [str(other), str()]} if other in template.resources:
+                if other not in found:
+                    found.add(other)
+                    visit(template.resources[other])
+            case dict():
+                for item in value.values():
+                    visit(item)
+                depends = value.get("DependsOn", [])
+                for other in [depends] if isinstance(depends, str) else depends:
+                    visit({"Ref": other})
+            case list():
+                for item in value:
+                    visit(item)
+
+    visit(template.resources[name])
+    return found
+
+
 def walk(value: Any) -> Iterator[Any]:
     """The value and everything in it."""
     yield value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,12 +18,15 @@ from cdk_hyperpod import (
     HyperPodNetwork,
     InstanceGroup,
     LifecycleScripts,
+    LustreFileSystem,
     LustreMount,
+    ScaleDown,
     SubnetConfig,
     TieredStorageConfig,
     encryption_key,
+    existing_lustre_mount,
 )
-from synth.synthesis import Json, Template, flat, new_app, of_stack
+from synth.synthesis import Json, Template, flat, needs, new_app, of_stack
 
 CONTROLLER = InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.large", instance_count=1)
 LOGIN = InstanceGroup(name="login", node_type="login", instance_type="ml.m5.large", instance_count=1)
@@ -94,6 +98,7 @@ def test_a_plain_group_sends_what_was_said_and_nothing_else(plain: Template) -> 
         "InstanceGroupName": "controller",
         "InstanceType": "ml.m5.large",
         "LifeCycleConfig": {"OnCreate": "controller.sh"},
+        "MinInstanceCount": 0,
         "SlurmConfig": {"NodeType": "Controller"},
     }
     assert groups["login"]["SlurmConfig"] == {"NodeType": "Login"}
@@ -110,6 +115,7 @@ def test_a_plain_group_sends_what_was_said_and_nothing_else(plain: Template) -> 
 
 OPTIONS = [
     pytest.param({"min_instance_count": 8}, {"MinInstanceCount": 8}, id="min_instance_count"),
+    pytest.param({"min_instance_count": 0}, {"MinInstanceCount": 0}, id="min_instance_count of 0 is sent too"),
     pytest.param({"threads_per_core": 1}, {"ThreadsPerCore": 1}, id="threads_per_core"),
     pytest.param(
         {"on_start_deep_health_checks": ("instance_stress", "instance_connectivity")},
@@ -266,6 +272,49 @@ def test_an_upload_that_exists_is_used_as_it_is() -> None:
     template = of_stack(build)
     assert len(template.of("Custom::CDKBucketDeployment")) == 1
     assert "sagemaker-other-name-" in flat(template.groups()["controller"]["LifeCycleConfig"]["SourceS3Uri"])
+
+
+def new_file_system(stack: Stack, network: HyperPodNetwork) -> LustreMount:
+    key = encryption_key(stack, "Key", removal="destroy")
+    return LustreFileSystem(stack, "FileSystem", network=network, encryption_key=key, capacity_gib=1200).mount
+
+
+def existing_file_system(stack: Stack, network: HyperPodNetwork) -> LustreMount:
+    return existing_lustre_mount(
+        stack,
+        "FileSystem",
+        network=network,
+        file_system_id="fs-0123456789abcdef0",
+        mount_name="abcdefgh",
+        security_group_id="sg-0123456789abcdef0",
+    )
+
+
+@pytest.mark.parametrize("make", [new_file_system, existing_file_system])
+def test_in_one_stack_the_cluster_and_its_guard_come_after_the_network_and_the_mounts_rules(
+    make: Callable[[Stack, HyperPodNetwork], LustreMount],
+) -> None:
+    def build(stack: Stack) -> None:
+        network = HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"], internet_egress=True)
+        cluster = HyperPodCluster(
+            stack,
+            "Cluster",
+            cluster_name="train",
+            instance_groups=[CONTROLLER, P5],
+            network=network,
+            file_system=make(stack, network),
+        )
+        ScaleDown(stack, "ScaleDown", cluster=cluster.resource)
+
+    template = of_stack(build)
+    of_network = {name for name in template.resources if name.startswith("Network")}
+    of_mount = {name for name in template.resources if name.startswith("FileSystem")}
+    routes = {name for name in of_network if template.resources[name]["Type"] == "AWS::EC2::Route"}
+    rules = {name for name in of_mount if "NodesToServers" in name or "ServersToNodes" in name}
+    assert len(routes) == 2, "to the NAT gateway and to the internet"
+    assert len(rules) == 8, "two ranges of ports, two directions, in and out"
+    for waiting in ("AWS::SageMaker::Cluster", "Custom::HyperPodScaleDown"):
+        assert of_network | of_mount <= needs(template, template.only_id(waiting)), waiting
 
 
 def test_types_that_the_template_schema_lacks_are_let_through_on_their_cluster_alone() -> None:
@@ -495,5 +544,22 @@ def test_accelerators_without_a_zone_are_a_warning() -> None:
     assert warning.endswith("[ack: cdk-hyperpod:unnamed-zone]")
 
 
+def test_tiered_storage_under_slurm_is_a_warning() -> None:
+    (warning,) = warnings_of(groups=[P5], tiered_storage=TieredStorageConfig())
+    assert warning.startswith("tiered_storage: AWS announced it for EKS clusters")
+    assert warning.endswith("[ack: cdk-hyperpod:tiered-storage-under-slurm]")
+
+
 def test_a_cluster_in_one_zone_with_its_file_system_warns_of_nothing() -> None:
     assert not warnings_of(groups=[P5], file_system=dataclasses.replace(MOUNT, availability_zone="us-west-2c"))
+
+
+def test_an_existing_vpc_without_a_way_to_aws_services_is_a_warning_that_is_said_once() -> None:
+    subnet = SubnetConfig(subnet_id="subnet-00000000", availability_zone="us-west-2c")
+    closed: dict[str, Any] = {"vpc_id": "vpc-0123456789abcdef0", "subnets": [subnet]}
+
+    (warning,) = warnings_of(groups=[P5], network=closed)
+    assert warning.startswith("network.endpoint_security_group_id: is missing")
+    assert warning.endswith("[ack: cdk-hyperpod:no-way-to-endpoints]")
+    assert not warnings_of(groups=[P5], network={**closed, "endpoint_security_group_id": "sg-01234567"})
+    assert not warnings_of(groups=[P5], network={**closed, "internet_egress": True})

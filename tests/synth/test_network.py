@@ -14,6 +14,7 @@ EVERYTHING = "-1"
 EXISTING: dict[str, Any] = {
     "vpc_id": "vpc-0123456789abcdef0",
     "subnets": [SubnetConfig(subnet_id="subnet-0123456789abcdef0", availability_zone="us-west-2a")],
+    "endpoint_security_group_id": "sg-0123456789abcdef0",
 }
 
 
@@ -145,23 +146,31 @@ def test_a_closed_network_has_the_endpoints_that_nodes_call(closed: Template) ->
             assert len(endpoint["SubnetIds"]) == 1
 
 
+def assert_nodes_may_call(endpoint_group: str, template: Template) -> None:
+    nodes = f"<{node_group(template)}.GroupId>"
+    assert [
+        (rule["IpProtocol"], rule["FromPort"], rule["ToPort"])
+        for rule in template.properties("AWS::EC2::SecurityGroupIngress")
+        if (flat(rule["SourceSecurityGroupId"]), flat(rule["GroupId"])) == (nodes, endpoint_group)
+    ] == [("tcp", 443, 443)]
+    assert [
+        (rule["IpProtocol"], rule["FromPort"], rule["ToPort"])
+        for rule in template.properties("AWS::EC2::SecurityGroupEgress")
+        if (flat(rule["GroupId"]), flat(rule["DestinationSecurityGroupId"])) == (nodes, endpoint_group)
+    ] == [("tcp", 443, 443)]
+
+
 def test_nodes_may_call_the_endpoints(closed: Template) -> None:
     (endpoint_group,) = {
         flat(group)
         for endpoint in closed.properties("AWS::EC2::VPCEndpoint")
         for group in endpoint.get("SecurityGroupIds", [])
     }
-    nodes = f"<{node_group(closed)}.GroupId>"
-    assert [
-        (rule["IpProtocol"], rule["FromPort"], rule["ToPort"])
-        for rule in closed.properties("AWS::EC2::SecurityGroupIngress")
-        if (flat(rule["SourceSecurityGroupId"]), flat(rule["GroupId"])) == (nodes, endpoint_group)
-    ] == [("tcp", 443, 443)]
-    assert [
-        (rule["IpProtocol"], rule["FromPort"], rule["ToPort"])
-        for rule in closed.properties("AWS::EC2::SecurityGroupEgress")
-        if (flat(rule["GroupId"]), flat(rule["DestinationSecurityGroupId"])) == (nodes, endpoint_group)
-    ] == [("tcp", 443, 443)]
+    assert_nodes_may_call(endpoint_group, closed)
+
+
+def test_nodes_may_call_the_endpoints_of_an_existing_vpc(existing: Template) -> None:
+    assert_nodes_may_call("sg-0123456789abcdef0", existing)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +228,20 @@ def test_an_existing_vpc_gets_the_nodes_group_and_nothing_else(existing: Templat
     assert existing.only("AWS::EC2::SecurityGroup")["VpcId"] == "vpc-0123456789abcdef0"
 
 
+def test_retain_keeps_the_vpc_and_the_clusters_own_subnet_only() -> None:
+    template = of_stack(
+        lambda stack: HyperPodNetwork(
+            stack, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True
+        ).retain()
+    )
+    kept = {name for name, resource in template.resources.items() if resource.get("DeletionPolicy") == "Retain"}
+    (subnet,) = kept - {template.only_id("AWS::EC2::VPC")}
+    assert len(template.of("AWS::EC2::Subnet")) == 3
+    assert template.resources[subnet]["Properties"]["CidrBlock"] == "10.0.64.0/19"
+    assert template.resources[subnet]["Properties"]["AvailabilityZone"] == "us-west-2c"
+    assert {template.resources[name]["UpdateReplacePolicy"] for name in kept} == {"Retain"}
+
+
 def test_a_stack_without_a_region_names_none() -> None:
     template = network(region=None)
     names = {flat(endpoint["ServiceName"]) for endpoint in template.properties("AWS::EC2::VPCEndpoint")}
@@ -255,6 +278,11 @@ def test_other_constructs_can_live_in_the_vpc_however_often_they_ask() -> None:
             "network.subnets: is missing beside vpc_id; name a private subnet: {subnet_id: …, availability_zone: …}",
             id="VPC without subnets",
         ),
+        pytest.param(
+            {"endpoint_security_group_id": "sg-0123456789abcdef0"},
+            "network.endpoint_security_group_id: a new VPC's endpoints get a group of their own; remove it",
+            id="endpoints' group in a new VPC",
+        ),
     ],
 )
 def test_what_ec2_would_refuse_is_refused_at_synth(arguments: dict[str, Any], message: str) -> None:
@@ -278,9 +306,12 @@ def test_tokens_are_passed_on_and_never_judged() -> None:
             "Network",
             vpc_id=vpc.value_as_string,
             subnets=[SubnetConfig(subnet_id=subnet.value_as_string, availability_zone=stack.availability_zones[0])],
+            endpoint_security_group_id=CfnParameter(stack, "Endpoints").value_as_string,
         )
 
-    assert of_stack(build, region=None).only("AWS::EC2::SecurityGroup")["VpcId"] == {"Ref": "VpcId"}
+    template = of_stack(build, region=None)
+    assert template.only("AWS::EC2::SecurityGroup")["VpcId"] == {"Ref": "VpcId"}
+    assert_nodes_may_call("<Endpoints>", template)
 
 
 def test_zones_that_are_known_at_deployment_only_get_subnets_that_do_not_overlap() -> None:

@@ -9,7 +9,7 @@ import pytest
 from aws_cdk import Stack
 
 from cdk_hyperpod import EbsVolume, HyperPodCluster, HyperPodNetwork, InstanceGroup, encryption_key
-from synth.synthesis import Json, Template, flat, of_stack
+from synth.synthesis import Json, Template, flat, needs, of_stack
 
 OWN_KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b2c3d-0000-1111-2222-333344445555"
 
@@ -157,8 +157,17 @@ def test_network_interfaces_go_into_our_subnets_and_our_group(template: Template
             "ec2:CreateTags",
             "ec2:DeleteNetworkInterface",
             "ec2:DeleteNetworkInterfacePermission",
-            "ec2:DetachNetworkInterface",
         }
+
+
+def test_network_interfaces_are_detached_from_instances_of_aws_own_account(template: Template) -> None:
+    for statements in node_policies(template):
+        detach = statement_with(statements, "ec2:DetachNetworkInterface")
+        assert detach["Action"] == ["ec2:DetachNetworkInterface"]
+        assert [flat(arn) for arn in detach["Resource"]] == [
+            "arn:<AWS::Partition>:ec2:us-west-2:<AWS::AccountId>:network-interface/*",
+            "arn:<AWS::Partition>:ec2:us-west-2:*:instance/*",
+        ]
 
 
 def test_without_volumes_no_node_may_make_grants(template: Template) -> None:
@@ -188,30 +197,6 @@ def test_volumes_need_their_keys_on_nodes_that_have_them_and_on_no_others() -> N
         assert "kms:CreateGrant" not in str(policy(template, node_type))
 
 
-def needs(template: Template, name: str) -> set[str]:
-    """Everything that CloudFormation makes before a resource, and deletes after it."""
-    found: set[str] = set()
-
-    def visit(value: object) -> None:
-        match value:
-            case {"Ref": str(other)} | {"Fn::GetAtt": [str(other), str()]} if other in template.resources:
-                if other not in found:
-                    found.add(other)
-                    visit(template.resources[other])
-            case dict():
-                for item in value.values():
-                    visit(item)
-                depends = value.get("DependsOn", [])
-                for other in [depends] if isinstance(depends, str) else depends:
-                    visit({"Ref": other})
-            case list():
-                for item in value:
-                    visit(item)
-
-    visit(template.resources[name])
-    return found
-
-
 def test_permissions_are_there_before_the_cluster_and_outlive_it(template: Template) -> None:
     before = needs(template, template.only_id("AWS::SageMaker::Cluster"))
     for group in template.groups().values():
@@ -224,10 +209,13 @@ def test_permissions_are_there_before_the_cluster_and_outlive_it(template: Templ
 
 
 def test_policies_fit_what_iam_takes() -> None:
-    """A managed policy has at most 6,144 characters; a reference becomes one of at most 80."""
+    """A managed policy has at most 6,144 characters; a reference to a resource becomes one of at most 80."""
+    longest = {"AWS::AccountId": 12, "AWS::Partition": len("aws-us-gov"), "AWS::URLSuffix": len("amazonaws.com.cn")}
 
     def resolved(value: object) -> object:
         match value:
+            case {"Ref": str(name)} if name in longest:
+                return "x" * longest[name]
             case {"Ref": _} | {"Fn::GetAtt": _}:
                 return "x" * 80
             case {"Fn::Join": [str(separator), [*parts]]}:

@@ -93,6 +93,23 @@ def test_the_foundation_is_deployed_first() -> None:
     assert [dependency.stack_name for dependency in stack.dependencies] == ["hyperpod-llm-train-foundation"]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"storage": {"capacity_gib": 19_200, "efa": True}}, id="file system"),
+        pytest.param({"network": {"availability_zones": ["us-west-2c"], "cidr": "10.64.0.0/16"}}, id="network"),
+    ],
+)
+def test_the_clusters_template_changes_with_settings_that_may_change_what_it_reads_of_the_foundation(
+    changes: dict[str, Any], tmp_path: Path, cluster: Template
+) -> None:
+    # The CLI skips a stack whose template is the same, though Fn::GetStackOutput would read something else now.
+    after = of_text(changed(**changes), tmp_path)["hyperpod-llm-train-cluster"].body
+    assert after["Metadata"] != cluster.body["Metadata"]
+    same = of_text(changed(termination_protection=False), tmp_path)["hyperpod-llm-train-cluster"].body
+    assert same == cluster.body
+
+
 def test_a_group_more_in_the_same_zone_leaves_the_foundation_alone(
     tmp_path: Path, foundation: Template, cluster: Template
 ) -> None:
@@ -258,11 +275,18 @@ def test_retain_keeps_data_and_what_it_stands_on(default: dict[str, Template]) -
         "AWS::FSx::FileSystem",
         "AWS::KMS::Key",
         "AWS::S3::Bucket",
+        "AWS::S3::BucketPolicy",
     }
 
 
-def test_retain_without_a_file_system_keeps_the_key_and_the_access_logs(tmp_path: Path) -> None:
-    assert kept(of_text(changed(storage=None), tmp_path)) == {"AWS::KMS::Key", "AWS::S3::Bucket"}
+def test_retain_without_a_file_system_keeps_what_an_earlier_one_may_stand_on(tmp_path: Path) -> None:
+    assert kept(of_text(changed(storage=None), tmp_path)) == {
+        "AWS::EC2::Subnet",
+        "AWS::EC2::VPC",
+        "AWS::KMS::Key",
+        "AWS::S3::Bucket",
+        "AWS::S3::BucketPolicy",
+    }
 
 
 def test_destroy_keeps_nothing(tmp_path: Path) -> None:

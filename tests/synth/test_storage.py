@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from aws_cdk import CfnParameter, Fn, Stack
+from aws_cdk import aws_kms as kms
 
 from cdk_hyperpod import (
     ConfigError,
@@ -21,6 +22,7 @@ from synth.synthesis import Json, Template, flat, of_stack
 
 FILE_SYSTEM = "AWS::FSx::FileSystem"
 LINK = "AWS::FSx::DataRepositoryAssociation"
+OWN_KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b2c3d-0000-1111-2222-333344445555"
 
 
 def file_system(
@@ -131,11 +133,11 @@ def openings(template: Template, from_group: str, to_group: str) -> tuple[set[st
     return out, into
 
 
-def test_lustre_has_its_own_ports_between_nodes_and_servers_and_no_others(plain: Template) -> None:
+def test_lustre_has_its_own_ports_between_nodes_and_servers_and_all_between_servers(plain: Template) -> None:
     ports = {"tcp 988-988", "tcp 1018-1023"}
     assert openings(plain, nodes(plain), servers(plain)) == (ports, ports)
     assert openings(plain, servers(plain), nodes(plain)) == (ports, ports)
-    assert openings(plain, servers(plain), servers(plain)) == (ports, ports)
+    assert openings(plain, servers(plain), servers(plain)) == ({"all"}, {"all"})
 
 
 def test_efa_has_everything_between_nodes_and_servers(efa: Template) -> None:
@@ -198,6 +200,71 @@ def test_a_new_data_bucket_is_private_encrypted_and_versioned(linked: Template) 
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
 
 
+def key_statements(template: Template) -> dict[str, Json]:
+    """The statements of the key's policy that have an id."""
+    return {
+        statement["Sid"]: statement
+        for statement in template.only("AWS::KMS::Key")["KeyPolicy"]["Statement"]
+        if "Sid" in statement
+    }
+
+
+def test_the_key_lets_the_service_linked_role_of_a_file_system_use_it_through_s3(linked: Template) -> None:
+    statement = key_statements(linked)["DataRepositories"]
+    conditions = statement["Condition"]
+    # The account as principal would leave the decision to the role's own policy, which nobody can change.
+    assert statement["Principal"] == {"AWS": "*"}
+    assert set(statement["Action"]) == {
+        "kms:Decrypt",
+        "kms:DescribeKey",
+        "kms:Encrypt",
+        "kms:GenerateDataKey*",
+        "kms:ReEncrypt*",
+    }
+    assert {test: {key: flat(value) for key, value in by.items()} for test, by in conditions.items()} == {
+        "StringEquals": {
+            "kms:CallerAccount": "<AWS::AccountId>",
+            "kms:ViaService": "s3.us-west-2.<AWS::URLSuffix>",
+        },
+        "ArnLike": {
+            "aws:PrincipalArn": (
+                "arn:<AWS::Partition>:iam::<AWS::AccountId>:role/aws-service-role/"
+                "s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_fs-*"
+            )
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "repositories",
+    [
+        pytest.param([], id="no links"),
+        pytest.param([DataRepository(file_system_path="/shared", bucket_name="our-data")], id="an existing bucket"),
+    ],
+)
+def test_the_key_lets_nobody_else_in_where_no_new_bucket_is_linked(repositories: list[DataRepository]) -> None:
+    template = file_system(data_repositories=repositories)
+    assert set(key_statements(template)) == {"Logs"}
+    for statement in template.only("AWS::KMS::Key")["KeyPolicy"]["Statement"]:
+        assert statement["Principal"] not in ("*", {"AWS": "*"})
+
+
+def test_an_imported_key_keeps_its_own_policy() -> None:
+    def build(stack: Stack) -> None:
+        LustreFileSystem(
+            stack,
+            "FileSystem",
+            network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"]),
+            encryption_key=kms.Key.from_key_arn(stack, "Key", OWN_KEY),
+            capacity_gib=1200,
+            data_repositories=[DataRepository(file_system_path="/data")],
+        )
+
+    template = of_stack(build)
+    assert not template.of("AWS::KMS::Key")
+    assert template.only(FILE_SYSTEM)["KmsKeyId"] == OWN_KEY
+
+
 def policies(template: Template) -> dict[str, set[tuple[str | None, str | None]]]:
     """DeletionPolicy and UpdateReplacePolicy of what has any, by type."""
     found: dict[str, set[tuple[str | None, str | None]]] = {}
@@ -214,6 +281,7 @@ def test_retain_keeps_the_data_and_exactly_what_it_stands_on(linked: Template) -
         "AWS::FSx::FileSystem": keep,
         "AWS::KMS::Key": keep,
         "AWS::S3::Bucket": keep,
+        "AWS::S3::BucketPolicy": keep,
         "AWS::EC2::VPC": keep,
         "AWS::EC2::Subnet": keep,
         "AWS::EC2::SecurityGroup": keep,
@@ -227,21 +295,51 @@ def test_retain_keeps_the_data_and_exactly_what_it_stands_on(linked: Template) -
             assert f"'{other}'" not in str(linked.resources[name].get("Properties")), (name, other)
 
 
-def test_retain_lets_go_of_the_rules_between_nodes_and_servers(plain: Template) -> None:
+@pytest.mark.parametrize("name", ["plain", "efa"])
+def test_retain_lets_go_of_the_rules_between_nodes_and_servers(name: str, request: pytest.FixtureRequest) -> None:
+    template: Template = request.getfixturevalue(name)
     for kind in ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress"):
-        for resource in plain.of(kind).values():
+        for resource in template.of(kind).values():
             groups = {
                 flat(value)
                 for key, value in resource["Properties"].items()
                 if key in ("GroupId", "SourceSecurityGroupId", "DestinationSecurityGroupId")
             }
-            assert (resource.get("DeletionPolicy") == "Retain") is (groups == {servers(plain)})
+            assert (resource.get("DeletionPolicy") == "Retain") is (groups == {servers(template)})
 
 
-def test_destroy_deletes_everything_but_the_data_that_a_replacement_leaves_behind() -> None:
+def test_switching_efa_on_or_off_changes_no_rule_that_is_kept(plain: Template, efa: Template) -> None:
+    def kept_rules(template: Template) -> dict[str, Json]:
+        return {
+            name: resource
+            for kind in ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
+            for name, resource in template.of(kind).items()
+            if resource.get("DeletionPolicy") == "Retain"
+        }
+
+    # A kept rule that came back under another name would be refused as a double.
+    assert len(kept_rules(plain)) == 2
+    assert kept_rules(efa) == kept_rules(plain)
+
+
+def test_retain_keeps_no_subnet_of_another_zone_and_destroy_keeps_none() -> None:
+    zones = {"availability_zones": ["us-west-2c", "us-west-2a"]}
+
+    def kept_zones(template: Template) -> list[str]:
+        return [
+            subnet["Properties"]["AvailabilityZone"]
+            for subnet in template.of("AWS::EC2::Subnet").values()
+            if subnet.get("DeletionPolicy") == "Retain"
+        ]
+
+    assert kept_zones(file_system(network=zones)) == ["us-west-2c"]
+    assert kept_zones(file_system(network=zones, removal="destroy")) == []
+
+
+def test_destroy_deletes_everything_also_where_a_change_replaces_it() -> None:
     template = file_system(removal="destroy", data_repositories=[DataRepository(file_system_path="/data")])
     assert policies(template) == {
-        "AWS::FSx::FileSystem": {("Delete", "Retain")},
+        "AWS::FSx::FileSystem": {("Delete", "Delete")},
         "AWS::KMS::Key": {("Delete", "Delete")},
         "AWS::S3::Bucket": {("Delete", "Delete")},
     }

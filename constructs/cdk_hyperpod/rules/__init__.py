@@ -57,6 +57,14 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
         yield from check_storage(config.storage)
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
+    if config.orchestrator == "slurm" and config.tiered_storage is not None:
+        yield Finding(
+            path="tiered_storage",
+            problem="AWS announced it for EKS clusters, and a Slurm cluster may refuse it",
+            remedy="remove it if the first deployment fails",
+            level="warning",
+            topic="tiered-storage-under-slurm",
+        )
     yield from _check_tags(config)
 
 

@@ -204,6 +204,15 @@ def _check_slurm_group(group: InstanceGroup, path: str) -> Iterator[Finding]:
             problem="a compute group must name its partition",
             remedy="add partition: with a name such as the group's",
         )
+    if group.partition is not None and is_known(group.partition) and group.partition.lower() in ("default", "dev"):
+        owner = (
+            "Slurm takes it for the settings of all partitions"
+            if group.partition.lower() == "default"
+            else "HyperPod makes it"
+        )
+        yield Finding(
+            path=f"{path}.partition", problem=f"{group.partition} is taken: {owner}", remedy="use another name"
+        )
     if group.node_type in ("controller", "login") and group.partition is not None:
         yield Finding(
             path=f"{path}.partition",

@@ -52,6 +52,12 @@ def check_network(network: NetworkConfig, *, region: str, path: str = "network")
         yield from _check_existing(network, path)
     else:
         yield from _check_cidr(network.cidr, f"{path}.cidr")
+        if network.endpoint_security_group_id is not None:
+            yield Finding(
+                path=f"{path}.endpoint_security_group_id",
+                problem="a new VPC's endpoints get a group of their own",
+                remedy="remove it",
+            )
         zone_count = len(network.availability_zones) if isinstance(network.availability_zones, tuple) else 0
         if zone_count > 6:
             yield Finding(
@@ -110,6 +116,14 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
             path=f"{path}.interface_endpoints",
             problem="an existing VPC's endpoints are yours to make",
             remedy="remove it",
+        )
+    if not network.internet_egress and network.endpoint_security_group_id is None:
+        yield Finding(
+            path=f"{path}.endpoint_security_group_id",
+            problem="is missing, so that the nodes reach S3's gateway endpoint and no other AWS service",
+            remedy="name the security group of the VPC's interface endpoints, or set internet_egress",
+            level="warning",
+            topic="no-way-to-endpoints",
         )
     for index, subnet in enumerate(network.subnets if isinstance(network.subnets, tuple) else ()):
         if not is_known(subnet) or subnet.cidr is None or not is_known(subnet.cidr):

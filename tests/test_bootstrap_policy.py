@@ -1,0 +1,174 @@
+"""The least-privilege policies: they are what the templates need, IAM takes them, and the guide's commands use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from synth.synthesis import CONFIGS, ROOT, Json, Template, flat, of_file, templates_in
+from tools import make_bootstrap_policy as tool
+
+FILES = sorted((ROOT / "docs" / "bootstrap").iterdir())
+GUIDE = (ROOT / "docs" / "deploying.md").read_text("utf-8")
+
+
+@cache
+def app_templates() -> dict[str, Template]:
+    """The app's templates for every cluster file of ours, by stack name."""
+    files = [ROOT / "cluster.yaml", *CONFIGS.glob("*.yaml")]
+    return {name: template for file in files for name, template in of_file(file).items()}
+
+
+def all_templates() -> list[Template]:
+    """Those, and the examples', which are kept."""
+    kept = sorted((ROOT / "tests" / "golden").iterdir())
+    return [*app_templates().values(), *(template for folder in kept for template in templates_in(folder).values())]
+
+
+def statements() -> Iterator[Json]:
+    for file in FILES:
+        yield from json.loads(file.read_text("utf-8"))["Statement"]
+
+
+def allowed(action: str) -> list[str]:
+    """The resources on which the policies allow an action."""
+    lists = [statement["Resource"] for statement in statements() if action in statement["Action"]]
+    return [resource for item in lists for resource in ([item] if isinstance(item, str) else item)]
+
+
+def reaches(action: str, arn: str) -> bool:
+    return any(fnmatchcase(arn, resource) for resource in allowed(action))
+
+
+def commands(containing: str) -> str:
+    """The block of shell commands in the guide that has a word."""
+    (block,) = [block for block in re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL) if containing in block]
+    return str(block)
+
+
+def test_the_files_are_what_the_templates_need() -> None:
+    made = tool.generated(template.body for template in all_templates())
+    assert {path: path.read_text("utf-8") for path in FILES} == made, "run `make docs`"
+
+
+def test_iam_takes_them() -> None:
+    assert 0 < len(FILES) <= 10
+    for file in FILES:
+        assert len("".join(json.dumps(json.loads(file.read_text("utf-8"))).split())) <= 6144, file.name
+
+
+@pytest.mark.parametrize(
+    ("action", "arn"),
+    [
+        ("cloudformation:DescribeStacks", "arn:aws:cloudformation:us-west-2:1:stack/hyperpod-a-foundation/0-1"),
+        ("ec2:CreateNatGateway", "arn:aws:ec2:us-west-2:1:natgateway/*"),
+        ("fsx:CreateFileSystem", "arn:aws:fsx:us-west-2:1:file-system/*"),
+        ("fsx:DeleteFileSystem", "arn:aws:fsx:us-west-2:1:file-system/fs-0"),
+        ("fsx:CreateDataRepositoryAssociation", "arn:aws:fsx:us-west-2:1:association/fs-0/dra-0"),
+        ("iam:CreateServiceLinkedRole", "arn:aws:iam::1:role/aws-service-role/fsx.amazonaws.com/AWSServiceRoleForAmazonFSx"),
+        ("iam:PassRole", "arn:aws:iam::1:role/hyperpod-a-cluster-ClusterComputeRole-0A"),
+        ("lambda:InvokeFunction", "arn:aws:lambda:us-west-2:1:function:hyperpod-a-provider"),
+        ("logs:DescribeLogGroups", "arn:aws:logs:us-west-2:1:log-group::log-stream:*"),
+        ("s3:GetObject", "arn:aws:s3:::cdk-hnb659fds-assets-1-us-west-2/0.zip"),
+        ("s3:PutBucketPolicy", "arn:aws:s3:::sagemaker-a-1-us-west-2"),
+        ("sagemaker:CreateCluster", "arn:aws:sagemaker:us-west-2:1:cluster/*"),
+        ("ssm:GetParameters", "arn:aws:ssm:us-west-2:1:parameter/cdk-bootstrap/hnb659fds/version"),
+        ("states:CreateStateMachine", "arn:aws:states:us-west-2:1:stateMachine:ScaleDownProviderwaiterstatemachine-0A"),
+    ],
+)  # fmt: skip
+def test_a_deployment_may_do_what_it_does(action: str, arn: str) -> None:
+    assert reaches(action, arn)
+
+
+@pytest.mark.parametrize(
+    ("action", "arn"),
+    [
+        *[("iam:CreatePolicyVersion", f"arn:aws:iam::1:policy/{file.stem}") for file in FILES],
+        ("iam:AttachRolePolicy", "arn:aws:iam::1:role/cdk-hnb659fds-cfn-exec-role-1-us-west-2"),
+        ("iam:PutRolePolicy", "arn:aws:iam::1:role/cdk-hnb659fds-cfn-exec-role-1-us-west-2"),
+        ("iam:PassRole", "arn:aws:iam::1:role/Admin"),
+        ("lambda:UpdateFunctionCode", "arn:aws:lambda:us-west-2:1:function:somebody-elses"),
+        ("logs:DeleteLogGroup", "arn:aws:logs:us-west-2:1:log-group:somebody-elses"),
+        ("s3:DeleteBucket", "arn:aws:s3:::somebody-elses"),
+        ("s3:DeleteObject", "arn:aws:s3:::somebody-elses/data"),
+        ("eks:AssociateAccessPolicy", "arn:aws:eks:us-west-2:1:cluster/somebody-elses"),
+    ],
+)
+def test_a_deployment_may_not_touch_what_is_not_ours_nor_its_own_rights(action: str, arn: str) -> None:
+    assert not reaches(action, arn)
+
+
+def test_names_in_the_templates_are_within_the_policies_reach() -> None:
+    assert all(name.startswith("hyperpod-") for name in app_templates())
+    named = [
+        ("lambda:CreateFunction", "AWS::Lambda::Function", "FunctionName", "arn:aws:lambda:us-west-2:1:function:"),
+        ("s3:CreateBucket", "AWS::S3::Bucket", "BucketName", "arn:aws:s3:::"),
+        ("ecr:CreateRepository", "AWS::ECR::Repository", "RepositoryName", "arn:aws:ecr:us-west-2:1:repository/"),
+        ("states:CreateStateMachine", "AWS::StepFunctions::StateMachine", None, "arn:aws:states:us-west-2:1:stateMachine:"),
+    ]  # fmt: skip
+    for action, kind, key, arn in named:
+        for template in all_templates():
+            for logical_id, resource in template.of(kind).items():
+                name = logical_id if key is None else resource.get("Properties", {}).get(key, "hyperpod-")
+                assert reaches(action, arn + flat(name)), logical_id
+
+
+def test_what_iam_cannot_limit_is_not_limited() -> None:
+    for statement in statements():
+        if statement["Resource"] != "*":
+            assert [action for action in statement["Action"] if not tool.is_limited(action)] == []
+
+
+def test_a_type_that_nobody_knows_the_permissions_of_is_refused() -> None:
+    with pytest.raises(SystemExit, match=r"AWS::New::Thing declares no permissions"):
+        tool.generated([{"Resources": {"Thing": {"Type": "AWS::New::Thing"}}}])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in tool.UNDECLARED if "*" not in kind])
+def test_the_table_is_not_needed_for_a_type_that_declares_its_permissions(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool, "UNDECLARED", {})
+    with pytest.raises(SystemExit, match=kind):
+        tool.permissions_of(kind)
+
+
+# -- the guide --------------------------------------------------------------------------------------------------------
+
+
+def test_the_guides_commands_make_every_policy_and_hand_all_to_cdk(tmp_path: Path) -> None:
+    for name in ("aws", "cdk"):
+        script = tmp_path / name
+        script.write_text(f'#!/bin/bash\necho {name} "$@" >>"$LOG"\necho arn:aws:iam::1:policy/"$4"\n', "utf-8")
+        script.chmod(0o755)
+    log = tmp_path / "log"
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
+    subprocess.run(["bash", "-euc", commands("create-policy")], cwd=ROOT, env=environment, check=True)
+
+    *made, bootstrap = log.read_text("utf-8").splitlines()
+    assert made == [
+        f"aws iam create-policy --policy-name {file.stem} --policy-document file://docs/bootstrap/{file.name} "
+        "--query Policy.Arn --output text"
+        for file in FILES
+    ]
+    arns = ",".join(f"arn:aws:iam::1:policy/{file.stem}" for file in FILES)
+    assert bootstrap == f"cdk bootstrap aws://ACCOUNT/REGION --cloudformation-execution-policies {arns}"
+
+
+def test_the_guide_puts_the_commands_on_the_path() -> None:
+    setup, line = commands("export PATH").strip().split(" && ")
+    assert setup == "make setup"
+    script = f"{line} && cdk --version && cdk-hyperpod check"
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=ROOT, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "llm-train: a slurm cluster" in done.stdout
