@@ -15,7 +15,8 @@ from ..config import ClusterConfig
 from ..errors import Finding
 from ..instance_types import regions
 from .constraints import check_constraints, without_refused
-from .groups import check_groups
+from .eks import check_eks
+from .groups import check_groups, has_neuron
 from .network import check_file_system_zone, check_network, check_region, check_room, check_zones, file_system_zone
 from .scale_down import check_scale_down
 from .storage import check_storage
@@ -31,6 +32,7 @@ __all__ = [
     "check_scale_down",
     "check_storage",
     "check_zones",
+    "has_neuron",
 ]
 
 
@@ -49,6 +51,7 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
         node_provisioning_mode=config.node_provisioning_mode,
         region=config.region,
     )
+    yield from check_eks(config)
     yield from check_network(config.network, region=config.region)
     yield from check_zones(config)
     yield from check_room(config)
@@ -62,8 +65,6 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
 
 def _check_not_yet(config: ClusterConfig) -> Iterator[Finding]:
     """What the file may say and nothing acts on yet."""
-    if config.orchestrator == "eks":
-        yield Finding(path="orchestrator", problem="eks is not supported yet", remedy="use slurm")
     if config.scale_down is None or not is_known(config.scale_down):
         return
     for field in ("nodes_to_delete", "instance_groups_to_delete"):
