@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aws_cdk import CfnOutput, CrossStackReferences, Environment, ReferenceStrength, Stack
 from constructs import Construct
 
@@ -10,13 +12,23 @@ from cdk_hyperpod import HyperPodCluster, LoadedConfig
 from .foundation_stack import FoundationStack
 from .names import cluster_stack_name
 
+if TYPE_CHECKING:
+    from .eks_stack import EksStack
+
 
 class ClusterStack(Stack):
     """The replaceable half. It reads the foundation's outputs when it is deployed, and holds none of them fast."""
 
     def __init__(
-        self, scope: Construct, loaded: LoadedConfig, foundation: FoundationStack, *, env: Environment
+        self,
+        scope: Construct,
+        loaded: LoadedConfig,
+        foundation: FoundationStack,
+        *,
+        env: Environment,
+        eks: EksStack | None = None,
     ) -> None:
+        """`eks`: the stack of the EKS cluster, which comes first. None: the cluster is under Slurm."""
         config = loaded.config
         name = cluster_stack_name(config.name)
         super().__init__(
@@ -31,7 +43,7 @@ class ClusterStack(Stack):
         )
         # An export could not change while it is in use; Fn::GetStackOutput locks neither stack (docs/adr/0003).
         CrossStackReferences.of(self).consume(ReferenceStrength.WEAK)
-        self.add_stack_dependency(foundation)
+        self.add_stack_dependency(eks or foundation)
         self.cluster = HyperPodCluster(
             self,
             "Cluster",
@@ -45,5 +57,7 @@ class ClusterStack(Stack):
             node_recovery=config.node_recovery,
             tiered_storage=config.tiered_storage,
             tags=config.tags,
+            eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,
+            autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
         )
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)

@@ -16,6 +16,7 @@ from cdk_hyperpod import (
 from cdk_hyperpod.buckets import access_logs_bucket
 from cdk_hyperpod.config import StorageConfig
 from cdk_hyperpod.encryption import encryption_key
+from cdk_hyperpod.zones import more_endpoints
 
 from .names import foundation_stack_name
 
@@ -50,6 +51,7 @@ class FoundationStack(Stack):
             interface_endpoints=config.network.interface_endpoints,
             vpc_id=config.network.vpc_id,
             subnets=config.network.subnets,
+            more_endpoints=more_endpoints(config),
             log_encryption_key=self.key,
         )
         self._access_logs = access_logs_bucket(self, "AccessLogs", removal=config.removal)
@@ -60,8 +62,10 @@ class FoundationStack(Stack):
             cluster_name=config.name,
             encryption_key=self.key,
             source=loaded.lifecycle_scripts,
-            mount_paths=() if self.mount is None else (self.mount.mount_path,),
+            # Under EKS pods mount the file system, and nodes do not.
+            mount_paths=() if self.mount is None or config.orchestrator == "eks" else (self.mount.mount_path,),
             access_logs=self._access_logs,
+            orchestrator=config.orchestrator,
         )
 
     def _mount(self, storage: StorageConfig, loaded: LoadedConfig) -> LustreMount:

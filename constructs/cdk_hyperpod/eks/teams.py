@@ -1,0 +1,141 @@
+"""Who shares the cluster: queues and shares of task governance, access by IAM roles, and each team's objects."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from aws_cdk import CfnResource
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_sagemaker as sagemaker
+from constructs import Construct, IDependable
+
+from .._acknowledge import acknowledge
+from ..config_eks import EksConfig, is_on
+from ..kubernetes.manifests import Manifest
+from ..kubernetes.teams import (
+    Team,
+    access_groups,
+    compute_quota_config,
+    namespace_name,
+    priority_class_manifests,
+    team_manifests,
+)
+from ..storage import LustreMount
+from .control_plane import EksControlPlane
+from .manifests import file_system_manifests, karpenter_manifests
+
+_NEW_TYPE = {
+    "CloudFormation-Validate::F3006": "CloudFormation has the type; the list that CDK checks with does not have it yet."
+}
+
+
+class HyperPodTeams(Construct):
+    """Shares, ceilings, access and volumes of the teams, the cluster's priorities, and Karpenter's objects.
+
+    Running nodes: none is touched, but where Karpenter owns groups: it ends nodes of those that are taken from it, and
+    empty ones. Running pods: none ends by a changed quota; a team that is taken out loses its namespace and all in it,
+    unless HyperPod made that.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        control_plane: EksControlPlane,
+        cluster_name: str,
+        hyperpod_cluster_arn: str,
+        teams: Sequence[Team] = (),
+        file_system: LustreMount | None = None,
+        capacity_gib: int | None = None,
+        add_ons: Sequence[IDependable] = (),
+    ) -> None:
+        """Let teams in.
+
+        `cluster_name` is the HyperPod cluster's. `file_system`: every team gets a claim on it, without teams the
+        namespace `default` does; `capacity_gib` is only shown. `add_ons` are in the cluster before anything of this.
+        """
+        super().__init__(scope, construct_id)
+        self._control_plane = control_plane
+        eks_config = control_plane.config
+        self._cluster_name = cluster_name
+        self._hyperpod_cluster_arn = hyperpod_cluster_arn
+        self._first = list(add_ons)
+        governance = is_on(eks_config, "task_governance", has_file_system=file_system is not None)
+        for arn, groups in access_groups(teams, task_governance=governance).items():
+            self._access(arn, groups)
+        if eks_config.autoscaling is not None:
+            self._apply("Karpenter", karpenter_manifests(eks_config.autoscaling))
+        if eks_config.priority_classes:
+            self._apply("PriorityClasses", priority_class_manifests(eks_config.priority_classes))
+        scheduler = self._scheduler(eks_config) if governance else None
+        namespaces = [namespace_name(team, task_governance=governance) for team in teams] or ["default"]
+        volumes = file_system_manifests(file_system, namespaces, capacity_gib=capacity_gib or 1200)
+        for index, team in enumerate(teams):
+            quota = None if scheduler is None else self._compute_quota(team, scheduler)
+            manifests = [*team_manifests(team, task_governance=governance), *volumes[index]]
+            # HyperPod makes the team's namespace when it sees the share.
+            self._apply(f"Team{team.name}", manifests, *([] if quota is None else [quota]))
+        if file_system is not None and not teams:
+            self._apply("FileSystem", volumes[0])
+
+    def _apply(self, construct_id: str, manifests: Sequence[Manifest], *after: IDependable) -> None:
+        applied = eks.KubernetesManifest(self, construct_id, cluster=self._control_plane.cluster, manifest=[*manifests])
+        applied.node.add_dependency(*self._first, *after)
+
+    def _access(self, role_arn: str, groups: Sequence[str]) -> None:
+        digest = hashlib.sha256(role_arn.encode()).hexdigest()[:8]
+        eks.CfnAccessEntry(
+            self,
+            f"Access{digest}",
+            cluster_name=self._control_plane.cluster_name,
+            principal_arn=role_arn,
+            kubernetes_groups=[*groups],
+        )
+
+    def _scheduler(self, config: EksConfig) -> sagemaker.CfnClusterSchedulerConfig:
+        classes = config.scheduler.priority_classes
+        scheduler = sagemaker.CfnClusterSchedulerConfig(
+            self,
+            "Scheduler",
+            name=self._cluster_name,
+            cluster_arn=self._hyperpod_cluster_arn,
+            scheduler_config=sagemaker.CfnClusterSchedulerConfig.SchedulerConfigProperty(
+                fair_share="Enabled" if config.scheduler.fair_share else "Disabled",
+                priority_classes=[
+                    sagemaker.CfnClusterSchedulerConfig.PriorityClassProperty(name=name, weight=weight)
+                    for name, weight in classes.items()
+                ]
+                or None,
+            ),
+        )
+        scheduler.node.add_dependency(*self._first)
+        acknowledge(scheduler, _NEW_TYPE)
+        return scheduler
+
+    def _compute_quota(self, team: Team, scheduler: sagemaker.CfnClusterSchedulerConfig) -> CfnResource:
+        """CDK has no class for the type yet."""
+        quota = CfnResource(
+            self,
+            f"Quota{team.name}",
+            type="AWS::SageMaker::ComputeQuota",
+            properties={
+                "Name": _quota_name(self._cluster_name, team.name),
+                "ClusterArn": self._hyperpod_cluster_arn,
+                "ComputeQuotaConfig": compute_quota_config(team),
+                "ComputeQuotaTarget": {"TeamName": team.name, "FairShareWeight": team.fair_share_weight},
+            },
+        )
+        quota.add_resource_dependency(scheduler)
+        acknowledge(quota, _NEW_TYPE)
+        return quota
+
+
+def _quota_name(cluster_name: str, team_name: str) -> str:
+    """Names of quotas are an account's, at most 63 characters."""
+    name = f"{cluster_name}-{team_name}"
+    if len(name) <= 63:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[:54].rstrip('-')}-{digest}"
