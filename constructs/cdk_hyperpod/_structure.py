@@ -216,7 +216,7 @@ def _build_mapping(kind: Any, data: object, path: str, findings: list[Finding]) 
         if problem := leaf_problem(str, key):
             _wrong(key, f"the name {problem[0]}", problem[1], join(path, key), findings)
         elif problem := leaf_problem(kind, value):
-            _wrong(value, *problem, join(path, key), findings)
+            values[key] = _wrong(value, *problem, join(path, key), findings)
         else:
             values[key] = value
     return values

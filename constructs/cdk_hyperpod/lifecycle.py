@@ -24,7 +24,7 @@ from .errors import HyperPodError
 
 # Byte code and editors' leavings are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.DS_Store"]
-# The library's scripts for nodes under EKS lie below those for Slurm, and are no part of them.
+# Scripts for nodes under EKS lie below those for Slurm, and are no part of them.
 _EKS = "eks"
 
 
@@ -53,7 +53,7 @@ class LifecycleScripts(Construct):
 
         `source` absent: the scripts that come with this library. Under Slurm they verify that the file systems at
         `mount_paths` are mounted before a node takes work. Raises HyperPodError for a folder that lacks one of
-        `ENTRY_SCRIPTS`, or under EKS the one that every node runs.
+        `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Under Slurm a folder `eks` in it is not uploaded.
         """
         super().__init__(scope, construct_id)
         if Token.is_unresolved(cluster_name):
@@ -63,7 +63,7 @@ class LifecycleScripts(Construct):
         entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
         own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
         folder = own if source is None else Path(source)
-        without = _EKS if source is None else None
+        without = None if orchestrator == "eks" else _EKS
         missing = [name for name in entry_scripts if not (folder / name).is_file()]
         if missing:
             raise HyperPodError(

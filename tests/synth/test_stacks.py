@@ -13,14 +13,21 @@ import pytest
 import yaml
 
 from cdk_hyperpod import (
+    AddOn,
+    AutoscalingConfig,
     ClusterConfig,
     DataRepository,
     EbsVolume,
+    EksConfig,
+    ExistingEksCluster,
     HyperPodError,
     InstanceGroup,
     NetworkConfig,
+    PriorityClass,
+    SchedulerConfig,
     StorageConfig,
     SubnetConfig,
+    Team,
     TieredStorageConfig,
     load_config,
 )
@@ -299,7 +306,8 @@ def test_a_bootstrap_qualifier_reaches_everything_that_names_one(tmp_path: Path)
 def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
     unset: set[str] = set()
     kinds = [ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig, SubnetConfig, EbsVolume, DataRepository]
-    for kind in [*kinds, TieredStorageConfig]:
+    under_eks = [EksConfig, ExistingEksCluster, AddOn, AutoscalingConfig, SchedulerConfig, Team, PriorityClass]
+    for kind in [*kinds, TieredStorageConfig, *under_eks]:
         unset |= {f"{kind.__name__}.{field.name}" for field in dataclasses.fields(kind)}
 
     def look(value: Any) -> None:
@@ -316,8 +324,7 @@ def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
     for path in FILES:
         look(load_config(path).config)
     not_yet = {"ClusterConfig.scale_down"}
-    only_under_eks = {"InstanceGroup.labels", "InstanceGroup.taints"}
-    assert unset == not_yet | only_under_eks
+    assert unset == not_yet
 
 
 def test_a_hundred_groups_fit_one_template(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from .._acknowledge import acknowledge
 from ..config_eks import DEFAULT_KUBERNETES_VERSION, AddOn, EksConfig, is_on
 from ..helm_chart import HelmChart, chart_values
 from ..network import HyperPodNetwork
-from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options, provider_of
+from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options
 
 # Add-ons of daemon sets only, which are healthy where there is no node yet.
 _BEFORE_NODES = {
@@ -79,7 +79,7 @@ class EksControlPlane(Construct):
             self._after_cluster(resource)
         if dependencies_chart is not None:
             self._install(dependencies_chart, eks_config.image_registry, neuron)
-        finish_provider(provider_of(self.cluster), encryption_key)
+        finish_provider(self._kubectl, encryption_key)
 
     def _new_cluster(self, config: EksConfig, security_group_id: str) -> eks.Cluster:
         # EKS would make the log group itself, without a key and for ever.
@@ -113,6 +113,7 @@ class EksControlPlane(Construct):
             kubectl_provider_options=kubectl_options(self, self._network, security_group_id),
         )
         typing.cast(CfnResource, cluster.node.default_child).node.add_dependency(log_group)
+        self._kubectl = typing.cast(eks.KubectlProvider, cluster.node.find_child("KubectlProvider"))
         Annotations.of(cluster).acknowledge_warning(
             "@aws-cdk/aws-eks:clusterMustManuallyTagSubnet",
             "The tag chooses subnets for load balancers, which this library does not make.",
@@ -133,14 +134,21 @@ class EksControlPlane(Construct):
 
     def _existing_cluster(self, name: str, security_group_id: str) -> eks.ICluster:
         options = kubectl_options(self, self._network, security_group_id)
-        cluster = eks.Cluster.from_cluster_attributes(
-            self, "Cluster", cluster_name=name, vpc=self._network.vpc, kubectl_provider_options=options
+        # An imported cluster makes no functions of its own, and they want a cluster to be made for.
+        found = eks.Cluster.from_cluster_attributes(self, "Found", cluster_name=name, vpc=self._network.vpc)
+        self._kubectl = eks.KubectlProvider(
+            self,
+            "KubectlProvider",
+            cluster=found,
+            kubectl_layer=options.kubectl_layer,
+            private_subnets=options.private_subnets,
+            security_groups=options.security_groups,
         )
-        assert cluster.kubectl_provider is not None
-        role = cluster.kubectl_provider.role
-        assert role is not None
-        self._admin("KubectlAccess", role.role_arn)
-        return cluster
+        assert self._kubectl.role is not None
+        self._admin("KubectlAccess", self._kubectl.role.role_arn)
+        return eks.Cluster.from_cluster_attributes(
+            self, "Cluster", cluster_name=name, kubectl_provider=typing.cast(eks.IKubectlProvider, self._kubectl)
+        )
 
     def _admin(self, construct_id: str, role_arn: str) -> None:
         entry = eks.CfnAccessEntry(

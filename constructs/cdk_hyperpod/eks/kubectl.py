@@ -12,7 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
-from constructs import Construct, IConstruct
+from constructs import Construct
 
 from .._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ..errors import HyperPodError
@@ -106,13 +106,6 @@ def finish_provider(scope: Construct, key: kms.IKey) -> None:
                     of_cdk + "it invokes every version of one function, and reads assets from one bucket."
                 )
     acknowledge(scope, reasons)
-
-
-def provider_of(cluster: eks.ICluster) -> Construct:
-    """The construct that holds a cluster's kubectl functions."""
-    return next(
-        child for child in typing.cast(IConstruct, cluster).node.find_all() if isinstance(child, eks.KubectlProvider)
-    )
 
 
 def _take_registries_away(scope: Construct) -> None:

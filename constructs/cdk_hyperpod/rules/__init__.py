@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from .._structure import UNKNOWN, is_known, join, show
 from ..config import ClusterConfig
@@ -78,18 +78,20 @@ def _check_not_yet(config: ClusterConfig) -> Iterator[Finding]:
 
 def _check_tags(config: ClusterConfig) -> Iterator[Finding]:
     """AWS: at most 50 tags, of which CloudFormation and this library add some; keys to 128, values to 256 characters."""
-    if not is_known(config.tags):
+    if not isinstance(config.tags, Mapping):
         return
     if len(config.tags) > 40:
         yield Finding(path="tags", problem=f"there are {len(config.tags)} tags", remedy="use at most 40")
     for key, value in config.tags.items():
+        if not is_known(key):
+            continue
         if not 1 <= len(key) <= 128 or key.lower().startswith(("aws:", "cdk-hyperpod:")) or not _is_tag_text(key):
             yield Finding(
                 path=join("tags", key),
                 problem=f"a tag cannot have the key {show(key)}",
                 remedy=f"use 1 to 128 {_TAG_TEXT}, beginning neither with aws: nor with cdk-hyperpod:",
             )
-        if len(value) > 256 or not _is_tag_text(value):
+        if is_known(value) and (len(value) > 256 or not _is_tag_text(value)):
             yield Finding(
                 path=join("tags", key),
                 problem=f"a tag cannot have the value {show(value)}",
