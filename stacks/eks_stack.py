@@ -41,7 +41,7 @@ class EksStack(Stack):
             eks_config=config.eks,
             network=foundation.network,
             encryption_key=foundation.key,
-            dependencies_chart=loaded.dependencies_chart,
+            chart_folder=loaded.folder,
             neuron=has_neuron(config.instance_groups),
         )
         CfnOutput(self, "EksClusterName", value=self.control_plane.cluster_name)

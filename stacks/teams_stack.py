@@ -56,6 +56,7 @@ class TeamsStack(Stack):
             cluster_name=config.name,
             hyperpod_cluster_arn=cluster.cluster.cluster_arn,
             teams=config.teams,
+            instance_groups=config.instance_groups,
             file_system=foundation.mount,
             capacity_gib=None if config.storage is None else config.storage.capacity_gib,
             add_ons=list(self.add_ons.resources.values()),

@@ -37,12 +37,6 @@ class LoadedConfig:
         name = self.config.lifecycle_scripts
         return None if name is None else self.folder / name
 
-    @property
-    def dependencies_chart(self) -> Path | None:
-        """HyperPod's Helm chart; None where there is none to install."""
-        eks = self.config.eks
-        return None if eks is None or eks.dependencies_chart == INSTALLED else self.folder / eks.dependencies_chart
-
 
 def load_config(path: str | Path) -> LoadedConfig:
     """The cluster that a file describes.

@@ -105,6 +105,8 @@ def test_what_the_subnets_hold_counts_the_endpoints_of_eks_and_more_addresses_fo
     # A /24 less 5 of AWS's own and 13 endpoints holds 2 nodes of 81 addresses; a /21 network is cut in eight of them.
     assert judge({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 2}) == []
     assert judge({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 3}) == [
-        "network: the subnet 10.0.2.0/24 has 251 addresses, and its nodes need 258 ('work' alone 243); use a larger "
-        "range, or place groups in several zones"
+        (
+            "network: the subnet 10.0.2.0/24 has 251 addresses, and its nodes need 258 ('work' alone 243); use a larger "
+            "range, or place groups in several zones"
+        )
     ]

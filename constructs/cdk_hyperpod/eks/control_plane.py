@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 from aws_cdk import Annotations, Aws, CfnResource, RemovalPolicy, Stack, Stage
@@ -14,9 +15,11 @@ from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from .._acknowledge import acknowledge
-from ..config_eks import DEFAULT_KUBERNETES_VERSION, AddOn, EksConfig, is_on
-from ..helm_chart import HelmChart, chart_values
+from ..config_eks import DEFAULT_KUBERNETES_VERSION, INSTALLED, AddOn, EksConfig, is_on
+from ..errors import Finding, raise_errors
+from ..helm_chart import HelmChart, chart_values, check_chart
 from ..network import HyperPodNetwork
+from ..rules import check_constraints, check_control_plane
 from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options
 
 # Add-ons of daemon sets only, which are healthy where there is no node yet.
@@ -43,16 +46,27 @@ class EksControlPlane(Construct):
         eks_config: EksConfig,
         network: HyperPodNetwork,
         encryption_key: kms.IKey,
-        dependencies_chart: Path | None = None,
+        chart_folder: str | Path = ".",
         neuron: bool = False,
     ) -> None:
         """Make or adopt an EKS cluster.
 
-        `cluster_name` names a new one; `eks_config` is described where it is defined. `encryption_key` encrypts secrets
-        and logs. `dependencies_chart`: the chart's folder or archive; None: it is installed already. `neuron`: whether
-        any group has Neuron devices.
+        `cluster_name` names a new one; `eks_config` is described where it is defined, and `chart_folder` is where the
+        path of its chart begins. `encryption_key` encrypts secrets and logs. `neuron`: whether any group has Neuron
+        devices. Raises ConfigError with everything that EKS or Helm would refuse.
         """
         super().__init__(scope, construct_id)
+        chart = (
+            None if eks_config.dependencies_chart == INSTALLED else Path(chart_folder, eks_config.dependencies_chart)
+        )
+        raise_errors(
+            [
+                *check_constraints(eks_config, "eks"),
+                *check_control_plane(eks_config, network.config, has_file_system=None),
+                *(() if chart is None else _check_chart(chart, eks_config, neuron)),
+            ],
+            self.node.path,
+        )
         self.config = eks_config
         existing = eks_config.existing_cluster
         self.cluster_name = cluster_name if existing is None else existing.name
@@ -77,8 +91,8 @@ class EksControlPlane(Construct):
         ]
         for resource in add_ons:
             self._after_cluster(resource)
-        if dependencies_chart is not None:
-            self._install(dependencies_chart, eks_config.image_registry, neuron)
+        if chart is not None:
+            self._install(chart, eks_config.image_registry, neuron)
         finish_provider(self._kubectl, encryption_key)
 
     def _new_cluster(self, config: EksConfig, security_group_id: str) -> eks.Cluster:
@@ -189,6 +203,16 @@ class EksControlPlane(Construct):
             values=chart_values(region=Stack.of(self).region, image_registry=image_registry, neuron=neuron),
         )
         release.node.add_dependency(*[child for child in self.node.children if isinstance(child, eks.CfnAccessEntry)])
+
+
+def _check_chart(path: Path, config: EksConfig, neuron: bool) -> Iterator[Finding]:
+    return check_chart(
+        path,
+        config.dependencies_chart,
+        digest=config.dependencies_chart_digest,
+        image_registry=config.image_registry,
+        neuron=neuron,
+    )
 
 
 def eks_cluster_arn(scope: Construct, name: str) -> str:

@@ -11,7 +11,10 @@ from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, IDependable
 
 from .._acknowledge import acknowledge
+from .._structure import item_paths
+from ..config import InstanceGroup
 from ..config_eks import EksConfig, is_on
+from ..errors import raise_errors
 from ..kubernetes.manifests import Manifest
 from ..kubernetes.teams import (
     Team,
@@ -21,6 +24,7 @@ from ..kubernetes.teams import (
     priority_class_manifests,
     team_manifests,
 )
+from ..rules import check_constraints, check_eks_teams
 from ..storage import LustreMount
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
@@ -47,16 +51,36 @@ class HyperPodTeams(Construct):
         cluster_name: str,
         hyperpod_cluster_arn: str,
         teams: Sequence[Team] = (),
+        instance_groups: Sequence[InstanceGroup] | None = None,
         file_system: LustreMount | None = None,
         capacity_gib: int | None = None,
         add_ons: Sequence[IDependable] = (),
     ) -> None:
         """Let teams in.
 
-        `cluster_name` is the HyperPod cluster's. `file_system`: every team gets a claim on it, without teams the
-        namespace `default` does; `capacity_gib` is only shown. `add_ons` are in the cluster before anything of this.
+        `cluster_name` is the HyperPod cluster's. `instance_groups`: the cluster's, which no shares may exceed; absent:
+        they are not compared. `file_system`: every team gets a claim on it, without teams the namespace `default` does;
+        `capacity_gib` is only shown. `add_ons` are in the cluster before anything of this. Raises ConfigError with
+        everything that is wrong with the teams.
         """
         super().__init__(scope, construct_id)
+        paths = item_paths("teams", teams)
+        raise_errors(
+            [
+                *(
+                    finding
+                    for path, team in zip(paths, teams, strict=True)
+                    for finding in check_constraints(team, path)
+                ),
+                *check_eks_teams(
+                    tuple(teams),
+                    control_plane.config,
+                    groups=None if instance_groups is None else tuple(instance_groups),
+                    has_file_system=file_system is not None,
+                ),
+            ],
+            self.node.path,
+        )
         self._control_plane = control_plane
         eks_config = control_plane.config
         self._cluster_name = cluster_name

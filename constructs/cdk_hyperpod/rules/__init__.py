@@ -15,7 +15,7 @@ from ..config import ClusterConfig
 from ..errors import Finding
 from ..instance_types import regions
 from .constraints import check_constraints, without_refused
-from .eks import check_eks
+from .eks import check_control_plane, check_eks, check_eks_teams
 from .groups import check_groups, has_neuron
 from .network import check_file_system_zone, check_network, check_region, check_room, check_zones, file_system_zone
 from .scale_down import check_scale_down
@@ -24,6 +24,8 @@ from .storage import check_storage
 __all__ = [
     "check_cluster",
     "check_constraints",
+    "check_control_plane",
+    "check_eks_teams",
     "check_file_system_zone",
     "check_groups",
     "check_network",

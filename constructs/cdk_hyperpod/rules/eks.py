@@ -13,7 +13,7 @@ from .._structure import is_known, item_paths, show
 from ..config import ClusterConfig, InstanceGroup, NetworkConfig
 from ..config_eks import INSTALLED, AddOn, AutoscalingConfig, EksConfig, is_on
 from ..errors import Finding
-from ..kubernetes.teams import check_priority_classes, check_teams, cluster_nodes
+from ..kubernetes.teams import Team, check_priority_classes, check_teams, cluster_nodes
 from .network import own_zones
 
 
@@ -29,8 +29,8 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
     if config.orchestrator != "eks":
         return
     yield from _check_groups(config.instance_groups)
-    yield from _check_two_zones(config.network)
     if config.eks is None:
+        yield from _check_two_zones(config.network)
         yield Finding(
             path="eks",
             problem="is missing, and the orchestrator is eks",
@@ -39,15 +39,22 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
         return
     if not isinstance(config.eks, EksConfig):
         return
-    yield from _check_cluster(config.eks, config.network)
-    yield from _check_chart(config.eks, config.network)
-    yield from _check_add_ons(config.eks, has_file_system=config.storage is not None)
+    has_file_system = config.storage is not None
+    yield from check_control_plane(config.eks, config.network, has_file_system=has_file_system)
     if isinstance(config.eks.autoscaling, AutoscalingConfig):
         yield from _check_autoscaling(config.eks.autoscaling, config)
-    yield from _check_scheduler(config.eks)
-    if isinstance(config.eks.priority_classes, tuple):
-        yield from check_priority_classes(config.eks.priority_classes, "eks.priority_classes")
-    yield from _check_teams(config, config.eks)
+    yield from check_eks_teams(config.teams, config.eks, groups=config.instance_groups, has_file_system=has_file_system)
+
+
+def check_control_plane(eks: EksConfig, network: NetworkConfig, *, has_file_system: bool | None) -> Iterator[Finding]:
+    """What is wrong with the EKS cluster itself. `has_file_system`: None where that is not known."""
+    yield from _check_two_zones(network)
+    yield from _check_cluster(eks, network)
+    yield from _check_chart(eks, network)
+    yield from _check_add_ons(eks, has_file_system=has_file_system)
+    yield from _check_scheduler(eks)
+    if isinstance(eks.priority_classes, tuple):
+        yield from check_priority_classes(eks.priority_classes, "eks.priority_classes")
 
 
 def _check_groups(groups: tuple[InstanceGroup, ...]) -> Iterator[Finding]:
@@ -116,7 +123,7 @@ def _check_chart(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
         )
 
 
-def _check_add_ons(eks: EksConfig, *, has_file_system: bool) -> Iterator[Finding]:
+def _check_add_ons(eks: EksConfig, *, has_file_system: bool | None) -> Iterator[Finding]:
     for name in ("vpc_cni", "kube_proxy", "eks_pod_identity_agent", "coredns"):
         add_on = getattr(eks.add_ons, name, None)
         if isinstance(add_on, AddOn) and add_on.enabled is False and eks.existing_cluster is None:
@@ -127,7 +134,12 @@ def _check_add_ons(eks: EksConfig, *, has_file_system: bool) -> Iterator[Finding
             )
     for name in ("training_operator", "task_governance", "cert_manager", "observability", "fsx_csi_driver"):
         add_on = getattr(eks.add_ons, name, None)
-        if isinstance(add_on, AddOn) and add_on.version and not is_on(eks, name, has_file_system=has_file_system):
+        # Whether the CSI driver is on may not be known here; then it is.
+        if (
+            isinstance(add_on, AddOn)
+            and add_on.version
+            and not is_on(eks, name, has_file_system=has_file_system is not False)
+        ):
             yield Finding(
                 path=f"eks.add_ons.{name}.version",
                 problem="names a version of an add-on that is off",
@@ -194,19 +206,22 @@ def _check_scheduler(eks: EksConfig) -> Iterator[Finding]:
             yield Finding(path=f"{path}.{name}", problem=f"must be 0 to 100, got {weight}", remedy="change it")
 
 
-def _check_teams(config: ClusterConfig, eks: EksConfig) -> Iterator[Finding]:
-    if not isinstance(config.teams, tuple):
+def check_eks_teams(
+    teams: tuple[Team, ...], eks: EksConfig, *, groups: tuple[InstanceGroup, ...] | None, has_file_system: bool
+) -> Iterator[Finding]:
+    """What is wrong with the teams. `groups`: the cluster's; None where they are not known."""
+    if not isinstance(teams, tuple):
         return
     yield from check_teams(
-        config.teams,
+        teams,
         # Where an autoscaler owns counts, nobody knows how many nodes there will be.
-        nodes=None if eks.autoscaling is not None else _nodes(config.instance_groups),
-        task_governance=is_on(eks, "task_governance", has_file_system=config.storage is not None),
+        nodes=None if eks.autoscaling is not None or groups is None else _nodes(groups),
+        task_governance=is_on(eks, "task_governance", has_file_system=has_file_system),
         autoscaling=eks.autoscaling is not None,
     )
     admins = set(eks.admin_role_arns) if is_known(eks.admin_role_arns) else set()
-    paths = item_paths("teams", config.teams)
-    for index, team in enumerate(config.teams):
+    paths = item_paths("teams", teams)
+    for index, team in enumerate(teams):
         for arn in team.role_arns if is_known(team) and is_known(team.role_arns) else ():
             if arn in admins:
                 yield Finding(
