@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from .network import HyperPodNetwork, PrivateSubnet
     from .scale_down import ScaleDown
     from .storage import LustreFileSystem, LustreMount, existing_lustre_mount
-    from .zones import EKS_INTERFACE_ENDPOINTS
 
 _MODULES = {
     "cluster": ["HyperPodCluster"],
@@ -75,12 +74,10 @@ _MODULES = {
     "network": ["HyperPodNetwork", "PrivateSubnet"],
     "scale_down": ["ScaleDown"],
     "storage": ["LustreFileSystem", "LustreMount", "existing_lustre_mount"],
-    "zones": ["EKS_INTERFACE_ENDPOINTS"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "EKS_INTERFACE_ENDPOINTS",
     "AddOn",
     "AddOnsConfig",
     "AutoscalingConfig",

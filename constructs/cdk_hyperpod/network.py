@@ -90,7 +90,7 @@ class HyperPodNetwork(Construct):
 
         The arguments are those of `NetworkConfig`, where they are described; `availability_zones` also names the zones
         of groups that live elsewhere than the cluster. `more_endpoints`: services that need an interface endpoint
-        besides those that every cluster needs; an EKS cluster needs `zones.EKS_INTERFACE_ENDPOINTS`.
+        besides those that every cluster needs; an EKS cluster needs eks, eks-auth and lambda.
         `log_encryption_key` encrypts the flow log; absent: CloudWatch's own key does. Raises ConfigError with
         everything that AWS would refuse.
         """
@@ -145,6 +145,7 @@ class HyperPodNetwork(Construct):
                 self._add_internet_egress(plans[0], routes)
         self.resource = self._add_node_security_group()
         self.security_group_id = self.resource.attr_group_id
+        self.more_endpoints = tuple(more_endpoints)
         self.endpoints_security_group_id: str | None = None
         """The security group of the interface endpoints. None: the network makes none."""
         if has_interface_endpoints(config):

@@ -37,7 +37,6 @@ INTERFACE_ENDPOINTS = (
 )
 # What EKS adds: the functions that run kubectl find their cluster (eks) and each other (lambda), pods get their roles.
 EKS_INTERFACE_ENDPOINTS = ("eks", "eks-auth", "lambda")
-"""`more_endpoints` of a closed network in which an EKS cluster lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

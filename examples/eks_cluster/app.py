@@ -1,7 +1,6 @@
 from aws_cdk import App, CrossStackReferences, Environment, ReferenceStrength, Stack
 
 from cdk_hyperpod import (
-    EKS_INTERFACE_ENDPOINTS,
     EksConfig,
     EksControlPlane,
     HyperPodAddOns,
@@ -22,7 +21,7 @@ network = HyperPodNetwork(
     nodes,
     "Network",
     availability_zones=["us-west-2c", "us-west-2a"],
-    more_endpoints=EKS_INTERFACE_ENDPOINTS,
+    more_endpoints=["eks", "eks-auth", "lambda"],
     log_encryption_key=key,
 )
 control_plane = EksControlPlane(

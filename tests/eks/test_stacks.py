@@ -358,7 +358,7 @@ def test_the_construct_refuses_what_the_file_refuses() -> None:
             "Eks",
             cluster_name="one",
             eks_config=EksConfig(dependencies_chart="no-such-chart", kubernetes_version="1.29"),  # type: ignore[arg-type]
-            network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"], internet_egress=True),
+            network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"]),
             encryption_key=encryption_key(stack, "Key", removal="destroy"),
         )
 
@@ -368,6 +368,10 @@ def test_the_construct_refuses_what_the_file_refuses() -> None:
     assert "eks.kubernetes_version: must be one of 1.34, 1.35, got '1.29'" in text
     assert "EKS needs subnets in two zones, and the network names 'us-west-2c' alone" in text
     assert "eks.dependencies_chart: there is no chart 'no-such-chart'; get it with: git clone" in text
+    assert (
+        "network: has no endpoint for eks, eks-auth, lambda, which an EKS cluster calls; "
+        "give HyperPodNetwork more_endpoints=['eks', 'eks-auth', 'lambda']"
+    ) in text
 
 
 # -- determinism and laziness -----------------------------------------------------------------------------------------

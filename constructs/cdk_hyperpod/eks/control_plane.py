@@ -20,6 +20,7 @@ from ..errors import Finding, raise_errors
 from ..helm_chart import HelmChart, chart_values, check_chart
 from ..network import HyperPodNetwork
 from ..rules import check_constraints, check_control_plane
+from ..zones import EKS_INTERFACE_ENDPOINTS
 from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options
 
 # Add-ons of daemon sets only, which are healthy where there is no node yet.
@@ -63,6 +64,7 @@ class EksControlPlane(Construct):
             [
                 *check_constraints(eks_config, "eks"),
                 *check_control_plane(eks_config, network.config, has_file_system=None),
+                *_check_endpoints(network),
                 *(() if chart is None else _check_chart(chart, eks_config, neuron)),
             ],
             self.node.path,
@@ -203,6 +205,17 @@ class EksControlPlane(Construct):
             values=chart_values(region=Stack.of(self).region, image_registry=image_registry, neuron=neuron),
         )
         release.node.add_dependency(*[child for child in self.node.children if isinstance(child, eks.CfnAccessEntry)])
+
+
+def _check_endpoints(network: HyperPodNetwork) -> Iterator[Finding]:
+    """Without these, kubectl's functions would hang until they time out."""
+    missing = [service for service in EKS_INTERFACE_ENDPOINTS if service not in network.more_endpoints]
+    if network.endpoints_security_group_id is not None and missing:
+        yield Finding(
+            path="network",
+            problem=f"has no endpoint for {', '.join(missing)}, which an EKS cluster calls",
+            remedy=f"give HyperPodNetwork more_endpoints={missing}",
+        )
 
 
 def _check_chart(path: Path, config: EksConfig, neuron: bool) -> Iterator[Finding]:
