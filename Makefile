@@ -75,7 +75,7 @@ test-fast: setup ## Run the tests that need neither the CDK CLI nor a wheel (und
 .PHONY: lint
 lint: setup ## Style, shell scripts, templates
 	@ruff check && ruff format --check
-	@shellcheck -x lifecycle/*.sh lifecycle/steps/*.sh .ci/run && shfmt -d lifecycle .ci/run
+	@shellcheck -x lifecycle/*.sh lifecycle/*/*.sh .ci/run && shfmt -d lifecycle .ci/run
 	@cdk synth --quiet -c config=$(CONFIG) --output .lint.out && cfn-lint .lint.out/*.template.json && rm -r .lint.out
 
 .PHONY: types

@@ -191,7 +191,7 @@ class EksControlPlane(Construct):
         chart = HelmChart(path)
         stage = Stage.of(self)
         assert stage is not None
-        folder = Path(stage.asset_outdir) / f"chart.{chart.digest.removeprefix('sha256:')[:16]}"
+        folder = Path(stage.asset_outdir) / f"chart-{chart.digest.removeprefix('sha256:')[:16]}"
         chart.write(folder)
         release = eks.HelmChart(
             self,
