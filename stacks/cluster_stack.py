@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from aws_cdk import CfnOutput, CrossStackReferences, Environment, ReferenceStrength, Stack
 from constructs import Construct
 
-from cdk_hyperpod import HyperPodCluster, LoadedConfig
+from cdk_hyperpod import HyperPodCluster, LoadedConfig, ScaleDown
+from cdk_hyperpod.config import ScaleDownConfig
 
 from .foundation_stack import FoundationStack
 from .names import cluster_stack_name
@@ -59,5 +60,16 @@ class ClusterStack(Stack):
             tags=config.tags,
             eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,
             autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
+        )
+        scale_down = config.scale_down or ScaleDownConfig()
+        ScaleDown(
+            self,
+            "ScaleDown",
+            cluster=self.cluster.resource,
+            nodes_to_delete=scale_down.nodes_to_delete,
+            instance_groups_to_delete=scale_down.instance_groups_to_delete,
+            max_nodes=scale_down.max_nodes,
+            autoscaled_groups=self.cluster.autoscaled_groups,
+            encryption_key=foundation.key,
         )
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)

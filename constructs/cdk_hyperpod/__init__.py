@@ -29,12 +29,12 @@ if TYPE_CHECKING:
         AutoscalingConfig,
         EksConfig,
         ExistingEksCluster,
-        SchedulerConfig,
     )
     from .eks import EksControlPlane, HyperPodAddOns, HyperPodTeams
     from .encryption import encryption_key
     from .errors import ConfigError, Finding, HyperPodError
     from .instance_types import InstanceType, catalogue
+    from .kubernetes.governance import TaskClass, TaskGovernance
     from .kubernetes.teams import PriorityClass, Team
     from .lifecycle import LifecycleScripts
     from .loader import LoadedConfig, load_config
@@ -62,12 +62,12 @@ _MODULES = {
         "AutoscalingConfig",
         "EksConfig",
         "ExistingEksCluster",
-        "SchedulerConfig",
     ],
     "eks": ["EksControlPlane", "HyperPodAddOns", "HyperPodTeams"],
     "encryption": ["encryption_key"],
     "errors": ["ConfigError", "Finding", "HyperPodError"],
     "instance_types": ["InstanceType", "catalogue"],
+    "kubernetes.governance": ["TaskClass", "TaskGovernance"],
     "kubernetes.teams": ["PriorityClass", "Team"],
     "lifecycle": ["LifecycleScripts"],
     "loader": ["LoadedConfig", "load_config"],
@@ -105,10 +105,11 @@ __all__ = [
     "PrivateSubnet",
     "ScaleDown",
     "ScaleDownConfig",
-    "SchedulerConfig",
     "StorageConfig",
     "SubnetConfig",
     "Taint",
+    "TaskClass",
+    "TaskGovernance",
     "Team",
     "TieredStorageConfig",
     "catalogue",

@@ -32,9 +32,7 @@ from .network import HyperPodNetwork
 from .roles import autoscaling_role, instance_role
 from .rules import check_cluster, check_file_system_zone
 from .storage import LustreMount
-
-STACK_TAG = "cdk-hyperpod:stack"
-"""The tag of a cluster that names the CloudFormation stack it belongs to."""
+from .tags import STACK_ID_TAG
 
 # Types of the CreateCluster API that the CloudFormation schema, as its checkers ship it, does not know yet.
 _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
@@ -43,7 +41,8 @@ _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
 class HyperPodCluster(Construct):
     """A HyperPod cluster under Slurm or EKS, with its groups' execution roles.
 
-    Running nodes: raising a count adds nodes. Lowering one lets HyperPod end nodes that it picks at random. The name
+    Running nodes: raising a count adds nodes. Lowering one lets HyperPod end nodes that it picks at random, unless a
+    `ScaleDown` guards the cluster, as it does in this project's own app. The name
     and the network replace the cluster; CloudFormation refuses to replace one with a name of its own, so nothing ends.
     """
 
@@ -103,6 +102,7 @@ class HyperPodCluster(Construct):
         )
         self.cluster_name = cluster_name
         self.instance_groups = config.instance_groups
+        self.autoscaled_groups = tuple(autoscaled_groups)
         self._network = network
         self._eks_cluster_arn = eks_cluster_arn
         # Under EKS pods mount it, through its CSI driver.
@@ -147,8 +147,8 @@ class HyperPodCluster(Construct):
                 for key, value in sorted(
                     {
                         **config.tags,
-                        STACK_TAG: stack.stack_name,
-                        # By this tag AWS's own policy lets the training operator read the nodes.
+                        STACK_ID_TAG: stack.stack_id,
+                        # AWS's own policies, such as that of observability, are about clusters with this tag.
                         **({} if eks_cluster_arn is None else {"SageMaker": "true"}),
                     }.items()
                 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from ._fields import Pattern
+from .kubernetes.governance import TaskGovernance
 from .kubernetes.teams import PriorityClass, RoleArn
 
 INSTALLED = "installed"
@@ -73,22 +74,11 @@ class AutoscalingConfig:
     """Karpenter, run by HyperPod: nodes come when pods need them and go when they are empty."""
 
     instance_groups: tuple[str, ...]
-    """The groups that it scales, 1 to 10. Their counts are Karpenter's, from 0: the file says 0, and deploying never
-    sets them again. Taking a group out of this list lets Karpenter end its nodes."""
+    """The groups that it scales, 1 to 10. Their counts are Karpenter's, from 0. A deployment that would send less than
+    it holds is refused. Taking a group out of this list lets Karpenter end its nodes."""
     limits: Mapping[str, str] = field(default_factory=dict)
     """The most that its nodes may have together, in Kubernetes' words, such as {cpu: "1536", nvidia.com/gpu: "64"}.
     Absent: the teams' quotas alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerConfig:
-    """Task governance's policy for the whole cluster. A change ends no running pod by itself; preemption may."""
-
-    priority_classes: Mapping[str, int] = field(default_factory=dict)
-    """Kinds of tasks and their weights (0 to 100), such as {inference: 100, training: 50}; at most 10. A task of a
-    heavier kind goes first. Absent: first come, first served."""
-    fair_share: bool = True
-    """True: teams borrow idle nodes by their `fair_share_weight`. False: first come, first served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +120,9 @@ class EksConfig:
     add_ons: AddOnsConfig = field(default_factory=AddOnsConfig)
     """The add-ons of the EKS cluster, and their versions."""
     priority_classes: tuple[PriorityClass, ...] = ()
-    """Kubernetes' own PriorityClasses. (Task governance orders jobs by `scheduler`, not by these.)"""
-    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
-    """Task governance's policy for the whole cluster."""
+    """Kubernetes' own PriorityClasses. (Task governance orders jobs by its own.)"""
+    task_governance: TaskGovernance = field(default_factory=TaskGovernance)
+    """How the teams' jobs are queued, where the add-on is on. A change ends no running pod by itself; preemption may."""
 
     @property
     def autoscaled_groups(self) -> tuple[str, ...]:

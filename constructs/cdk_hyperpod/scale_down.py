@@ -27,9 +27,7 @@ from ._assets import lambda_dir
 from .config import ScaleDownConfig
 from .errors import raise_errors
 from .rules import check_constraints, check_scale_down
-
-STACK_ID_TAG = "cdk-hyperpod:stack-id"
-"""The cluster's tag that says which stack it belongs to. A live cluster without it is never touched."""
+from .tags import STACK_ID_TAG
 
 _POLL = Duration.seconds(30)
 _TIMEOUT = Duration.hours(1)

@@ -43,7 +43,7 @@ tags: {aws:x: y, Cost: 5}
 """
 
 MESSAGE = """\
-cluster.yaml: 22 errors
+cluster.yaml: 21 errors
   name: must be 1 to 63 letters, digits and hyphens, no hyphen at either end, got '-bad-'; change it
   acount: is not a setting; did you mean account?
   network.availability_zones[1]: 'us-east-1a' is not in us-west-2; name a zone of the region
@@ -61,7 +61,6 @@ cluster.yaml: 22 errors
   instance_groups[2].threads_per_core: must be a whole number, got 'two'; write digits without quotes
   storage.capacity_gib: FSx refuses 5000 GiB; use 1200 or a multiple of 2400, such as 7200
   storage.data_repositories[1].file_system_path: /a/b overlaps /a; link folders that lie beside each other
-  scale_down.instance_groups_to_delete: is not supported yet: nothing would be deleted; remove it
   scale_down.instance_groups_to_delete: the group 'p5' is to be deleted and stands in instance_groups; remove it from \
 one of the two
   scale_down.drain: draining does not exist yet: nodes end without their jobs being drained; remove it, and drain the \

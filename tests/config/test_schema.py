@@ -16,7 +16,7 @@ from cdk_hyperpod import config, config_eks
 from cdk_hyperpod._structure import UNKNOWN, structure
 from cdk_hyperpod.config import ClusterConfig
 from cdk_hyperpod.instance_types import catalogue, regions
-from cdk_hyperpod.kubernetes import teams
+from cdk_hyperpod.kubernetes import governance, teams
 from cdk_hyperpod.schema import json_schema, reference
 from config.judging import REMOVED, ROOT, SMALL, Changes, changed, judge
 from tools.make_docs import generated
@@ -25,7 +25,7 @@ SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
 MODEL: list[type[Any]] = [
     kind
-    for module in (config, config_eks, teams)
+    for module in (config, config_eks, governance, teams)
     for kind in vars(module).values()
     if isinstance(kind, type) and kind.__module__ == module.__name__
 ]

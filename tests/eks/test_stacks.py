@@ -82,11 +82,8 @@ def test_each_stack_comes_after_the_one_that_it_needs() -> None:
 
 def test_only_the_clusters_own_stack_holds_nodes(stacks: dict[str, Template]) -> None:
     assert [name for name, template in stacks.items() if template.of("AWS::SageMaker::Cluster")] == ["cluster"]
-    assert {resource["Type"] for resource in stacks["cluster"].resources.values()} == {
-        "AWS::IAM::ManagedPolicy",
-        "AWS::IAM::Role",
-        "AWS::SageMaker::Cluster",
-    }
+    assert not [kind for kind in stacks["cluster"].resources.values() if kind["Type"].startswith("AWS::EKS::")]
+    assert not stacks["cluster"].of(MANIFEST)
 
 
 def test_the_chart_is_in_the_stack_before_the_nodes_and_waits_for_kubectl(stacks: dict[str, Template]) -> None:
@@ -234,7 +231,12 @@ def test_the_cluster_joins_the_eks_cluster_by_a_literal_arn(stacks: dict[str, Te
 
 
 def test_nodes_may_join_pull_and_take_roles_for_pods(stacks: dict[str, Template]) -> None:
-    statements = stacks["cluster"].only("AWS::IAM::ManagedPolicy")["PolicyDocument"]["Statement"]
+    (policy,) = (
+        resource["Properties"]
+        for name, resource in stacks["cluster"].of("AWS::IAM::ManagedPolicy").items()
+        if name.startswith("ClusterNodePolicy")
+    )
+    statements = policy["PolicyDocument"]["Statement"]
     allowed = {action for statement in statements for action in statement["Action"]}
     assert {
         "ec2:AssignPrivateIpAddresses",
@@ -294,6 +296,7 @@ def test_each_team_has_a_claim_on_the_file_system_that_nobody_else_can_have(stac
 def test_task_governance_has_the_clusters_policy(stacks: dict[str, Template]) -> None:
     assert stacks["teams"].only("AWS::SageMaker::ClusterSchedulerConfig")["SchedulerConfig"] == {
         "FairShare": "Enabled",
+        "IdleResourceSharing": "Enabled",
         "PriorityClasses": [{"Name": "inference", "Weight": 100}, {"Name": "training", "Weight": 50}],
     }
     assert of_kind(stacks["teams"], "PriorityClass")["urgent"]["preemptionPolicy"] == "Never"
@@ -315,6 +318,10 @@ def test_an_existing_cluster_gets_an_access_entry_for_kubectl_and_nothing_that_i
     cluster = existing["cluster"].only("AWS::SageMaker::Cluster")
     assert flat(cluster["Orchestrator"]["Eks"]["ClusterArn"]).endswith(":cluster/shared")
     assert {flat(item["ClusterName"]) for item in existing["teams"].properties(MANIFEST)} == {"shared"}
+
+
+def test_scaling_down_knows_which_counts_are_the_autoscalers(existing: dict[str, Template]) -> None:
+    assert existing["cluster"].only("Custom::HyperPodScaleDown")["AutoscaledGroups"] == ["trn1"]
 
 
 def test_karpenter_owns_its_groups_counts(existing: dict[str, Template]) -> None:

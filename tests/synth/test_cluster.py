@@ -75,7 +75,7 @@ def test_the_defaults_are_continuous_slurm_with_recovery_in_our_network(plain: T
         "NodeRecovery": "Automatic",
         # Under continuous provisioning, the API refuses any SlurmConfigStrategy.
         "Orchestrator": {"Slurm": {}},
-        "Tags": [{"Key": "cdk-hyperpod:stack", "Value": "Stack"}],
+        "Tags": [{"Key": "cdk-hyperpod:stack-id", "Value": {"Ref": "AWS::StackId"}}],
         "VpcConfig": {
             "SecurityGroupIds": [{"Fn::GetAtt": [nodes, "GroupId"]}],
             "Subnets": [{"Fn::GetAtt": [first_subnet, "SubnetId"]}],
@@ -226,7 +226,10 @@ def test_existing_subnets_are_chosen_by_zone() -> None:
         pytest.param(
             {"tags": {"team": "research"}},
             "Tags",
-            [{"Key": "cdk-hyperpod:stack", "Value": "Stack"}, {"Key": "team", "Value": "research"}],
+            [
+                {"Key": "cdk-hyperpod:stack-id", "Value": {"Ref": "AWS::StackId"}},
+                {"Key": "team", "Value": "research"},
+            ],
             id="tags",
         ),
     ],

@@ -24,9 +24,11 @@ from cdk_hyperpod import (
     InstanceGroup,
     NetworkConfig,
     PriorityClass,
-    SchedulerConfig,
+    ScaleDownConfig,
     StorageConfig,
     SubnetConfig,
+    TaskClass,
+    TaskGovernance,
     Team,
     TieredStorageConfig,
     load_config,
@@ -306,8 +308,17 @@ def test_a_bootstrap_qualifier_reaches_everything_that_names_one(tmp_path: Path)
 def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
     unset: set[str] = set()
     kinds = [ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig, SubnetConfig, EbsVolume, DataRepository]
-    under_eks = [EksConfig, ExistingEksCluster, AddOn, AutoscalingConfig, SchedulerConfig, Team, PriorityClass]
-    for kind in [*kinds, TieredStorageConfig, *under_eks]:
+    under_eks = [
+        EksConfig,
+        ExistingEksCluster,
+        AddOn,
+        AutoscalingConfig,
+        TaskGovernance,
+        TaskClass,
+        Team,
+        PriorityClass,
+    ]
+    for kind in [*kinds, TieredStorageConfig, ScaleDownConfig, *under_eks]:
         unset |= {f"{kind.__name__}.{field.name}" for field in dataclasses.fields(kind)}
 
     def look(value: Any) -> None:
@@ -323,8 +334,7 @@ def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
 
     for path in FILES:
         look(load_config(path).config)
-    not_yet = {"ClusterConfig.scale_down"}
-    assert unset == not_yet
+    assert unset == set()
 
 
 def test_a_hundred_groups_fit_one_template(tmp_path: Path) -> None:

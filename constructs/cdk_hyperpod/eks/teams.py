@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aws_cdk import CfnResource
 from aws_cdk import aws_eks_v2 as eks
-from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, IDependable
 
 from .._acknowledge import acknowledge
@@ -15,23 +15,14 @@ from .._structure import item_paths
 from ..config import InstanceGroup
 from ..config_eks import EksConfig, is_on
 from ..errors import raise_errors
+from ..kubernetes.governance import compute_quota_properties, scheduler_properties
 from ..kubernetes.manifests import Manifest
-from ..kubernetes.teams import (
-    Team,
-    access_groups,
-    compute_quota_config,
-    namespace_name,
-    priority_class_manifests,
-    team_manifests,
-)
+from ..kubernetes.team_objects import priority_class_manifests, team_manifests
+from ..kubernetes.teams import Team, access_groups, namespace_name
 from ..rules import check_constraints, check_eks_teams
 from ..storage import LustreMount
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
-
-_NEW_TYPE = {
-    "CloudFormation-Validate::F3006": "CloudFormation has the type; the list that CDK checks with does not have it yet."
-}
 
 
 class HyperPodTeams(Construct):
@@ -118,42 +109,33 @@ class HyperPodTeams(Construct):
             kubernetes_groups=[*groups],
         )
 
-    def _scheduler(self, config: EksConfig) -> sagemaker.CfnClusterSchedulerConfig:
-        classes = config.scheduler.priority_classes
-        scheduler = sagemaker.CfnClusterSchedulerConfig(
-            self,
-            "Scheduler",
-            name=self._cluster_name,
-            cluster_arn=self._hyperpod_cluster_arn,
-            scheduler_config=sagemaker.CfnClusterSchedulerConfig.SchedulerConfigProperty(
-                fair_share="Enabled" if config.scheduler.fair_share else "Disabled",
-                priority_classes=[
-                    sagemaker.CfnClusterSchedulerConfig.PriorityClassProperty(name=name, weight=weight)
-                    for name, weight in classes.items()
-                ]
-                or None,
-            ),
+    def _scheduler(self, config: EksConfig) -> CfnResource:
+        properties = scheduler_properties(
+            config.task_governance, name=self._cluster_name, cluster_arn=self._hyperpod_cluster_arn
         )
+        scheduler = self._governance("Scheduler", "ClusterSchedulerConfig", properties)
         scheduler.node.add_dependency(*self._first)
-        acknowledge(scheduler, _NEW_TYPE)
         return scheduler
 
-    def _compute_quota(self, team: Team, scheduler: sagemaker.CfnClusterSchedulerConfig) -> CfnResource:
-        """CDK has no class for the type yet."""
-        quota = CfnResource(
-            self,
-            f"Quota{team.name}",
-            type="AWS::SageMaker::ComputeQuota",
-            properties={
-                "Name": _quota_name(self._cluster_name, team.name),
-                "ClusterArn": self._hyperpod_cluster_arn,
-                "ComputeQuotaConfig": compute_quota_config(team),
-                "ComputeQuotaTarget": {"TeamName": team.name, "FairShareWeight": team.fair_share_weight},
+    def _compute_quota(self, team: Team, scheduler: CfnResource) -> CfnResource:
+        properties = compute_quota_properties(team, cluster_arn=self._hyperpod_cluster_arn)
+        # Whether two clusters of an account may have quotas of one name is not documented.
+        name = _quota_name(self._cluster_name, team.name)
+        quota = self._governance(f"Quota{team.name}", "ComputeQuota", {**properties, "Name": name})
+        quota.add_resource_dependency(scheduler)
+        return quota
+
+    def _governance(self, construct_id: str, kind: str, properties: Mapping[str, Any]) -> CfnResource:
+        resource = CfnResource(self, construct_id, type=f"AWS::SageMaker::{kind}", properties=properties)
+        acknowledge(
+            resource,
+            {
+                "CloudFormation-Validate::F3006": (
+                    "CloudFormation has the type; the list that CDK checks with does not have it yet."
+                )
             },
         )
-        quota.add_resource_dependency(scheduler)
-        acknowledge(quota, _NEW_TYPE)
-        return quota
+        return resource
 
 
 def _quota_name(cluster_name: str, team_name: str) -> str:

@@ -15,11 +15,11 @@ from .elastic_job import (
     ElasticJob,
     ElasticPolicy,
     RunPolicy,
-    check_job,
     even_scale_config,
-    job_manifests,
     ranks_per_replica,
 )
+from .job_checks import check_job
+from .job_objects import job_manifests
 from .manifests import to_yaml
 
 __all__ = ["add_job_parser"]

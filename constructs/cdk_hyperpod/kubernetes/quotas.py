@@ -189,10 +189,10 @@ _HARD_KEY = re.compile(
 
 
 def _why_not(key: str) -> str:
-    if re.fullmatch(_DEVICE, key):
-        return f"is not enforced under {show(key)}: Kubernetes limits devices by what is requested"
     if re.fullmatch(rf"limits\.{_DEVICE}", key):
         return f"has no key {show(key)}: a device's limit is always its request"
+    if re.fullmatch(_DEVICE, key):
+        return f"is not enforced under {show(key)}: Kubernetes limits devices by what is requested"
     if key in (_CPU, _MEMORY):
         return f"has {show(f'requests.{key}')} already, and {show(key)} is another name for it"
     return f"has no key {show(key)}"

@@ -1,21 +1,19 @@
 """Teams that share an EKS cluster: a namespace each, with a quota, defaults, and rights for the team's IAM roles.
 
-Nothing here calls Kubernetes: a team becomes plain manifests, which `kubectl apply` or CDK's kubectl handler sends.
+The values and their names; `team_checks` judges them, `team_objects` renders them. Nothing here calls Kubernetes: a team
+becomes plain manifests, which `kubectl apply` or CDK's kubectl handler sends.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from .._fields import Pattern, Range
-from .._structure import is_known, item_paths, show
+from .._structure import show
 from ..errors import Finding
 from . import quotas
-from ._constraints import field_findings
-from .manifests import Manifest
 
 if TYPE_CHECKING:
     from ..config import InstanceGroup
@@ -24,16 +22,11 @@ __all__ = [
     "PriorityClass",
     "Team",
     "access_groups",
-    "check_priority_classes",
-    "check_teams",
     "cluster_nodes",
-    "compute_quota_config",
     "group_name",
     "namespace_findings",
     "namespace_name",
-    "priority_class_manifests",
     "quota_hard",
-    "team_manifests",
 ]
 
 TeamName = Annotated[
@@ -52,12 +45,12 @@ Namespace = Annotated[
         length=63,
     ),
 ]
-_ROLE_ARN = Pattern(
+ROLE_ARN = Pattern(
     r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]+",
     "an IAM role's ARN such as arn:aws:iam::111122223333:role/research",
     length=2048,
 )
-RoleArn = Annotated[str, _ROLE_ARN]
+RoleArn = Annotated[str, ROLE_ARN]
 
 # Where Kubernetes, EKS, HyperPod and its add-ons live. Any namespace that begins with kube- or hyperpod- is taken too:
 # hyperpod-observability, hyperpod-inference-system, hyperpod-ns-<team>.
@@ -110,7 +103,7 @@ class Team:
     """Task governance: how much of the idle nodes this team gets when several want them, relative to the others."""
     default_vcpus: Annotated[int, Range(1, 192)] = 1
     """vCPUs that a container gets, as request and limit, where it declares none; a quota on CPU would refuse it
-    otherwise. New pods only."""
+    otherwise. One that requests more declares its limit too, or Kubernetes refuses it. New pods only."""
     default_memory_gib: Annotated[int, Range(1, 4096)] = 4
     """Host memory in GiB that a container gets, as request and limit, where it declares none. One that then uses more
     is killed (OOMKilled), so training jobs declare their own. New pods only."""
@@ -170,52 +163,6 @@ def quota_hard(team: Team) -> dict[str, str]:
     return quotas.hard(total, team.hard)
 
 
-def compute_quota_config(team: Team) -> dict[str, Any]:
-    """`ComputeQuotaConfig` of the team's AWS::SageMaker::ComputeQuota: its share, and what it may borrow."""
-    return quotas.compute_quota_config(
-        team.quota, borrow_limit=team.borrow_limit, absolute_borrow_limits=team.absolute_borrow_limits
-    )
-
-
-def team_manifests(team: Team, *, task_governance: bool) -> tuple[Manifest, ...]:
-    """All of a team's objects, in the order in which they can be applied.
-
-    Under task governance HyperPod makes the namespace, when it sees the team's ComputeQuota: these come after that.
-    """
-    namespace = namespace_name(team, task_governance=task_governance)
-    hard = quota_hard(team)
-    manifests = [] if task_governance else [_object("v1", "Namespace", namespace)]
-    if hard:
-        # Quotas on vCPUs and memory refuse every pod with a container that does not say how much it takes.
-        manifests += [_resource_quota(namespace, hard), _limit_range(namespace, team)]
-    manifests += [
-        _object("rbac.authorization.k8s.io/v1", "Role", "team-member", namespace, rules=_role_rules(task_governance)),
-        _binding("RoleBinding", "Role", "team-member", namespace),
-    ]
-    if task_governance:
-        manifests += [
-            _object(
-                "rbac.authorization.k8s.io/v1", "ClusterRole", f"{namespace}-team-member", rules=_queues(namespace)
-            ),
-            _binding("ClusterRoleBinding", "ClusterRole", f"{namespace}-team-member", namespace),
-        ]
-    return tuple(manifests)
-
-
-def priority_class_manifests(classes: Sequence[PriorityClass]) -> tuple[Manifest, ...]:
-    """The cluster's PriorityClasses. Value and preemption cannot change: another class needs another name."""
-    return tuple(
-        _object("scheduling.k8s.io/v1", "PriorityClass", item.name)
-        | {
-            "value": item.value,
-            "globalDefault": False,
-            "preemptionPolicy": "PreemptLowerPriority" if item.preempts else "Never",
-        }
-        | ({"description": item.description} if item.description else {})
-        for item in classes
-    )
-
-
 def cluster_nodes(groups: Sequence[InstanceGroup]) -> dict[str, int]:
     """Nodes by instance type. A group that mixes types may have all of its nodes of any one of them."""
     nodes: dict[str, int] = {}
@@ -223,44 +170,6 @@ def cluster_nodes(groups: Sequence[InstanceGroup]) -> dict[str, int]:
         for name in group.all_instance_types:
             nodes[name] = nodes.get(name, 0) + group.instance_count
     return nodes
-
-
-def check_teams(
-    teams: Sequence[Team],
-    *,
-    nodes: Mapping[str, int] | None,
-    task_governance: bool,
-    autoscaling: bool,
-    path: str = "teams",
-) -> Iterator[Finding]:
-    """Everything that is wrong with the teams of one cluster.
-
-    nodes: the cluster's nodes by type (`cluster_nodes`). None: not known, as where an autoscaler owns the counts; shares
-    are then not compared with the cluster.
-    """
-    paths = item_paths(path, teams)
-    known = [(paths[index], team) for index, team in enumerate(teams) if is_known(team)]
-    for team_path, team in known:
-        yield from field_findings(team, team_path)
-        yield from _check_roles(team, team_path)
-        yield from _check_namespace(team, team_path, task_governance)
-        yield from _check_quota(team, team_path, nodes, task_governance, autoscaling)
-    yield from _check_unique(known, task_governance)
-    if nodes is not None:
-        yield from quotas.check_shares(
-            {team.name: team.quota for _, team in known if is_known(team.name) and is_known(team.quota)}, nodes, path
-        )
-
-
-def check_priority_classes(classes: Sequence[PriorityClass], path: str = "priority_classes") -> Iterator[Finding]:
-    """Everything that is wrong with the cluster's PriorityClasses."""
-    paths = item_paths(path, classes)
-    for index, item in enumerate(classes):
-        if is_known(item):
-            yield from field_findings(item, paths[index])
-    for name, count in Counter(item.name for item in classes if is_known(item)).items():
-        if count > 1:
-            yield Finding(path=path, problem=f"{count} classes have the name {show(name)}", remedy="keep one of them")
 
 
 def namespace_findings(namespace: str, path: str) -> Iterator[Finding]:
@@ -271,157 +180,3 @@ def namespace_findings(namespace: str, path: str) -> Iterator[Finding]:
             problem=f"the namespace {show(namespace)} belongs to Kubernetes, EKS or HyperPod",
             remedy="use one of the team's own",
         )
-
-
-def _check_roles(team: Team, path: str) -> Iterator[Finding]:
-    if not isinstance(team.role_arns, tuple):
-        return
-    for index, arn in enumerate(team.role_arns):
-        if is_known(arn) and (words := _ROLE_ARN.problem(arn)):
-            yield Finding(path=f"{path}.role_arns[{index}]", problem=f"{words}, got {show(arn)}", remedy="change it")
-    for arn, count in Counter(arn for arn in team.role_arns if is_known(arn)).items():
-        if count > 1:
-            yield Finding(path=f"{path}.role_arns", problem=f"{show(arn)} stands twice", remedy="name it once")
-
-
-def _check_namespace(team: Team, path: str, task_governance: bool) -> Iterator[Finding]:
-    if task_governance:
-        own = f"hyperpod-ns-{team.name}"
-        if team.namespace is not None and is_known(team.namespace) and team.namespace != own:
-            yield Finding(
-                path=f"{path}.namespace",
-                problem=f"under task governance HyperPod makes the namespace {own}, got {show(team.namespace)}",
-                remedy="remove it, or turn task governance off",
-            )
-    elif team.namespace is None:
-        if is_known(team.name) and isinstance(team.name, str):
-            yield from namespace_findings(team.name, f"{path}.name")
-    elif is_known(team.namespace) and isinstance(team.namespace, str):
-        yield from namespace_findings(team.namespace, f"{path}.namespace")
-
-
-def _check_quota(
-    team: Team, path: str, nodes: Mapping[str, int] | None, task_governance: bool, autoscaling: bool
-) -> Iterator[Finding]:
-    if isinstance(team.hard, Mapping):
-        yield from quotas.check_hard(team.hard, f"{path}.hard")
-    if not isinstance(team.quota, Mapping) or not isinstance(team.absolute_borrow_limits, Mapping):
-        return
-    yield from quotas.check_nodes(team.quota, f"{path}.quota", cluster=nodes)
-    yield from quotas.check_nodes(team.absolute_borrow_limits, f"{path}.absolute_borrow_limits", cluster=nodes)
-    if not team.quota and autoscaling:
-        yield Finding(
-            path=f"{path}.quota",
-            problem="is missing, and autoscaling is on: the team's requests could provision nodes without limit",
-            remedy="add one such as {ml.p5.48xlarge: 8}",
-        )
-    elif not team.quota and task_governance:
-        yield Finding(
-            path=f"{path}.quota",
-            problem="is missing, and task governance gives each team a share",
-            remedy="add one such as {ml.p5.48xlarge: 8}",
-        )
-    for name in ("quota", "absolute_borrow_limits"):
-        if task_governance and len(getattr(team, name)) > 15:
-            yield Finding(
-                path=f"{path}.{name}",
-                problem=f"there are {len(getattr(team, name))} instance types, and a compute quota holds 15",
-                remedy="use fewer",
-            )
-    if team.borrow_limit is not None and team.absolute_borrow_limits:
-        yield Finding(
-            path=f"{path}.borrow_limit",
-            problem="absolute_borrow_limits is there too",
-            remedy="keep one of them: percent of the share, or nodes",
-        )
-    if not team.quota and (team.borrow_limit is not None or team.absolute_borrow_limits):
-        yield Finding(
-            path=path, problem="borrows, and has no quota to borrow beyond", remedy="add a quota, or borrow nothing"
-        )
-
-
-def _check_unique(known: Sequence[tuple[str, Team]], task_governance: bool) -> Iterator[Finding]:
-    names: set[str] = set()
-    namespaces: dict[str, str] = {}
-    for path, team in known:
-        if not is_known(team.name):
-            continue
-        if team.name in names:
-            yield Finding(
-                path=f"{path}.name",
-                problem=f"an earlier team has the name {show(team.name)} too",
-                remedy="give each team a name of its own",
-            )
-        elif (namespace := namespace_name(team, task_governance=task_governance)) in namespaces:
-            yield Finding(
-                path=f"{path}.namespace",
-                problem=f"the team {show(namespaces[namespace])} has the namespace {show(namespace)} too",
-                remedy="give each team a namespace of its own",
-            )
-        else:
-            namespaces[namespace] = team.name
-        names.add(team.name)
-
-
-def _resource_quota(namespace: str, hard: Mapping[str, str]) -> Manifest:
-    return _object("v1", "ResourceQuota", "team-quota", namespace, spec={"hard": dict(hard)})
-
-
-def _limit_range(namespace: str, team: Team) -> Manifest:
-    default = {"cpu": str(team.default_vcpus), "memory": f"{team.default_memory_gib}Gi"}
-    limits = [{"type": "Container", "default": default, "defaultRequest": default}]
-    return _object("v1", "LimitRange", "team-defaults", namespace, spec={"limits": limits})
-
-
-_ALL = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-_READ = ("get", "list", "watch")
-
-
-def _role_rules(task_governance: bool) -> list[Manifest]:
-    """What a member may do in the team's namespace: everything with jobs, and nothing with the team's own limits.
-
-    AWS's chart (https://github.com/aws/sagemaker-hyperpod-cli, team-role-and-bindings) has no rule for
-    hyperpodpytorchjobs, and grants nodes in a Role, which has no effect there.
-    """
-    rules = [
-        _rule("sagemaker.amazonaws.com", ("hyperpodpytorchjobs",), _ALL),
-        _rule("sagemaker.amazonaws.com", ("hyperpodpytorchjobs/status",), ("get",)),
-        _rule("batch", ("jobs",), _ALL),
-        _rule("kubeflow.org", ("pytorchjobs", "pytorchjobs/status", "mpijobs", "mpijobs/status"), _ALL),
-        _rule("", ("pods", "configmaps", "secrets", "services", "persistentvolumeclaims"), _ALL),
-        _rule("", ("pods/log", "pods/status", "events", "serviceaccounts", "resourcequotas", "limitranges"), _READ),
-        _rule("", ("pods/exec", "pods/portforward"), ("create",)),
-        _rule("policy", ("poddisruptionbudgets",), _ALL),
-    ]
-    if task_governance:
-        rules += [
-            _rule("kueue.x-k8s.io", ("workloads", "workloads/status"), (*_READ, "patch")),
-            _rule("kueue.x-k8s.io", ("localqueues",), _READ),
-        ]
-    return rules
-
-
-def _queues(namespace: str) -> list[Manifest]:
-    """What Kueue keeps outside of namespaces; the team sees its own queue only."""
-    own = _rule("kueue.x-k8s.io", ("clusterqueues",), ("get",)) | {"resourceNames": [f"{namespace}-clusterqueue"]}
-    return [own, _rule("kueue.x-k8s.io", ("resourceflavors", "workloadpriorityclasses"), _READ)]
-
-
-def _rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Manifest:
-    return {"apiGroups": [group], "resources": [*resources], "verbs": [*verbs]}
-
-
-def _binding(kind: str, role_kind: str, role: str, namespace: str) -> Manifest:
-    rbac = "rbac.authorization.k8s.io"
-    return _object(f"{rbac}/v1", kind, role, namespace if kind == "RoleBinding" else None) | {
-        "subjects": [{"kind": "Group", "name": group_name(namespace), "apiGroup": rbac}],
-        "roleRef": {"kind": role_kind, "name": role, "apiGroup": rbac},
-    }
-
-
-def _object(api_version: str, kind: str, name: str, namespace: str | None = None, **content: Any) -> Manifest:
-    metadata: Manifest = {"name": name}
-    if namespace is not None:
-        metadata["namespace"] = namespace
-    metadata["labels"] = {"app.kubernetes.io/managed-by": "cdk-hyperpod"}
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}

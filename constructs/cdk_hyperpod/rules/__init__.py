@@ -46,7 +46,6 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     yield from check_region(config.region)
     if is_known(config.region) and config.region not in regions().known:
         config = dataclasses.replace(config, region=UNKNOWN)
-    yield from _check_not_yet(config)
     yield from check_groups(
         config.instance_groups,
         orchestrator=config.orchestrator,
@@ -63,19 +62,6 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
     yield from _check_tags(config)
-
-
-def _check_not_yet(config: ClusterConfig) -> Iterator[Finding]:
-    """What the file may say and nothing acts on yet."""
-    if config.scale_down is None or not is_known(config.scale_down):
-        return
-    for field in ("nodes_to_delete", "instance_groups_to_delete"):
-        if getattr(config.scale_down, field):
-            yield Finding(
-                path=f"scale_down.{field}",
-                problem="is not supported yet: nothing would be deleted",
-                remedy="remove it",
-            )
 
 
 def _check_tags(config: ClusterConfig) -> Iterator[Finding]:

@@ -13,7 +13,9 @@ from .._structure import is_known, item_paths, show
 from ..config import ClusterConfig, InstanceGroup, NetworkConfig
 from ..config_eks import INSTALLED, AddOn, AutoscalingConfig, EksConfig, is_on
 from ..errors import Finding
-from ..kubernetes.teams import Team, check_priority_classes, check_teams, cluster_nodes
+from ..kubernetes.governance import TaskGovernance, check_task_governance
+from ..kubernetes.team_checks import check_priority_classes, check_teams
+from ..kubernetes.teams import Team, cluster_nodes
 from .network import own_zones
 
 
@@ -52,7 +54,7 @@ def check_control_plane(eks: EksConfig, network: NetworkConfig, *, has_file_syst
     yield from _check_cluster(eks, network)
     yield from _check_chart(eks, network)
     yield from _check_add_ons(eks, has_file_system=has_file_system)
-    yield from _check_scheduler(eks)
+    yield from _check_task_governance(eks)
     if isinstance(eks.priority_classes, tuple):
         yield from check_priority_classes(eks.priority_classes, "eks.priority_classes")
 
@@ -175,13 +177,21 @@ def _check_autoscaling(autoscaling: AutoscalingConfig, config: ClusterConfig) ->
 
 
 def _check_autoscaled(path: str, group: InstanceGroup) -> Iterator[Finding]:
-    for field in ("instance_count", "min_instance_count"):
-        if is_known(getattr(group, field)) and getattr(group, field) != 0:
-            yield Finding(
-                path=f"{path}.{field}",
-                problem=f"the autoscaler owns the count and begins at 0, got {getattr(group, field)}",
-                remedy="set it to 0, or take the group out of eks.autoscaling",
-            )
+    if is_known(group.min_instance_count) and group.min_instance_count != 0:
+        yield Finding(
+            path=f"{path}.min_instance_count",
+            problem=f"the autoscaler owns the count, and begins at 0, got {group.min_instance_count}",
+            remedy="remove it, or take the group out of eks.autoscaling",
+        )
+    # No error: a deployment that changes a cluster whose autoscaler holds nodes must say how many.
+    if is_known(group.instance_count) and group.instance_count != 0:
+        yield Finding(
+            path=f"{path}.instance_count",
+            problem=f"is {group.instance_count}, and the autoscaler ends the nodes that no pod needs",
+            remedy="set it to 0 for a new group; to change a cluster, to what the group holds",
+            level="warning",
+            topic="autoscaled-count",
+        )
     for field in ("spot", "training_plan_arn", "on_start_deep_health_checks"):
         if getattr(group, field):
             yield Finding(
@@ -192,18 +202,17 @@ def _check_autoscaled(path: str, group: InstanceGroup) -> Iterator[Finding]:
             )
 
 
-def _check_scheduler(eks: EksConfig) -> Iterator[Finding]:
-    path = "eks.scheduler.priority_classes"
-    classes = getattr(eks.scheduler, "priority_classes", None)
-    if classes is None or not is_known(classes):
+def _check_task_governance(eks: EksConfig) -> Iterator[Finding]:
+    policy = eks.task_governance
+    if not isinstance(policy, TaskGovernance) or not isinstance(policy.priority_classes, tuple):
         return
-    if classes and not is_on(eks, "task_governance", has_file_system=False):
-        yield Finding(path=path, problem="needs task governance, which is off", remedy="turn it on, or remove it")
-    if len(classes) > 10:
-        yield Finding(path=path, problem=f"there are {len(classes)} classes", remedy="use at most 10")
-    for name, weight in classes.items():
-        if not 0 <= weight <= 100:
-            yield Finding(path=f"{path}.{name}", problem=f"must be 0 to 100, got {weight}", remedy="change it")
+    yield from check_task_governance(policy, "eks.task_governance")
+    if policy != TaskGovernance() and not is_on(eks, "task_governance", has_file_system=False):
+        yield Finding(
+            path="eks.task_governance",
+            problem="is a policy of task governance, which is off",
+            remedy="remove eks.add_ons.task_governance, or this",
+        )
 
 
 def check_eks_teams(

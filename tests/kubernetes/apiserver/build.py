@@ -1,14 +1,15 @@
-"""Build a real Kubernetes API server from Debian's source package, once, into a cache outside of the checkout.
+"""Build a real Kubernetes control plane from Debian's source package, once, into a cache outside of the checkout.
 
     python tests/kubernetes/apiserver/build.py [--jobs N]
 
 No registry ships kube-apiserver as a binary, and Debian no longer packages it; but bookworm's source package
 `kubernetes` (1.20.5+really1.20.2) carries all of its source and dependencies. This fetches it, Go 1.19 and etcd through
 apt, in an apt configuration of its own: nothing is installed, no root is needed, and the signatures of the archive are
-checked as always. The result is kube-apiserver and kube-controller-manager 1.20.2 and etcd 3.4.23.
+checked as always. The result is kube-apiserver, kube-controller-manager and kube-scheduler 1.20.2 and etcd 3.4.23.
 
-About ten minutes on two cores; 3 GB while it builds, 240 MB afterwards. The standard library only, so that it runs
-before anything is set up.
+About ten minutes on two cores; 3 GB while it builds, 280 MB afterwards. The binaries appear all at once when everything
+is done: a build that is killed leaves nothing but a folder that the next one removes. The standard library only, so
+that it runs before anything is set up.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -27,40 +29,91 @@ from pathlib import Path
 
 VERSION = "1.20.2"
 PACKAGE = "kubernetes=1.20.5+really1.20.2-1.1+deb12u1"
-BINARIES = ("kube-apiserver", "kube-controller-manager", "etcd")
+COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+BINARIES = (*COMPONENTS, "etcd")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
 TOOLS = ("apt-get", "dpkg-deb", "dpkg-source", "make", "nice")
+NEEDED_GB = 4
+COMPILE_LIMIT_S = 45 * 60
+FETCH_LIMIT_S = 10 * 60
+PROGRESS_S = 30
 
 
 class CannotBuildError(Exception):
     """Why this machine cannot build it."""
 
 
+class _Told:
+    """Whether this process was told to end. Looked at between steps, so that no command is ever left without a parent."""
+
+    signal = 0
+
+    def end(self, number: int, _: object) -> None:
+        self.signal = number
+
+    def check(self) -> None:
+        if self.signal:
+            sys.exit(128 + self.signal)
+
+
+_told = _Told()
+
+
 def cache() -> Path:
-    """Where the binaries are, or will be: $XDG_CACHE_HOME/cdk-hyperpod/kubernetes-1.20.2."""
+    """Where the build is, or will be: $XDG_CACHE_HOME/cdk-hyperpod/kubernetes-1.20.2."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "cdk-hyperpod" / f"kubernetes-{VERSION}"
 
 
-def is_built() -> bool:
-    """Whether a build has been completed: the record is written last."""
-    return (cache() / "build.json").is_file() and all((cache() / "bin" / name).is_file() for name in BINARIES)
+def built() -> Path | None:
+    """The folder of the binaries, if this very build has been completed."""
+    folder = cache() / "bin"
+    try:
+        record = json.loads((folder / "build.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return folder if record.get("package") == PACKAGE and all((folder / name).is_file() for name in BINARIES) else None
 
 
 def build(jobs: int) -> Path:
     """The folder of the binaries, built where they are missing. Two that build at once wait for one another."""
+    if (folder := built()) is not None:
+        return folder
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not is_built():
-            missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-            if missing or not KEYRING.is_file():
-                wanted = ", ".join([*missing, *([] if KEYRING.is_file() else [str(KEYRING)])])
-                raise CannotBuildError(f"building kube-apiserver needs {wanted} (any Debian has them)")
+        _lock(lock.fileno())
+        if built() is None:
+            _check_machine()
             with _scratch() as scratch:
-                _build(scratch, jobs)
+                # Commands inherit the lock: what a killed build left running is waited for, and never built over.
+                _Build(scratch, jobs, lock.fileno()).run()
     return cache() / "bin"
+
+
+def _lock(lock: int) -> None:
+    """Wait for another build, no longer than one may take."""
+    deadline = time.monotonic() + COMPILE_LIMIT_S + FETCH_LIMIT_S
+    told = False
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise CannotBuildError(f"another build has held {cache() / 'lock'} for too long") from None
+            if not told:
+                _say(f"waiting for another build in {cache()}")
+            told = True
+            _told.check()
+            time.sleep(0.5)
+
+
+def _check_machine() -> None:
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    missing += [] if KEYRING.is_file() else [str(KEYRING)]
+    if missing:
+        raise CannotBuildError(f"building kube-apiserver needs {', '.join(missing)} (any Debian has them)")
+    if (free := shutil.disk_usage(cache()).free // 10**9) < NEEDED_GB:
+        raise CannotBuildError(f"building kube-apiserver needs {NEEDED_GB} GB in {cache()}, and there are {free}")
 
 
 @contextmanager
@@ -75,105 +128,152 @@ def _scratch() -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _build(scratch: Path, jobs: int) -> None:
-    started = time.monotonic()
-    _say(f"building Kubernetes {VERSION} into {cache()}: about ten minutes")
-    downloads, root, source = scratch / "downloads", scratch / "root", scratch / "kubernetes"
-    _download(scratch, downloads)
-    for package in downloads.glob("*.deb"):
-        _run(scratch, ["dpkg-deb", "-x", str(package), str(root)])
-    (description,) = downloads.glob("*.dsc")
-    _run(scratch, ["dpkg-source", "-x", str(description), str(source)])
-    _replace_reflect2(source, root)
-    _say("sources and Go are there; compiling")
-    _make(scratch, source, root, jobs)
-    made = source / "_output" / "local" / "go" / "bin"
-    target = cache() / "bin"
-    target.mkdir(exist_ok=True)
-    for binary in (*(made / name for name in BINARIES[:2]), root / "usr" / "bin" / "etcd"):
-        shutil.copy2(binary, target / binary.name)
-    says = subprocess.run([target / "kube-apiserver", "--version"], capture_output=True, text=True, check=True).stdout
-    if says.strip() != f"Kubernetes v{VERSION}":
-        raise CannotBuildError(f"the new kube-apiserver says that it is {says.strip()!r}")
-    minutes = round((time.monotonic() - started) / 60, 1)
-    (cache() / "build.json").write_text(json.dumps({"package": PACKAGE, "minutes": minutes, "jobs": jobs}) + "\n")
-    _say(f"done in {minutes} minutes")
+class _Build:
+    """One build in a folder of its own."""
 
+    def __init__(self, scratch: Path, jobs: int, lock: int) -> None:
+        self.scratch, self.jobs, self.lock = scratch, jobs, lock
+        self.downloads, self.root, self.source = scratch / "downloads", scratch / "root", scratch / "kubernetes"
+        self.log = scratch / "log"
 
-def _download(scratch: Path, downloads: Path) -> None:
-    """apt with lists, cache and sources of its own. The machine's other settings, such as a proxy, apply."""
-    for folder in (downloads, scratch / "state" / "lists" / "partial", scratch / "cache" / "archives" / "partial"):
-        folder.mkdir(parents=True)
-    (scratch / "sources.list").write_text(
-        "".join(f"{kind} [signed-by={KEYRING}] {MIRROR} bookworm main\n" for kind in ("deb", "deb-src"))
-    )
-    (scratch / "apt.conf").write_text(
-        f'Dir::Etc::SourceList "{scratch}/sources.list";\nDir::Etc::SourceParts "/dev/null";\n'
-        f'Dir::State "{scratch}/state";\nDir::State::status "/var/lib/dpkg/status";\nDir::Cache "{scratch}/cache";\n'
-        'APT::Sandbox::User "";\n'
-    )
-    _run(scratch, ["apt-get", "update", "-qq"])
-    _run(scratch, ["apt-get", "source", "-qq", "--download-only", PACKAGE], downloads)
-    packages = ["golang-1.19-go", "golang-1.19-src", "golang-github-modern-go-reflect2-dev", "etcd-server"]
-    _run(scratch, ["apt-get", "download", "-qq", *packages], downloads)
+    def run(self) -> None:
+        started = time.monotonic()
+        _say(f"building Kubernetes {VERSION} into {cache()}: about ten minutes, once")
+        self._download()
+        for package in self.downloads.glob("*.deb"):
+            self._command(["dpkg-deb", "-x", str(package), str(self.root)])
+        (description,) = self.downloads.glob("*.dsc")
+        self._command(["dpkg-source", "-x", str(description), str(self.source)])
+        self._replace_reflect2()
+        _say("sources and Go are there; compiling")
+        self._make()
+        self._publish(round((time.monotonic() - started) / 60, 1))
 
+    def _download(self) -> None:
+        """apt with lists, cache and sources of its own. The machine's other settings, such as a proxy, apply."""
+        mirror = self._mirror()
+        for folder in (
+            self.downloads,
+            self.scratch / "state" / "lists" / "partial",
+            self.scratch / "cache" / "archives" / "partial",
+        ):
+            folder.mkdir(parents=True)
+        (self.scratch / "sources.list").write_text(
+            "".join(f"{kind} [signed-by={KEYRING}] {mirror} bookworm main\n" for kind in ("deb", "deb-src"))
+        )
+        (self.scratch / "apt.conf").write_text(
+            f'Dir::Etc::SourceList "{self.scratch}/sources.list";\nDir::Etc::SourceParts "/dev/null";\n'
+            f'Dir::State "{self.scratch}/state";\nDir::State::status "/var/lib/dpkg/status";\n'
+            f'Dir::Cache "{self.scratch}/cache";\nAPT::Sandbox::User "";\n'
+        )
+        self._command(["apt-get", "update", "-qq"])
+        self._command(["apt-get", "source", "-qq", "--download-only", PACKAGE], self.downloads)
+        packages = ["golang-1.19-go", "golang-1.19-src", "golang-github-modern-go-reflect2-dev", "etcd-server"]
+        self._command(["apt-get", "download", "-qq", *packages], self.downloads)
 
-def _replace_reflect2(source: Path, root: Path) -> None:
-    """The copy of reflect2 in Kubernetes 1.20 crashes a program of Go 1.18 or later (`fatal error: fault` at the first
-    custom resource); Debian's package of the library does not."""
-    old = source / "vendor" / "github.com" / "modern-go" / "reflect2"
-    new = root / "usr" / "share" / "gocode" / "src" / "github.com" / "modern-go" / "reflect2"
-    for pattern in ("*.go", "*.s"):
-        for file in old.glob(pattern):
-            file.unlink()
-        for file in new.glob(pattern):
-            shutil.copy2(file, old)
+    def _mirror(self) -> str:
+        """The Debian mirror that this machine uses anyway; every mirror has every release."""
+        told = subprocess.run(
+            ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Component: main"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for address in told.stdout.split():
+            if address.rstrip("/").endswith("/debian"):
+                return address
+        raise CannotBuildError("building kube-apiserver needs a Debian mirror, and apt's sources name none")
 
+    def _replace_reflect2(self) -> None:
+        """The copy of reflect2 in Kubernetes 1.20 crashes a program of Go 1.18 or later (`fatal error: fault` at the
+        first custom resource); Debian's package of the library does not."""
+        old = self.source / "vendor" / "github.com" / "modern-go" / "reflect2"
+        new = self.root / "usr" / "share" / "gocode" / "src" / "github.com" / "modern-go" / "reflect2"
+        for pattern in ("*.go", "*.s"):
+            for file in old.glob(pattern):
+                file.unlink()
+            for file in new.glob(pattern):
+                shutil.copy2(file, old)
 
-def _make(scratch: Path, source: Path, root: Path, jobs: int) -> None:
-    """Kubernetes' own Makefile: it generates code before it compiles."""
-    (source / ".go" / "src" / "k8s.io").mkdir(parents=True)
-    (source / ".go" / "src" / "k8s.io" / "kubernetes").symlink_to("../../..")
-    shims = scratch / "shims"
-    shims.mkdir()
-    # The only thing that it wants rsync for is `rsync -pc FROM TO`.
-    (shims / "rsync").write_text('#!/bin/sh\nshift\nexec cp -p "$@"\n')
-    (shims / "rsync").chmod(0o755)
-    go = root / "usr" / "lib" / "go-1.19"
-    environment = {
-        "PATH": f"{shims}:{go}/bin:{os.environ['PATH']}",
-        "HOME": str(scratch),
-        "GOROOT": str(go),
-        "GOPATH": str(source / ".go"),
-        "GOCACHE": str(scratch / "gocache"),
-        "GOFLAGS": f"-p={jobs}",
-        "GOPROXY": "off",
-        "CGO_ENABLED": "0",
-    }
-    _run(
-        scratch,
-        ["nice", "-n", "15", "make", "WHAT=cmd/kube-apiserver cmd/kube-controller-manager"],
-        source,
-        environment,
-    )
+    def _make(self) -> None:
+        """Kubernetes' own Makefile: it generates code before it compiles."""
+        (self.source / ".go" / "src" / "k8s.io").mkdir(parents=True)
+        (self.source / ".go" / "src" / "k8s.io" / "kubernetes").symlink_to("../../..")
+        shims = self.scratch / "shims"
+        shims.mkdir()
+        # The only thing that it wants rsync for is `rsync -pc FROM TO`.
+        (shims / "rsync").write_text('#!/bin/sh\nshift\nexec cp -p "$@"\n')
+        (shims / "rsync").chmod(0o755)
+        go = self.root / "usr" / "lib" / "go-1.19"
+        environment = {
+            "PATH": f"{shims}:{go}/bin:{os.environ['PATH']}",
+            "HOME": str(self.scratch),
+            "GOROOT": str(go),
+            "GOPATH": str(self.source / ".go"),
+            "GOFLAGS": f"-p={self.jobs}",
+            "GOPROXY": "off",
+            "CGO_ENABLED": "0",
+        }
+        what = " ".join(f"cmd/{name}" for name in COMPONENTS)
+        self._command(["nice", "-n", "15", "make", f"WHAT={what}"], self.source, environment, limit_s=COMPILE_LIMIT_S)
 
+    def _publish(self, minutes: float) -> None:
+        """All binaries and the record at once, by renaming their folder."""
+        made, ready = self.source / "_output" / "local" / "go" / "bin", self.scratch / "bin"
+        ready.mkdir()
+        for binary in (*(made / name for name in COMPONENTS), self.root / "usr" / "bin" / "etcd"):
+            shutil.copy2(binary, ready / binary.name)
+        says = self._command([str(ready / "kube-apiserver"), "--version"])
+        if f"Kubernetes v{VERSION}\n" not in says:
+            raise CannotBuildError(f"the new kube-apiserver says that it is {says.strip()!r}")
+        (ready / "build.json").write_text(json.dumps({"package": PACKAGE, "minutes": minutes, "jobs": self.jobs}))
+        shutil.rmtree(cache() / "bin", ignore_errors=True)
+        ready.rename(cache() / "bin")
+        _say(f"done in {minutes} minutes")
 
-def _run(
-    scratch: Path, command: list[str], folder: Path | None = None, environment: dict[str, str] | None = None
-) -> None:
-    environment = {**(environment or dict(os.environ)), "APT_CONFIG": str(scratch / "apt.conf")}
-    done = subprocess.run(
-        command,
-        cwd=folder or scratch,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise CannotBuildError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}")
+    def _command(
+        self,
+        command: list[str],
+        folder: Path | None = None,
+        environment: dict[str, str] | None = None,
+        limit_s: float = FETCH_LIMIT_S,
+    ) -> str:
+        """What a command says; it ends, with all that it started, at its limit and when this process is told to end."""
+        settings = {"APT_CONFIG": str(self.scratch / "apt.conf")} if (self.scratch / "apt.conf").exists() else {}
+        with self.log.open("w") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=folder or self.scratch,
+                env={**(environment or dict(os.environ)), **settings},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+                pass_fds=[self.lock],
+            )
+        try:
+            status = self._wait(process, limit_s)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        said = self.log.read_text(errors="replace")
+        if status:
+            raise CannotBuildError(f"{' '.join(command)} ended with {status}:\n{said[-3000:]}")
+        return said
+
+    def _wait(self, process: subprocess.Popen[bytes], limit_s: float) -> int:
+        started = told = time.monotonic()
+        while (now := time.monotonic()) < started + limit_s:
+            _told.check()
+            try:
+                return process.wait(timeout=0.5)
+            except subprocess.TimeoutExpired:
+                if now - told >= PROGRESS_S:
+                    told = now
+                    steps = sum(1 for _ in (self.source / "_output" / "local" / "go" / "cache").glob("??/*-a"))
+                    _say(f"{(now - started) / 60:.1f} minutes: {steps} steps done")
+        raise CannotBuildError(f"{process.args!r} did not end within {limit_s / 60:.0f} minutes")
 
 
 def _say(text: str) -> None:
@@ -185,6 +285,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compile so many packages at a time")
     options = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _told.end)
     try:
         print(build(options.jobs))
     except CannotBuildError as error:

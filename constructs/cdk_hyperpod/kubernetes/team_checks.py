@@ -1,0 +1,142 @@
+"""Everything that is wrong with the teams of a cluster, and with its PriorityClasses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from .._structure import is_known, item_paths, show
+from ..errors import Finding
+from . import quotas
+from ._constraints import field_findings
+from .teams import ROLE_ARN, PriorityClass, Team, namespace_findings, namespace_name
+
+__all__ = ["check_priority_classes", "check_teams"]
+
+
+def check_teams(
+    teams: Sequence[Team],
+    *,
+    nodes: Mapping[str, int] | None,
+    task_governance: bool,
+    autoscaling: bool,
+    path: str = "teams",
+) -> Iterator[Finding]:
+    """Everything that is wrong with the teams of one cluster.
+
+    nodes: the cluster's nodes by type (`cluster_nodes`). None: not known, as where an autoscaler owns the counts; shares
+    are then not compared with the cluster.
+    """
+    paths = item_paths(path, teams)
+    known = [(paths[index], team) for index, team in enumerate(teams) if is_known(team)]
+    for team_path, team in known:
+        yield from field_findings(team, team_path)
+        yield from _check_roles(team, team_path)
+        yield from _check_namespace(team, team_path, task_governance)
+        yield from _check_quota(team, team_path, nodes, task_governance, autoscaling)
+    yield from _check_unique(known, task_governance)
+    if nodes is not None:
+        yield from quotas.check_shares(
+            {team.name: team.quota for _, team in known if is_known(team.name) and is_known(team.quota)}, nodes, path
+        )
+
+
+def check_priority_classes(classes: Sequence[PriorityClass], path: str = "priority_classes") -> Iterator[Finding]:
+    """Everything that is wrong with the cluster's PriorityClasses."""
+    paths = item_paths(path, classes)
+    for index, item in enumerate(classes):
+        if is_known(item):
+            yield from field_findings(item, paths[index])
+    for name, count in Counter(item.name for item in classes if is_known(item)).items():
+        if count > 1:
+            yield Finding(path=path, problem=f"{count} classes have the name {show(name)}", remedy="keep one of them")
+
+
+def _check_roles(team: Team, path: str) -> Iterator[Finding]:
+    if not isinstance(team.role_arns, tuple):
+        return
+    for index, arn in enumerate(team.role_arns):
+        if is_known(arn) and (words := ROLE_ARN.problem(arn)):
+            yield Finding(path=f"{path}.role_arns[{index}]", problem=f"{words}, got {show(arn)}", remedy="change it")
+    for arn, count in Counter(arn for arn in team.role_arns if is_known(arn)).items():
+        if count > 1:
+            yield Finding(path=f"{path}.role_arns", problem=f"{show(arn)} stands twice", remedy="name it once")
+
+
+def _check_namespace(team: Team, path: str, task_governance: bool) -> Iterator[Finding]:
+    if task_governance:
+        own = f"hyperpod-ns-{team.name}"
+        if team.namespace is not None and is_known(team.namespace) and team.namespace != own:
+            yield Finding(
+                path=f"{path}.namespace",
+                problem=f"under task governance HyperPod makes the namespace {own}, got {show(team.namespace)}",
+                remedy="remove it, or turn task governance off",
+            )
+    elif team.namespace is None:
+        if is_known(team.name) and isinstance(team.name, str):
+            yield from namespace_findings(team.name, f"{path}.name")
+    elif is_known(team.namespace) and isinstance(team.namespace, str):
+        yield from namespace_findings(team.namespace, f"{path}.namespace")
+
+
+def _check_quota(
+    team: Team, path: str, nodes: Mapping[str, int] | None, task_governance: bool, autoscaling: bool
+) -> Iterator[Finding]:
+    if isinstance(team.hard, Mapping):
+        yield from quotas.check_hard(team.hard, f"{path}.hard")
+    if not isinstance(team.quota, Mapping) or not isinstance(team.absolute_borrow_limits, Mapping):
+        return
+    yield from quotas.check_nodes(team.quota, f"{path}.quota", cluster=nodes)
+    yield from quotas.check_nodes(team.absolute_borrow_limits, f"{path}.absolute_borrow_limits", cluster=nodes)
+    if not team.quota and autoscaling:
+        yield Finding(
+            path=f"{path}.quota",
+            problem="is missing, and autoscaling is on: the team's requests could provision nodes without limit",
+            remedy="add one such as {ml.p5.48xlarge: 8}",
+        )
+    elif not team.quota and task_governance:
+        yield Finding(
+            path=f"{path}.quota",
+            problem="is missing, and task governance gives each team a share",
+            remedy="add one such as {ml.p5.48xlarge: 8}",
+        )
+    for name in ("quota", "absolute_borrow_limits"):
+        if task_governance and len(getattr(team, name)) > 15:
+            yield Finding(
+                path=f"{path}.{name}",
+                problem=f"there are {len(getattr(team, name))} instance types, and a compute quota holds 15",
+                remedy="use fewer",
+            )
+    if team.borrow_limit is not None and team.absolute_borrow_limits:
+        yield Finding(
+            path=f"{path}.borrow_limit",
+            problem="absolute_borrow_limits is there too",
+            remedy="keep one of them: percent of the share, or nodes",
+        )
+    if not team.quota and (team.borrow_limit is not None or team.absolute_borrow_limits):
+        yield Finding(
+            path=path, problem="borrows, and has no quota to borrow beyond", remedy="add a quota, or borrow nothing"
+        )
+
+
+def _check_unique(known: Sequence[tuple[str, Team]], task_governance: bool) -> Iterator[Finding]:
+    names: set[str] = set()
+    namespaces: dict[str, str] = {}
+    for path, team in known:
+        if not is_known(team.name):
+            continue
+        if team.name in names:
+            yield Finding(
+                path=f"{path}.name",
+                problem=f"an earlier team has the name {show(team.name)} too",
+                remedy="give each team a name of its own",
+            )
+        elif (namespace := namespace_name(team, task_governance=task_governance)) in namespaces:
+            yield Finding(
+                path=f"{path}.namespace",
+                problem=f"the team {show(namespaces[namespace])} has the namespace {show(namespace)} too",
+                remedy="give each team a namespace of its own",
+            )
+        else:
+            namespaces[namespace] = team.name
+        names.add(team.name)

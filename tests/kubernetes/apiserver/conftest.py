@@ -1,0 +1,29 @@
+"""One control plane for all tests of this folder (for each process that runs them); each has namespaces of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from kubernetes.apiserver.build import VERSION, built
+from kubernetes.apiserver.client import Client, await_answer
+from kubernetes.apiserver.objects import JOBS, established
+from kubernetes.apiserver.server import control_plane
+
+
+@pytest.fixture(scope="session")
+def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """The administrator of a running API server."""
+    if built() is None:
+        message = f"Kubernetes {VERSION} is not built here: make kubernetes-apiserver (ten minutes, once)"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    with control_plane(tmp_path_factory.mktemp("apiserver")) as cluster:
+        client = Client(cluster)
+        client.apply_all([JOBS])
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{JOBS['metadata']['name']}"
+        await_answer(lambda: client.get(path), established, "the kind of the jobs")
+        yield client

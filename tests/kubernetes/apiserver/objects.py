@@ -1,0 +1,121 @@
+"""Objects that the tests put beside the ones that are rendered."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from cdk_hyperpod.instance_types import catalogue
+from cdk_hyperpod.kubernetes import (
+    ElasticJob,
+    Manifest,
+    Team,
+    allocatable,
+    group_name,
+    job_manifests,
+    namespace_name,
+    team_manifests,
+)
+from cdk_hyperpod.kubernetes.quantities import cpu_quantity, memory_quantity
+from kubernetes.apiserver.client import Answer, Client, await_answer
+
+JOBS: Manifest = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "hyperpodpytorchjobs.sagemaker.amazonaws.com"},
+    "spec": {
+        "group": "sagemaker.amazonaws.com",
+        "names": {"kind": "HyperPodPyTorchJob", "plural": "hyperpodpytorchjobs"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                },
+            }
+        ],
+    },
+}
+"""A stand-in for the training operator's kind, with its names and any content: its schema is not published."""
+
+
+def established(answer: Answer) -> bool:
+    """Whether the server serves a new kind."""
+    conditions = answer.body.get("status", {}).get("conditions", []) if answer.status == 200 else []
+    return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
+
+
+def install(admin: Client, team: Team, *, task_governance: bool = False) -> Client:
+    """A team, as a deployment makes it, once its quota is enforced. Returns a member of it."""
+    namespace = namespace_name(team, task_governance=task_governance)
+    if task_governance:
+        # HyperPod's own part.
+        admin.apply_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}])
+    admin.apply_all(team_manifests(team, task_governance=task_governance))
+    await_usable(admin, namespace, quota=bool(team.quota or team.hard))
+    return admin.as_member(f"someone-in-{team.name}", group_name(namespace))
+
+
+def await_usable(admin: Client, namespace: str, *, quota: bool) -> None:
+    """Pods need the namespace's default service account; a quota refuses nothing before its first status."""
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    await_answer(lambda: admin.get(account), lambda answer: bool(answer.body.get("secrets")), "the service account")
+    if quota:
+        path = f"/api/v1/namespaces/{namespace}/resourcequotas/team-quota"
+        await_answer(
+            lambda: admin.get(path), lambda answer: bool(answer.body["status"].get("hard")), "the quota's status"
+        )
+
+
+def pod(namespace: str, name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> Manifest:
+    """A pod of one container; resources and everything else by keyword."""
+    container = {"name": "main", "image": "none", **spec.pop("container", {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels or {}},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def requesting(**resources: str) -> dict[str, Any]:
+    """A container that requests so much, which is its limit too."""
+    return {"resources": {"requests": resources, "limits": resources}}
+
+
+def pods_of(job: ElasticJob) -> list[Manifest]:
+    """The pods of a job at its largest size, as the operator makes them from the templates."""
+    (manifest,) = (item for item in job_manifests(job) if item["kind"] == "HyperPodPyTorchJob")
+    pods = []
+    for replica in manifest["spec"]["replicaSpecs"]:
+        for index in range(replica.get("maxReplicas", replica["replicas"])):
+            template = copy.deepcopy(replica["template"])
+            template["metadata"] |= {"name": f"{job.name}-{replica['name']}-{index}", "namespace": job.namespace}
+            pods.append({"apiVersion": "v1", "kind": "Pod", **template})
+    return pods
+
+
+def add_node(admin: Client, name: str, instance_type: str) -> None:
+    """A node without a kubelet: the scheduler takes it for a healthy one of that type."""
+    node = allocatable(catalogue()[instance_type])
+    amounts = {name: str(count) for name, count in node.devices.items()}
+    amounts |= {"cpu": cpu_quantity(node.millicpus), "memory": memory_quantity(node.memory_mib), "pods": "49"}
+    labels = {"node.kubernetes.io/instance-type": instance_type}
+    manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+    assert admin.create(manifest).status == 201
+    ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+    assert admin.patch_status(manifest, status).status == 200
+    # The server taints a new node as not ready, and nobody here would take the taint away.
+    path = f"/api/v1/nodes/{name}"
+    assert admin.request("PATCH", path, {"spec": {"taints": None}}, "application/merge-patch+json").status == 200
+
+
+def of_this_version(manifest: Manifest) -> Manifest:
+    """Kubernetes 1.20 knows policy/v1, which came with 1.21, as policy/v1beta1; the fields are the same."""
+    if manifest["apiVersion"] != "policy/v1":
+        return manifest
+    return {**manifest, "apiVersion": "policy/v1beta1"}

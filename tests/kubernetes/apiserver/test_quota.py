@@ -1,0 +1,146 @@
+"""Quotas and defaults, as a real API server enforces them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from cdk_hyperpod.instance_types import catalogue
+from cdk_hyperpod.kubernetes import AWS_EXAMPLE_HARD, ElasticPolicy, Team, check_job, quota_hard
+from cdk_hyperpod.kubernetes.elastic_job import replica_resources
+from kubernetes.apiserver.client import Client, await_answer
+from kubernetes.apiserver.objects import await_usable, install, pod, pods_of, requesting
+from kubernetes.samples import ELASTIC
+
+
+def test_eight_nodes_hold_eight_replicas_and_not_one_more(admin: Client) -> None:
+    member = install(admin, Team(name="eight", quota={"ml.p5.48xlarge": 8}))
+    pods = pods_of(dataclasses.replace(ELASTIC, namespace="eight"))
+    assert [member.create(one).status for one in pods] == [201] * 8
+    pods[0]["metadata"]["name"] = "one-more"
+    answer = member.create(pods[0])
+    asked = "cpu=179,limits.memory=1890Gi,requests.cpu=179,requests.memory=1890Gi"
+    full = "cpu=1432,limits.memory=15120Gi,requests.cpu=1432,requests.memory=15120Gi"
+    devices = "requests.nvidia.com/gpu={},requests.vpc.amazonaws.com/efa={}"
+    amounts = [f"limits.{one}" for one in (asked, full, full)]
+    for index, gpus_and_efa in enumerate([(8, 32), (64, 256), (64, 256)]):
+        before, memory = amounts[index].rsplit(",", 1)
+        amounts[index] = f"{before},{memory},{devices.format(*gpus_and_efa)}"
+    assert (answer.status, answer.message) == (
+        403,
+        (
+            'pods "one-more" is forbidden: exceeded quota: team-quota, '
+            f"requested: {amounts[0]}, used: {amounts[1]}, limited: {amounts[2]}"
+        ),
+    )
+
+
+def test_room_comes_back_when_a_replica_ends(admin: Client) -> None:
+    member = install(admin, Team(name="comes-back", quota={"ml.trn1.32xlarge": 1}))
+    first, second = pods_of(
+        dataclasses.replace(
+            ELASTIC,
+            namespace="comes-back",
+            instance_type="ml.trn1.32xlarge",
+            elastic_policy=ElasticPolicy(min_replicas=1, max_replicas=2, replica_increment_step=1),
+        )
+    )
+    assert member.create(first).status == 201
+    assert member.create(second).status == 403
+    assert member.delete(first).status == 200
+    await_answer(lambda: member.create(second), lambda answer: answer.status == 201, "room for another replica")
+
+
+def test_a_team_of_cpu_nodes_gets_no_gpu(admin: Client) -> None:
+    member = install(admin, Team(name="cpu-only", quota={"ml.m5.4xlarge": 4}))
+    answer = member.create(pod("cpu-only", "thief", container=requesting(**{"nvidia.com/gpu": "1"})))
+    assert (answer.status, answer.message) == (
+        403,
+        (
+            'pods "thief" is forbidden: exceeded quota: team-quota, requested: requests.nvidia.com/gpu=1, '
+            "used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=0"
+        ),
+    )
+
+
+def test_with_the_guides_memory_two_nodes_of_eight_can_be_filled(admin: Client) -> None:
+    team = Team(name="as-in-the-guide", quota={"ml.p5.48xlarge": 8}, hard=AWS_EXAMPLE_HARD)
+    member = install(admin, team)
+    job = dataclasses.replace(ELASTIC, namespace=team.name)
+    assert [member.create(one).status for one in pods_of(job)][:3] == [201, 201, 403]
+    # Which the check says before anything is sent.
+    (finding,) = check_job(job, hard=quota_hard(team))
+    assert finding.remedy == "lower it to 2 at most, or raise the quota"
+
+
+def test_a_device_without_requests_is_accepted_and_not_enforced(admin: Client) -> None:
+    """Why `hard` refuses such a key."""
+    name = "bare-key"
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "team-quota", "namespace": name},
+        "spec": {"hard": {"nvidia.com/gpu": "1"}},
+    }
+    admin.apply_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, quota])
+    await_usable(admin, name, quota=True)
+    assert admin.create(pod(name, "greedy", container=requesting(**{"nvidia.com/gpu": "8"}))).status == 201
+
+
+def test_defaults_are_put_into_a_pod_that_says_nothing(admin: Client) -> None:
+    member = install(admin, Team(name="silent", quota={"ml.m5.4xlarge": 1}, default_vcpus=2, default_memory_gib=8))
+    answer = member.create(pod("silent", "notebook"))
+    amounts = {"cpu": "2", "memory": "8Gi"}
+    assert answer.status == 201
+    assert answer.body["spec"]["containers"][0]["resources"] == {"limits": amounts, "requests": amounts}
+    used = admin.get("/api/v1/namespaces/silent/resourcequotas/team-quota").body["status"]["used"]
+    assert {key: used[key] for key in ("requests.cpu", "limits.memory")} == {
+        "requests.cpu": "2",
+        "limits.memory": "8Gi",
+    }
+
+
+def test_without_the_defaults_the_quota_would_refuse_it(admin: Client) -> None:
+    """Why a team with a quota has a LimitRange."""
+    member = install(admin, Team(name="strict", quota={"ml.m5.4xlarge": 1}))
+    path = "/api/v1/namespaces/strict/limitranges/team-defaults"
+    assert admin.request("DELETE", path).status == 200
+    refused = await_answer(
+        lambda: member.create(pod("strict", "silent"), dry_run=True), lambda answer: answer.status == 403, "the refusal"
+    )
+    assert refused.message == (
+        'pods "silent" is forbidden: failed quota: team-quota: must specify '
+        "limits.cpu,limits.memory,requests.cpu,requests.memory"
+    )
+
+
+def test_a_request_beyond_the_default_needs_a_limit(admin: Client) -> None:
+    member = install(admin, Team(name="half-said", quota={"ml.m5.4xlarge": 1}))
+    answer = member.create(pod("half-said", "p", container={"resources": {"requests": {"cpu": "4"}}}))
+    assert (answer.status, answer.message) == (
+        422,
+        (
+            'Pod "p" is invalid: spec.containers[0].resources.requests: Invalid value: "4": must be less than or equal to '
+            "cpu limit"
+        ),
+    )
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_the_server_reads_every_types_amounts_as_they_are_written(admin: Client, count: int) -> None:
+    """Quantities in their canonical form: what is read back is what was sent, so nothing looks changed."""
+    for name in catalogue():
+        hard = quota_hard(Team(name="t", quota={name: count}))
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "q", "namespace": "default"},
+            "spec": {"hard": hard},
+        }
+        answer = admin.create(quota, dry_run=True)
+        assert (name, answer.status, answer.body["spec"]["hard"]) == (name, 201, hard)
+        resources = replica_resources(dataclasses.replace(ELASTIC, instance_type=name))
+        whole = admin.create(pod("default", "p", container=requesting(**resources)), dry_run=True)
+        assert (name, whole.status) == (name, 201)
+        assert whole.body["spec"]["containers"][0]["resources"]["requests"] == resources

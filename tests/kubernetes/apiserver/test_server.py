@@ -1,0 +1,81 @@
+"""The control plane's own promises: it is on loopback alone, is the version it says, and never outlives its starter."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kubernetes.apiserver.build import VERSION
+from kubernetes.apiserver.client import Client
+
+STARTER = """
+import pathlib, sys, time
+from kubernetes.apiserver.server import control_plane
+with control_plane(pathlib.Path(sys.argv[1])):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_version(admin: Client) -> None:
+    assert admin.get("/version").body["gitVersion"] == f"v{VERSION}"
+
+
+def test_nothing_outlives_a_starter_that_is_killed(admin: Client, tmp_path: Path) -> None:
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTER, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "ready\n"
+        assert {Path(command[0]).name for command in running(tmp_path)} == {
+            "etcd",
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+        }
+    finally:
+        starter.kill()
+        starter.wait()
+    deadline = time.monotonic() + 10
+    while running(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(shutil.which("ss") is None, reason="there is no ss (iproute2) to ask")
+def test_it_listens_on_loopback_alone(admin: Client) -> None:
+    folder = admin.cluster.kubeconfig.parent
+    listening = {
+        line.split()[3]
+        for line in subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout.splitlines()
+        if any(f"pid={pid}," in line for pid in pids(folder))
+    }
+    assert len(listening) == 3
+    assert all(address.startswith("127.0.0.1:") for address in listening)
+
+
+def running(folder: Path) -> list[list[str]]:
+    """The commands of the processes that work in a folder."""
+    return [command_of(pid) for pid in pids(folder)]
+
+
+def pids(folder: Path) -> list[int]:
+    everything = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return [pid for pid in everything if any(f"{folder}/" in part for part in command_of(pid))]
+
+
+def command_of(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []

@@ -1,0 +1,252 @@
+"""Teams: their objects, and everything for which they are refused, by full message."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod._structure import structure
+from cdk_hyperpod.errors import Finding
+from cdk_hyperpod.kubernetes import (
+    Manifest,
+    PriorityClass,
+    Team,
+    access_groups,
+    check_priority_classes,
+    check_teams,
+    group_name,
+    namespace_name,
+    team_manifests,
+)
+from kubernetes.samples import BORROWER, NEURON, PRIORITIES, RESEARCH
+
+CLUSTER = {"ml.p5.48xlarge": 10, "ml.trn1.32xlarge": 4, "ml.g6.12xlarge": 3}
+ROLE = "arn:aws:iam::111122223333:role/research"
+
+
+def findings(
+    *teams: Team, nodes: Mapping[str, int] | None = CLUSTER, governed: bool = False, autoscaling: bool = False
+) -> list[str]:
+    return [*map(str, check_teams(teams, nodes=nodes, task_governance=governed, autoscaling=autoscaling))]
+
+
+def kinds(manifests: tuple[Manifest, ...]) -> list[str]:
+    return [manifest["kind"] for manifest in manifests]
+
+
+def test_the_samples_are_accepted() -> None:
+    assert findings(RESEARCH, NEURON, BORROWER) == []
+    assert findings(RESEARCH, NEURON, governed=True) == []
+
+
+def test_a_team_has_its_own_namespace_first() -> None:
+    assert kinds(team_manifests(RESEARCH, task_governance=False)) == [
+        "Namespace",
+        "ResourceQuota",
+        "LimitRange",
+        "Role",
+        "RoleBinding",
+    ]
+
+
+def test_under_task_governance_hyperpod_makes_the_namespace() -> None:
+    manifests = team_manifests(RESEARCH, task_governance=True)
+    assert kinds(manifests) == [
+        "ResourceQuota",
+        "LimitRange",
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+    ]
+    assert {manifest["metadata"].get("namespace") for manifest in manifests} == {"hyperpod-ns-research", None}
+
+
+def test_without_a_quota_there_are_no_defaults_either() -> None:
+    assert kinds(team_manifests(Team(name="free"), task_governance=False)) == ["Namespace", "Role", "RoleBinding"]
+
+
+def test_names_follow_awss_chart() -> None:
+    assert namespace_name(NEURON, task_governance=True) == "hyperpod-ns-neuron"
+    assert namespace_name(BORROWER, task_governance=False) == "borrowers-corner"
+    assert group_name("hyperpod-ns-neuron") == "hyperpod-ns-neuron-namespace-level-group"
+
+
+def test_a_role_in_two_teams_is_in_two_groups() -> None:
+    teams = [Team(name="a", role_arns=(ROLE, f"{ROLE}-lead")), Team(name="b", role_arns=(ROLE,))]
+    assert access_groups(teams, task_governance=False) == {
+        ROLE: ("a-namespace-level-group", "b-namespace-level-group"),
+        f"{ROLE}-lead": ("a-namespace-level-group",),
+    }
+
+
+LABEL = "lower-case letters, digits and hyphens, no hyphen at either end"
+RESERVED = "belongs to Kubernetes, EKS or HyperPod; use one of the team's own"
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        ({"name": "Team_A"}, f"teams[Team_A].name: must be 1 to 40 {LABEL}, got 'Team_A'; change it"),
+        ({"name": "a" * 41}, f"teams[{'a' * 41}].name: must be 1 to 40 {LABEL}, got '{'a' * 41}'; change it"),
+        ({"name": "kube-system"}, f"teams[kube-system].name: the namespace 'kube-system' {RESERVED}"),
+        ({"name": "default"}, f"teams[default].name: the namespace 'default' {RESERVED}"),
+        ({"name": "aws-hyperpod"}, f"teams[aws-hyperpod].name: the namespace 'aws-hyperpod' {RESERVED}"),
+        ({"name": "hyperpod-ns-x"}, f"teams[hyperpod-ns-x].name: the namespace 'hyperpod-ns-x' {RESERVED}"),
+        ({"namespace": "kube-public"}, f"teams[t].namespace: the namespace 'kube-public' {RESERVED}"),
+        ({"namespace": "kueue-system"}, f"teams[t].namespace: the namespace 'kueue-system' {RESERVED}"),
+        ({"namespace": "-x"}, f"teams[t].namespace: must be 1 to 63 {LABEL}, got '-x'; change it"),
+        ({"quota": {"ml.p5.48xlarge": 0}}, "teams[t].quota.ml.p5.48xlarge: must be 1 to 6758 nodes, got 0; change it"),
+        (
+            {"quota": {"ml.p5.48xlarge": 11}},
+            (
+                "teams: the shares of ml.p5.48xlarge add up to 11 nodes (t 11), and the cluster has 10; "
+                "lower a quota and let its team borrow (borrow_limit), or raise instance_count"
+            ),
+        ),
+        ({"borrow_limit": 0}, "teams[t].borrow_limit: must be 1 to 500, got 0; change it"),
+        ({"borrow_limit": 501}, "teams[t].borrow_limit: must be 1 to 500, got 501; change it"),
+        (
+            {"borrow_limit": 50, "absolute_borrow_limits": {"ml.p5.48xlarge": 1}},
+            "teams[t].borrow_limit: absolute_borrow_limits is there too; keep one of them: percent of the share, or nodes",
+        ),
+        (
+            {"quota": {}, "borrow_limit": 50},
+            "teams[t]: borrows, and has no quota to borrow beyond; add a quota, or borrow nothing",
+        ),
+        (
+            {"absolute_borrow_limits": {"ml.p5.48xlarge": -1}},
+            "teams[t].absolute_borrow_limits.ml.p5.48xlarge: must be 1 to 6758 nodes, got -1; change it",
+        ),
+        (
+            {"hard": {"nvidia.com/gpu": "8"}},
+            (
+                "teams[t].hard.nvidia.com/gpu: a quota is not enforced under 'nvidia.com/gpu': Kubernetes limits devices by "
+                "what is requested; use requests.nvidia.com/gpu"
+            ),
+        ),
+        (
+            {"role_arns": ("research",)},
+            (
+                "teams[t].role_arns[0]: must be an IAM role's ARN such as arn:aws:iam::111122223333:role/research, "
+                "got 'research'; change it"
+            ),
+        ),
+        ({"role_arns": (ROLE, ROLE)}, f"teams[t].role_arns: '{ROLE}' stands twice; name it once"),
+        ({"fair_share_weight": 101}, "teams[t].fair_share_weight: must be 0 to 100, got 101; change it"),
+        ({"default_vcpus": 0}, "teams[t].default_vcpus: must be 1 to 192, got 0; change it"),
+        ({"default_memory_gib": 0}, "teams[t].default_memory_gib: must be 1 to 4096, got 0; change it"),
+    ],
+)
+def test_a_team_that_is_refused(change: dict[str, Any], finding: str) -> None:
+    assert findings(dataclasses.replace(Team(name="t", quota={"ml.p5.48xlarge": 1}), **change)) == [finding]
+
+
+def test_ceilings_may_exceed_the_cluster() -> None:
+    half = {"ml.p5.48xlarge": 5}
+    assert findings(Team(name="a", quota=half, borrow_limit=100), Team(name="b", quota=half, borrow_limit=100)) == []
+
+
+def test_shares_may_not() -> None:
+    assert findings(*(Team(name=name, quota={"ml.p5.48xlarge": 6}) for name in "ab")) == [
+        (
+            "teams: the shares of ml.p5.48xlarge add up to 12 nodes (a 6, b 6), and the cluster has 10; "
+            "lower a quota and let its team borrow (borrow_limit), or raise instance_count"
+        )
+    ]
+
+
+def test_shares_of_an_autoscaled_cluster_are_not_compared() -> None:
+    assert findings(Team(name="a", quota={"ml.p5.48xlarge": 1000}), nodes=None, autoscaling=True) == []
+
+
+def test_a_quota_is_needed_where_nodes_are_provisioned() -> None:
+    assert findings(Team(name="free")) == []
+    assert findings(Team(name="free"), autoscaling=True) == [
+        (
+            "teams[free].quota: is missing, and autoscaling is on: the team's requests could provision nodes without limit; "
+            "add one such as {ml.p5.48xlarge: 8}"
+        )
+    ]
+
+
+def test_a_limit_of_pods_is_no_quota() -> None:
+    (finding,) = findings(Team(name="free", hard={"pods": "10"}), autoscaling=True)
+    assert finding.startswith("teams[free].quota: is missing, and autoscaling is on")
+
+
+def test_task_governance_needs_shares_and_its_own_namespaces() -> None:
+    assert findings(Team(name="free", namespace="mine"), governed=True) == [
+        (
+            "teams[free].namespace: under task governance HyperPod makes the namespace hyperpod-ns-free, got 'mine'; "
+            "remove it, or turn task governance off"
+        ),
+        "teams[free].quota: is missing, and task governance gives each team a share; add one such as {ml.p5.48xlarge: 8}",
+    ]
+
+
+def test_a_compute_quota_holds_15_types() -> None:
+    nodes = {f"ml.{family}.{size}xlarge": 1 for family in ("m5", "c5", "r6i", "m6i") for size in (2, 4, 12, 24)}
+    (finding,) = findings(Team(name="t", quota=nodes), nodes=nodes, governed=True)
+    assert finding == "teams[t].quota: there are 16 instance types, and a compute quota holds 15; use fewer"
+    assert findings(Team(name="t", quota=nodes), nodes=nodes) == []
+
+
+def test_names_and_namespaces_are_unique() -> None:
+    quota = {"ml.p5.48xlarge": 1}
+    assert findings(
+        Team(name="a", quota=quota), Team(name="a", quota=quota), Team(name="b", namespace="a", quota=quota)
+    ) == [
+        "teams[1].name: an earlier team has the name 'a' too; give each team a name of its own",
+        "teams[b].namespace: the team 'a' has the namespace 'a' too; give each team a namespace of its own",
+    ]
+
+
+def test_all_findings_come_at_once() -> None:
+    team = Team(name="kube-system", quota={"x": 0}, borrow_limit=0, hard={"cpu": "many"}, role_arns=("r",))
+    assert len(findings(team)) == 7
+
+
+def test_tokens_are_not_judged() -> None:
+    """CDK's stand-ins for values that are known at deployment."""
+    assert findings(Team(name="t", quota={"ml.p5.48xlarge": 1}, role_arns=("${Token[TOKEN.13]}",))) == []
+
+
+def test_unknown_keys_of_a_team() -> None:
+    noted: list[Finding] = []
+    structure(Team, {"name": "t", "quotas": {}, "role_arn": "x"}, noted, "teams[t]")
+    assert [*map(str, noted)] == [
+        "teams[t].quotas: is not a setting; did you mean quota?",
+        "teams[t].role_arn: is not a setting; did you mean role_arns?",
+    ]
+
+
+NAME = "must be 1 to 63 lower-case letters, digits and hyphens, not beginning with system-"
+
+
+@pytest.mark.parametrize(
+    ("classes", "finding"),
+    [
+        (
+            [PriorityClass(name="system-x", value=1)],
+            f"priority_classes[system-x].name: {NAME}, got 'system-x'; change it",
+        ),
+        (
+            [PriorityClass(name="x", value=1_000_000_001)],
+            "priority_classes[x].value: must be -1000000000 to 1000000000, got 1000000001; change it",
+        ),
+        (
+            [PriorityClass(name="x", value=value) for value in (1, 2)],
+            "priority_classes: 2 classes have the name 'x'; keep one of them",
+        ),
+    ],
+)
+def test_priority_classes_that_are_refused(classes: list[PriorityClass], finding: str) -> None:
+    assert [*map(str, check_priority_classes(classes))] == [finding]
+
+
+def test_priority_classes_that_are_fine() -> None:
+    assert not [*check_priority_classes(PRIORITIES)]
