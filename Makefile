@@ -78,7 +78,7 @@ test-fast: setup .kubernetes/ready ## Run the tests that need neither the CDK CL
 .PHONY: lint
 lint: setup ## Style, shell scripts, templates
 	@ruff check && ruff format --check
-	@shellcheck -x lifecycle/*.sh lifecycle/steps/*.sh .ci/run && shfmt -d lifecycle .ci/run
+	@shellcheck -x lifecycle/*.sh lifecycle/*/*.sh .ci/run && shfmt -d lifecycle .ci/run
 	@cdk synth --quiet -c config=$(CONFIG) --output .lint.out && cfn-lint .lint.out/*.template.json && rm -r .lint.out
 
 .PHONY: types

@@ -13,6 +13,16 @@ __all__ = ["ClusterStack", "FoundationStack", "add_stacks"]
 
 
 def add_stacks(app: App, loaded: LoadedConfig) -> ClusterStack:
-    """Both stacks of one cluster file; the foundation is the cluster stack's `foundation`."""
+    """The stacks of one cluster file: two under Slurm, four under EKS (docs/adr/0008)."""
     env = Environment(account=loaded.config.account, region=loaded.config.region)
-    return ClusterStack(app, loaded, FoundationStack(app, loaded, env=env), env=env)
+    foundation = FoundationStack(app, loaded, env=env)
+    if loaded.config.eks is None:
+        return ClusterStack(app, loaded, foundation, env=env)
+    # Only here: an app under Slurm has no use for what these import.
+    from .eks_stack import EksStack
+    from .teams_stack import TeamsStack
+
+    eks = EksStack(app, loaded, foundation, env=env)
+    cluster = ClusterStack(app, loaded, foundation, env=env, eks=eks)
+    TeamsStack(app, loaded, foundation, eks, cluster, env=env)
+    return cluster

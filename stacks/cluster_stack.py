@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aws_cdk import CfnOutput, CrossStackReferences, Environment, ReferenceStrength, Stack
 from constructs import Construct
 
@@ -11,13 +13,23 @@ from cdk_hyperpod.config import ScaleDownConfig
 from .foundation_stack import FoundationStack
 from .names import cluster_stack_name
 
+if TYPE_CHECKING:
+    from .eks_stack import EksStack
+
 
 class ClusterStack(Stack):
     """The replaceable half. It reads the foundation's outputs when it is deployed, and holds none of them fast."""
 
     def __init__(
-        self, scope: Construct, loaded: LoadedConfig, foundation: FoundationStack, *, env: Environment
+        self,
+        scope: Construct,
+        loaded: LoadedConfig,
+        foundation: FoundationStack,
+        *,
+        env: Environment,
+        eks: EksStack | None = None,
     ) -> None:
+        """`eks`: the stack of the EKS cluster, which comes first. None: the cluster is under Slurm."""
         config = loaded.config
         name = cluster_stack_name(config.name)
         super().__init__(
@@ -34,7 +46,7 @@ class ClusterStack(Stack):
         CrossStackReferences.of(self).consume(ReferenceStrength.WEAK)
         # This template's text has to change with what it reads there: the CLI skips a stack whose text is the same.
         self.template_options.metadata = {"Foundation": foundation.digest}
-        self.add_stack_dependency(foundation)
+        self.add_stack_dependency(eks or foundation)
         self.cluster = HyperPodCluster(
             self,
             "Cluster",
@@ -48,6 +60,8 @@ class ClusterStack(Stack):
             node_recovery=config.node_recovery,
             tiered_storage=config.tiered_storage,
             tags=config.tags,
+            eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,
+            autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
         )
         scale_down = config.scale_down or ScaleDownConfig()
         ScaleDown(
@@ -57,6 +71,7 @@ class ClusterStack(Stack):
             nodes_to_delete=scale_down.nodes_to_delete,
             instance_groups_to_delete=scale_down.instance_groups_to_delete,
             max_nodes=scale_down.max_nodes,
+            autoscaled_groups=self.cluster.autoscaled_groups,
             encryption_key=foundation.key,
         )
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)

@@ -18,6 +18,7 @@ from cdk_hyperpod import (
 from cdk_hyperpod.buckets import access_logs_bucket
 from cdk_hyperpod.config import StorageConfig
 from cdk_hyperpod.encryption import encryption_key
+from cdk_hyperpod.zones import more_endpoints
 
 from .names import foundation_stack_name
 
@@ -38,8 +39,8 @@ class FoundationStack(Stack):
             analytics_reporting=False,
             tags=dict(config.tags),
         )
-        self.digest = hashlib.sha256(repr((config.network, config.storage)).encode()).hexdigest()[:16]
-        """Changes with every setting that may give another subnet, security group or file system to the cluster."""
+        self.digest = hashlib.sha256(repr((config.network, config.storage, config.eks)).encode()).hexdigest()[:16]
+        """Changes with every setting that may give another subnet, file system or control plane to the cluster."""
         self.key = encryption_key(self, "Key", removal=config.removal)
         group_zones = [group.availability_zone for group in config.instance_groups if group.availability_zone]
         zones = (
@@ -55,6 +56,7 @@ class FoundationStack(Stack):
             vpc_id=config.network.vpc_id,
             subnets=config.network.subnets,
             endpoint_security_group_id=config.network.endpoint_security_group_id,
+            more_endpoints=more_endpoints(config),
             log_encryption_key=self.key,
         )
         if config.removal == "retain":
@@ -68,8 +70,10 @@ class FoundationStack(Stack):
             cluster_name=config.name,
             encryption_key=self.key,
             source=loaded.lifecycle_scripts,
-            mount_paths=() if self.mount is None else (self.mount.mount_path,),
+            # Under EKS pods mount the file system, and nodes do not.
+            mount_paths=() if self.mount is None or config.orchestrator == "eks" else (self.mount.mount_path,),
             access_logs=self._access_logs,
+            orchestrator=config.orchestrator,
         )
 
     def _mount(self, storage: StorageConfig, loaded: LoadedConfig) -> LustreMount:

@@ -6,6 +6,16 @@ def foundation_stack_name(cluster_name: str) -> str:
     return f"hyperpod-{cluster_name}-foundation"
 
 
+def eks_stack_name(cluster_name: str) -> str:
+    """The stack of the EKS cluster and what is in it before the first node."""
+    return f"hyperpod-{cluster_name}-eks"
+
+
 def cluster_stack_name(cluster_name: str) -> str:
     """The stack of the cluster and its roles."""
     return f"hyperpod-{cluster_name}-cluster"
+
+
+def teams_stack_name(cluster_name: str) -> str:
+    """The stack of what teams work with: add-ons, queues, quotas and access."""
+    return f"hyperpod-{cluster_name}-teams"

@@ -23,9 +23,19 @@ if TYPE_CHECKING:
         Taint,
         TieredStorageConfig,
     )
+    from .config_eks import (
+        AddOn,
+        AddOnsConfig,
+        AutoscalingConfig,
+        EksConfig,
+        ExistingEksCluster,
+    )
+    from .eks import EksControlPlane, HyperPodAddOns, HyperPodTeams
     from .encryption import encryption_key
     from .errors import ConfigError, Finding, HyperPodError
     from .instance_types import InstanceType, catalogue
+    from .kubernetes.governance import TaskClass, TaskGovernance
+    from .kubernetes.teams import PriorityClass, Team
     from .lifecycle import LifecycleScripts
     from .loader import LoadedConfig, load_config
     from .network import HyperPodNetwork, PrivateSubnet
@@ -46,9 +56,19 @@ _MODULES = {
         "Taint",
         "TieredStorageConfig",
     ],
+    "config_eks": [
+        "AddOn",
+        "AddOnsConfig",
+        "AutoscalingConfig",
+        "EksConfig",
+        "ExistingEksCluster",
+    ],
+    "eks": ["EksControlPlane", "HyperPodAddOns", "HyperPodTeams"],
     "encryption": ["encryption_key"],
     "errors": ["ConfigError", "Finding", "HyperPodError"],
     "instance_types": ["InstanceType", "catalogue"],
+    "kubernetes.governance": ["TaskClass", "TaskGovernance"],
+    "kubernetes.teams": ["PriorityClass", "Team"],
     "lifecycle": ["LifecycleScripts"],
     "loader": ["LoadedConfig", "load_config"],
     "network": ["HyperPodNetwork", "PrivateSubnet"],
@@ -58,14 +78,22 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AddOn",
+    "AddOnsConfig",
+    "AutoscalingConfig",
     "ClusterConfig",
     "ConfigError",
     "DataRepository",
     "EbsVolume",
+    "EksConfig",
+    "EksControlPlane",
+    "ExistingEksCluster",
     "Finding",
+    "HyperPodAddOns",
     "HyperPodCluster",
     "HyperPodError",
     "HyperPodNetwork",
+    "HyperPodTeams",
     "InstanceGroup",
     "InstanceType",
     "LifecycleScripts",
@@ -73,12 +101,16 @@ __all__ = [
     "LustreFileSystem",
     "LustreMount",
     "NetworkConfig",
+    "PriorityClass",
     "PrivateSubnet",
     "ScaleDown",
     "ScaleDownConfig",
     "StorageConfig",
     "SubnetConfig",
     "Taint",
+    "TaskClass",
+    "TaskGovernance",
+    "Team",
     "TieredStorageConfig",
     "catalogue",
     "encryption_key",

@@ -162,6 +162,8 @@ _WORDS = {
     int: ("a whole number", "write digits without quotes"),
     bool: ("true or false", "write true or false without quotes"),
 }
+MAPPED = {str: "text", int: "number"}
+"""What a mapping's values may be, in a word."""
 
 
 def _is_union(annotation: Any) -> bool:
@@ -182,7 +184,7 @@ def _build(annotation: Any, data: object, path: str, findings: list[Finding]) ->
         paths = item_paths(path, data)
         return tuple(_build(kind, item, paths[index], findings) for index, item in enumerate(data))
     if origin is Mapping:
-        return _build_mapping(data, path, findings)
+        return _build_mapping(typing.get_args(annotation)[1], data, path, findings)
     if problem := leaf_problem(annotation, data):
         return _wrong(data, *problem, path, findings)
     return data
@@ -205,15 +207,16 @@ def _build_object(kind: type, data: object, path: str, findings: list[Finding]) 
     return kind(**values)
 
 
-def _build_mapping(data: object, path: str, findings: list[Finding]) -> Any:
+def _build_mapping(kind: Any, data: object, path: str, findings: list[Finding]) -> Any:
     if not isinstance(data, dict):
-        return _wrong(data, "must hold names and texts", "write it as name: text lines", path, findings)
-    values: dict[str, str] = {}
+        noun = MAPPED[kind]
+        return _wrong(data, f"must hold names and {noun}s", f"write it as name: {noun} lines", path, findings)
+    values: dict[str, Any] = {}
     for key, value in data.items():
         if problem := leaf_problem(str, key):
             _wrong(key, f"the name {problem[0]}", problem[1], join(path, key), findings)
-        elif problem := leaf_problem(str, value):
-            _wrong(value, *problem, join(path, key), findings)
+        elif problem := leaf_problem(kind, value):
+            values[key] = _wrong(value, *problem, join(path, key), findings)
         else:
             values[key] = value
     return values

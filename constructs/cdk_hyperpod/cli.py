@@ -83,7 +83,8 @@ def _summary(loaded: LoadedConfig) -> str:
     lines = [
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    head = f"{config.name}: a {config.orchestrator} cluster in {config.region}, no errors"
+    article = "an" if config.orchestrator == "eks" else "a"
+    head = f"{config.name}: {article} {config.orchestrator} cluster in {config.region}, no errors"
     return "\n".join([head, *lines])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from aws_cdk import Annotations, CfnTag, Stack, Token
 from aws_cdk import aws_iam as iam
@@ -14,12 +15,21 @@ from constructs import Construct
 from ._acknowledge import acknowledge
 from ._structure import item_paths, show
 from .buckets import access_logs_bucket
-from .config import ENTRY_SCRIPTS, ClusterConfig, EbsVolume, InstanceGroup, NodeType, TieredStorageConfig
+from .config import (
+    EKS_ENTRY_SCRIPT,
+    ENTRY_SCRIPTS,
+    ClusterConfig,
+    EbsVolume,
+    InstanceGroup,
+    NodeType,
+    TieredStorageConfig,
+)
+from .config_eks import INSTALLED, AutoscalingConfig, EksConfig
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
 from .lifecycle import LifecycleScripts
 from .network import HyperPodNetwork
-from .roles import instance_role
+from .roles import autoscaling_role, instance_role
 from .rules import check_cluster, check_file_system_zone
 from .storage import LustreMount
 from .tags import STACK_ID_TAG
@@ -29,7 +39,7 @@ _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
 
 
 class HyperPodCluster(Construct):
-    """A HyperPod cluster under Slurm, with its groups' execution roles.
+    """A HyperPod cluster under Slurm or EKS, with its groups' execution roles.
 
     Running nodes: raising a count adds nodes. Lowering one lets HyperPod end nodes that it picks at random, unless a
     `ScaleDown` guards the cluster, as it does in this project's own app. The name
@@ -51,14 +61,18 @@ class HyperPodCluster(Construct):
         node_recovery: str = "automatic",
         tiered_storage: TieredStorageConfig | None = None,
         tags: Mapping[str, str] | None = None,
+        eks_cluster_arn: str | None = None,
+        autoscaled_groups: Sequence[str] = (),
     ) -> None:
         """Make a cluster.
 
         The arguments are those of `ClusterConfig`, where they are described. `file_system` is mounted by every node;
         absent: none is. `lifecycle_scripts`: an upload that exists, or a folder; absent: the scripts that come with
         the library. A folder is uploaded to a bucket that is made, and a second one gets its access logs.
-        `encryption_key` encrypts the groups' EBS volumes and the scripts; absent: one is made. Raises ConfigError with
-        everything that HyperPod would refuse; what is only worth knowing becomes a warning.
+        `encryption_key` encrypts the groups' EBS volumes and the scripts; absent: one is made. `eks_cluster_arn`: the
+        EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
+        Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. Raises ConfigError with everything that
+        HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
@@ -66,6 +80,8 @@ class HyperPodCluster(Construct):
             name=cluster_name,
             region=stack.region,
             instance_groups=tuple(instance_groups),
+            orchestrator="slurm" if eks_cluster_arn is None else "eks",
+            eks=None if eks_cluster_arn is None else _eks_config(autoscaled_groups),
             node_provisioning_mode=node_provisioning_mode,  # type: ignore[arg-type]  # the rules judge it
             node_recovery=node_recovery,  # type: ignore[arg-type]
             network=network.config,
@@ -86,8 +102,11 @@ class HyperPodCluster(Construct):
         )
         self.cluster_name = cluster_name
         self.instance_groups = config.instance_groups
+        self.autoscaled_groups = tuple(autoscaled_groups)
         self._network = network
-        self._file_system = file_system
+        self._eks_cluster_arn = eks_cluster_arn
+        # Under EKS pods mount it, through its CSI driver.
+        self._file_system = file_system if eks_cluster_arn is None else None
         self._key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
         if isinstance(lifecycle_scripts, LifecycleScripts):
             self.lifecycle_scripts = lifecycle_scripts
@@ -98,20 +117,19 @@ class HyperPodCluster(Construct):
                 cluster_name=cluster_name,
                 encryption_key=self._key,
                 source=lifecycle_scripts,
-                mount_paths=(file_system.mount_path,) if file_system else (),
+                mount_paths=(self._file_system.mount_path,) if self._file_system else (),
                 access_logs=access_logs_bucket(self, "AccessLogs", removal="destroy"),
+                orchestrator=config.orchestrator,
             )
         self._continuous = node_provisioning_mode == "continuous"
-        self.roles: Mapping[NodeType, iam.CfnRole] = self._add_roles()
+        self.roles: Mapping[NodeType | Literal["node"], iam.CfnRole] = self._add_roles()
+        """The groups' execution roles by node type; under EKS the one of all nodes, `node`."""
         own = network.subnets[0]
         self.resource = sagemaker.CfnCluster(
             self,
             "Resource",
             cluster_name=cluster_name,
-            orchestrator=sagemaker.CfnCluster.OrchestratorProperty(
-                # No SlurmConfigStrategy: under continuous provisioning the API refuses any.
-                slurm=sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty()
-            ),
+            orchestrator=_orchestrator(eks_cluster_arn),
             node_provisioning_mode="Continuous" if self._continuous else None,
             node_recovery="Automatic" if node_recovery == "automatic" else "None",
             vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
@@ -119,9 +137,22 @@ class HyperPodCluster(Construct):
             ),
             tiered_storage_config=_tiered_storage(tiered_storage),
             instance_groups=[self._instance_group(group) for group in config.instance_groups],
+            auto_scaling=sagemaker.CfnCluster.ClusterAutoScalingConfigProperty(
+                mode="Enable", auto_scaler_type="Karpenter"
+            )
+            if autoscaled_groups
+            else None,
+            cluster_role=self._autoscaling_role() if autoscaled_groups else None,
             tags=[
                 CfnTag(key=key, value=value)
-                for key, value in sorted({**config.tags, STACK_ID_TAG: stack.stack_id}.items())
+                for key, value in sorted(
+                    {
+                        **config.tags,
+                        STACK_ID_TAG: stack.stack_id,
+                        # AWS's own policies, such as that of observability, are about clusters with this tag.
+                        **({} if eks_cluster_arn is None else {"SageMaker": "true"}),
+                    }.items()
+                )
             ],
         )
         # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
@@ -132,9 +163,13 @@ class HyperPodCluster(Construct):
         self.cluster_arn = self.resource.attr_cluster_arn
         self._acknowledge_new_types()
 
-    def _add_roles(self) -> Mapping[NodeType, iam.CfnRole]:
+    def _autoscaling_role(self) -> str:
+        role = autoscaling_role(self, cluster_name=self.cluster_name, volume_key_arns=self._volume_keys("node"))
+        return role.attr_arn
+
+    def _add_roles(self) -> Mapping[NodeType | Literal["node"], iam.CfnRole]:
         subnet_ids = [subnet.subnet_id for subnet in self._network.subnets]
-        node_types: list[NodeType] = sorted({group.node_type for group in self.instance_groups if group.node_type})
+        node_types = sorted({_node_type(group) for group in self.instance_groups})
         return {
             node_type: instance_role(
                 self,
@@ -145,18 +180,18 @@ class HyperPodCluster(Construct):
                 subnet_ids=subnet_ids,
                 security_group_id=self._network.security_group_id,
                 volume_key_arns=self._volume_keys(node_type),
+                eks_cluster_arn=self._eks_cluster_arn,
             )
             for node_type in node_types
         }
 
-    def _volume_keys(self, node_type: NodeType) -> list[str]:
+    def _volume_keys(self, node_type: str) -> list[str]:
         volumes = [
-            volume for group in self.instance_groups if group.node_type == node_type for volume in group.ebs_volumes
+            volume for group in self.instance_groups if _node_type(group) == node_type for volume in group.ebs_volumes
         ]
         return list(dict.fromkeys(volume.volume_kms_key_arn or self._key.key_arn for volume in volumes))
 
     def _instance_group(self, group: InstanceGroup) -> sagemaker.CfnCluster.ClusterInstanceGroupProperty:
-        assert group.node_type is not None  # the rules made sure
         override = None
         if (
             group.availability_zone is not None
@@ -177,14 +212,18 @@ class HyperPodCluster(Construct):
             instance_count=group.instance_count,
             # Sent even if it is 0: nobody knows whether an update without it keeps the minimum that the group had.
             min_instance_count=group.min_instance_count if self._continuous else None,
-            execution_role=self.roles[group.node_type].attr_arn,
+            execution_role=self.roles[_node_type(group)].attr_arn,
             life_cycle_config=sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
-                source_s3_uri=self.lifecycle_scripts.s3_uri, on_create=ENTRY_SCRIPTS[group.node_type]
+                source_s3_uri=self.lifecycle_scripts.s3_uri,
+                on_create=EKS_ENTRY_SCRIPT if group.node_type is None else ENTRY_SCRIPTS[group.node_type],
             ),
             slurm_config=sagemaker.CfnCluster.ClusterSlurmConfigProperty(
                 node_type=group.node_type.capitalize(),
                 partition_names=None if group.partition is None else [group.partition],
-            ),
+            )
+            if group.node_type is not None
+            else None,
+            kubernetes_config=_kubernetes_config(group),
             instance_storage_configs=self._storage_configs(group) or None,
             threads_per_core=group.threads_per_core,
             on_start_deep_health_checks=[
@@ -255,7 +294,7 @@ def _check_known(config: ClusterConfig, network: HyperPodNetwork) -> Iterator[Fi
         )
     zones, groups = network.config.availability_zones, config.instance_groups
     for path, group in zip(item_paths("instance_groups", groups), groups, strict=True):
-        if Token.is_unresolved(group.node_type):
+        if group.node_type is not None and Token.is_unresolved(group.node_type):
             yield Finding(
                 path=f"{path}.node_type",
                 problem="its value is known at deployment only",
@@ -267,6 +306,45 @@ def _check_known(config: ClusterConfig, network: HyperPodNetwork) -> Iterator[Fi
                 problem=f"the network has no subnet in {show(group.availability_zone)}",
                 remedy="add the zone to the network's availability_zones, or use one of " + ", ".join(zones),
             )
+
+
+def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:
+    """What the rules have to know of the EKS cluster: the control plane is another construct's."""
+    autoscaling = AutoscalingConfig(instance_groups=tuple(autoscaled_groups)) if autoscaled_groups else None
+    return EksConfig(dependencies_chart=INSTALLED, autoscaling=autoscaling)
+
+
+def _node_type(group: InstanceGroup) -> NodeType | Literal["node"]:
+    """The group's node type; under EKS all nodes are of one."""
+    return group.node_type or "node"
+
+
+def _orchestrator(eks_cluster_arn: str | None) -> sagemaker.CfnCluster.OrchestratorProperty:
+    if eks_cluster_arn is not None:
+        return sagemaker.CfnCluster.OrchestratorProperty(
+            eks=sagemaker.CfnCluster.ClusterOrchestratorEksConfigProperty(cluster_arn=eks_cluster_arn)
+        )
+    # No SlurmConfigStrategy: under continuous provisioning the API refuses any.
+    return sagemaker.CfnCluster.OrchestratorProperty(
+        slurm=sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty()
+    )
+
+
+def _kubernetes_config(group: InstanceGroup) -> sagemaker.CfnCluster.ClusterKubernetesConfigProperty | None:
+    if not group.labels and not group.taints:
+        return None
+    return sagemaker.CfnCluster.ClusterKubernetesConfigProperty(
+        labels=dict(group.labels) or None,
+        taints=[
+            sagemaker.CfnCluster.ClusterKubernetesTaintProperty(
+                key=taint.key,
+                value=taint.value,
+                effect="".join(word.capitalize() for word in taint.effect.split("_")),
+            )
+            for taint in group.taints
+        ]
+        or None,
+    )
 
 
 def _tiered_storage(

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from ._fields import Pattern, Range
+from .config_eks import EksConfig
+from .kubernetes.teams import Team
 
 Orchestrator = Literal["slurm", "eks"]
 NodeType = Literal["controller", "login", "compute"]
@@ -23,6 +25,8 @@ ENTRY_SCRIPTS: Mapping[NodeType, str] = {
     "compute": "compute.sh",
 }
 """What HyperPod runs on a node of each type (LifeCycleConfig.OnCreate)."""
+EKS_ENTRY_SCRIPT = "node.sh"
+"""What HyperPod runs on a node under EKS, where all nodes are of one kind."""
 
 ClusterName = Annotated[
     str,
@@ -277,6 +281,10 @@ class ClusterConfig:
     """automatic: HyperPod reboots or replaces nodes that it finds faulty."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """Where the nodes live. Absent: a new VPC without internet egress."""
+    eks: EksConfig | None = None
+    """The EKS cluster. Required under EKS, and means nothing elsewhere."""
+    teams: tuple[Team, ...] = ()
+    """EKS only: who shares the cluster. Absent: nobody but its administrators gets in through this file."""
     storage: StorageConfig | None = None
     """The shared file system. Absent: none."""
     tiered_storage: TieredStorageConfig | None = None

@@ -19,11 +19,13 @@ from constructs import Construct, IConstruct
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
 from .buckets import private_bucket
-from .config import ENTRY_SCRIPTS
+from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, Orchestrator
 from .errors import HyperPodError
 
 # Byte code and editors' leavings are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.DS_Store"]
+# Scripts for nodes under EKS lie below those for Slurm, and are no part of them.
+_EKS = "eks"
 
 
 class LifecycleScripts(Construct):
@@ -45,19 +47,24 @@ class LifecycleScripts(Construct):
         source: str | Path | None = None,
         mount_paths: tuple[str, ...] = (),
         access_logs: s3.IBucket | None = None,
+        orchestrator: Orchestrator = "slurm",
     ) -> None:
         """Upload a folder of scripts.
 
-        `source` absent: the scripts that come with this library. They verify that the file systems at `mount_paths`
-        are mounted before a node takes work. Raises HyperPodError for a folder that lacks one of `ENTRY_SCRIPTS`.
+        `source` absent: the scripts that come with this library. Under Slurm they verify that the file systems at
+        `mount_paths` are mounted before a node takes work. Raises HyperPodError for a folder that lacks one of
+        `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Under Slurm a folder `eks` in it is not uploaded.
         """
         super().__init__(scope, construct_id)
         if Token.is_unresolved(cluster_name):
             raise HyperPodError(
                 "cluster_name: its value is known at deployment only; write it out: the bucket's name derives from it"
             )
-        folder = lifecycle_dir() if source is None else Path(source)
-        missing = [name for name in ENTRY_SCRIPTS.values() if not (folder / name).is_file()]
+        entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
+        own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
+        folder = own if source is None else Path(source)
+        without = None if orchestrator == "eks" else _EKS
+        missing = [name for name in entry_scripts if not (folder / name).is_file()]
         if missing:
             raise HyperPodError(
                 f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
@@ -68,7 +75,7 @@ class LifecycleScripts(Construct):
         )
         # A token's own text is a number that any change of the app may change; what it stands for is not.
         known = json.dumps(Stack.of(self).resolve(cluster)) if Token.is_unresolved(cluster) else cluster
-        self.prefix = f"lifecycle/{content_hash(folder, known)}"
+        self.prefix = f"lifecycle/{content_hash(folder, known, without=without)}"
         self.encryption_key = encryption_key
         # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
         self.bucket_name = _bucket_name(self, cluster_name)
@@ -93,7 +100,7 @@ class LifecycleScripts(Construct):
             self,
             "Upload",
             sources=[
-                s3_deployment.Source.asset(str(folder), exclude=_EXCLUDE),
+                s3_deployment.Source.asset(str(folder), exclude=[*_EXCLUDE, *([without] if without else [])]),
                 s3_deployment.Source.data("cluster.json", cluster),
             ],
             destination_bucket=self.bucket,
@@ -111,11 +118,16 @@ class LifecycleScripts(Construct):
         return f"s3://{self.bucket_name}/{self.prefix}"
 
 
-def content_hash(folder: Path, *more: str) -> str:
-    """16 hexadecimal digits that change when a file's name or content does, and with nothing else."""
+def content_hash(folder: Path, *more: str, without: str | None = None) -> str:
+    """16 hexadecimal digits that change when a file's name or content does, and with nothing else.
+
+    `without`: a folder in it that does not count.
+    """
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
+        if without is not None and name.startswith(f"{without}/"):
+            continue
         if path.is_file() and "__pycache__" not in name and path.suffix != ".pyc" and path.name != ".DS_Store":
             content = path.read_bytes()
             digest.update(f"{name}\0{len(content)}\0".encode() + content)

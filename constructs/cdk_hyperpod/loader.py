@@ -10,9 +10,10 @@ from typing import Any
 import yaml
 
 from ._structure import item_paths, join, show, shown_name, structure
-from .config import ENTRY_SCRIPTS, ClusterConfig
+from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig
+from .config_eks import INSTALLED, EksConfig
 from .errors import ConfigError, Finding, raise_errors
-from .rules import check_cluster
+from .rules import check_cluster, has_neuron
 
 MAX_FILE_BYTES = 1_048_576
 """A cluster of 100 groups is a tenth of this."""
@@ -51,7 +52,8 @@ def load_config(path: str | Path) -> LoadedConfig:
     config = structure(ClusterConfig, document.data, findings)
     if isinstance(config, ClusterConfig):
         findings += check_cluster(config)
-        findings += _check_scripts(config.lifecycle_scripts, path.parent)
+        findings += _check_scripts(config, path.parent)
+        findings += _check_dependencies_chart(config, path.parent)
     findings = document.in_order(findings)
     raise_errors(findings, source)
     return LoadedConfig(config=config, warnings=tuple(findings), folder=path.parent)
@@ -198,9 +200,29 @@ def _parse(text: str, source: str) -> _Document:
     return document
 
 
-def _check_scripts(name: object, folder: Path) -> Sequence[Finding]:
+def _check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[Finding]:
+    eks = config.eks
+    if config.orchestrator != "eks" or not isinstance(eks, EksConfig) or not isinstance(eks.dependencies_chart, str):
+        return []
+    if eks.dependencies_chart == INSTALLED:
+        return []
+    # Only here, where there is a chart to read.
+    from .helm_chart import check_chart
+
+    return check_chart(
+        folder / eks.dependencies_chart,
+        eks.dependencies_chart,
+        digest=eks.dependencies_chart_digest,
+        image_registry=eks.image_registry,
+        neuron=has_neuron(config.instance_groups),
+    )
+
+
+def _check_scripts(config: ClusterConfig, folder: Path) -> Sequence[Finding]:
+    name = config.lifecycle_scripts
     if not isinstance(name, str):
         return []
+    wanted = [EKS_ENTRY_SCRIPT] if config.orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
     path = "lifecycle_scripts"
     try:
         scripts = folder / name
@@ -212,7 +234,7 @@ def _check_scripts(name: object, folder: Path) -> Sequence[Finding]:
                     remedy="name one, relative to the file, or remove the line to use the library's scripts",
                 )
             ]
-        missing = [script for script in ENTRY_SCRIPTS.values() if not (scripts / script).is_file()]
+        missing = [script for script in wanted if not (scripts / script).is_file()]
     except OSError as error:
         return [Finding(path=path, problem=f"{show(name)} cannot be read ({error.strerror})", remedy="name a folder")]
     if not missing:

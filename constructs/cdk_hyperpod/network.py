@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from aws_cdk import CfnTag, Fn, RemovalPolicy, Stack, Token
+from aws_cdk import Annotations, CfnTag, Fn, RemovalPolicy, Stack, Token
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -43,6 +44,9 @@ S3_PREFIX_LISTS = {
 _ANYWHERE = "0.0.0.0/0"
 # A security group without an egress rule gets one for everything; this one leads nowhere.
 NO_EGRESS = ec2.CfnSecurityGroup.EgressProperty(ip_protocol="-1", cidr_ip="127.0.0.1/32", description="No egress")
+_ZONE_NAMED = {
+    "CloudFormation-Validate::W3010": "The zone is where the capacity is, which only the cluster's owner knows."
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +85,16 @@ class HyperPodNetwork(Construct):
         vpc_id: str | None = None,
         subnets: Sequence[SubnetConfig] = (),
         endpoint_security_group_id: str | None = None,
+        more_endpoints: Sequence[str] = (),
         log_encryption_key: kms.IKey | None = None,
     ) -> None:
         """Make or adopt a network.
 
         The arguments are those of `NetworkConfig`, where they are described; `availability_zones` also names the zones
-        of groups that live elsewhere than the cluster. `log_encryption_key` encrypts the flow log; absent: CloudWatch's
-        own key does. Raises ConfigError with everything that AWS would refuse.
+        of groups that live elsewhere than the cluster. `more_endpoints`: services that need an interface endpoint
+        besides those that every cluster needs; an EKS cluster needs eks, eks-auth and lambda.
+        `log_encryption_key` encrypts the flow log; absent: CloudWatch's own key does. Raises ConfigError with
+        everything that AWS would refuse.
         """
         super().__init__(scope, construct_id)
         config = NetworkConfig(
@@ -108,7 +115,7 @@ class HyperPodNetwork(Construct):
         self.config = config
         self._region = region
         self._retainable: list[ec2.CfnVPC | ec2.CfnSubnet] = []
-        plans = plan_subnets(config)
+        plans = plan_subnets(config, services=more_endpoints)
         if vpc_id is not None:
             self.vpc_id = vpc_id
             self.subnets = tuple(_existing(plan) for plan in plans)
@@ -142,21 +149,29 @@ class HyperPodNetwork(Construct):
                 self._add_internet_egress(plans[0], routes)
         self.resource = self._add_node_security_group()
         self.security_group_id = self.resource.attr_group_id
+        self.more_endpoints = tuple(more_endpoints)
+        self.endpoint_security_group_id = endpoint_security_group_id
+        """The security group of the interface endpoints, made or existing. None: there are none."""
         if has_interface_endpoints(config):
-            self._add_interface_endpoints()
+            self.endpoint_security_group_id = self._add_interface_endpoints([*INTERFACE_ENDPOINTS, *more_endpoints])
         if endpoint_security_group_id is not None:
             self._allow_endpoints(endpoint_security_group_id)
 
     @cached_property
     def vpc(self) -> ec2.IVpc:
         """The VPC, for other constructs to live in."""
-        return ec2.Vpc.from_vpc_attributes(
+        vpc = ec2.Vpc.from_vpc_attributes(
             self,
             "VpcReference",
             vpc_id=self.vpc_id,
             availability_zones=[subnet.availability_zone or Fn.select(0, Fn.get_azs()) for subnet in self.subnets],
             private_subnet_ids=[subnet.subnet_id for subnet in self.subnets],
         )
+        for subnet in vpc.private_subnets:
+            Annotations.of(subnet).acknowledge_warning(
+                "@aws-cdk/aws-ec2:noSubnetRouteTableId", "Nothing here asks a subnet for its routes."
+            )
+        return vpc
 
     @cached_property
     def security_group(self) -> ec2.ISecurityGroup:
@@ -189,12 +204,7 @@ class HyperPodNetwork(Construct):
             availability_zone_id=zone_id,
             tags=self._named("private"),
         )
-        acknowledge(
-            subnet,
-            {
-                "CloudFormation-Validate::W3010": "The zone is where the capacity is, which only the cluster's owner knows."
-            },
-        )
+        acknowledge(subnet, _ZONE_NAMED)
         ec2.CfnSubnetRouteTableAssociation(
             self, f"Private{plan.key}Routes", subnet_id=subnet.attr_subnet_id, route_table_id=routes.ref
         )
@@ -242,6 +252,7 @@ class HyperPodNetwork(Construct):
             availability_zone_id=zone_id,
             tags=self._named("public"),
         )
+        acknowledge(subnet, _ZONE_NAMED)
         ec2.CfnSubnetRouteTableAssociation(
             self, f"Public{plan.key}Routes", subnet_id=subnet.attr_subnet_id, route_table_id=public_routes.ref
         )
@@ -269,14 +280,15 @@ class HyperPodNetwork(Construct):
             "Nodes",
             group_description="Nodes of a HyperPod cluster",
             vpc_id=self.vpc_id,
-            security_group_egress=[self._outward_rule()],
+            security_group_egress=[self.outward_rule()],
             tags=self._named("nodes"),
         )
         # EFA traffic matches rules that name the group itself, and never a range of addresses.
         allow_all(self, "NodesToNodes", group.attr_group_id, group.attr_group_id, "All between nodes, EFA included")
         return group
 
-    def _outward_rule(self) -> ec2.CfnSecurityGroup.EgressProperty:
+    def outward_rule(self) -> ec2.CfnSecurityGroup.EgressProperty:
+        """What a security group lets out: everything where there is internet egress, otherwise what reaches S3."""
         if self.config.internet_egress:
             return ec2.CfnSecurityGroup.EgressProperty(
                 ip_protocol="-1", cidr_ip=_ANYWHERE, description="Internet egress"
@@ -298,7 +310,7 @@ class HyperPodNetwork(Construct):
             description="S3 through its gateway endpoint",
         )
 
-    def _add_interface_endpoints(self) -> None:
+    def _add_interface_endpoints(self, services: Sequence[str]) -> str:
         """Endpoints in the cluster's own zone; nodes of another zone reach them too."""
         group = ec2.CfnSecurityGroup(
             self,
@@ -309,10 +321,10 @@ class HyperPodNetwork(Construct):
             tags=self._named("endpoints"),
         )
         self._allow_endpoints(group.attr_group_id)
-        for service in INTERFACE_ENDPOINTS:
+        for service in services:
             ec2.CfnVPCEndpoint(
                 self,
-                "Endpoint" + "".join(part.capitalize() for part in service.split(".")),
+                "Endpoint" + "".join(part.capitalize() for part in re.split("[.-]", service)),
                 vpc_id=self.vpc_id,
                 vpc_endpoint_type="Interface",
                 service_name=f"com.amazonaws.{self._region}.{service}",
@@ -320,6 +332,7 @@ class HyperPodNetwork(Construct):
                 security_group_ids=[group.attr_group_id],
                 subnet_ids=[self.subnets[0].subnet_id],
             )
+        return group.attr_group_id
 
     def _allow_endpoints(self, group_id: str) -> None:
         allow_tcp(self, "NodesToEndpoints", self.security_group_id, group_id, 443, 443, "AWS services")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from aws_cdk import Aws, Stack
 from aws_cdk import aws_iam as iam
@@ -36,7 +36,7 @@ class Statement:
 
 def instance_role(
     scope: Construct,
-    node_type: NodeType,
+    node_type: NodeType | Literal["node"],
     *,
     cluster_name: str,
     scripts_bucket_arn: str,
@@ -44,13 +44,16 @@ def instance_role(
     subnet_ids: Sequence[str],
     security_group_id: str,
     volume_key_arns: Sequence[str] = (),
+    eks_cluster_arn: str | None = None,
 ) -> iam.CfnRole:
-    """The execution role of the instance groups of one node type.
+    """The execution role of the instance groups of one node type; under EKS all nodes are of one: `node`.
 
     `volume_key_arns`: the keys of the groups' EBS volumes, for which EC2 needs grants; empty: none is named.
+    `eks_cluster_arn`: the EKS cluster that the nodes join; None: they are under Slurm.
     """
     region = Stack.of(scope).region
     title = node_type.capitalize()
+    nodes = "nodes" if node_type == "node" else f"{node_type} nodes"
     statements = [
         *_logs(region, cluster_name),
         _metrics(),
@@ -58,11 +61,12 @@ def instance_role(
         _sessions(),
         *_network_interfaces(region, subnet_ids, security_group_id),
         *_volume_keys(region, volume_key_arns),
+        *([] if eks_cluster_arn is None else _kubernetes(region, eks_cluster_arn)),
     ]
     policy = iam.CfnManagedPolicy(
         scope,
         f"{title}Policy",
-        description=f"What the {node_type} nodes of HyperPod cluster {cluster_name} may do",
+        description=f"What the {nodes} of HyperPod cluster {cluster_name} may do",
         policy_document={"Version": "2012-10-17", "Statement": [statement.to_json() for statement in statements]},
     )
     acknowledge(
@@ -77,7 +81,7 @@ def instance_role(
     return iam.CfnRole(
         scope,
         f"{title}Role",
-        description=f"Execution role of the {node_type} nodes of HyperPod cluster {cluster_name}",
+        description=f"Execution role of the {nodes} of HyperPod cluster {cluster_name}",
         assume_role_policy_document={
             "Version": "2012-10-17",
             "Statement": [
@@ -190,6 +194,76 @@ def _network_interfaces(region: str, subnet_ids: Sequence[str], security_group_i
             wildcard_reason=reason,
         ),
     ]
+
+
+def _kubernetes(region: str, eks_cluster_arn: str) -> list[Statement]:
+    """What the VPC CNI plug-in, the kubelet and the pod identity agent do with the node's own role."""
+    ec2 = f"arn:{Aws.PARTITION}:ec2:{region}:{Aws.ACCOUNT_ID}"
+    reason = "EC2 gives an interface and an instance their ids when they are made."
+    repositories = f"arn:{Aws.PARTITION}:ecr:{region}:*:repository/*"
+    return [
+        Statement(
+            actions=["ec2:DescribeInstances", "ec2:DescribeInstanceTypes", "ec2:DescribeTags"],
+            resources=["*"],
+            wildcard_reason=_UNSCOPED,
+        ),
+        Statement(
+            actions=[
+                "ec2:AssignPrivateIpAddresses",
+                "ec2:AttachNetworkInterface",
+                "ec2:ModifyNetworkInterfaceAttribute",
+                "ec2:UnassignPrivateIpAddresses",
+            ],
+            resources=[f"{ec2}:instance/*", f"{ec2}:network-interface/*"],
+            wildcard_reason=reason,
+        ),
+        Statement(actions=["ecr:GetAuthorizationToken"], resources=["*"], wildcard_reason=_UNSCOPED),
+        Statement(
+            actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
+            resources=[repositories],
+            wildcard_reason="Add-ons' images are in repositories of AWS's own accounts, jobs' in those that teams choose.",
+        ),
+        Statement(actions=["eks-auth:AssumeRoleForPodIdentity"], resources=[eks_cluster_arn]),
+    ]
+
+
+def autoscaling_role(scope: Construct, *, cluster_name: str, volume_key_arns: Sequence[str]) -> iam.CfnRole:
+    """What HyperPod's autoscaler adds and ends nodes with (the cluster's ClusterRole)."""
+    region = Stack.of(scope).region
+    clusters = f"arn:{Aws.PARTITION}:sagemaker:{region}:{Aws.ACCOUNT_ID}:cluster/*"
+    statement = Statement(
+        actions=["sagemaker:BatchAddClusterNodes", "sagemaker:BatchDeleteClusterNodes"],
+        resources=[clusters],
+        conditions={"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}},
+        wildcard_reason="The cluster names this role, so the role is there before the cluster has an ARN.",
+    )
+    policy = iam.CfnManagedPolicy(
+        scope,
+        "AutoscalingPolicy",
+        description=f"What the autoscaler of HyperPod cluster {cluster_name} may do",
+        policy_document={
+            "Version": "2012-10-17",
+            "Statement": [item.to_json() for item in [statement, *_volume_keys(region, volume_key_arns)]],
+        },
+    )
+    acknowledge(policy, {wildcard("Resource", clusters): statement.wildcard_reason})
+    return iam.CfnRole(
+        scope,
+        "AutoscalingRole",
+        description=f"Adds and ends nodes of HyperPod cluster {cluster_name}",
+        assume_role_policy_document={
+            "Version": "2012-10-17",
+            "Statement": [
+                {
+                    "Effect": "Allow",
+                    "Action": "sts:AssumeRole",
+                    "Principal": {"Service": "hyperpod.sagemaker.amazonaws.com"},
+                    "Condition": {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+                }
+            ],
+        },
+        managed_policy_arns=[policy.ref],
+    )
 
 
 def _volume_keys(region: str, key_arns: Sequence[str]) -> list[Statement]:

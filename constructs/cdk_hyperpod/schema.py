@@ -6,12 +6,12 @@ import ast
 import dataclasses
 import functools
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from . import config
 from ._fields import Pattern, Range
 from ._structure import field_types, split_annotated
 from .config import ClusterConfig
@@ -66,8 +66,8 @@ def _type_words(schema: Mapping[str, Any]) -> str:
             return "settings"
         case {"type": "array", "items": items}:
             return f"list of {_type_words(items)}"
-        case {"type": "object"}:
-            return "names and texts"
+        case {"type": "object", "additionalProperties": values}:
+            return f"names and {'numbers' if values['type'] == 'integer' else 'texts'}"
         case {"type": "integer", "minimum": low, "maximum": high}:
             return f"whole number, {low} to {high}"
         case {"description": str(words)}:
@@ -130,7 +130,7 @@ def _plain_schema(annotation: Any) -> dict[str, Any]:
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is Mapping:
-        return {"type": "object", "additionalProperties": {"type": "string"}}
+        return {"type": "object", "additionalProperties": _schema(arguments[1])}
     return {"type": {str: "string", int: "integer", bool: "boolean"}[annotation]}
 
 
@@ -157,10 +157,10 @@ def _paths_below(kind: type, path: str) -> dict[type, str]:
 
 
 @functools.cache
-def _all_docs() -> Mapping[str, Mapping[str, str]]:
+def _docs_in(module: str) -> Mapping[str, Mapping[str, str]]:
     """The text under each field, by class and field: Python keeps it in the source only."""
     docs: dict[str, dict[str, str]] = {}
-    for statement in ast.parse(inspect.getsource(config)).body:
+    for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
         if not isinstance(statement, ast.ClassDef):
             continue
         of_class = docs.setdefault(statement.name, {})
@@ -172,4 +172,4 @@ def _all_docs() -> Mapping[str, Mapping[str, str]]:
 
 
 def _docs(kind: type) -> Mapping[str, str]:
-    return _all_docs().get(kind.__name__, {})
+    return _docs_in(kind.__module__).get(kind.__name__, {})

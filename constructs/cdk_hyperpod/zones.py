@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ._structure import is_known
-from .config import NetworkConfig
+from .config import ClusterConfig, NetworkConfig
+from .config_eks import EksConfig, is_on
 
 SLOTS = 8
 """The VPC's range is cut in eight: zones a to f (1 to 6) have the first six, the account's first zone, where none is
@@ -34,6 +35,8 @@ INTERFACE_ENDPOINTS = (
     "ssmmessages",
     "sts",
 )
+# What EKS adds: the functions that run kubectl find their cluster (eks) and each other (lambda), pods get their roles.
+EKS_INTERFACE_ENDPOINTS = ("eks", "eks-auth", "lambda")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +74,22 @@ def has_interface_endpoints(network: NetworkConfig) -> bool:
     return not network.internet_egress if network.interface_endpoints is None else network.interface_endpoints
 
 
-def plan_subnets(network: NetworkConfig, group_zones: Sequence[str] = ()) -> tuple[ZoneSubnet, ...]:
-    """The private subnets of a network and of the zones that groups name; the cluster's own first."""
-    endpoints = len(INTERFACE_ENDPOINTS) if has_interface_endpoints(network) else 0
+def more_endpoints(config: ClusterConfig) -> tuple[str, ...]:
+    """The services that a cluster calls besides `INTERFACE_ENDPOINTS`."""
+    if config.orchestrator != "eks":
+        return ()
+    observed = isinstance(config.eks, EksConfig) and is_on(config.eks, "observability", has_file_system=False)
+    return (*EKS_INTERFACE_ENDPOINTS, *(["aps-workspaces"] if observed else []))
+
+
+def plan_subnets(
+    network: NetworkConfig, group_zones: Sequence[str] = (), services: Sequence[str] = ()
+) -> tuple[ZoneSubnet, ...]:
+    """The private subnets of a network and of the zones that groups name; the cluster's own first.
+
+    `services`: what has an interface endpoint besides `INTERFACE_ENDPOINTS`.
+    """
+    endpoints = len(INTERFACE_ENDPOINTS) + len(services) if has_interface_endpoints(network) else 0
     if network.subnets:
         return tuple(
             ZoneSubnet(key=subnet.subnet_id, availability_zone=subnet.availability_zone, cidr=subnet.cidr)

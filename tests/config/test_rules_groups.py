@@ -127,7 +127,6 @@ MODE = "node_provisioning_mode"
         pytest.param({"instance_groups.0.instance_count": 2}, ["instance_groups[head].instance_count: Slurm has one controller node, got 2; set it to 1"], {MODE: "standard", "instance_groups.0.instance_count": 2}, id="two controller nodes under continuous provisioning"),
         pytest.param({MODE: "standard", "instance_groups.0.instance_count": 0}, ["instance_groups[head].instance_count: Slurm has one controller node, got 0; set it to 1"], {MODE: "standard"}, id="no controller node"),
         # The cluster as a whole
-        pytest.param({"orchestrator": "eks"}, ["orchestrator: eks is not supported yet; use slurm"], {"orchestrator": "slurm"}, id="EKS"),
         pytest.param({"tiered_storage": {"instance_memory_allocation_percentage": 19}}, ["tiered_storage.instance_memory_allocation_percentage: must be 20 to 100, got 19; change it"], {}, id="tiered storage"),
         # Tags
         pytest.param({"tags": {f"k{n}": "v" for n in range(41)}}, ["tags: there are 41 tags; use at most 40"], {"tags": {f"k{n}": "v" for n in range(40)}}, id="too many tags"),

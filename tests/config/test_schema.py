@@ -12,10 +12,11 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from cdk_hyperpod import config
+from cdk_hyperpod import config, config_eks
 from cdk_hyperpod._structure import UNKNOWN, structure
 from cdk_hyperpod.config import ClusterConfig
 from cdk_hyperpod.instance_types import catalogue, regions
+from cdk_hyperpod.kubernetes import governance, teams
 from cdk_hyperpod.schema import json_schema, reference
 from config.judging import REMOVED, ROOT, SMALL, Changes, changed, judge
 from tools.make_docs import generated
@@ -23,7 +24,10 @@ from tools.make_docs import generated
 SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
 MODEL: list[type[Any]] = [
-    kind for kind in vars(config).values() if isinstance(kind, type) and kind.__module__ == config.__name__
+    kind
+    for module in (config, config_eks, governance, teams)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and kind.__module__ == module.__name__
 ]
 
 
@@ -111,7 +115,7 @@ def test_every_setting_is_described(kind: type) -> None:
     body = SCHEMA if kind is ClusterConfig else SCHEMA["$defs"][kind.__name__]
 
     for name, schema in body["properties"].items():
-        assert re.fullmatch(r"[^ ].{10,}[.]", schema["description"]), name
+        assert re.fullmatch(r"[^ ].{10,}[.]\)?", schema["description"]), name
 
 
 def test_the_reference_has_every_setting_once_with_type_and_default() -> None:

@@ -14,7 +14,7 @@ from cdk_hyperpod.rules import check_cluster, check_constraints, check_network, 
 from config.judging import REMOVED, SMALL, Changes, findings_of, judge, told
 
 SETTINGS = (
-    "name, region, instance_groups, account, orchestrator, node_provisioning_mode, node_recovery, network, storage, "
+    "name, region, instance_groups, account, orchestrator, node_provisioning_mode, node_recovery, network, eks, teams, storage, "
     "tiered_storage, lifecycle_scripts, scale_down, removal, termination_protection, tags"
 )
 TEXT = "put it in quotes"

@@ -473,7 +473,7 @@ def test_every_step_that_can_be_asked_for_exists() -> None:
 
 def test_modes_and_line_endings() -> None:
     executable = {file.name for file in LIFECYCLE.rglob("*") if file.is_file() and os.access(file, os.X_OK)}
-    entries = {"controller.sh", "login.sh", "compute.sh"}
+    entries = {"controller.sh", "login.sh", "compute.sh", "node.sh"}
     assert executable == {*entries, "on_create.sh", "provision.py", "10_verify_mounts.sh"}
     for file in [*SCRIPTS, LIFECYCLE / "provision.py"]:
         assert b"\r" not in file.read_bytes()

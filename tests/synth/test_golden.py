@@ -16,11 +16,13 @@ from synth.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_fil
 
 GOLDEN = ROOT / "tests" / "golden"
 CLUSTER_FILE = "cluster-yaml"
-CASES = [CLUSTER_FILE, *EXAMPLES]
+EKS_FILE = "eks-yaml"
+FILES = {CLUSTER_FILE: ROOT / "cluster.yaml", EKS_FILE: ROOT / "tests" / "configs" / "eks.yaml"}
+CASES = [*FILES, *EXAMPLES]
 
 
 def assembly(case: str) -> Path:
-    return assembly_of_file(ROOT / "cluster.yaml") if case == CLUSTER_FILE else assembly_of_example(case)
+    return assembly_of_file(FILES[case]) if case in FILES else assembly_of_example(case)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -13,15 +13,23 @@ import pytest
 import yaml
 
 from cdk_hyperpod import (
+    AddOn,
+    AutoscalingConfig,
     ClusterConfig,
     DataRepository,
     EbsVolume,
+    EksConfig,
+    ExistingEksCluster,
     HyperPodError,
     InstanceGroup,
     NetworkConfig,
+    PriorityClass,
     ScaleDownConfig,
     StorageConfig,
     SubnetConfig,
+    TaskClass,
+    TaskGovernance,
+    Team,
     TieredStorageConfig,
     load_config,
 )
@@ -324,7 +332,17 @@ def test_a_bootstrap_qualifier_reaches_everything_that_names_one(tmp_path: Path)
 def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
     unset: set[str] = set()
     kinds = [ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig, SubnetConfig, EbsVolume, DataRepository]
-    for kind in [*kinds, TieredStorageConfig, ScaleDownConfig]:
+    under_eks = [
+        EksConfig,
+        ExistingEksCluster,
+        AddOn,
+        AutoscalingConfig,
+        TaskGovernance,
+        TaskClass,
+        Team,
+        PriorityClass,
+    ]
+    for kind in [*kinds, TieredStorageConfig, ScaleDownConfig, *under_eks]:
         unset |= {f"{kind.__name__}.{field.name}" for field in dataclasses.fields(kind)}
 
     def look(value: Any) -> None:
@@ -340,7 +358,7 @@ def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
 
     for path in FILES:
         look(load_config(path).config)
-    assert unset == {"InstanceGroup.labels", "InstanceGroup.taints"}, "these are for EKS"
+    assert unset == set()
 
 
 def test_a_hundred_groups_fit_one_template(tmp_path: Path) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from .._structure import UNKNOWN, is_known, join, show
 from ..config import ClusterConfig
 from ..errors import Finding
 from ..instance_types import regions
 from .constraints import check_constraints, without_refused
-from .groups import check_groups
+from .eks import check_control_plane, check_eks, check_eks_teams
+from .groups import check_groups, has_neuron
 from .network import check_file_system_zone, check_network, check_region, check_room, check_zones, file_system_zone
 from .scale_down import check_scale_down
 from .storage import check_storage
@@ -23,6 +24,8 @@ from .storage import check_storage
 __all__ = [
     "check_cluster",
     "check_constraints",
+    "check_control_plane",
+    "check_eks_teams",
     "check_file_system_zone",
     "check_groups",
     "check_network",
@@ -31,6 +34,7 @@ __all__ = [
     "check_scale_down",
     "check_storage",
     "check_zones",
+    "has_neuron",
 ]
 
 
@@ -42,13 +46,13 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     yield from check_region(config.region)
     if is_known(config.region) and config.region not in regions().known:
         config = dataclasses.replace(config, region=UNKNOWN)
-    yield from _check_not_yet(config)
     yield from check_groups(
         config.instance_groups,
         orchestrator=config.orchestrator,
         node_provisioning_mode=config.node_provisioning_mode,
         region=config.region,
     )
+    yield from check_eks(config)
     yield from check_network(config.network, region=config.region)
     yield from check_zones(config)
     yield from check_room(config)
@@ -68,26 +72,22 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     yield from _check_tags(config)
 
 
-def _check_not_yet(config: ClusterConfig) -> Iterator[Finding]:
-    """What the file may say and nothing acts on yet."""
-    if config.orchestrator == "eks":
-        yield Finding(path="orchestrator", problem="eks is not supported yet", remedy="use slurm")
-
-
 def _check_tags(config: ClusterConfig) -> Iterator[Finding]:
     """AWS: at most 50 tags, of which CloudFormation and this library add some; keys to 128, values to 256 characters."""
-    if not is_known(config.tags):
+    if not isinstance(config.tags, Mapping):
         return
     if len(config.tags) > 40:
         yield Finding(path="tags", problem=f"there are {len(config.tags)} tags", remedy="use at most 40")
     for key, value in config.tags.items():
+        if not is_known(key):
+            continue
         if not 1 <= len(key) <= 128 or key.lower().startswith(("aws:", "cdk-hyperpod:")) or not _is_tag_text(key):
             yield Finding(
                 path=join("tags", key),
                 problem=f"a tag cannot have the key {show(key)}",
                 remedy=f"use 1 to 128 {_TAG_TEXT}, beginning neither with aws: nor with cdk-hyperpod:",
             )
-        if len(value) > 256 or not _is_tag_text(value):
+        if is_known(value) and (len(value) > 256 or not _is_tag_text(value)):
             yield Finding(
                 path=join("tags", key),
                 problem=f"a tag cannot have the value {show(value)}",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from .._fields import Pattern, Range
 from .._structure import (
+    MAPPED,
     UNKNOWN,
     field_types,
     is_known,
@@ -74,8 +75,11 @@ def _problem(kind: Any, origin: Any, value: object, constraints: tuple[Any, ...]
     if dataclasses.is_dataclass(kind):
         return f"must be of the class {typing.cast(type, kind).__name__}", "make one"
     if origin is Mapping:
-        texts = isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
-        return None if texts else ("must be a mapping of text to text", "make one")
+        (_, mapped) = typing.get_args(kind)
+        fits = isinstance(value, Mapping) and all(
+            isinstance(key, str) and leaf_problem(mapped, item) is None for key, item in value.items()
+        )
+        return None if fits else (f"must be a mapping of text to {MAPPED[mapped]}", "make one")
     if problem := leaf_problem(kind, value):
         return problem
     for constraint in constraints:

@@ -62,6 +62,12 @@ def known_types(group: InstanceGroup) -> list[InstanceType]:
     return [catalogue()[name] for name in names if name in catalogue()] if isinstance(names, tuple) else []
 
 
+def has_neuron(groups: Sequence[InstanceGroup]) -> bool:
+    """Whether any group may have nodes with Neuron devices."""
+    known = [group for group in groups if is_known(group)] if isinstance(groups, tuple) else []
+    return any(kind.accelerator_kind == "neuron" for group in known for kind in known_types(group))
+
+
 def _check_types(group: InstanceGroup, path: str) -> Iterator[Finding]:
     if (group.instance_type is None) == (not group.instance_types):
         both = "has both instance_type and instance_types" if group.instance_type else "has no instance_type"

@@ -16,7 +16,7 @@ from .._structure import is_known, item_paths, show
 from ..config import ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig
 from ..errors import Finding
 from ..instance_types import regions
-from ..zones import ZoneSubnet, is_zone_id, plan_subnets, zone_prefixes
+from ..zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets, zone_prefixes
 from .constraints import without_refused
 from .groups import known_types
 
@@ -274,7 +274,7 @@ def check_room(config: ClusterConfig) -> Iterator[Finding]:
         return
     groups = [group for _, group in _known_groups(config.instance_groups)]
     zones = [group.availability_zone for group in groups if group.availability_zone is not None]
-    subnets = plan_subnets(network, [zone for zone in zones if is_known(zone)])
+    subnets = plan_subnets(network, [zone for zone in zones if is_known(zone)], more_endpoints(config))
     yield from check_subnet_room(subnets, groups, config.orchestrator)
 
 

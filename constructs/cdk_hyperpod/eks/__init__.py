@@ -1,0 +1,13 @@
+"""EKS as the orchestrator: control plane, add-ons, autoscaling and teams.
+
+Import what is in here where an EKS cluster is made and nowhere else: these modules load `aws_eks_v2`, which costs a
+second of every synthesis, and kubectl's layer, which is an optional dependency.
+"""
+
+from __future__ import annotations
+
+from .add_ons import HyperPodAddOns
+from .control_plane import EksControlPlane
+from .teams import HyperPodTeams
+
+__all__ = ["EksControlPlane", "HyperPodAddOns", "HyperPodTeams"]

@@ -1,0 +1,139 @@
+"""Add-ons whose pods need nodes, so that they come after the HyperPod cluster."""
+
+from __future__ import annotations
+
+from aws_cdk import Aws, Stack
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+from ..config_eks import is_on
+from .control_plane import EksControlPlane, add_on
+
+_NAMES = {
+    "coredns": "coredns",
+    "cert_manager": "cert-manager",
+    "training_operator": "amazon-sagemaker-hyperpod-training-operator",
+    "task_governance": "amazon-sagemaker-hyperpod-taskgovernance",
+    "observability": "amazon-sagemaker-hyperpod-observability",
+    "fsx_csi_driver": "aws-fsx-csi-driver",
+}
+# What must be up before: names are looked up by everything, certificates are for the operator's webhooks.
+_AFTER = {
+    "cert_manager": ("coredns",),
+    "training_operator": ("coredns", "cert_manager"),
+    "task_governance": ("coredns",),
+    "observability": ("coredns",),
+    "fsx_csi_driver": ("coredns",),
+}
+
+
+class HyperPodAddOns(Construct):
+    """CoreDNS, cert-manager, the training operator, task governance, observability and the FSx CSI driver.
+
+    Running nodes: none is touched. An add-on that is taken out goes with what it did: without the training operator
+    nobody restarts jobs, without task governance nothing leaves a queue.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        control_plane: EksControlPlane,
+        hyperpod_cluster_arn: str,
+        encryption_key: kms.IKey,
+        has_file_system: bool,
+    ) -> None:
+        """Install what the control plane's configuration has on. `encryption_key` encrypts the metrics."""
+        super().__init__(scope, construct_id)
+        self._cluster_name = control_plane.cluster_name
+        eks_config = control_plane.config
+        self._key = encryption_key
+        self.resources: dict[str, eks.CfnAddon] = {}
+        """The add-ons by their names in `AddOnsConfig`."""
+        for field, name in _NAMES.items():
+            if not is_on(eks_config, field, has_file_system=has_file_system):
+                continue
+            values, first = None, None
+            if field == "training_operator":
+                first = self._training_operator_role(hyperpod_cluster_arn)
+            if field == "observability":
+                values, first = self._metrics()
+            resource = add_on(self, self._cluster_name, name, getattr(eks_config.add_ons, field), values=values)
+            if first is not None:
+                # An association of its own, before the add-on: the training operator takes none that comes with it.
+                resource.add_resource_dependency(first)
+            for other in _AFTER.get(field, ()):
+                if other in self.resources:
+                    resource.add_resource_dependency(self.resources[other])
+            self.resources[field] = resource
+
+    def _training_operator_role(self, hyperpod_cluster_arn: str) -> eks.CfnPodIdentityAssociation:
+        return self._pod_role(
+            "TrainingOperator",
+            namespace="aws-hyperpod",
+            service_account="hp-training-operator-controller-manager",
+            action="sagemaker:DescribeClusterNode",
+            resource=hyperpod_cluster_arn,
+        )
+
+    def _metrics(self) -> tuple[str, eks.CfnPodIdentityAssociation]:
+        # Only here: few clusters have it on.
+        from aws_cdk import aws_aps as aps
+
+        workspace = aps.CfnWorkspace(self, "Metrics", alias=self._cluster_name, kms_key_arn=self._key.key_arn)
+        association = self._pod_role(
+            "Observability",
+            namespace="hyperpod-observability",
+            service_account="hyperpod-observability-operator-otel-collector",
+            action="aps:RemoteWrite",
+            resource=workspace.attr_arn,
+        )
+        values = Stack.of(self).to_json_string(
+            {
+                "ampWorkspace": {
+                    "prometheusEndpoint": workspace.attr_prometheus_endpoint,
+                    "arn": workspace.attr_arn,
+                },
+                "logging": {"enabled": False},
+            }
+        )
+        return values, association
+
+    def _pod_role(
+        self, construct_id: str, *, namespace: str, service_account: str, action: str, resource: str
+    ) -> eks.CfnPodIdentityAssociation:
+        policy = iam.CfnManagedPolicy(
+            self,
+            f"{construct_id}Policy",
+            policy_document={
+                "Version": "2012-10-17",
+                "Statement": [{"Effect": "Allow", "Action": action, "Resource": resource}],
+            },
+        )
+        role = iam.CfnRole(
+            self,
+            f"{construct_id}Role",
+            assume_role_policy_document={
+                "Version": "2012-10-17",
+                "Statement": [
+                    {
+                        "Effect": "Allow",
+                        "Action": ["sts:AssumeRole", "sts:TagSession"],
+                        "Principal": {"Service": "pods.eks.amazonaws.com"},
+                        "Condition": {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+                    }
+                ],
+            },
+            managed_policy_arns=[policy.ref],
+        )
+        return eks.CfnPodIdentityAssociation(
+            self,
+            f"{construct_id}Identity",
+            cluster_name=self._cluster_name,
+            namespace=namespace,
+            service_account=service_account,
+            role_arn=role.attr_arn,
+        )

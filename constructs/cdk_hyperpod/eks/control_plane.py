@@ -1,0 +1,245 @@
+"""The EKS cluster that a HyperPod cluster joins, with what must be in it before the first node."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+from aws_cdk import Annotations, Aws, CfnResource, RemovalPolicy, Stack, Stage
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3_assets as s3_assets
+from constructs import Construct
+
+from .._acknowledge import acknowledge
+from ..config_eks import DEFAULT_KUBERNETES_VERSION, INSTALLED, AddOn, EksConfig, is_on
+from ..errors import Finding, raise_errors
+from ..helm_chart import HelmChart, chart_values, check_chart
+from ..network import HyperPodNetwork
+from ..rules import check_constraints, check_control_plane
+from ..zones import EKS_INTERFACE_ENDPOINTS
+from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options
+
+# Add-ons of daemon sets only, which are healthy where there is no node yet.
+_BEFORE_NODES = {
+    "vpc_cni": "vpc-cni",
+    "kube_proxy": "kube-proxy",
+    "eks_pod_identity_agent": "eks-pod-identity-agent",
+}
+
+
+class EksControlPlane(Construct):
+    """An EKS cluster without nodes, new or existing, reached from inside the VPC, and HyperPod's Helm chart in it.
+
+    Running nodes: none is touched. Removal: the HyperPod cluster must go first; what its nodes ran is gone with it.
+    Cost: an EKS cluster is billed by the hour; kubectl's functions run during deployments only.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster_name: str,
+        eks_config: EksConfig,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        chart_folder: str | Path = ".",
+        neuron: bool = False,
+    ) -> None:
+        """Make or adopt an EKS cluster.
+
+        `cluster_name` names a new one; `eks_config` is described where it is defined, and `chart_folder` is where the
+        path of its chart begins. `encryption_key` encrypts secrets and logs. `neuron`: whether any group has Neuron
+        devices. Raises ConfigError with everything that EKS or Helm would refuse.
+        """
+        super().__init__(scope, construct_id)
+        chart = (
+            None if eks_config.dependencies_chart == INSTALLED else Path(chart_folder, eks_config.dependencies_chart)
+        )
+        raise_errors(
+            [
+                *check_constraints(eks_config, "eks"),
+                *check_control_plane(eks_config, network.config, has_file_system=None),
+                *_check_endpoints(network),
+                *(() if chart is None else _check_chart(chart, eks_config, neuron)),
+            ],
+            self.node.path,
+        )
+        self.config = eks_config
+        existing = eks_config.existing_cluster
+        self.cluster_name = cluster_name if existing is None else existing.name
+        # Literal, so that the stack of the nodes needs no reference to this one.
+        self.cluster_arn = eks_cluster_arn(self, self.cluster_name)
+        self.cluster: eks.ICluster
+        self._network = network
+        self._key = encryption_key
+        if existing is None:
+            group = control_plane_security_group(self, network).attr_group_id
+            self.cluster = typing.cast(eks.ICluster, self._new_cluster(eks_config, group))
+        else:
+            group = existing.security_group_id
+            self.cluster = self._existing_cluster(existing.name, group)
+        connect(self, network, group)
+        for index, arn in enumerate(eks_config.admin_role_arns):
+            self._admin(f"Admin{index}", arn)
+        add_ons = [
+            add_on(self, self.cluster_name, addon_name, getattr(eks_config.add_ons, field))
+            for field, addon_name in _BEFORE_NODES.items()
+            if is_on(eks_config, field, has_file_system=False)
+        ]
+        for resource in add_ons:
+            self._after_cluster(resource)
+        if chart is not None:
+            self._install(chart, eks_config.image_registry, neuron)
+        finish_provider(self._kubectl, encryption_key)
+
+    def _new_cluster(self, config: EksConfig, security_group_id: str) -> eks.Cluster:
+        # EKS would make the log group itself, without a key and for ever.
+        log_group = logs.LogGroup(
+            self,
+            "Log",
+            log_group_name=f"/aws/eks/{self.cluster_name}/cluster",
+            retention=logs.RetentionDays.ONE_YEAR,
+            removal_policy=RemovalPolicy.DESTROY,
+            encryption_key=self._key,
+        )
+        access = eks.EndpointAccess
+        cluster = eks.Cluster(
+            self,
+            "Cluster",
+            cluster_name=self.cluster_name,
+            version=eks.KubernetesVersion.of(config.kubernetes_version or DEFAULT_KUBERNETES_VERSION),
+            vpc=self._network.vpc,
+            vpc_subnets=[ec2.SubnetSelection(subnets=self._network.vpc.private_subnets)],
+            security_group=ec2.SecurityGroup.from_security_group_id(self, "ControlPlaneReference", security_group_id),
+            endpoint_access=access.PUBLIC_AND_PRIVATE.only_from(*config.public_access_cidrs)
+            if config.public_access_cidrs
+            else access.PRIVATE,
+            cluster_logging=list(eks.ClusterLoggingTypes),
+            secrets_encryption_key=self._key,
+            # HyperPod brings the nodes; without this CDK would make the cluster one of EKS Auto Mode.
+            default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
+            default_capacity=0,
+            bootstrap_self_managed_addons=False,
+            bootstrap_cluster_creator_admin_permissions=False,
+            kubectl_provider_options=kubectl_options(self, self._network, security_group_id),
+        )
+        typing.cast(CfnResource, cluster.node.default_child).node.add_dependency(log_group)
+        self._kubectl = typing.cast(eks.KubectlProvider, cluster.node.find_child("KubectlProvider"))
+        Annotations.of(cluster).acknowledge_warning(
+            "@aws-cdk/aws-eks:clusterMustManuallyTagSubnet",
+            "The tag chooses subnets for load balancers, which this library does not make.",
+        )
+        acknowledge(
+            cluster,
+            {
+                "AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AmazonEKSClusterPolicy]": (
+                    "EKS asks for this policy of AWS's own, and changes it with what a control plane does."
+                )
+            },
+        )
+        if config.public_access_cidrs:
+            acknowledge(
+                cluster, {"AwsSolutions-EKS1": "The API is open to the addresses that the configuration names alone."}
+            )
+        return cluster
+
+    def _existing_cluster(self, name: str, security_group_id: str) -> eks.ICluster:
+        options = kubectl_options(self, self._network, security_group_id)
+        # An imported cluster makes no functions of its own, and they want a cluster to be made for.
+        found = eks.Cluster.from_cluster_attributes(self, "Found", cluster_name=name, vpc=self._network.vpc)
+        self._kubectl = eks.KubectlProvider(
+            self,
+            "KubectlProvider",
+            cluster=found,
+            kubectl_layer=options.kubectl_layer,
+            private_subnets=options.private_subnets,
+            security_groups=options.security_groups,
+        )
+        assert self._kubectl.role is not None
+        self._admin("KubectlAccess", self._kubectl.role.role_arn)
+        return eks.Cluster.from_cluster_attributes(
+            self, "Cluster", cluster_name=name, kubectl_provider=typing.cast(eks.IKubectlProvider, self._kubectl)
+        )
+
+    def _admin(self, construct_id: str, role_arn: str) -> None:
+        entry = eks.CfnAccessEntry(
+            self,
+            construct_id,
+            cluster_name=self.cluster_name,
+            principal_arn=role_arn,
+            access_policies=[
+                eks.CfnAccessEntry.AccessPolicyProperty(
+                    policy_arn=f"arn:{Aws.PARTITION}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
+                    access_scope=eks.CfnAccessEntry.AccessScopeProperty(type="cluster"),
+                )
+            ],
+        )
+        self._after_cluster(entry)
+
+    def _after_cluster(self, resource: CfnResource) -> None:
+        """Literal names make no dependency by themselves; an existing cluster needs none."""
+        if self.config.existing_cluster is None:
+            resource.add_resource_dependency(typing.cast(CfnResource, self.cluster.node.default_child))
+
+    def _install(self, path: Path, image_registry: str | None, neuron: bool) -> None:
+        """Helm installs a folder; the archive is unpacked beside the assembly's other assets."""
+        chart = HelmChart(path)
+        stage = Stage.of(self)
+        assert stage is not None
+        folder = Path(stage.asset_outdir) / f"chart-{chart.digest.removeprefix('sha256:')[:16]}"
+        chart.write(folder)
+        release = eks.HelmChart(
+            self,
+            "Dependencies",
+            cluster=self.cluster,
+            chart_asset=s3_assets.Asset(self, "Chart", path=str(folder)),
+            # AWS's own names, so that a hand-made installation and this one are the same.
+            release="dependencies",
+            namespace="kube-system",
+            create_namespace=False,
+            values=chart_values(region=Stack.of(self).region, image_registry=image_registry, neuron=neuron),
+        )
+        release.node.add_dependency(*[child for child in self.node.children if isinstance(child, eks.CfnAccessEntry)])
+
+
+def _check_endpoints(network: HyperPodNetwork) -> Iterator[Finding]:
+    """Without these, kubectl's functions would hang until they time out."""
+    missing = [service for service in EKS_INTERFACE_ENDPOINTS if service not in network.more_endpoints]
+    if network.config.vpc_id is None and network.endpoint_security_group_id is not None and missing:
+        yield Finding(
+            path="network",
+            problem=f"has no endpoint for {', '.join(missing)}, which an EKS cluster calls",
+            remedy=f"give HyperPodNetwork more_endpoints={missing}",
+        )
+
+
+def _check_chart(path: Path, config: EksConfig, neuron: bool) -> Iterator[Finding]:
+    return check_chart(
+        path,
+        config.dependencies_chart,
+        digest=config.dependencies_chart_digest,
+        image_registry=config.image_registry,
+        neuron=neuron,
+    )
+
+
+def eks_cluster_arn(scope: Construct, name: str) -> str:
+    """The ARN of an EKS cluster of this account and region."""
+    return f"arn:{Aws.PARTITION}:eks:{Stack.of(scope).region}:{Aws.ACCOUNT_ID}:cluster/{name}"
+
+
+def add_on(scope: Construct, cluster_name: str, name: str, config: AddOn, *, values: str | None = None) -> eks.CfnAddon:
+    """An EKS add-on. Its id in the template is its name, so that no other add-on's coming or going replaces it."""
+    return eks.CfnAddon(
+        scope,
+        "".join(part.capitalize() for part in name.removeprefix("amazon-sagemaker-").split("-")),
+        addon_name=name,
+        addon_version=config.version,
+        cluster_name=cluster_name,
+        configuration_values=values,
+    )

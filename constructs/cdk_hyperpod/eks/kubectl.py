@@ -1,0 +1,128 @@
+"""kubectl and Helm as functions inside the VPC: the API endpoint is private, so nothing else reaches it."""
+
+from __future__ import annotations
+
+import importlib
+import typing
+
+from aws_cdk import CfnTag, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from .._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
+from ..errors import HyperPodError
+from ..network import NO_EGRESS, HyperPodNetwork, allow_tcp
+
+# One minor version of kubectl talks to its own, the one before and the one behind.
+_LAYER = "aws_cdk.lambda_layer_kubectl_v35"
+
+
+def kubectl_options(scope: Construct, network: HyperPodNetwork, control_plane: str) -> eks.KubectlProviderOptions:
+    """kubectl in the network's subnets, let out to the control plane's security group and the endpoints only."""
+    layer: lambda_.ILayerVersion = _layer_module().KubectlV35Layer(scope, "KubectlLayer")
+    group = ec2.CfnSecurityGroup(
+        scope,
+        "Kubectl",
+        group_description="Functions that run kubectl and Helm",
+        vpc_id=network.vpc_id,
+        security_group_egress=[network.outward_rule()],
+        tags=[CfnTag(key="Name", value=f"{Stack.of(scope).stack_name}/kubectl")],
+    )
+    allow_tcp(scope, "KubectlToControlPlane", group.attr_group_id, control_plane, 443, 443, "Kubernetes API")
+    if network.endpoint_security_group_id is not None:
+        allow_tcp(
+            scope,
+            "KubectlToEndpoints",
+            group.attr_group_id,
+            network.endpoint_security_group_id,
+            443,
+            443,
+            "AWS services",
+        )
+    return eks.KubectlProviderOptions(
+        kubectl_layer=layer,
+        private_subnets=network.vpc.private_subnets,
+        security_groups=[ec2.SecurityGroup.from_security_group_id(scope, "KubectlReference", group.attr_group_id)],
+    )
+
+
+def connect(scope: Construct, network: HyperPodNetwork, control_plane: str) -> None:
+    """Let the nodes reach the Kubernetes API, and the control plane the kubelets and the webhooks of add-ons."""
+    nodes = network.security_group_id
+    allow_tcp(scope, "NodesToControlPlane", nodes, control_plane, 443, 443, "Kubernetes API")
+    for low, high, what in ((443, 443, "Webhooks"), (1025, 65535, "Kubelets, webhooks and metrics of pods")):
+        ingress, _ = allow_tcp(scope, f"ControlPlaneToNodes{low}", control_plane, nodes, low, high, what)
+        acknowledge(
+            ingress,
+            {
+                "NIST.800.53.R5-EC2RestrictedCommonPorts": (
+                    "Add-ons choose the ports of their webhooks; the rule names the control plane's own security group."
+                )
+            },
+        )
+
+
+def control_plane_security_group(scope: Construct, network: HyperPodNetwork) -> ec2.CfnSecurityGroup:
+    """The security group of a new control plane, which by itself lets nothing in or out."""
+    return ec2.CfnSecurityGroup(
+        scope,
+        "ControlPlane",
+        group_description="EKS control plane of a HyperPod cluster",
+        vpc_id=network.vpc_id,
+        security_group_egress=[NO_EGRESS],
+        tags=[CfnTag(key="Name", value=f"{Stack.of(scope).stack_name}/control-plane")],
+    )
+
+
+def finish_provider(scope: Construct, key: kms.IKey) -> None:
+    """Encrypt the logs of CDK's kubectl functions, narrow their rights, and say why the rest is as CDK makes it."""
+    _take_registries_away(scope)
+    for child in scope.node.find_all():
+        if isinstance(child, logs.CfnLogGroup):
+            child.kms_key_id = key.key_arn
+            child.retention_in_days = 365
+            child.apply_removal_policy(RemovalPolicy.DESTROY)
+    stack = Stack.of(scope)
+    of_cdk = "CDK's own kubectl functions decide this; "
+    rarely = "CloudFormation alone invokes the function, a few times in a deployment that changes Kubernetes objects; "
+    reasons = {
+        "AwsSolutions-L1": of_cdk + "the runtimes follow the pinned version of CDK.",
+        "NIST.800.53.R5-IAMNoInlinePolicy": of_cdk + "each policy belongs to one role.",
+        "NIST.800.53.R5-LambdaConcurrency": rarely + "reserved concurrency would fail in accounts with small limits.",
+        "NIST.800.53.R5-LambdaDLQ": rarely + "CloudFormation itself reports and rolls back a failure.",
+        "NIST.800.53.R5-LambdaInsideVPC": rarely + "this one is in no VPC where CDK makes it without one.",
+        managed_policy_finding("AWSLambdaBasicExecutionRole"): of_cdk + "the policy lets it write its own log.",
+        managed_policy_finding("AWSLambdaVPCAccessExecutionRole"): of_cdk + "the policy lets it live in the VPC.",
+    }
+    for policy in scope.node.find_all():
+        if isinstance(policy, iam.Policy):
+            for finding in policy_wildcards(stack.resolve(policy.document)["Statement"]):
+                reasons[finding] = (
+                    of_cdk + "it invokes every version of one function, and reads assets from one bucket."
+                )
+    acknowledge(scope, reasons)
+
+
+def _take_registries_away(scope: Construct) -> None:
+    """CDK lets the function read every container registry of the account, for charts that come from one; ours do not."""
+    handler = scope.node.find_child("Handler")
+    role = typing.cast(iam.CfnRole, handler.node.find_child("ServiceRole").node.default_child)
+    role.managed_policy_arns = [
+        iam.ManagedPolicy.from_aws_managed_policy_name(f"service-role/{name}").managed_policy_arn
+        for name in ("AWSLambdaBasicExecutionRole", "AWSLambdaVPCAccessExecutionRole")
+    ]
+    handler.node.try_remove_child("HasEcrPublic")
+
+
+def _layer_module() -> typing.Any:
+    try:
+        return importlib.import_module(_LAYER)
+    except ModuleNotFoundError:
+        raise HyperPodError(
+            "kubectl's layer is not installed, and an EKS cluster needs it; run pip install 'cdk-hyperpod[eks]'"
+        ) from None

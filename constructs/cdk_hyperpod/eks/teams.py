@@ -1,0 +1,147 @@
+"""Who shares the cluster: queues and shares of task governance, access by IAM roles, and each team's objects."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aws_cdk import CfnResource
+from aws_cdk import aws_eks_v2 as eks
+from constructs import Construct, IDependable
+
+from .._acknowledge import acknowledge
+from .._structure import item_paths
+from ..config import InstanceGroup
+from ..config_eks import EksConfig, is_on
+from ..errors import raise_errors
+from ..kubernetes.governance import compute_quota_properties, scheduler_properties
+from ..kubernetes.manifests import Manifest
+from ..kubernetes.team_objects import priority_class_manifests, team_manifests
+from ..kubernetes.teams import Team, access_groups, namespace_name
+from ..rules import check_constraints, check_eks_teams
+from ..storage import LustreMount
+from .control_plane import EksControlPlane
+from .manifests import file_system_manifests, karpenter_manifests
+
+
+class HyperPodTeams(Construct):
+    """Shares, ceilings, access and volumes of the teams, the cluster's priorities, and Karpenter's objects.
+
+    Running nodes: none is touched, but where Karpenter owns groups: it ends nodes of those that are taken from it, and
+    empty ones. Running pods: none ends by a changed quota; a team that is taken out loses its namespace and all in it,
+    unless HyperPod made that.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        control_plane: EksControlPlane,
+        cluster_name: str,
+        hyperpod_cluster_arn: str,
+        teams: Sequence[Team] = (),
+        instance_groups: Sequence[InstanceGroup] | None = None,
+        file_system: LustreMount | None = None,
+        capacity_gib: int | None = None,
+        add_ons: Sequence[IDependable] = (),
+    ) -> None:
+        """Let teams in.
+
+        `cluster_name` is the HyperPod cluster's. `instance_groups`: the cluster's, which no shares may exceed; absent:
+        they are not compared. `file_system`: every team gets a claim on it, without teams the namespace `default` does;
+        `capacity_gib` is only shown. `add_ons` are in the cluster before anything of this. Raises ConfigError with
+        everything that is wrong with the teams.
+        """
+        super().__init__(scope, construct_id)
+        paths = item_paths("teams", teams)
+        raise_errors(
+            [
+                *(
+                    finding
+                    for path, team in zip(paths, teams, strict=True)
+                    for finding in check_constraints(team, path)
+                ),
+                *check_eks_teams(
+                    tuple(teams),
+                    control_plane.config,
+                    groups=None if instance_groups is None else tuple(instance_groups),
+                    has_file_system=file_system is not None,
+                ),
+            ],
+            self.node.path,
+        )
+        self._control_plane = control_plane
+        eks_config = control_plane.config
+        self._cluster_name = cluster_name
+        self._hyperpod_cluster_arn = hyperpod_cluster_arn
+        self._first = list(add_ons)
+        governance = is_on(eks_config, "task_governance", has_file_system=file_system is not None)
+        for arn, groups in access_groups(teams, task_governance=governance).items():
+            self._access(arn, groups)
+        if eks_config.autoscaling is not None:
+            self._apply("Karpenter", karpenter_manifests(eks_config.autoscaling))
+        if eks_config.priority_classes:
+            self._apply("PriorityClasses", priority_class_manifests(eks_config.priority_classes))
+        scheduler = self._scheduler(eks_config) if governance else None
+        namespaces = [namespace_name(team, task_governance=governance) for team in teams] or ["default"]
+        volumes = file_system_manifests(file_system, namespaces, capacity_gib=capacity_gib or 1200)
+        for index, team in enumerate(teams):
+            quota = None if scheduler is None else self._compute_quota(team, scheduler)
+            manifests = [*team_manifests(team, task_governance=governance), *volumes[index]]
+            # HyperPod makes the team's namespace when it sees the share.
+            self._apply(f"Team{team.name}", manifests, *([] if quota is None else [quota]))
+        if file_system is not None and not teams:
+            self._apply("FileSystem", volumes[0])
+
+    def _apply(self, construct_id: str, manifests: Sequence[Manifest], *after: IDependable) -> None:
+        applied = eks.KubernetesManifest(self, construct_id, cluster=self._control_plane.cluster, manifest=[*manifests])
+        applied.node.add_dependency(*self._first, *after)
+
+    def _access(self, role_arn: str, groups: Sequence[str]) -> None:
+        digest = hashlib.sha256(role_arn.encode()).hexdigest()[:8]
+        eks.CfnAccessEntry(
+            self,
+            f"Access{digest}",
+            cluster_name=self._control_plane.cluster_name,
+            principal_arn=role_arn,
+            kubernetes_groups=[*groups],
+        )
+
+    def _scheduler(self, config: EksConfig) -> CfnResource:
+        properties = scheduler_properties(
+            config.task_governance, name=self._cluster_name, cluster_arn=self._hyperpod_cluster_arn
+        )
+        scheduler = self._governance("Scheduler", "ClusterSchedulerConfig", properties)
+        scheduler.node.add_dependency(*self._first)
+        return scheduler
+
+    def _compute_quota(self, team: Team, scheduler: CfnResource) -> CfnResource:
+        properties = compute_quota_properties(team, cluster_arn=self._hyperpod_cluster_arn)
+        # Whether two clusters of an account may have quotas of one name is not documented.
+        name = _quota_name(self._cluster_name, team.name)
+        quota = self._governance(f"Quota{team.name}", "ComputeQuota", {**properties, "Name": name})
+        quota.add_resource_dependency(scheduler)
+        return quota
+
+    def _governance(self, construct_id: str, kind: str, properties: Mapping[str, Any]) -> CfnResource:
+        resource = CfnResource(self, construct_id, type=f"AWS::SageMaker::{kind}", properties=properties)
+        acknowledge(
+            resource,
+            {
+                "CloudFormation-Validate::F3006": (
+                    "CloudFormation has the type; the list that CDK checks with does not have it yet."
+                )
+            },
+        )
+        return resource
+
+
+def _quota_name(cluster_name: str, team_name: str) -> str:
+    """Names of quotas are an account's, at most 63 characters."""
+    name = f"{cluster_name}-{team_name}"
+    if len(name) <= 63:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[:54].rstrip('-')}-{digest}"

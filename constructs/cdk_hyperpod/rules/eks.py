@@ -1,0 +1,256 @@
+"""Rules of EKS: the control plane, autoscaling and teams, and what only Slurm has.
+
+Sources: the developer guide's pages "Getting started with Amazon EKS support" (versions, authentication, chart first),
+"Autoscaling on HyperPod EKS" (what a node class may hold) and "Installing the training operator" (endpoints); "VPC and
+subnet requirements" in the EKS user guide (two zones).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .._structure import is_known, item_paths, show
+from ..config import ClusterConfig, InstanceGroup, NetworkConfig
+from ..config_eks import INSTALLED, AddOn, AutoscalingConfig, EksConfig, is_on
+from ..errors import Finding
+from ..kubernetes.governance import TaskGovernance, check_task_governance
+from ..kubernetes.team_checks import check_priority_classes, check_teams
+from ..kubernetes.teams import Team, cluster_nodes
+from .network import own_zones
+
+
+def check_eks(config: ClusterConfig) -> Iterator[Finding]:
+    """Everything that is wrong with `eks` and `teams`, whichever the orchestrator is."""
+    if config.orchestrator == "slurm":
+        for field in ("eks", "teams"):
+            if getattr(config, field):
+                yield Finding(
+                    path=field, problem="means something only under EKS", remedy="remove it, or set orchestrator: eks"
+                )
+        return
+    if config.orchestrator != "eks":
+        return
+    yield from _check_groups(config.instance_groups)
+    if config.eks is None:
+        yield from _check_two_zones(config.network)
+        yield Finding(
+            path="eks",
+            problem="is missing, and the orchestrator is eks",
+            remedy="add eks: {dependencies_chart: …} with the path of HyperPod's Helm chart, or installed",
+        )
+        return
+    if not isinstance(config.eks, EksConfig):
+        return
+    has_file_system = config.storage is not None
+    yield from check_control_plane(config.eks, config.network, has_file_system=has_file_system)
+    if isinstance(config.eks.autoscaling, AutoscalingConfig):
+        yield from _check_autoscaling(config.eks.autoscaling, config)
+    yield from check_eks_teams(config.teams, config.eks, groups=config.instance_groups, has_file_system=has_file_system)
+
+
+def check_control_plane(eks: EksConfig, network: NetworkConfig, *, has_file_system: bool | None) -> Iterator[Finding]:
+    """What is wrong with the EKS cluster itself. `has_file_system`: None where that is not known."""
+    yield from _check_two_zones(network)
+    yield from _check_cluster(eks, network)
+    yield from _check_chart(eks, network)
+    yield from _check_add_ons(eks, has_file_system=has_file_system)
+    yield from _check_task_governance(eks)
+    if isinstance(eks.priority_classes, tuple):
+        yield from check_priority_classes(eks.priority_classes, "eks.priority_classes")
+
+
+def _check_groups(groups: tuple[InstanceGroup, ...]) -> Iterator[Finding]:
+    for path, group in _known(groups):
+        for field in ("node_type", "partition"):
+            if getattr(group, field) is not None:
+                yield Finding(path=f"{path}.{field}", problem="means something only under Slurm", remedy="remove it")
+        for field in ("labels", "taints"):
+            values = getattr(group, field)
+            if is_known(values) and len(values) > 50:
+                yield Finding(
+                    path=f"{path}.{field}", problem=f"there are {len(values)} {field}", remedy="use at most 50"
+                )
+
+
+def _check_two_zones(network: NetworkConfig) -> Iterator[Finding]:
+    zones = own_zones(network) if isinstance(network, NetworkConfig) else None
+    if zones is None or len(set(zones)) > 1:
+        return
+    named = "the network names none" if not zones else f"the network names {show(zones[0])} alone"
+    yield Finding(
+        path="network.subnets" if network.vpc_id is not None else "network.availability_zones",
+        problem=f"EKS needs subnets in two zones, and {named}",
+        remedy="add a subnet of another zone behind the cluster's own"
+        if network.vpc_id is not None
+        else "name two, the one that has the capacity first, such as [us-west-2c, us-west-2a]",
+    )
+
+
+def _check_cluster(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
+    if eks.existing_cluster is None:
+        return
+    if isinstance(network, NetworkConfig) and network.vpc_id is None:
+        yield Finding(
+            path="eks.existing_cluster",
+            problem="an existing EKS cluster has a VPC, and network describes a new one",
+            remedy="add network.vpc_id and network.subnets of the EKS cluster's VPC",
+        )
+    for field in ("kubernetes_version", "public_access_cidrs"):
+        if getattr(eks, field):
+            yield Finding(
+                path=f"eks.{field}",
+                problem="describes a new EKS cluster, and existing_cluster names one",
+                remedy="remove one of the two",
+            )
+
+
+def _check_chart(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
+    if not is_known(eks.dependencies_chart):
+        return
+    if eks.dependencies_chart == INSTALLED:
+        for field in ("dependencies_chart_digest", "image_registry"):
+            if getattr(eks, field) is not None:
+                yield Finding(
+                    path=f"eks.{field}",
+                    problem="is about a chart that this library installs, and dependencies_chart is installed",
+                    remedy="remove it, or name the chart's path",
+                )
+        return
+    closed = isinstance(network, NetworkConfig) and network.internet_egress is False
+    if eks.image_registry is None and closed:
+        yield Finding(
+            path="eks.image_registry",
+            problem="is missing: the chart's images are in public registries, and the network is closed",
+            remedy="copy them to a registry that the nodes reach and name it, or set network.internet_egress: true",
+        )
+
+
+def _check_add_ons(eks: EksConfig, *, has_file_system: bool | None) -> Iterator[Finding]:
+    for name in ("vpc_cni", "kube_proxy", "eks_pod_identity_agent", "coredns"):
+        add_on = getattr(eks.add_ons, name, None)
+        if isinstance(add_on, AddOn) and add_on.enabled is False and eks.existing_cluster is None:
+            yield Finding(
+                path=f"eks.add_ons.{name}.enabled",
+                problem="a new EKS cluster does not work without it",
+                remedy="remove the line",
+            )
+    for name in ("training_operator", "task_governance", "cert_manager", "observability", "fsx_csi_driver"):
+        add_on = getattr(eks.add_ons, name, None)
+        # Whether the CSI driver is on may not be known here; then it is.
+        if (
+            isinstance(add_on, AddOn)
+            and add_on.version
+            and not is_on(eks, name, has_file_system=has_file_system is not False)
+        ):
+            yield Finding(
+                path=f"eks.add_ons.{name}.version",
+                problem="names a version of an add-on that is off",
+                remedy="add enabled: true, or remove it",
+            )
+
+
+def _check_autoscaling(autoscaling: AutoscalingConfig, config: ClusterConfig) -> Iterator[Finding]:
+    path = "eks.autoscaling.instance_groups"
+    names = autoscaling.instance_groups
+    if not isinstance(names, tuple):
+        return
+    if not 1 <= len(names) <= 10:
+        yield Finding(path=path, problem=f"there are {len(names)} groups", remedy="name 1 to 10")
+    if config.node_provisioning_mode == "standard":
+        yield Finding(
+            path="eks.autoscaling",
+            problem="needs continuous provisioning",
+            remedy="set node_provisioning_mode to continuous, or remove it",
+        )
+    groups = {group.name: (group_path, group) for group_path, group in _known(config.instance_groups)}
+    for index, name in enumerate(names):
+        if not is_known(name):
+            continue
+        if name not in groups:
+            yield Finding(
+                path=f"{path}[{index}]",
+                problem=f"no instance group has the name {show(name)}",
+                remedy="name one of instance_groups",
+            )
+            continue
+        yield from _check_autoscaled(*groups[name])
+
+
+def _check_autoscaled(path: str, group: InstanceGroup) -> Iterator[Finding]:
+    if is_known(group.min_instance_count) and group.min_instance_count != 0:
+        yield Finding(
+            path=f"{path}.min_instance_count",
+            problem=f"the autoscaler owns the count, and begins at 0, got {group.min_instance_count}",
+            remedy="remove it, or take the group out of eks.autoscaling",
+        )
+    # No error: a deployment that changes a cluster whose autoscaler holds nodes must say how many.
+    if is_known(group.instance_count) and group.instance_count != 0:
+        yield Finding(
+            path=f"{path}.instance_count",
+            problem=f"is {group.instance_count}, and the autoscaler ends the nodes that no pod needs",
+            remedy="set it to 0 for a new group; to change a cluster, to what the group holds",
+            level="warning",
+            topic="autoscaled-count",
+        )
+    for field in ("spot", "training_plan_arn", "on_start_deep_health_checks"):
+        if getattr(group, field):
+            yield Finding(
+                path=f"{path}.{field}",
+                problem="an autoscaled group cannot have it: HyperPod's autoscaler takes on-demand nodes without deep "
+                "health checks",
+                remedy="remove it, or take the group out of eks.autoscaling",
+            )
+
+
+def _check_task_governance(eks: EksConfig) -> Iterator[Finding]:
+    policy = eks.task_governance
+    if not isinstance(policy, TaskGovernance) or not isinstance(policy.priority_classes, tuple):
+        return
+    yield from check_task_governance(policy, "eks.task_governance")
+    if policy != TaskGovernance() and not is_on(eks, "task_governance", has_file_system=False):
+        yield Finding(
+            path="eks.task_governance",
+            problem="is a policy of task governance, which is off",
+            remedy="remove eks.add_ons.task_governance, or this",
+        )
+
+
+def check_eks_teams(
+    teams: tuple[Team, ...], eks: EksConfig, *, groups: tuple[InstanceGroup, ...] | None, has_file_system: bool
+) -> Iterator[Finding]:
+    """What is wrong with the teams. `groups`: the cluster's; None where they are not known."""
+    if not isinstance(teams, tuple):
+        return
+    yield from check_teams(
+        teams,
+        # Where an autoscaler owns counts, nobody knows how many nodes there will be.
+        nodes=None if eks.autoscaling is not None or groups is None else _nodes(groups),
+        task_governance=is_on(eks, "task_governance", has_file_system=has_file_system),
+        autoscaling=eks.autoscaling is not None,
+    )
+    admins = set(eks.admin_role_arns) if is_known(eks.admin_role_arns) else set()
+    paths = item_paths("teams", teams)
+    for index, team in enumerate(teams):
+        for arn in team.role_arns if is_known(team) and is_known(team.role_arns) else ():
+            if arn in admins:
+                yield Finding(
+                    path=f"{paths[index]}.role_arns",
+                    problem=f"{show(arn)} is an administrator too, and EKS has one access entry for a role",
+                    remedy="remove it here: administrators may do everything that a team may",
+                )
+
+
+def _nodes(groups: tuple[InstanceGroup, ...]) -> dict[str, int] | None:
+    """Nodes by type, None where a count or a type is not known."""
+    if not isinstance(groups, tuple) or not all(
+        is_known(group) and is_known(group.instance_count) and is_known(group.all_instance_types) for group in groups
+    ):
+        return None
+    return cluster_nodes(groups)
+
+
+def _known(groups: tuple[InstanceGroup, ...]) -> list[tuple[str, InstanceGroup]]:
+    if not isinstance(groups, tuple):
+        return []
+    paths = item_paths("instance_groups", groups)
+    return [(paths[index], group) for index, group in enumerate(groups) if is_known(group)]

@@ -1,0 +1,118 @@
+"""Rules of EKS and its teams: each refuses one thing, in full words, and is silent about what lies next to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from config.judging import REMOVED, SMALL, Changes, changed, findings_of, told
+
+EKS: Mapping[str, Any] = yaml.safe_load("""
+name: small
+region: us-west-2
+orchestrator: eks
+network:
+  availability_zones: [us-west-2c, us-west-2a]
+eks: {dependencies_chart: installed}
+instance_groups:
+- {name: system, instance_type: ml.m5.xlarge, instance_count: 2}
+- {name: work, instance_type: ml.p5.48xlarge, instance_count: 8}
+""")
+ADMIN = "arn:aws:iam::111122223333:role/admin"
+PLAN = "arn:aws:sagemaker:us-west-2:111122223333:training-plan/large"
+TEAM = {"name": "research", "quota": {"ml.p5.48xlarge": 8}}
+TYPES = "ml.p5.48xlarge or ml.trn1.32xlarge"
+SUBNET = {"subnet_id": "subnet-0123456789abcdef0", "availability_zone": "us-west-2c"}
+OTHER_SUBNET = {"subnet_id": "subnet-0123456789abcdef1", "availability_zone": "us-west-2a"}
+OLD_VPC = {
+    "network": {
+        "vpc_id": "vpc-0123456789abcdef0",
+        "subnets": [SUBNET, OTHER_SUBNET],
+        "endpoint_security_group_id": "sg-0123456789abcdef0",
+    }
+}
+OLD_EKS = {**OLD_VPC, "eks.existing_cluster": {"name": "old", "security_group_id": "sg-0123456789abcdef0"}}
+SCALED = {"eks.autoscaling": {"instance_groups": ["work"]}, "instance_groups.1.instance_count": 0}
+NO_GOVERNANCE = {"eks.add_ons": {"task_governance": {"enabled": False}}}
+TAKES_NO = "an autoscaled group cannot have it: HyperPod's autoscaler takes on-demand nodes without deep health checks; remove it, or take the group out of eks.autoscaling"  # fmt: skip
+
+
+def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
+    return told(findings_of(yaml.safe_dump(changed(changes, base), sort_keys=False, allow_unicode=True)))
+
+
+@pytest.mark.parametrize(
+    ("bad", "messages", "good"),
+    [
+        # The orchestrator, and what only the other one has
+        pytest.param({"eks": REMOVED}, ["eks: is missing, and the orchestrator is eks; add eks: {dependencies_chart: …} with the path of HyperPod's Helm chart, or installed"], {}, id="no EKS"),
+        pytest.param({"instance_groups.1.node_type": "compute"}, ["instance_groups[work].node_type: means something only under Slurm; remove it"], {}, id="node type"),
+        pytest.param({"instance_groups.1.partition": "p5"}, ["instance_groups[work].partition: means something only under Slurm; remove it"], {}, id="partition"),
+        pytest.param({"instance_groups.1.labels": {f"k{n}": "v" for n in range(51)}}, ["instance_groups[work].labels: there are 51 labels; use at most 50"], {"instance_groups.1.labels": {f"k{n}": "v" for n in range(50)}}, id="labels"),
+        pytest.param({"eks.nodes": 3}, ["eks.nodes: is not a setting; remove it, or use one of dependencies_chart, dependencies_chart_digest, kubernetes_version, existing_cluster, public_access_cidrs, admin_role_arns, image_registry, autoscaling, add_ons, priority_classes, task_governance"], {}, id="unknown key"),
+        pytest.param({"eks.add_ons": {"coredms": {}}}, ["eks.add_ons.coredms: is not a setting; did you mean coredns?"], {"eks.add_ons": {"coredns": {"version": "v1.13.1-eksbuild.1"}}}, id="unknown add-on"),
+        # Zones
+        pytest.param({"network.availability_zones": ["us-west-2c"]}, ["network.availability_zones: EKS needs subnets in two zones, and the network names 'us-west-2c' alone; name two, the one that has the capacity first, such as [us-west-2c, us-west-2a]"], {}, id="one zone"),
+        pytest.param({**OLD_EKS, "network": {**OLD_VPC["network"], "subnets": [SUBNET]}}, ["network.subnets: EKS needs subnets in two zones, and the network names 'us-west-2c' alone; add a subnet of another zone behind the cluster's own"], OLD_EKS, id="one subnet"),
+        # The cluster
+        pytest.param({"eks.kubernetes_version": "1.29"}, ["eks.kubernetes_version: must be one of 1.34, 1.35, got '1.29'; use one of these"], {"eks.kubernetes_version": "1.35"}, id="version"),
+        pytest.param({"eks.public_access_cidrs": ["anywhere"]}, ["eks.public_access_cidrs[0]: must be an IPv4 range such as 203.0.113.0/24, got 'anywhere'; change it"], {"eks.public_access_cidrs": ["203.0.113.0/24"]}, id="range"),
+        pytest.param({"eks.existing_cluster": OLD_EKS["eks.existing_cluster"]}, ["eks.existing_cluster: an existing EKS cluster has a VPC, and network describes a new one; add network.vpc_id and network.subnets of the EKS cluster's VPC"], OLD_EKS, id="existing cluster, new VPC"),
+        pytest.param({**OLD_EKS, "eks.kubernetes_version": "1.35"}, ["eks.kubernetes_version: describes a new EKS cluster, and existing_cluster names one; remove one of the two"], OLD_EKS, id="version of an existing cluster"),
+        pytest.param({"eks.add_ons": {"vpc_cni": {"enabled": False}}}, ["eks.add_ons.vpc_cni.enabled: a new EKS cluster does not work without it; remove the line"], {**OLD_EKS, "eks.add_ons": {"vpc_cni": {"enabled": False}}}, id="no VPC CNI"),
+        pytest.param({"eks.add_ons": {"observability": {"version": "v1.2.0"}}}, ["eks.add_ons.observability.version: names a version of an add-on that is off; add enabled: true, or remove it"], {"eks.add_ons": {"observability": {"version": "v1.2.0", "enabled": True}}}, id="version of an add-on that is off"),
+        pytest.param({"eks.add_ons": {"training_operator": {"version": "latest"}}}, ["eks.add_ons.training_operator.version: must be a version such as v1.3.0-eksbuild.1, got 'latest'; change it"], {"eks.add_ons": {"training_operator": {"version": "v1.3.0-eksbuild.1"}}}, id="add-on version"),
+        # The chart, as far as the file alone tells
+        pytest.param({"eks.dependencies_chart_digest": f"sha256:{'0' * 64}"}, ["eks.dependencies_chart_digest: is about a chart that this library installs, and dependencies_chart is installed; remove it, or name the chart's path"], {}, id="digest of an installed chart"),
+        pytest.param({"eks.image_registry": "registry.example.com/mirror"}, ["eks.image_registry: is about a chart that this library installs, and dependencies_chart is installed; remove it, or name the chart's path"], {}, id="registry of an installed chart"),
+        # Autoscaling
+        pytest.param({**SCALED, "eks.autoscaling": {"instance_groups": []}}, ["eks.autoscaling.instance_groups: there are 0 groups; name 1 to 10"], SCALED, id="no autoscaled group"),
+        pytest.param({**SCALED, "eks.autoscaling": {"instance_groups": ["gone"]}}, ["eks.autoscaling.instance_groups[0]: no instance group has the name 'gone'; name one of instance_groups"], SCALED, id="unknown autoscaled group"),
+        pytest.param({**SCALED, "instance_groups.1.instance_count": 3}, ["warning: instance_groups[work].instance_count: is 3, and the autoscaler ends the nodes that no pod needs; set it to 0 for a new group; to change a cluster, to what the group holds"], SCALED, id="count of an autoscaled group"),
+        pytest.param({**SCALED, "instance_groups.1.instance_count": 3, "instance_groups.1.min_instance_count": 3}, ["instance_groups[work].min_instance_count: the autoscaler owns the count, and begins at 0, got 3; remove it, or take the group out of eks.autoscaling"], SCALED, id="minimum of an autoscaled group"),
+        pytest.param({**SCALED, "instance_groups.1.spot": True}, [f"instance_groups[work].spot: {TAKES_NO}"], SCALED, id="autoscaled spot"),
+        pytest.param({**SCALED, "instance_groups.1.training_plan_arn": PLAN}, [f"instance_groups[work].training_plan_arn: {TAKES_NO}"], SCALED, id="autoscaled training plan"),
+        pytest.param({**SCALED, "instance_groups.1.on_start_deep_health_checks": ["instance_stress"]}, [f"instance_groups[work].on_start_deep_health_checks: {TAKES_NO}"], SCALED, id="autoscaled health checks"),
+        pytest.param({**SCALED, "node_provisioning_mode": "standard"}, ["eks.autoscaling: needs continuous provisioning; set node_provisioning_mode to continuous, or remove it"], SCALED, id="autoscaling under standard provisioning"),
+        # Task governance and priorities
+        pytest.param({"eks.task_governance": {"priority_classes": [{"name": "training", "weight": 101}]}}, ["eks.task_governance.priority_classes[training].weight: must be 0 to 100, got 101; change it"], {"eks.task_governance": {"priority_classes": [{"name": "training", "weight": 100}]}}, id="weight"),
+        pytest.param({"eks.task_governance": {"priority_classes": [{"name": f"k{n}", "weight": n} for n in range(11)]}}, ["eks.task_governance.priority_classes: there are 11, and a policy holds 10; use fewer"], {"eks.task_governance": {"priority_classes": [{"name": f"k{n}", "weight": n} for n in range(10)]}}, id="too many weights"),
+        pytest.param({**NO_GOVERNANCE, "eks.task_governance": {"fair_share": False}}, ["eks.task_governance: is a policy of task governance, which is off; remove eks.add_ons.task_governance, or this"], NO_GOVERNANCE, id="policy without task governance"),
+        pytest.param({"eks.priority_classes": [{"name": "a", "value": 1}, {"name": "a", "value": 2}]}, ["eks.priority_classes: 2 classes have the name 'a'; keep one of them"], {"eks.priority_classes": [{"name": "a", "value": 1}]}, id="priority class twice"),
+        # Teams
+        pytest.param({"teams": [{**TEAM, "quota": {"ml.p5.48xlarge": 9}}]}, ["teams: the shares of ml.p5.48xlarge add up to 9 nodes (research 9), and the cluster has 8; lower a quota and let its team borrow (borrow_limit), or raise instance_count"], {"teams": [TEAM]}, id="shares"),
+        pytest.param({"teams": [{**TEAM, "quota": {"ml.p5.48xlarge": "8"}}]}, ["teams[research].quota.ml.p5.48xlarge: must be a whole number, got '8'; write digits without quotes"], {"teams": [TEAM]}, id="quota in quotes"),
+        pytest.param({"teams": [{"name": "research"}]}, ["teams[research].quota: is missing, and task governance gives each team a share; add one such as {ml.p5.48xlarge: 8}"], {**NO_GOVERNANCE, "teams": [{"name": "research"}]}, id="no quota"),
+        pytest.param({**SCALED, **NO_GOVERNANCE, "teams": [{"name": "research"}]}, ["teams[research].quota: is missing, and autoscaling is on: the team's requests could provision nodes without limit; add one such as {ml.p5.48xlarge: 8}"], {**SCALED, **NO_GOVERNANCE, "teams": [TEAM]}, id="no quota under autoscaling"),
+        pytest.param({**NO_GOVERNANCE, "teams": [{**TEAM, "namespace": "kube-system"}]}, ["teams[research].namespace: the namespace 'kube-system' belongs to Kubernetes, EKS or HyperPod; use one of the team's own"], {**NO_GOVERNANCE, "teams": [{**TEAM, "namespace": "science"}]}, id="namespace kube-system"),
+        pytest.param({"teams": [{**TEAM, "namespace": "science"}]}, ["teams[research].namespace: under task governance HyperPod makes the namespace hyperpod-ns-research, got 'science'; remove it, or turn task governance off"], {"teams": [{**TEAM, "namespace": "hyperpod-ns-research"}]}, id="namespace under task governance"),
+        pytest.param({"eks.admin_role_arns": [ADMIN], "teams": [{**TEAM, "role_arns": [ADMIN]}]}, [f"teams[research].role_arns: '{ADMIN}' is an administrator too, and EKS has one access entry for a role; remove it here: administrators may do everything that a team may"], {"eks.admin_role_arns": [ADMIN], "teams": [TEAM]}, id="administrator in a team"),
+        pytest.param({"teams": [{**TEAM, "members": []}]}, ["teams[research].members: is not a setting; remove it, or use one of name, quota, borrow_limit, absolute_borrow_limits, hard, namespace, role_arns, fair_share_weight, default_vcpus, default_memory_gib"], {"teams": [TEAM]}, id="unknown key of a team"),
+    ],
+)  # fmt: skip
+def test_rule(bad: Changes, messages: list[str], good: Changes) -> None:
+    assert judge(bad) == messages
+    assert judge(good) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("eks", {"dependencies_chart": "installed"}), ("teams", [TEAM])], ids=["eks", "teams"]
+)
+def test_under_slurm_nothing_of_eks_has_a_meaning(setting: str, value: object) -> None:
+    assert judge({setting: value}, SMALL) == [
+        f"{setting}: means something only under EKS; remove it, or set orchestrator: eks"
+    ]
+
+
+def test_what_the_subnets_hold_counts_the_endpoints_of_eks_and_more_addresses_for_each_p5() -> None:
+    # A /24 less 5 of AWS's own and 13 endpoints holds 2 nodes of 81 addresses; a /21 network is cut in eight of them.
+    assert judge({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 2}) == []
+    assert judge({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 3}) == [
+        (
+            "network: the subnet 10.0.2.0/24 has 251 addresses, and its nodes need 258 ('work' alone 243); use a larger "
+            "range, or place groups in several zones"
+        )
+    ]

@@ -1,0 +1,433 @@
+"""The stacks of a cluster under EKS: order, what each may reach, and what a Slurm app pays for them (nothing)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aws_cdk import Stack
+
+from cdk_hyperpod import ConfigError, EksConfig, EksControlPlane, HyperPodNetwork, encryption_key
+from synth.synthesis import CONFIGS, ROOT, Json, Template, assembly_of_file, flat, of_file, of_stack, of_text, walk
+from synth.test_determinism import run_app
+
+EKS = CONFIGS / "eks.yaml"
+EXISTING = CONFIGS / "eks_existing.yaml"
+MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
+
+
+@pytest.fixture(scope="module")
+def stacks() -> dict[str, Template]:
+    return {name.removeprefix("hyperpod-elastic-"): template for name, template in of_file(EKS).items()}
+
+
+@pytest.fixture(scope="module")
+def existing() -> dict[str, Template]:
+    return {name.removeprefix("hyperpod-joining-"): template for name, template in of_file(EXISTING).items()}
+
+
+def manifests(template: Template) -> list[Json]:
+    """Every Kubernetes object that a template applies, references as `<name>`."""
+    return [item for properties in template.properties(MANIFEST) for item in json.loads(flat(properties["Manifest"]))]
+
+
+def of_kind(template: Template, kind: str) -> dict[str, Json]:
+    return {item["metadata"]["name"]: item for item in manifests(template) if item["kind"] == kind}
+
+
+def before(template: Template, name: str) -> set[str]:
+    """The resources of its stack that come before one, by what it says (DependsOn) and by what it refers to."""
+    names = set(template.resources)
+    found: set[str] = set()
+    todo = [name]
+    while todo:
+        resource = template.resources[todo.pop()]
+        said = resource.get("DependsOn", [])
+        here = {*([said] if isinstance(said, str) else said)}
+        for value in walk(resource.get("Properties", {})):
+            if isinstance(value, dict):
+                here |= {value["Ref"]} if "Ref" in value else set()
+                here |= {value["Fn::GetAtt"][0]} if "Fn::GetAtt" in value else set()
+        new = (here & names) - found
+        found |= new
+        todo += new
+    return found
+
+
+# -- order ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_stack_comes_after_the_one_that_it_needs() -> None:
+    manifest = json.loads((assembly_of_file(EKS) / "manifest.json").read_text("utf-8"))
+    needs = {
+        name.removeprefix("hyperpod-elastic-"): {
+            other.removeprefix("hyperpod-elastic-")
+            for other in artifact.get("dependencies", [])
+            if "assets" not in other
+        }
+        for name, artifact in manifest["artifacts"].items()
+        if artifact["type"] == "aws:cloudformation:stack"
+    }
+    assert needs["foundation"] == set()
+    assert needs["eks"] == {"foundation"}
+    assert "eks" in needs["cluster"]
+    assert "cluster" in needs["teams"]
+
+
+def test_only_the_clusters_own_stack_holds_nodes(stacks: dict[str, Template]) -> None:
+    assert [name for name, template in stacks.items() if template.of("AWS::SageMaker::Cluster")] == ["cluster"]
+    assert not [kind for kind in stacks["cluster"].resources.values() if kind["Type"].startswith("AWS::EKS::")]
+    assert not stacks["cluster"].of(MANIFEST)
+
+
+def test_the_chart_is_in_the_stack_before_the_nodes_and_waits_for_kubectl(stacks: dict[str, Template]) -> None:
+    chart = stacks["eks"].only_id("Custom::AWSCDK-EKS-HelmChart")
+    kinds = {stacks["eks"].resources[name]["Type"] for name in before(stacks["eks"], chart)}
+    assert {"AWS::EKS::Cluster", "AWS::EKS::AccessEntry"} <= kinds
+    properties = stacks["eks"].only("Custom::AWSCDK-EKS-HelmChart")
+    assert (properties["Release"], properties["Namespace"]) == ("dependencies", "kube-system")
+    values = json.loads(properties["Values"])
+    assert values["health-monitoring-agent"] == {"region": "us-west-2"}
+    assert values["mpi-operator"]["mpiOperator"]["image"]["repository"].startswith("111122223333.dkr.ecr.")
+
+
+def test_the_training_operator_gets_its_role_and_cert_manager_first(stacks: dict[str, Template]) -> None:
+    teams = stacks["teams"]
+    by_name = {resource["Properties"]["AddonName"]: name for name, resource in teams.of("AWS::EKS::Addon").items()}
+    first = before(teams, by_name["amazon-sagemaker-hyperpod-training-operator"])
+    assert {by_name["cert-manager"], by_name["coredns"], teams.only_id("AWS::EKS::PodIdentityAssociation")} <= first
+    association = teams.only("AWS::EKS::PodIdentityAssociation")
+    assert association["Namespace"] == "aws-hyperpod"
+    assert association["ServiceAccount"] == "hp-training-operator-controller-manager"
+    addon = teams.resources[by_name["amazon-sagemaker-hyperpod-training-operator"]]["Properties"]
+    assert addon["AddonVersion"] == "v1.3.0-eksbuild.1"
+    assert "PodIdentityAssociations" not in addon
+
+
+def test_a_teams_objects_come_after_its_share_for_which_hyperpod_makes_the_namespace(
+    stacks: dict[str, Template],
+) -> None:
+    teams = stacks["teams"]
+    quotas = {
+        resource["Properties"]["ComputeQuotaTarget"]["TeamName"]: name
+        for name, resource in teams.of("AWS::SageMaker::ComputeQuota").items()
+    }
+    for team, quota in quotas.items():
+        (applied,) = (name for name in teams.of(MANIFEST) if name.startswith(f"TeamsTeam{team}"))
+        assert {quota, teams.only_id("AWS::SageMaker::ClusterSchedulerConfig")} <= before(teams, applied)
+    assert of_kind(teams, "Namespace") == {}
+
+
+# -- the EKS cluster --------------------------------------------------------------------------------------------------
+
+
+def test_the_control_plane(stacks: dict[str, Template]) -> None:
+    cluster = stacks["eks"].only("AWS::EKS::Cluster")
+    assert cluster["AccessConfig"] == {
+        "AuthenticationMode": "API",
+        "BootstrapClusterCreatorAdminPermissions": False,
+    }
+    assert cluster["BootstrapSelfManagedAddons"] is False
+    assert cluster["ComputeConfig"] == {"Enabled": False}
+    assert cluster["EncryptionConfig"][0]["Resources"] == ["secrets"]
+    assert len(cluster["Logging"]["ClusterLogging"]["EnabledTypes"]) == 5
+    assert cluster["Version"] == "1.35"
+    assert len(cluster["ResourcesVpcConfig"]["SubnetIds"]) == 2
+    assert cluster["ResourcesVpcConfig"]["PublicAccessCidrs"] == ["203.0.113.0/24"]
+    (log,) = (group for group in stacks["eks"].properties("AWS::Logs::LogGroup") if "/aws/eks/" in str(group))
+    assert log["LogGroupName"] == "/aws/eks/elastic/cluster"
+    assert all("KmsKeyId" in group for group in stacks["eks"].properties("AWS::Logs::LogGroup"))
+    assert not stacks["eks"].of("AWS::EKS::Nodegroup")
+
+
+def test_the_api_is_private_unless_addresses_are_named(tmp_path: Path) -> None:
+    data = yaml.safe_load(EKS.read_text("utf-8"))
+    data["eks"] = {"dependencies_chart": "installed"}
+    cluster = of_text(yaml.safe_dump(data), tmp_path)["hyperpod-elastic-eks"].only("AWS::EKS::Cluster")
+    access = cluster["ResourcesVpcConfig"]
+    assert (access["EndpointPrivateAccess"], access["EndpointPublicAccess"]) == (True, False)
+    assert cluster["Version"] == "1.34"
+
+
+def test_add_ons_that_need_no_node_come_before_the_nodes_and_the_others_after(stacks: dict[str, Template]) -> None:
+    names = {
+        stack: [properties["AddonName"] for properties in stacks[stack].properties("AWS::EKS::Addon")]
+        for stack in ("eks", "teams")
+    }
+    assert names == {
+        "eks": ["vpc-cni", "kube-proxy", "eks-pod-identity-agent"],
+        "teams": [
+            "coredns",
+            "cert-manager",
+            "amazon-sagemaker-hyperpod-training-operator",
+            "amazon-sagemaker-hyperpod-taskgovernance",
+            "aws-fsx-csi-driver",
+        ],
+    }
+
+
+def test_kubectl_runs_in_the_vpc_and_is_let_out_to_the_api_and_the_endpoints_only(stacks: dict[str, Template]) -> None:
+    eks = stacks["eks"]
+    (group,) = (name for name in eks.of("AWS::EC2::SecurityGroup") if "Kubectl" in name)
+    functions = eks.properties("AWS::Lambda::Function")
+    assert len(functions) == 2
+    for function in functions:
+        assert function["VpcConfig"]["SecurityGroupIds"] == [{"Fn::GetAtt": [group, "GroupId"]}]
+    out = [rule for rule in eks.properties("AWS::EC2::SecurityGroupEgress") if group in str(rule["GroupId"])]
+    assert sorted((rule["FromPort"], rule["ToPort"], rule["Description"]) for rule in out) == [
+        (443, 443, "AWS services"),
+        (443, 443, "Kubernetes API"),
+    ]
+    (own,) = eks.resources[group]["Properties"]["SecurityGroupEgress"]
+    assert own["DestinationPrefixListId"] == "pl-68a54001"
+    services = {
+        properties["ServiceName"].removeprefix("com.amazonaws.us-west-2.")
+        for properties in stacks["foundation"].properties("AWS::EC2::VPCEndpoint")
+    }
+    assert {"eks", "eks-auth", "lambda", "sts", "s3", "ecr.api", "ecr.dkr", "sagemaker.api"} <= services
+
+
+def test_kubectl_reads_no_container_registry(stacks: dict[str, Template]) -> None:
+    assert "ContainerRegistry" not in json.dumps(stacks["eks"].body)
+    assert "Conditions" not in stacks["eks"].body
+
+
+def test_administrators_are_access_entries(stacks: dict[str, Template]) -> None:
+    admins = [
+        entry
+        for entry in stacks["eks"].properties("AWS::EKS::AccessEntry")
+        if "cluster-access-policy/AmazonEKSClusterAdminPolicy" in flat(entry["AccessPolicies"][0]["PolicyArn"])
+    ]
+    assert {flat(entry["PrincipalArn"]) for entry in admins} >= {"arn:aws:iam::111122223333:role/admin"}
+    assert len(admins) == 2
+
+
+# -- the HyperPod cluster ---------------------------------------------------------------------------------------------
+
+
+def test_the_cluster_joins_the_eks_cluster_by_a_literal_arn(stacks: dict[str, Template]) -> None:
+    cluster = stacks["cluster"].only("AWS::SageMaker::Cluster")
+    assert flat(cluster["Orchestrator"]["Eks"]["ClusterArn"]) == (
+        "arn:<AWS::Partition>:eks:us-west-2:<AWS::AccountId>:cluster/elastic"
+    )
+    assert cluster["NodeProvisioningMode"] == "Continuous"
+    assert {"Key": "SageMaker", "Value": "true"} in cluster["Tags"]
+    groups = stacks["cluster"].groups()
+    assert groups["p5"]["MinInstanceCount"] == 4
+    assert groups["p5"]["LifeCycleConfig"]["OnCreate"] == "node.sh"
+    assert groups["p5"]["KubernetesConfig"] == {
+        "Labels": {"accelerator": "h100"},
+        "Taints": [{"Key": "nvidia.com/gpu", "Value": "present", "Effect": "NoSchedule"}],
+    }
+    for group in groups.values():
+        assert "SlurmConfig" not in group
+        assert "FsxLustreConfig" not in str(group)
+
+
+def test_nodes_may_join_pull_and_take_roles_for_pods(stacks: dict[str, Template]) -> None:
+    (policy,) = (
+        resource["Properties"]
+        for name, resource in stacks["cluster"].of("AWS::IAM::ManagedPolicy").items()
+        if name.startswith("ClusterNodePolicy")
+    )
+    statements = policy["PolicyDocument"]["Statement"]
+    allowed = {action for statement in statements for action in statement["Action"]}
+    assert {
+        "ec2:AssignPrivateIpAddresses",
+        "ec2:AttachNetworkInterface",
+        "ecr:BatchGetImage",
+        "eks-auth:AssumeRoleForPodIdentity",
+    } <= allowed
+
+
+# -- teams ------------------------------------------------------------------------------------------------------------
+
+
+def test_teams_have_shares_and_ceilings(stacks: dict[str, Template]) -> None:
+    quotas = {
+        properties["ComputeQuotaTarget"]["TeamName"]: properties
+        for properties in stacks["teams"].properties("AWS::SageMaker::ComputeQuota")
+    }
+    assert quotas["research"]["Name"] == "elastic-research"
+    assert quotas["research"]["ComputeQuotaTarget"] == {"TeamName": "research", "FairShareWeight": 50}
+    assert quotas["research"]["ComputeQuotaConfig"] == {
+        "ComputeQuotaResources": [{"InstanceType": "ml.p5.48xlarge", "Count": 4}],
+        "ResourceSharingConfig": {"Strategy": "LendAndBorrow", "BorrowLimit": 50},
+    }
+    hard = {
+        item["metadata"]["namespace"]: item["spec"]["hard"]["requests.nvidia.com/gpu"]
+        for item in manifests(stacks["teams"])
+        if item["kind"] == "ResourceQuota"
+    }
+    assert hard == {"hyperpod-ns-research": "48", "hyperpod-ns-inference": "24"}
+
+
+def test_a_role_in_two_teams_is_one_access_entry_with_both_groups(stacks: dict[str, Template]) -> None:
+    groups = {
+        properties["PrincipalArn"].rpartition("/")[2]: properties["KubernetesGroups"]
+        for properties in stacks["teams"].properties("AWS::EKS::AccessEntry")
+    }
+    assert groups == {
+        "research": ["hyperpod-ns-research-namespace-level-group"],
+        "both": ["hyperpod-ns-research-namespace-level-group", "hyperpod-ns-inference-namespace-level-group"],
+    }
+
+
+def test_each_team_has_a_claim_on_the_file_system_that_nobody_else_can_have(stacks: dict[str, Template]) -> None:
+    volumes = of_kind(stacks["teams"], "PersistentVolume")
+    claims = [item for item in manifests(stacks["teams"]) if item["kind"] == "PersistentVolumeClaim"]
+    assert len(volumes) == len(claims) == 2
+    for claim in claims:
+        volume = volumes[claim["spec"]["volumeName"]]["spec"]
+        assert volume["claimRef"] == {"namespace": claim["metadata"]["namespace"], "name": "fsx"}
+        assert volume["persistentVolumeReclaimPolicy"] == "Retain"
+        assert volume["csi"]["driver"] == "fsx.csi.aws.com"
+        assert "DNSName" in volume["csi"]["volumeAttributes"]["dnsname"]
+        assert "LustreMountName" in volume["csi"]["volumeAttributes"]["mountname"]
+    assert len({volume["spec"]["csi"]["volumeHandle"] for volume in volumes.values()}) == 2
+
+
+def test_task_governance_has_the_clusters_policy(stacks: dict[str, Template]) -> None:
+    assert stacks["teams"].only("AWS::SageMaker::ClusterSchedulerConfig")["SchedulerConfig"] == {
+        "FairShare": "Enabled",
+        "IdleResourceSharing": "Enabled",
+        "PriorityClasses": [{"Name": "inference", "Weight": 100}, {"Name": "training", "Weight": 50}],
+    }
+    assert of_kind(stacks["teams"], "PriorityClass")["urgent"]["preemptionPolicy"] == "Never"
+
+
+# -- an existing EKS cluster, Karpenter -------------------------------------------------------------------------------
+
+
+def test_an_existing_cluster_gets_an_access_entry_for_kubectl_and_nothing_that_it_has(
+    existing: dict[str, Template],
+) -> None:
+    eks = existing["eks"]
+    assert not eks.of("AWS::EKS::Cluster")
+    assert not eks.of("AWS::EKS::Addon")
+    assert eks.only("AWS::EKS::AccessEntry")["ClusterName"] == "shared"
+    control_plane = "sg-0123456789abcdef0"
+    ingress = [rule for rule in eks.properties("AWS::EC2::SecurityGroupIngress") if rule["GroupId"] == control_plane]
+    assert sorted(rule["Description"] for rule in ingress) == ["Kubernetes API", "Kubernetes API"]
+    cluster = existing["cluster"].only("AWS::SageMaker::Cluster")
+    assert flat(cluster["Orchestrator"]["Eks"]["ClusterArn"]).endswith(":cluster/shared")
+    assert {flat(item["ClusterName"]) for item in existing["teams"].properties(MANIFEST)} == {"shared"}
+
+
+def test_scaling_down_knows_which_counts_are_the_autoscalers(existing: dict[str, Template]) -> None:
+    assert existing["cluster"].only("Custom::HyperPodScaleDown")["AutoscaledGroups"] == ["trn1"]
+
+
+def test_karpenter_owns_its_groups_counts(existing: dict[str, Template]) -> None:
+    cluster = existing["cluster"].only("AWS::SageMaker::Cluster")
+    assert cluster["AutoScaling"] == {"Mode": "Enable", "AutoScalerType": "Karpenter"}
+    role = existing["cluster"].resources[cluster["ClusterRole"]["Fn::GetAtt"][0]]["Properties"]
+    principal = role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]
+    assert principal == {"Service": "hyperpod.sagemaker.amazonaws.com"}
+    assert existing["cluster"].groups()["trn1"]["InstanceCount"] == 0
+    assert of_kind(existing["teams"], "HyperpodNodeClass")["hyperpod"]["spec"] == {"instanceGroups": ["trn1"]}
+    pool = of_kind(existing["teams"], "NodePool")["hyperpod"]["spec"]
+    assert pool["limits"] == {"aws.amazon.com/neuron": "64"}
+    assert pool["disruption"]["consolidationPolicy"] == "WhenEmpty"
+    assert pool["template"]["spec"]["nodeClassRef"]["name"] == "hyperpod"
+
+
+def test_without_task_governance_namespaces_are_ours(existing: dict[str, Template]) -> None:
+    assert set(of_kind(existing["teams"], "Namespace")) == {"neuron-jobs"}
+    assert not existing["teams"].of("AWS::SageMaker::ComputeQuota")
+    assert not existing["teams"].of("AWS::SageMaker::ClusterSchedulerConfig")
+
+
+def test_observability_writes_to_a_workspace_of_its_own(existing: dict[str, Template]) -> None:
+    addon = next(
+        properties
+        for properties in existing["teams"].properties("AWS::EKS::Addon")
+        if properties["AddonName"] == "amazon-sagemaker-hyperpod-observability"
+    )
+    workspace = existing["teams"].only_id("AWS::APS::Workspace")
+    assert workspace in flat(addon["ConfigurationValues"])
+    assert "KmsKeyArn" in existing["teams"].only("AWS::APS::Workspace")
+
+
+# -- the library by itself --------------------------------------------------------------------------------------------
+
+
+def test_the_construct_refuses_what_the_file_refuses() -> None:
+    def build(stack: Stack) -> None:
+        EksControlPlane(
+            stack,
+            "Eks",
+            cluster_name="one",
+            eks_config=EksConfig(dependencies_chart="no-such-chart", kubernetes_version="1.29"),  # type: ignore[arg-type]
+            network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"]),
+            encryption_key=encryption_key(stack, "Key", removal="destroy"),
+        )
+
+    with pytest.raises(ConfigError) as error:
+        of_stack(build)
+    text = str(error.value)
+    assert "eks.kubernetes_version: must be one of 1.34, 1.35, got '1.29'" in text
+    assert "EKS needs subnets in two zones, and the network names 'us-west-2c' alone" in text
+    assert "eks.dependencies_chart: there is no chart 'no-such-chart'; get it with: git clone" in text
+    assert (
+        "network: has no endpoint for eks, eks-auth, lambda, which an EKS cluster calls; "
+        "give HyperPodNetwork more_endpoints=['eks', 'eks-auth', 'lambda']"
+    ) in text
+
+
+# -- determinism and laziness -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_where_and_when_it_runs_changes_no_byte(tmp_path: Path) -> None:
+    context = json.dumps({"config": str(EKS), "aws:cdk:disable-asset-staging": True})
+    elsewhere = run_app(
+        tmp_path / "cdk.out",
+        tmp_path,
+        CDK_CONTEXT_JSON=context,
+        AWS_REGION="eu-west-1",
+        CDK_DEFAULT_ACCOUNT="999999999999",
+        LC_ALL="C",
+        PYTHONHASHSEED="4711",
+        TZ="Pacific/Kiritimati",
+    )
+    made = {path.name: path.read_text("utf-8") for path in elsewhere.glob("*.template.json")}
+    here = {path.name: path.read_text("utf-8") for path in assembly_of_file(EKS).glob("*.template.json")}
+    assert len(made) == 4
+    assert made == here
+
+
+def test_a_slurm_app_loads_nothing_of_eks(tmp_path: Path) -> None:
+    program = """
+import json, runpy, sys
+sys.argv = ["app.py"]
+try:
+    runpy.run_path("app.py", run_name="__main__")
+except SystemExit as end:
+    assert not end.code
+print(json.dumps(sorted(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "CDK_OUTDIR": str(tmp_path), "CDK_VALIDATION": "false"},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    loaded: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    assert "cdk_hyperpod.cluster" in loaded
+    for name in (
+        "aws_cdk.aws_eks_v2",
+        "aws_cdk.aws_aps",
+        "aws_cdk.lambda_layer",
+        "cdk_hyperpod.eks",
+        "cdk_hyperpod.helm",
+    ):
+        assert not [module for module in loaded if module.startswith(name)], name
