@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from aws_cdk import Annotations, CfnTag, Fn, RemovalPolicy, Stack, Token
 from aws_cdk import aws_ec2 as ec2
@@ -136,7 +137,7 @@ class HyperPodNetwork(Construct):
             self.vpc_id = vpc.attr_vpc_id
             self._add_flow_log(log_encryption_key)
             routes = ec2.CfnRouteTable(self, "PrivateRoutes", vpc_id=self.vpc_id, tags=self._named("private"))
-            self.subnets = tuple(self._add_subnet(plan, routes) for plan in plans)
+            self.subnets = tuple(self._add_private_subnet(plan, routes) for plan in plans)
             ec2.CfnVPCEndpoint(
                 self,
                 "S3Endpoint",
@@ -192,22 +193,33 @@ class HyperPodNetwork(Construct):
         for resource in self._retainable:
             resource.apply_removal_policy(RemovalPolicy.RETAIN)
 
-    def _add_subnet(self, plan: ZoneSubnet, routes: ec2.CfnRouteTable) -> PrivateSubnet:
+    def _add_subnet(
+        self, kind: Literal["Private", "Public"], plan: ZoneSubnet, routes: ec2.CfnRouteTable
+    ) -> ec2.CfnSubnet:
         zone, zone_id = _zone_properties(plan.availability_zone)
         subnet = ec2.CfnSubnet(
             self,
-            f"Private{plan.key}",
+            f"{kind}{plan.key}",
             vpc_id=self.vpc_id,
-            cidr_block=plan.cidr,
+            cidr_block=plan.cidr if kind == "Private" else plan.public_cidr,
             map_public_ip_on_launch=False,
             availability_zone=zone,
             availability_zone_id=zone_id,
-            tags=self._named("private"),
+            tags=self._named(kind.lower()),
         )
-        acknowledge(subnet, _ZONE_NAMED)
+        acknowledge(
+            subnet,
+            {
+                "CloudFormation-Validate::W3010": "The zone is where the capacity is, which only the cluster's owner knows."
+            },
+        )
         ec2.CfnSubnetRouteTableAssociation(
-            self, f"Private{plan.key}Routes", subnet_id=subnet.attr_subnet_id, route_table_id=routes.ref
+            self, f"{kind}{plan.key}Routes", subnet_id=subnet.attr_subnet_id, route_table_id=routes.ref
         )
+        return subnet
+
+    def _add_private_subnet(self, plan: ZoneSubnet, routes: ec2.CfnRouteTable) -> PrivateSubnet:
+        subnet = self._add_subnet("Private", plan, routes)
         # A subnet of another zone is never kept: added again, it would find its own range taken.
         if len(self._retainable) == 1:
             self._retainable.append(subnet)
@@ -241,21 +253,7 @@ class HyperPodNetwork(Construct):
                 )
             },
         )
-        zone, zone_id = _zone_properties(plan.availability_zone)
-        subnet = ec2.CfnSubnet(
-            self,
-            f"Public{plan.key}",
-            vpc_id=self.vpc_id,
-            cidr_block=plan.public_cidr,
-            map_public_ip_on_launch=False,
-            availability_zone=zone,
-            availability_zone_id=zone_id,
-            tags=self._named("public"),
-        )
-        acknowledge(subnet, _ZONE_NAMED)
-        ec2.CfnSubnetRouteTableAssociation(
-            self, f"Public{plan.key}Routes", subnet_id=subnet.attr_subnet_id, route_table_id=public_routes.ref
-        )
+        subnet = self._add_subnet("Public", plan, public_routes)
         address = ec2.CfnEIP(self, "NatAddress", domain="vpc", tags=self._named("nat"))
         address.add_resource_dependency(attachment)
         nat = ec2.CfnNatGateway(
