@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from cdk_hyperpod.instance_types import InstanceType, catalogue, regions
+from cdk_hyperpod.instance_types import InstanceType, catalogue, regions, suggestion
 from tools import make_catalogue
 
 P5 = InstanceType(
@@ -114,6 +114,25 @@ def test_facts_agree_with_each_other(instance_type: InstanceType) -> None:
 )
 def test_ip_addresses_of_a_node(name: str, orchestrator: Literal["slurm", "eks"], addresses: int) -> None:
     assert catalogue()[name].ip_addresses(orchestrator) == addresses
+
+
+@pytest.mark.parametrize(
+    ("name", "close"),
+    [
+        pytest.param("ml.p5.48xlarg", "ml.p5.48xlarge", id="a letter short"),
+        pytest.param("p5.48xlarge", "ml.p5.48xlarge", id="EC2's name"),
+        pytest.param("P5.48xlarge", "ml.p5.48xlarge", id="capitals"),
+        pytest.param("c5.xl", "ml.c5.xlarge", id="short for it"),
+        pytest.param("p3.2xlarge", "ml.p4d.24xlarge", id="a GPU, and no T3 that has one character else"),
+        pytest.param("mlp5.48xlarge", "ml.p5.48xlarge", id="no dot"),
+    ],
+)
+def test_a_wrong_name_gets_the_nearest_of_its_family(name: str, close: str) -> None:
+    assert suggestion(name) == f"did you mean {close}?"
+
+
+def test_a_name_that_nothing_comes_near_gets_examples() -> None:
+    assert suggestion("x") == "use one such as ml.p5.48xlarge or ml.trn1.32xlarge"
 
 
 def test_the_catalogue_cannot_be_changed() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsii
-from aws_cdk import Aws, CustomResource, Duration, RemovalPolicy, Stack, custom_resources
+from aws_cdk import Annotations, Aws, CustomResource, Duration, RemovalPolicy, Stack, custom_resources
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
@@ -73,6 +73,11 @@ class ScaleDown(Construct):
         )
         raise_errors([*check_constraints(config, "scale_down"), *check_scale_down(config, ())], self.node.path)
         assert cluster.cluster_name is not None, "the cluster needs a literal cluster_name"
+        if nodes_to_delete or instance_groups_to_delete:
+            Annotations.of(self).add_warning_v2(
+                "cdk-hyperpod:undrained",
+                "nodes and groups that scale_down names end undrained; drain them before you deploy",
+            )
         self._cluster = cluster
         self._name = cluster.cluster_name
         self._key = encryption_key

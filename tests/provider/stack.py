@@ -120,7 +120,7 @@ class Stack:
         seed: int = 0,
         poll: float = 30.0,
     ) -> None:
-        """The cluster stands and is quiet; unlikely behaviour begins afterwards. `disturbance`: faults during polls."""
+        """The cluster stands and is quiet; unlikely behaviour begins afterwards."""
         self.clock = ManualClock()
         self.model = HyperPod(clock=self.clock, seed=seed, timings=timings)
         self.template: Wish | None = None
@@ -130,6 +130,9 @@ class Stack:
         self.log: list[str] = []
         self.poll = poll
         self.disturbance = Faults()
+        """Faults during polls."""
+        self.polling = False
+        """A poll of a custom resource is under way."""
         self.handler = ClusterHandler(self.model, vanished_groups=vanished)
         self.client = self.model.client(principal=LAMBDA)
         self.provider = Provider(
@@ -240,10 +243,13 @@ class Stack:
 
     def _poll(self, event: Json, began: float) -> None:
         while True:
+            self.polling = True
             try:
                 if self.provider.is_complete(copy.deepcopy(event))["IsComplete"]:
                     return
             except CallerKilled:
                 pass  # the Lambda died; its next poll has to cope
+            finally:
+                self.polling = False
             self.clock.advance(self.poll)
             assert self.clock.now() - began < 3_600, "CloudFormation's own limit was reached"

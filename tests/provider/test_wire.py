@@ -10,6 +10,7 @@ import pytest
 
 from cdk_hyperpod._lambda.hyperpod_provider import wire
 from cdk_hyperpod._lambda.hyperpod_provider.model import Fixed, Network
+from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownError
 from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE, MalformedError, State
 
 ROLE = "arn:aws:iam::111122223333:role/node"
@@ -87,76 +88,135 @@ def test_flexible_group() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        (None, "ResourceProperties: must be an object"),
-        (properties(NodeToDelete=[]), f"NodeToDelete: is no property of {PREPARE}; take it out"),
-        (properties(ClusterName="-x"), 'ClusterName: must be 1 to 63 letters, digits and hyphens, got "-x"'),
-        (properties(ClusterName="a-" * 40), "ClusterName: must be 1 to 63 letters, digits and hyphens, got"),
-        (properties(Groups=[]), "Groups: must be a list of at least one group's JSON text, got []"),
-        (properties(Groups="x"), 'Groups: must be a list of at least one group\'s JSON text, got "x"'),
-        (properties("{"), 'Groups[0]: must be the text of a JSON object, got "{"'),
-        (properties("[]"), 'Groups[0]: must be the text of a JSON object, got "[]"'),
-        (properties(GROUP, GROUP), "Groups: has two groups p5"),
-        (
-            properties({**GROUP, "InstanceCount": -1}),
-            "Groups[0].InstanceCount: must be a whole number from 0 to 6758, got -1",
-        ),
-        (
-            properties({**GROUP, "InstanceCount": True}),
-            "Groups[0].InstanceCount: must be a whole number from 0 to 6758, got true",
-        ),
-        (
-            properties({**GROUP, "MinInstanceCount": 9}),
-            "Groups[0].MinInstanceCount: is 9, above InstanceCount 8",
-        ),
-        (
-            properties({**GROUP, "ExecutionRole": None}),
-            "Groups[0].ExecutionRole: must be the ARN of the nodes' role, got null",
-        ),
-        (
-            properties({**GROUP, "InstanceType": None}),
-            "Groups[0]: must have either InstanceType or InstanceRequirements",
-        ),
-        (
-            properties({**GROUP, "InstanceRequirements": {"InstanceTypes": ["ml.a"]}}),
-            "Groups[0]: must have either InstanceType or InstanceRequirements",
-        ),
-        (
-            properties({**GROUP, "SlurmConfig": "Compute"}),
-            'Groups[0].SlurmConfig: must be an object, got "Compute"',
-        ),
-        (
-            properties({**GROUP, "ThreadsPerCore": 3}),
-            "Groups[0].ThreadsPerCore: must be a whole number from 0 to 2, got 3",
-        ),
-        (
-            properties({**GROUP, "OverrideVpcConfig": {"Subnets": "subnet-1"}}),
-            'Groups[0].OverrideVpcConfig.Subnets: must be a list of texts, got "subnet-1"',
-        ),
-        (
-            properties(NodesToDelete=["i-xyz"]),
-            'NodesToDelete[0]: must be an instance id such as i-0123456789abcdef0, got "i-xyz"',
-        ),
-        (properties(NodesToDelete="i-0123456789abcdef0"), 'NodesToDelete: must be a list, got "i-0123456789abcdef0"'),
-        (
-            properties(InstanceGroupsToDelete=[7]),
-            "InstanceGroupsToDelete[0]: must be 1 to 63 letters, digits and hyphens, got 7",
-        ),
-        (properties(MaxNodes="many"), 'MaxNodes: must be a whole number from 0 to 6758, got "many"'),
-        (properties(MaxNodes="99999999999"), 'MaxNodes: must be a whole number from 0 to 6758, got "99999999999"'),
-        (properties(AutoscaledGroups=["other"]), "AutoscaledGroups: names other, which is not in Groups"),
-        (properties(CreateOnly="{"), 'CreateOnly: must be the text of a JSON object, got "{"'),
-        (
-            properties(CreateOnly=json.dumps({"Orchestrator": {"Eks": "arn"}})),
-            'CreateOnly.Orchestrator.Eks: must be an object, got "arn"',
-        ),
-    ],
-)
+BAD: list[tuple[object, str]] = [
+    (None, "ResourceProperties: must be an object"),
+    (properties(NodeToDelete=[]), f"NodeToDelete: is no property of {PREPARE}; take it out"),
+    (properties(ClusterName="-x"), 'ClusterName: must be 1 to 63 letters, digits and hyphens, got "-x"'),
+    (properties(ClusterName="a-" * 40), "ClusterName: must be 1 to 63 letters, digits and hyphens, got"),
+    (properties(Groups=[]), "Groups: must be a list of at least one group's JSON text, got []"),
+    (properties(Groups="x"), 'Groups: must be a list of at least one group\'s JSON text, got "x"'),
+    (properties("{"), 'Groups[0]: must be the text of a JSON object, got "{"'),
+    (properties("[]"), 'Groups[0]: must be the text of a JSON object, got "[]"'),
+    (properties(GROUP, GROUP), "Groups: has two groups p5"),
+    (
+        properties({**GROUP, "InstanceCount": -1}),
+        "Groups[0].InstanceCount: must be a whole number from 0 to 6758, got -1",
+    ),
+    (
+        properties({**GROUP, "InstanceCount": True}),
+        "Groups[0].InstanceCount: must be a whole number from 0 to 6758, got true",
+    ),
+    (
+        properties({**GROUP, "MinInstanceCount": 9}),
+        "Groups[0].MinInstanceCount: is 9, above InstanceCount 8",
+    ),
+    (
+        properties({**GROUP, "ExecutionRole": None}),
+        "Groups[0].ExecutionRole: must be the ARN of the nodes' role, got null",
+    ),
+    (
+        properties({**GROUP, "InstanceType": None}),
+        "Groups[0]: must have either InstanceType or InstanceRequirements",
+    ),
+    (
+        properties({**GROUP, "InstanceRequirements": {"InstanceTypes": ["ml.a"]}}),
+        "Groups[0]: must have either InstanceType or InstanceRequirements",
+    ),
+    (
+        properties({**GROUP, "SlurmConfig": "Compute"}),
+        'Groups[0].SlurmConfig: must be an object, got "Compute"',
+    ),
+    (
+        properties({**GROUP, "ThreadsPerCore": 3}),
+        "Groups[0].ThreadsPerCore: must be a whole number from 0 to 2, got 3",
+    ),
+    (
+        properties({**GROUP, "OverrideVpcConfig": {"Subnets": "subnet-1"}}),
+        'Groups[0].OverrideVpcConfig.Subnets: must be a list of texts, got "subnet-1"',
+    ),
+    (
+        properties(NodesToDelete=["i-xyz"]),
+        'NodesToDelete[0]: must be an instance id such as i-0123456789abcdef0, got "i-xyz"',
+    ),
+    (properties(NodesToDelete="i-0123456789abcdef0"), 'NodesToDelete: must be a list, got "i-0123456789abcdef0"'),
+    (
+        properties(InstanceGroupsToDelete=[7]),
+        "InstanceGroupsToDelete[0]: must be 1 to 63 letters, digits and hyphens, got 7",
+    ),
+    (properties(MaxNodes="many"), 'MaxNodes: must be a whole number from 0 to 6758, got "many"'),
+    (properties(MaxNodes="99999999999"), 'MaxNodes: must be a whole number from 0 to 6758, got "99999999999"'),
+    (properties(AutoscaledGroups=["other"]), "AutoscaledGroups: names other, which is not in Groups"),
+    (properties(CreateOnly="{"), 'CreateOnly: must be the text of a JSON object, got "{"'),
+    (
+        properties(CreateOnly=json.dumps({"Orchestrator": {"Eks": "arn"}})),
+        'CreateOnly.Orchestrator.Eks: must be an object, got "arn"',
+    ),
+    (
+        properties(CreateOnly=json.dumps({"Orchestrator": {"Eks": {"ClusterArn": 7}}})),
+        "CreateOnly.Orchestrator.Eks.ClusterArn: must be the EKS cluster's ARN, got 7",
+    ),
+    (
+        properties(CreateOnly=json.dumps({"Vpc": {}})),
+        "CreateOnly.Vpc: is neither VpcConfig nor Orchestrator; take it out",
+    ),
+    (
+        properties(CreateOnly=json.dumps({"VpcConfig": {"SecurityGroupIds": 1}})),
+        "CreateOnly.VpcConfig.SecurityGroupIds: must be a list of texts, got 1",
+    ),
+    (
+        properties({**GROUP, "SlurmConfig": {"NodeType": "Worker"}}),
+        'Groups[0].SlurmConfig.NodeType: must be one of Controller, Login, Compute, got "Worker"',
+    ),
+    (
+        properties({**GROUP, "ExecutionRole": "node"}),
+        'Groups[0].ExecutionRole: must be the ARN of the nodes\' role, got "node"',
+    ),
+    (
+        properties({**GROUP, "InstanceCount": 8.0}),
+        "Groups[0].InstanceCount: must be a whole number from 0 to 6758, got 8.0",
+    ),
+    (
+        properties({**GROUP, "InstanceGroupName": None}),
+        "Groups[0].InstanceGroupName: must be 1 to 63 letters, digits and hyphens, got null",
+    ),
+    (
+        properties({**GROUP, "InstanceRequirements": []}),
+        "Groups[0].InstanceRequirements: must be an object, got []",
+    ),
+    (properties(AutoscaledGroups="p5"), 'AutoscaledGroups: must be a list, got "p5"'),
+]
+
+
+@pytest.mark.parametrize(("values", "said"), BAD)
 def test_bad_property(values: object, said: str) -> None:
     (only,) = problems(values)
     assert only.startswith(said)
+
+
+@pytest.mark.parametrize("request_type", ["Create", "Update"])
+@pytest.mark.parametrize(("values", "said"), BAD)
+def test_bad_property_is_refused_before_anything_is_called(values: object, said: str, request_type: str) -> None:
+    """Also where somebody uses the resource by hand, with whatever it was before."""
+
+    def nothing() -> Any:
+        raise AssertionError("called")
+
+    class Stacks:
+        def describe_stacks(self, *, StackName: str) -> dict[str, Any]:
+            return {"Stacks": [{"StackStatus": "UPDATE_IN_PROGRESS"}]}
+
+    event = {
+        "RequestType": request_type,
+        "ResourceType": PREPARE,
+        "StackId": "stack",
+        "ResourceProperties": values,
+        "OldResourceProperties": values,
+    }
+    with pytest.raises(ScaleDownError) as caught:
+        Provider(nothing, Stacks, log=lambda _: None).on_event(event)
+    text = str(caught.value)
+    assert text.startswith(f"The properties of {PREPARE} are malformed, nothing was changed. {said[:60]}")
+    assert "\n" not in text and len(text) <= 1_000
 
 
 def test_all_problems_at_once() -> None:
@@ -231,6 +291,11 @@ def test_state_survives_its_journey() -> None:
         planned=7,
     )
     assert wire.read_state(json.loads(json.dumps(state.write()))) == state
+
+
+def test_event_of_another_request() -> None:
+    with pytest.raises(MalformedError, match='RequestType: must be Create, Update or Delete, got "Import"'):
+        wire.read_event({"ResourceType": PREPARE, "RequestType": "Import"})
 
 
 def test_event_of_another_type() -> None:

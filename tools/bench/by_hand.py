@@ -22,6 +22,7 @@ from aws_cdk import aws_kms
 from aws_cdk import aws_lambda
 from aws_cdk import aws_logs
 from aws_cdk import aws_s3
+from aws_cdk import aws_stepfunctions
 
 app = cdk.App(outdir=os.environ["CDK_OUTDIR"], analytics_reporting=False)
 stack = Stack(app, "hyperpod-llm-train-cluster", analytics_reporting=False)
@@ -843,7 +844,7 @@ resource = cdk.CfnResource(
         "NodeProvisioningMode": "Continuous",
         "NodeRecovery": "Automatic",
         "Orchestrator": {"Slurm": {}},
-        "Tags": [{"Key": "cdk-hyperpod:stack", "Value": "hyperpod-llm-train-cluster"}],
+        "Tags": [{"Key": "cdk-hyperpod:stack-id", "Value": Fn.ref("AWS::StackId")}],
         "VpcConfig": {
             "SecurityGroupIds": [
                 cdk.Token.as_string(
@@ -871,6 +872,773 @@ resource = cdk.CfnResource(
     },
 )
 resource.override_logical_id("ClusterEB0386A7")
+resource = aws_iam.CfnRole(
+    stack,
+    "ScaleDownRole49059B0B",
+    assume_role_policy_document={
+        "Statement": [
+            {"Action": "sts:AssumeRole", "Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}}
+        ],
+        "Version": "2012-10-17",
+    },
+    description="Takes nodes and instance groups of HyperPod cluster llm-train",
+)
+resource.override_logical_id("ScaleDownRole49059B0B")
+resource = aws_logs.CfnLogGroup(
+    stack,
+    "ScaleDownOnEventLogB8891FE1",
+    kms_key_id=cdk.Token.as_string(
+        {
+            "Fn::GetStackOutput": {
+                "StackName": "hyperpod-llm-train-foundation",
+                "Region": "us-west-2",
+                "OutputName": "PublishOutputFnGetAttKey961B73FDArn43BC6B29",
+            }
+        }
+    ),
+    retention_in_days=365,
+)
+resource.override_logical_id("ScaleDownOnEventLogB8891FE1")
+resource = aws_lambda.CfnFunction(
+    stack,
+    "ScaleDownOnEventD5F49163",
+    architectures=["arm64"],
+    code=aws_lambda.CfnFunction.CodeProperty(
+        s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
+        s3_key="ececbc3c48b6f5e5dba6c1c604ec8b8a025609f26cd8ee1cad4ff3c1c0d25a29.zip",
+    ),
+    description="Scaling down HyperPod cluster llm-train",
+    function_name="hyperpod-llm-train-onevent",
+    handler="hyperpod_provider.handler.on_event",
+    logging_config=aws_lambda.CfnFunction.LoggingConfigProperty(log_group=Fn.ref("ScaleDownOnEventLogB8891FE1")),
+    memory_size=512,
+    role=cdk.Token.as_string(Fn.get_att("ScaleDownRole49059B0B", "Arn")),
+    runtime="python3.14",
+    timeout=300,
+)
+resource.override_logical_id("ScaleDownOnEventD5F49163")
+resource = aws_logs.CfnLogGroup(
+    stack,
+    "ScaleDownIsCompleteLogCD0520FB",
+    kms_key_id=cdk.Token.as_string(
+        {
+            "Fn::GetStackOutput": {
+                "StackName": "hyperpod-llm-train-foundation",
+                "Region": "us-west-2",
+                "OutputName": "PublishOutputFnGetAttKey961B73FDArn43BC6B29",
+            }
+        }
+    ),
+    retention_in_days=365,
+)
+resource.override_logical_id("ScaleDownIsCompleteLogCD0520FB")
+resource = aws_lambda.CfnFunction(
+    stack,
+    "ScaleDownIsComplete17173078",
+    architectures=["arm64"],
+    code=aws_lambda.CfnFunction.CodeProperty(
+        s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
+        s3_key="ececbc3c48b6f5e5dba6c1c604ec8b8a025609f26cd8ee1cad4ff3c1c0d25a29.zip",
+    ),
+    description="Scaling down HyperPod cluster llm-train",
+    function_name="hyperpod-llm-train-iscomplete",
+    handler="hyperpod_provider.handler.is_complete",
+    logging_config=aws_lambda.CfnFunction.LoggingConfigProperty(log_group=Fn.ref("ScaleDownIsCompleteLogCD0520FB")),
+    memory_size=512,
+    role=cdk.Token.as_string(Fn.get_att("ScaleDownRole49059B0B", "Arn")),
+    runtime="python3.14",
+    timeout=300,
+)
+resource.override_logical_id("ScaleDownIsComplete17173078")
+resource = aws_iam.CfnManagedPolicy(
+    stack,
+    "ScaleDownReading0D9B83DC",
+    description="Reading, for scaling down HyperPod cluster llm-train",
+    policy_document={
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": ["sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags"],
+                "Resource": Fn.join(
+                    "",
+                    ["arn:", Fn.ref("AWS::Partition"), ":sagemaker:us-west-2:", Fn.ref("AWS::AccountId"), ":cluster/*"],
+                ),
+            },
+            {"Effect": "Allow", "Action": ["cloudformation:DescribeStacks"], "Resource": Fn.ref("AWS::StackId")},
+            {
+                "Effect": "Allow",
+                "Action": ["logs:CreateLogStream", "logs:PutLogEvents"],
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("ScaleDownOnEventLogB8891FE1", "Arn")),
+                    cdk.Token.as_string(Fn.get_att("ScaleDownIsCompleteLogCD0520FB", "Arn")),
+                ],
+            },
+        ],
+    },
+    roles=[Fn.ref("ScaleDownRole49059B0B")],
+)
+resource.override_logical_id("ScaleDownReading0D9B83DC")
+resource = aws_logs.CfnLogGroup(
+    stack,
+    "ScaleDownFrameworkLog59E52B79",
+    kms_key_id=cdk.Token.as_string(
+        {
+            "Fn::GetStackOutput": {
+                "StackName": "hyperpod-llm-train-foundation",
+                "Region": "us-west-2",
+                "OutputName": "PublishOutputFnGetAttKey961B73FDArn43BC6B29",
+            }
+        }
+    ),
+    retention_in_days=365,
+)
+resource.override_logical_id("ScaleDownFrameworkLog59E52B79")
+resource = aws_iam.CfnRole(
+    stack,
+    "ScaleDownProviderframeworkonEventServiceRoleC89F03C6",
+    assume_role_policy_document={
+        "Statement": [
+            {"Action": "sts:AssumeRole", "Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}}
+        ],
+        "Version": "2012-10-17",
+    },
+    managed_policy_arns=[
+        Fn.join("", ["arn:", Fn.ref("AWS::Partition"), ":iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"])
+    ],
+)
+resource.override_logical_id("ScaleDownProviderframeworkonEventServiceRoleC89F03C6")
+resource = aws_iam.CfnPolicy(
+    stack,
+    "ScaleDownProviderframeworkonEventServiceRoleDefaultPolicyE6016FED",
+    policy_document={
+        "Statement": [
+            {
+                "Action": "lambda:InvokeFunction",
+                "Effect": "Allow",
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")),
+                    cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")),
+                    Fn.join("", [cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")), ":*"]),
+                    Fn.join("", [cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")), ":*"]),
+                ],
+            },
+            {
+                "Action": "lambda:GetFunction",
+                "Effect": "Allow",
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")),
+                    cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")),
+                ],
+            },
+            {
+                "Action": "states:StartExecution",
+                "Effect": "Allow",
+                "Resource": Fn.ref("ScaleDownProviderwaiterstatemachineF62990DE"),
+            },
+        ],
+        "Version": "2012-10-17",
+    },
+    policy_name="ScaleDownProviderframeworkonEventServiceRoleDefaultPolicyE6016FED",
+    roles=[Fn.ref("ScaleDownProviderframeworkonEventServiceRoleC89F03C6")],
+)
+resource.override_logical_id("ScaleDownProviderframeworkonEventServiceRoleDefaultPolicyE6016FED")
+resource = aws_lambda.CfnFunction(
+    stack,
+    "ScaleDownProviderframeworkonEvent9CA91BC0",
+    code=aws_lambda.CfnFunction.CodeProperty(
+        s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
+        s3_key="e16ffb3b34af185b8b30c88fdb19faa13b6c42bb38580485c4e84b384ee48b63.zip",
+    ),
+    description="AWS CDK resource provider framework - onEvent (hyperpod-llm-train-cluster/ScaleDown/Provider)",
+    environment=aws_lambda.CfnFunction.EnvironmentProperty(
+        variables={
+            "USER_ON_EVENT_FUNCTION_ARN": cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")),
+            "USER_IS_COMPLETE_FUNCTION_ARN": cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")),
+            "WAITER_STATE_MACHINE_ARN": Fn.ref("ScaleDownProviderwaiterstatemachineF62990DE"),
+            "NODE_OPTIONS": "--stack-trace-limit=0",
+        }
+    ),
+    function_name="hyperpod-llm-train-provider",
+    handler="framework.onEvent",
+    logging_config=aws_lambda.CfnFunction.LoggingConfigProperty(
+        application_log_level="FATAL", log_format="JSON", log_group=Fn.ref("ScaleDownFrameworkLog59E52B79")
+    ),
+    role=cdk.Token.as_string(Fn.get_att("ScaleDownProviderframeworkonEventServiceRoleC89F03C6", "Arn")),
+    runtime="nodejs24.x",
+    timeout=900,
+)
+resource.override_logical_id("ScaleDownProviderframeworkonEvent9CA91BC0")
+resource = aws_iam.CfnRole(
+    stack,
+    "ScaleDownProviderframeworkisCompleteServiceRole070FD3D4",
+    assume_role_policy_document={
+        "Statement": [
+            {"Action": "sts:AssumeRole", "Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}}
+        ],
+        "Version": "2012-10-17",
+    },
+    managed_policy_arns=[
+        Fn.join("", ["arn:", Fn.ref("AWS::Partition"), ":iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"])
+    ],
+)
+resource.override_logical_id("ScaleDownProviderframeworkisCompleteServiceRole070FD3D4")
+resource = aws_iam.CfnPolicy(
+    stack,
+    "ScaleDownProviderframeworkisCompleteServiceRoleDefaultPolicyC2653F93",
+    policy_document={
+        "Statement": [
+            {
+                "Action": "lambda:InvokeFunction",
+                "Effect": "Allow",
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")),
+                    cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")),
+                    Fn.join("", [cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")), ":*"]),
+                    Fn.join("", [cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")), ":*"]),
+                ],
+            },
+            {
+                "Action": "lambda:GetFunction",
+                "Effect": "Allow",
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")),
+                    cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")),
+                ],
+            },
+        ],
+        "Version": "2012-10-17",
+    },
+    policy_name="ScaleDownProviderframeworkisCompleteServiceRoleDefaultPolicyC2653F93",
+    roles=[Fn.ref("ScaleDownProviderframeworkisCompleteServiceRole070FD3D4")],
+)
+resource.override_logical_id("ScaleDownProviderframeworkisCompleteServiceRoleDefaultPolicyC2653F93")
+resource = aws_lambda.CfnFunction(
+    stack,
+    "ScaleDownProviderframeworkisCompleteC5CD4F08",
+    code=aws_lambda.CfnFunction.CodeProperty(
+        s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
+        s3_key="e16ffb3b34af185b8b30c88fdb19faa13b6c42bb38580485c4e84b384ee48b63.zip",
+    ),
+    description="AWS CDK resource provider framework - isComplete (hyperpod-llm-train-cluster/ScaleDown/Provider)",
+    environment=aws_lambda.CfnFunction.EnvironmentProperty(
+        variables={
+            "USER_ON_EVENT_FUNCTION_ARN": cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")),
+            "USER_IS_COMPLETE_FUNCTION_ARN": cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")),
+            "NODE_OPTIONS": "--stack-trace-limit=0",
+        }
+    ),
+    handler="framework.isComplete",
+    logging_config=aws_lambda.CfnFunction.LoggingConfigProperty(
+        application_log_level="FATAL", log_format="JSON", log_group=Fn.ref("ScaleDownFrameworkLog59E52B79")
+    ),
+    role=cdk.Token.as_string(Fn.get_att("ScaleDownProviderframeworkisCompleteServiceRole070FD3D4", "Arn")),
+    runtime="nodejs24.x",
+    timeout=900,
+)
+resource.override_logical_id("ScaleDownProviderframeworkisCompleteC5CD4F08")
+resource = aws_iam.CfnRole(
+    stack,
+    "ScaleDownProviderframeworkonTimeoutServiceRoleEC0823DB",
+    assume_role_policy_document={
+        "Statement": [
+            {"Action": "sts:AssumeRole", "Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}}
+        ],
+        "Version": "2012-10-17",
+    },
+    managed_policy_arns=[
+        Fn.join("", ["arn:", Fn.ref("AWS::Partition"), ":iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"])
+    ],
+)
+resource.override_logical_id("ScaleDownProviderframeworkonTimeoutServiceRoleEC0823DB")
+resource = aws_iam.CfnPolicy(
+    stack,
+    "ScaleDownProviderframeworkonTimeoutServiceRoleDefaultPolicy49FD82E3",
+    policy_document={
+        "Statement": [
+            {
+                "Action": "lambda:InvokeFunction",
+                "Effect": "Allow",
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")),
+                    cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")),
+                    Fn.join("", [cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")), ":*"]),
+                    Fn.join("", [cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")), ":*"]),
+                ],
+            },
+            {
+                "Action": "lambda:GetFunction",
+                "Effect": "Allow",
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")),
+                    cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")),
+                ],
+            },
+        ],
+        "Version": "2012-10-17",
+    },
+    policy_name="ScaleDownProviderframeworkonTimeoutServiceRoleDefaultPolicy49FD82E3",
+    roles=[Fn.ref("ScaleDownProviderframeworkonTimeoutServiceRoleEC0823DB")],
+)
+resource.override_logical_id("ScaleDownProviderframeworkonTimeoutServiceRoleDefaultPolicy49FD82E3")
+resource = aws_lambda.CfnFunction(
+    stack,
+    "ScaleDownProviderframeworkonTimeout02C65EDA",
+    code=aws_lambda.CfnFunction.CodeProperty(
+        s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
+        s3_key="e16ffb3b34af185b8b30c88fdb19faa13b6c42bb38580485c4e84b384ee48b63.zip",
+    ),
+    description="AWS CDK resource provider framework - onTimeout (hyperpod-llm-train-cluster/ScaleDown/Provider)",
+    environment=aws_lambda.CfnFunction.EnvironmentProperty(
+        variables={
+            "USER_ON_EVENT_FUNCTION_ARN": cdk.Token.as_string(Fn.get_att("ScaleDownOnEventD5F49163", "Arn")),
+            "USER_IS_COMPLETE_FUNCTION_ARN": cdk.Token.as_string(Fn.get_att("ScaleDownIsComplete17173078", "Arn")),
+            "NODE_OPTIONS": "--stack-trace-limit=0",
+        }
+    ),
+    handler="framework.onTimeout",
+    logging_config=aws_lambda.CfnFunction.LoggingConfigProperty(
+        application_log_level="FATAL", log_format="JSON", log_group=Fn.ref("ScaleDownFrameworkLog59E52B79")
+    ),
+    role=cdk.Token.as_string(Fn.get_att("ScaleDownProviderframeworkonTimeoutServiceRoleEC0823DB", "Arn")),
+    runtime="nodejs24.x",
+    timeout=900,
+)
+resource.override_logical_id("ScaleDownProviderframeworkonTimeout02C65EDA")
+resource = aws_iam.CfnRole(
+    stack,
+    "ScaleDownProviderwaiterstatemachineRole1894445B",
+    assume_role_policy_document={
+        "Statement": [
+            {"Action": "sts:AssumeRole", "Effect": "Allow", "Principal": {"Service": "states.amazonaws.com"}}
+        ],
+        "Version": "2012-10-17",
+    },
+)
+resource.override_logical_id("ScaleDownProviderwaiterstatemachineRole1894445B")
+resource = aws_iam.CfnPolicy(
+    stack,
+    "ScaleDownProviderwaiterstatemachineRoleDefaultPolicy6AC1DEC0",
+    policy_document={
+        "Statement": [
+            {
+                "Action": "lambda:InvokeFunction",
+                "Effect": "Allow",
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("ScaleDownProviderframeworkisCompleteC5CD4F08", "Arn")),
+                    cdk.Token.as_string(Fn.get_att("ScaleDownProviderframeworkonTimeout02C65EDA", "Arn")),
+                    Fn.join(
+                        "",
+                        [cdk.Token.as_string(Fn.get_att("ScaleDownProviderframeworkisCompleteC5CD4F08", "Arn")), ":*"],
+                    ),
+                    Fn.join(
+                        "",
+                        [cdk.Token.as_string(Fn.get_att("ScaleDownProviderframeworkonTimeout02C65EDA", "Arn")), ":*"],
+                    ),
+                ],
+            }
+        ],
+        "Version": "2012-10-17",
+    },
+    policy_name="ScaleDownProviderwaiterstatemachineRoleDefaultPolicy6AC1DEC0",
+    roles=[Fn.ref("ScaleDownProviderwaiterstatemachineRole1894445B")],
+)
+resource.override_logical_id("ScaleDownProviderwaiterstatemachineRoleDefaultPolicy6AC1DEC0")
+resource = aws_stepfunctions.CfnStateMachine(
+    stack,
+    "ScaleDownProviderwaiterstatemachineF62990DE",
+    definition_string=Fn.join(
+        "",
+        [
+            '{"StartAt":"framework-isComplete-task","States":{"framework-isComplete-task":{"End":true,"Retry":[{"ErrorEquals":["States.ALL"],"IntervalSeconds":30,"MaxAttempts":120,"BackoffRate":1}],"Catch":[{"ErrorEquals":["States.ALL"],"Next":"framework-onTimeout-task"}],"Type":"Task","Resource":"',
+            cdk.Token.as_string(Fn.get_att("ScaleDownProviderframeworkisCompleteC5CD4F08", "Arn")),
+            '"},"framework-onTimeout-task":{"End":true,"Type":"Task","Resource":"',
+            cdk.Token.as_string(Fn.get_att("ScaleDownProviderframeworkonTimeout02C65EDA", "Arn")),
+            '"}}}',
+        ],
+    ),
+    role_arn=cdk.Token.as_string(Fn.get_att("ScaleDownProviderwaiterstatemachineRole1894445B", "Arn")),
+)
+resource.override_logical_id("ScaleDownProviderwaiterstatemachineF62990DE")
+resource = cdk.CfnResource(
+    stack,
+    "ScaleDownPrepare37B24AC0",
+    type="Custom::HyperPodScaleDown",
+    properties={
+        "ServiceToken": cdk.Token.as_string(Fn.get_att("ScaleDownProviderframeworkonEvent9CA91BC0", "Arn")),
+        "ClusterName": "llm-train",
+        "Groups": [
+            Fn.join(
+                "",
+                [
+                    '{"ExecutionRole":"',
+                    cdk.Token.as_string(Fn.get_att("ClusterControllerRoleEE53E66B", "Arn")),
+                    '","InstanceCount":1,"InstanceGroupName":"controller","InstanceStorageConfigs":[{"FsxLustreConfig":{"DnsName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                            }
+                        }
+                    ),
+                    '","MountName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                            }
+                        }
+                    ),
+                    '","MountPath":"/fsx"}}],"InstanceType":"ml.m5.4xlarge","LifeCycleConfig":{"OnCreate":"controller.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
+                    Fn.ref("AWS::AccountId"),
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"SlurmConfig":{"NodeType":"Controller"}}',
+                ],
+            ),
+            Fn.join(
+                "",
+                [
+                    '{"ExecutionRole":"',
+                    cdk.Token.as_string(Fn.get_att("ClusterLoginRoleB98EF332", "Arn")),
+                    '","InstanceCount":1,"InstanceGroupName":"login","InstanceStorageConfigs":[{"FsxLustreConfig":{"DnsName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                            }
+                        }
+                    ),
+                    '","MountName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                            }
+                        }
+                    ),
+                    '","MountPath":"/fsx"}}],"InstanceType":"ml.m5.2xlarge","LifeCycleConfig":{"OnCreate":"login.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
+                    Fn.ref("AWS::AccountId"),
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"SlurmConfig":{"NodeType":"Login"}}',
+                ],
+            ),
+            Fn.join(
+                "",
+                [
+                    '{"ExecutionRole":"',
+                    cdk.Token.as_string(Fn.get_att("ClusterComputeRole88D4F7ED", "Arn")),
+                    '","InstanceCount":8,"InstanceGroupName":"p5","InstanceStorageConfigs":[{"FsxLustreConfig":{"DnsName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                            }
+                        }
+                    ),
+                    '","MountName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                            }
+                        }
+                    ),
+                    '","MountPath":"/fsx"}}],"InstanceType":"ml.p5.48xlarge","LifeCycleConfig":{"OnCreate":"compute.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
+                    Fn.ref("AWS::AccountId"),
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"MinInstanceCount":4,"SlurmConfig":{"NodeType":"Compute","PartitionNames":["p5"]}}',
+                ],
+            ),
+            Fn.join(
+                "",
+                [
+                    '{"ExecutionRole":"',
+                    cdk.Token.as_string(Fn.get_att("ClusterComputeRole88D4F7ED", "Arn")),
+                    '","InstanceCount":4,"InstanceGroupName":"trn1","InstanceStorageConfigs":[{"FsxLustreConfig":{"DnsName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                            }
+                        }
+                    ),
+                    '","MountName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                            }
+                        }
+                    ),
+                    '","MountPath":"/fsx"}}],"InstanceType":"ml.trn1.32xlarge","LifeCycleConfig":{"OnCreate":"compute.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
+                    Fn.ref("AWS::AccountId"),
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"MinInstanceCount":4,"SlurmConfig":{"NodeType":"Compute","PartitionNames":["trn1"]}}',
+                ],
+            ),
+        ],
+        "InstanceGroupsToDelete": [],
+        "AutoscaledGroups": [],
+        "Digest": Fn.join(
+            "",
+            [
+                '{"NodeProvisioningMode":"Continuous","NodeRecovery":"Automatic","Orchestrator":{"Slurm":{}},"VpcConfig":{"SecurityGroupIds":["',
+                cdk.Token.as_string(
+                    {
+                        "Fn::GetStackOutput": {
+                            "StackName": "hyperpod-llm-train-foundation",
+                            "Region": "us-west-2",
+                            "OutputName": "PublishOutputFnGetAttNetworkNodes04EB8278GroupId74FD3221",
+                        }
+                    }
+                ),
+                '"],"Subnets":["',
+                cdk.Token.as_string(
+                    {
+                        "Fn::GetStackOutput": {
+                            "StackName": "hyperpod-llm-train-foundation",
+                            "Region": "us-west-2",
+                            "OutputName": "PublishOutputFnGetAttNetworkPrivateUsWest2cFB9C700DSubnetId33C429E7",
+                        }
+                    }
+                ),
+                '"]},"Tags":[{"key":"cdk-hyperpod:stack-id","value":"',
+                Fn.ref("AWS::StackId"),
+                '"}]}',
+            ],
+        ),
+        "NodesToDelete": [],
+        "MaxNodes": "16",
+        "CreateOnly": Fn.join(
+            "",
+            [
+                '{"VpcConfig":{"SecurityGroupIds":["',
+                cdk.Token.as_string(
+                    {
+                        "Fn::GetStackOutput": {
+                            "StackName": "hyperpod-llm-train-foundation",
+                            "Region": "us-west-2",
+                            "OutputName": "PublishOutputFnGetAttNetworkNodes04EB8278GroupId74FD3221",
+                        }
+                    }
+                ),
+                '"],"Subnets":["',
+                cdk.Token.as_string(
+                    {
+                        "Fn::GetStackOutput": {
+                            "StackName": "hyperpod-llm-train-foundation",
+                            "Region": "us-west-2",
+                            "OutputName": "PublishOutputFnGetAttNetworkPrivateUsWest2cFB9C700DSubnetId33C429E7",
+                        }
+                    }
+                ),
+                '"]},"Orchestrator":{"Slurm":{}}}',
+            ],
+        ),
+    },
+)
+resource.override_logical_id("ScaleDownPrepare37B24AC0")
+resource = aws_iam.CfnManagedPolicy(
+    stack,
+    "ScaleDownWritingA763A32C",
+    description="Writing, for scaling down HyperPod cluster llm-train",
+    policy_document={
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": ["sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster"],
+                "Resource": cdk.Token.as_string(Fn.get_att("ClusterEB0386A7", "ClusterArn")),
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["iam:PassRole"],
+                "Resource": [
+                    cdk.Token.as_string(Fn.get_att("ClusterControllerRoleEE53E66B", "Arn")),
+                    cdk.Token.as_string(Fn.get_att("ClusterLoginRoleB98EF332", "Arn")),
+                    cdk.Token.as_string(Fn.get_att("ClusterComputeRole88D4F7ED", "Arn")),
+                ],
+                "Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
+            },
+        ],
+    },
+    roles=[Fn.ref("ScaleDownRole49059B0B")],
+)
+resource.override_logical_id("ScaleDownWritingA763A32C")
+resource = cdk.CfnResource(
+    stack,
+    "ScaleDownFinalize7EA2ACEA",
+    type="Custom::HyperPodGroupRemoval",
+    properties={
+        "ServiceToken": cdk.Token.as_string(Fn.get_att("ScaleDownProviderframeworkonEvent9CA91BC0", "Arn")),
+        "ClusterName": "llm-train",
+        "Groups": [
+            Fn.join(
+                "",
+                [
+                    '{"ExecutionRole":"',
+                    cdk.Token.as_string(Fn.get_att("ClusterControllerRoleEE53E66B", "Arn")),
+                    '","InstanceCount":1,"InstanceGroupName":"controller","InstanceStorageConfigs":[{"FsxLustreConfig":{"DnsName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                            }
+                        }
+                    ),
+                    '","MountName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                            }
+                        }
+                    ),
+                    '","MountPath":"/fsx"}}],"InstanceType":"ml.m5.4xlarge","LifeCycleConfig":{"OnCreate":"controller.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
+                    Fn.ref("AWS::AccountId"),
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"SlurmConfig":{"NodeType":"Controller"}}',
+                ],
+            ),
+            Fn.join(
+                "",
+                [
+                    '{"ExecutionRole":"',
+                    cdk.Token.as_string(Fn.get_att("ClusterLoginRoleB98EF332", "Arn")),
+                    '","InstanceCount":1,"InstanceGroupName":"login","InstanceStorageConfigs":[{"FsxLustreConfig":{"DnsName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                            }
+                        }
+                    ),
+                    '","MountName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                            }
+                        }
+                    ),
+                    '","MountPath":"/fsx"}}],"InstanceType":"ml.m5.2xlarge","LifeCycleConfig":{"OnCreate":"login.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
+                    Fn.ref("AWS::AccountId"),
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"SlurmConfig":{"NodeType":"Login"}}',
+                ],
+            ),
+            Fn.join(
+                "",
+                [
+                    '{"ExecutionRole":"',
+                    cdk.Token.as_string(Fn.get_att("ClusterComputeRole88D4F7ED", "Arn")),
+                    '","InstanceCount":8,"InstanceGroupName":"p5","InstanceStorageConfigs":[{"FsxLustreConfig":{"DnsName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                            }
+                        }
+                    ),
+                    '","MountName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                            }
+                        }
+                    ),
+                    '","MountPath":"/fsx"}}],"InstanceType":"ml.p5.48xlarge","LifeCycleConfig":{"OnCreate":"compute.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
+                    Fn.ref("AWS::AccountId"),
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"MinInstanceCount":4,"SlurmConfig":{"NodeType":"Compute","PartitionNames":["p5"]}}',
+                ],
+            ),
+            Fn.join(
+                "",
+                [
+                    '{"ExecutionRole":"',
+                    cdk.Token.as_string(Fn.get_att("ClusterComputeRole88D4F7ED", "Arn")),
+                    '","InstanceCount":4,"InstanceGroupName":"trn1","InstanceStorageConfigs":[{"FsxLustreConfig":{"DnsName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                            }
+                        }
+                    ),
+                    '","MountName":"',
+                    cdk.Token.as_string(
+                        {
+                            "Fn::GetStackOutput": {
+                                "StackName": "hyperpod-llm-train-foundation",
+                                "Region": "us-west-2",
+                                "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                            }
+                        }
+                    ),
+                    '","MountPath":"/fsx"}}],"InstanceType":"ml.trn1.32xlarge","LifeCycleConfig":{"OnCreate":"compute.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
+                    Fn.ref("AWS::AccountId"),
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"MinInstanceCount":4,"SlurmConfig":{"NodeType":"Compute","PartitionNames":["trn1"]}}',
+                ],
+            ),
+        ],
+        "InstanceGroupsToDelete": [],
+        "AutoscaledGroups": [],
+        "Digest": Fn.join(
+            "",
+            [
+                '{"NodeProvisioningMode":"Continuous","NodeRecovery":"Automatic","Orchestrator":{"Slurm":{}},"VpcConfig":{"SecurityGroupIds":["',
+                cdk.Token.as_string(
+                    {
+                        "Fn::GetStackOutput": {
+                            "StackName": "hyperpod-llm-train-foundation",
+                            "Region": "us-west-2",
+                            "OutputName": "PublishOutputFnGetAttNetworkNodes04EB8278GroupId74FD3221",
+                        }
+                    }
+                ),
+                '"],"Subnets":["',
+                cdk.Token.as_string(
+                    {
+                        "Fn::GetStackOutput": {
+                            "StackName": "hyperpod-llm-train-foundation",
+                            "Region": "us-west-2",
+                            "OutputName": "PublishOutputFnGetAttNetworkPrivateUsWest2cFB9C700DSubnetId33C429E7",
+                        }
+                    }
+                ),
+                '"]},"Tags":[{"key":"cdk-hyperpod:stack-id","value":"',
+                Fn.ref("AWS::StackId"),
+                '"}]}',
+            ],
+        ),
+    },
+)
+resource.override_logical_id("ScaleDownFinalize7EA2ACEA")
 stack = Stack(app, "hyperpod-llm-train-foundation", analytics_reporting=False)
 resource = aws_kms.CfnKey(
     stack,

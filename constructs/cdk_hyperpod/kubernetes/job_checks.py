@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from .._structure import join, show
 from ..errors import Finding
-from ..instance_types import InstanceType, catalogue
+from ..instance_types import InstanceType, catalogue, suggestion
 from ._constraints import field_findings
 from .allocatable import Allocatable, allocatable
 from .elastic_job import (
@@ -47,11 +46,10 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
         )
     kind = catalogue().get(job.instance_type)
     if kind is None:
-        close = difflib.get_close_matches(job.instance_type[:80], [*catalogue()], n=1)
         yield Finding(
             path="instance_type",
             problem=f"HyperPod has no instance type {show(job.instance_type)}",
-            remedy=f"did you mean {close[0]}?" if close else "use one such as ml.p5.48xlarge or ml.trn1.32xlarge",
+            remedy=suggestion(job.instance_type),
         )
     out_of_bounds = [*field_findings(policy, "elastic_policy")]
     yield from out_of_bounds

@@ -23,7 +23,7 @@ from typing import Any
 
 from .._structure import is_known, join, show
 from ..errors import Finding
-from ..instance_types import catalogue
+from ..instance_types import catalogue, suggestion
 from .allocatable import DEVICE_KEYS, allocatable
 from .quantities import cpu_quantity, memory_quantity, parse_quantity
 
@@ -122,11 +122,10 @@ def check_nodes(nodes: Mapping[str, int], path: str, *, cluster: Mapping[str, in
         if not is_known(name) or not is_known(count):
             continue
         if name not in catalogue():
-            close = difflib.get_close_matches(name[:80], [*catalogue()], n=1)
             yield Finding(
                 path=place,
                 problem=f"HyperPod has no instance type {show(name)}",
-                remedy=f"did you mean {close[0]}?" if close else "use one such as ml.p5.48xlarge or ml.trn1.32xlarge",
+                remedy=suggestion(name),
             )
         elif cluster is not None and name not in cluster:
             yield Finding(

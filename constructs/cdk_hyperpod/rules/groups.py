@@ -6,14 +6,13 @@ guide's pages on continuous provisioning for Slurm, on Slurm configuration throu
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from .._structure import is_known, item_paths, show
 from ..config import InstanceGroup, Orchestrator
 from ..errors import Finding
-from ..instance_types import InstanceType, catalogue
+from ..instance_types import InstanceType, catalogue, suggestion
 
 
 def check_groups(
@@ -86,11 +85,10 @@ def _check_types(group: InstanceGroup, path: str) -> Iterator[Finding]:
     for name in dict.fromkeys(group.all_instance_types):
         if is_known(name) and name not in catalogue():
             field = "instance_types" if group.instance_types else "instance_type"
-            close = difflib.get_close_matches(name[:80], [*catalogue()], n=1)
             yield Finding(
                 path=f"{path}.{field}",
                 problem=f"HyperPod has no instance type {show(name)}",
-                remedy=f"did you mean {close[0]}?" if close else "use one such as ml.p5.48xlarge or ml.trn1.32xlarge",
+                remedy=suggestion(name),
             )
 
 

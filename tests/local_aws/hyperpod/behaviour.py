@@ -73,6 +73,9 @@ class Behaviour:
     counts_shutting_down_nodes: Literal["never", "while_listed", "while_counted"] = "never"
     """Whether UpdateCluster counts nodes that are shutting down, and so ends others at random for a count already met:
     not, while ListClusterNodes shows them, or while CurrentCount holds them."""
+    current_count_holds: Literal["booted", "launched"] = "booted"
+    """Whether CurrentCount holds an instance from the end of its boot, or from its launch ("The number of instances that are
+    currently in the instance group")."""
     random_spares_unlaunched: bool = True
     """A lower count drops requests that have no instance yet before it ends nodes at random."""
     update_needs_groups_with_delete: bool = False

@@ -62,7 +62,7 @@ def group_details(world: World, cluster: Cluster, group: Group, nodes: list[Node
     ending = any(not node.live for node in nodes)
     details |= {
         "InstanceGroupName": group.name,
-        "CurrentCount": current_count(nodes),
+        "CurrentCount": current_count(nodes, world.behaviour),
         "TargetCount": group.target,
         "MinCount": group.minimum if cluster.continuous else None,
         "Status": group.status,
@@ -81,7 +81,7 @@ def group_details(world: World, cluster: Cluster, group: Group, nodes: list[Node
     if "InstanceRequirements" in spec:
         wanted = spec["InstanceRequirements"]["InstanceTypes"]
         details["InstanceRequirements"] = {"CurrentInstanceTypes": list(wanted), "DesiredInstanceTypes": list(wanted)}
-        counts = Counter(node.instance_type for node in nodes if current_count([node]))
+        counts = Counter(node.instance_type for node in nodes if current_count([node], world.behaviour))
         details["InstanceTypeDetails"] = [{"InstanceType": kind, "CurrentCount": counts[kind]} for kind in wanted]
     if "KubernetesConfig" in spec:
         details["KubernetesConfig"] = _kubernetes(spec["KubernetesConfig"])

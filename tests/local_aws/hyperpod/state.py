@@ -275,9 +275,10 @@ def settings_now(cluster: Cluster) -> dict[str, Good]:
     }
 
 
-def current_count(nodes: Iterable[Node]) -> int:
-    """CurrentCount: instances in the group, from the end of their boot until they are accounted as gone."""
-    return sum(node.launched and node.status != "Pending" for node in nodes)
+def current_count(nodes: Iterable[Node], behaviour: Behaviour) -> int:
+    """CurrentCount: instances in the group, until they are accounted as gone (Behaviour.current_count_holds)."""
+    booting = behaviour.current_count_holds == "launched"
+    return sum(node.launched and (booting or node.status != "Pending") for node in nodes)
 
 
 def running_count(nodes: Iterable[Node]) -> int:

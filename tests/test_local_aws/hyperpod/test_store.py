@@ -60,6 +60,7 @@ BEHAVIOURS = st.builds(
     batch_delete_lowers_target=st.sampled_from(["at_once", "when_gone", "never"]),
     replaces_missing_nodes_after_batch_delete=st.booleans(),
     counts_shutting_down_nodes=st.sampled_from(["never", "while_listed", "while_counted"]),
+    current_count_holds=st.sampled_from(["booted", "launched"]),
     random_spares_unlaunched=st.booleans(),
     rollback_ends_newest=st.booleans(),
     continuous_update_shows_updating=st.booleans(),

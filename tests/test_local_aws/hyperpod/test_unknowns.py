@@ -233,6 +233,13 @@ def page_size(model: HyperPod, clock: ManualClock) -> int:
     return len(model.call("ListClusterNodes", {"ClusterName": "train"})["ClusterNodeSummaries"])
 
 
+def count_while_booting(model: HyperPod, clock: ManualClock) -> Any:
+    start(model)
+    update(model, group("p5", 5))
+    clock.advance(model.timings.launch + 1)
+    return p5(model)["CurrentCount"]
+
+
 NEVER = {"batch_delete_lowers_target": "never"}
 
 # field -> probe, other fields it needs, and what the probe sees for each value
@@ -254,6 +261,7 @@ ROWS: dict[str, tuple[Probe, dict[str, Any], dict[Any, Any]]] = {
         {},
         {"never": [0, 0, 0], "while_listed": [1, 0, 0], "while_counted": [1, 1, 0]},
     ),
+    "current_count_holds": (count_while_booting, {}, {"booted": 4, "launched": 5}),
     "random_spares_unlaunched": (spares, {}, {True: True, False: False}),
     "update_needs_groups_with_delete": (delete_alone, {}, {False: "ok", True: "ValidationException"}),
     "delete_unknown_group": (delete_unknown, {}, {"refuse": "ValidationException", "ignore": "ok"}),

@@ -94,6 +94,8 @@ class Plan:
     refusals: tuple[Refuse, ...] = ()
     changes: tuple[Change, ...] = ()
     waits: tuple[Wait, ...] = ()
+    held: tuple[Pick, ...] = ()
+    """Nodes that go too, as soon as what they wait for is over."""
     deletions: tuple[DeleteGroup, ...] = ()
     """Groups that this deployment deletes, after the cluster's own update."""
     notes: tuple[str, ...] = ()
@@ -110,6 +112,6 @@ class Plan:
         return (*self.refusals, *self.changes, *self.deletions, *self.waits)
 
     @property
-    def taken(self) -> int:
-        """How many nodes the plan ends now (deleted groups' nodes not included)."""
-        return sum(len(change.picks) for change in self.changes if isinstance(change, TakeNodes))
+    def taken(self) -> tuple[Pick, ...]:
+        """The nodes that the plan ends now (deleted groups' nodes not included)."""
+        return tuple(pick for change in self.changes if isinstance(change, TakeNodes) for pick in change.picks)

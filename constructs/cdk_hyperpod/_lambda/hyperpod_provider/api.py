@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -91,7 +92,7 @@ _BUSY_WORDS = (
     "deep health check",
     "not in service",
 )
-_SOFTWARE_WORDS = ("updateclustersoftware", "update-cluster-software", "software update", "platform software", "patch")
+_SOFTWARE_WORDS = re.compile(r"update-?cluster-?software|software update|platform software|\bpatch")
 
 
 def code(error: Exception) -> str:
@@ -123,7 +124,7 @@ def needs_software_update(error: Exception) -> bool:
     """The cluster was never patched, which BatchDeleteClusterNodes demands of old ones (botocore, its description). The
     error's code is undocumented, so its words decide."""
     said = reason(error).lower()
-    return "in progress" not in said and any(word in said for word in _SOFTWARE_WORDS)
+    return code(error) not in _PASSING | _DENIED and "in progress" not in said and bool(_SOFTWARE_WORDS.search(said))
 
 
 def is_passing(error: Exception, *, now: datetime, began: datetime) -> bool:

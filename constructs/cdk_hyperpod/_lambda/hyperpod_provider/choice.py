@@ -24,8 +24,9 @@ class Need(NamedTuple):
     surplus_of_replacements: int
 
     @property
-    def listed(self) -> int:
-        return len(self.staying) + len(self.leaving)
+    def booted(self) -> int:
+        """Listed nodes that are past their boot, shutting down or not."""
+        return len(self.leaving) + sum(node.status != "Pending" for node in self.staying)
 
 
 def find_needs(live: Cluster, desired: Desired, occasion: Occasion) -> list[Need]:

@@ -141,7 +141,8 @@ def _refused(
     if not api.needs_software_update(error) and not api.is_denied(error):
         if _settled_meanwhile(names, live.name, sagemaker):
             return Outcome(waits=("the nodes went meanwhile",))
-        blocking = [take for take in takes if take.minimum is not None]
+        ending = {node.group for node in live.nodes if node.leaving}
+        blocking = [take for take in takes if take.minimum is not None and take.group not in ending]
         if blocking:
             # A live minimum may forbid it (undocumented); the file lowers that minimum anyway, so it goes first.
             targets = {group.name: group.target for group in live.groups}
@@ -173,7 +174,8 @@ def _lower_after(
     sagemaker: api.SageMaker,
     moment: Moment,
 ) -> Outcome:
-    """Lower the targets that did not fall with the nodes, never below the nodes that stay."""
+    """Lower the targets that did not fall with the nodes, never below the nodes that stay. One that did fall and is still too
+    high is in no hurry: the planner lowers it once nobody can mistake the nodes on their way out for nodes too many."""
     try:
         after = api.read_live(sagemaker, live.name, nodes=False)
     except api.CALL_ERRORS as error:
@@ -186,8 +188,9 @@ def _lower_after(
     for take in takes:
         old = before[take.group]
         left = take.staying - gone[take.group]
-        aim = old.target - gone[take.group] if take.keep is None else max(take.keep, left)
-        if gone[take.group] and targets.get(take.group, 0) > aim:
+        fallen = old.target - gone[take.group]
+        aim = fallen if take.keep is None else max(take.keep, left)
+        if gone[take.group] and targets.get(take.group, 0) > max(aim, fallen):
             lowers.append(LowerTarget(group=take.group, count=aim, minimum=min(aim, old.minimum, minimums[take.group])))
     if not lowers:
         return outcome
@@ -257,11 +260,16 @@ def _delete(names: Sequence[str], live: Cluster, sagemaker: api.SageMaker, **mor
 
 
 def _unchanged(live: Cluster, desired: Desired) -> Mapping[str, Any] | None:
-    """The specification of a group that stands as the file wants it."""
-    targets = {group.name: (group.target, group.minimum) for group in live.groups if group.status != "Deleting"}
+    """The specification of a group that stands as the file wants it, with no node on its way in or out."""
+    restless = {node.group for node in live.nodes if node.leaving or node.status == "Pending"}
+    still = {
+        group.name: (group.target, group.minimum)
+        for group in live.groups
+        if group.status == "InService" and group.current == group.target and group.name not in restless
+    }
     for group in desired.groups:
-        if targets.get(group.name) == (group.count, group.minimum):
-            return spec_with(group, count=group.count, minimum=group.minimum)
+        if still.get(group.name) == (group.count, group.minimum):
+            return spec_with(group, count=group.count, minimum=group.minimum if live.continuous else None)
     return None
 
 

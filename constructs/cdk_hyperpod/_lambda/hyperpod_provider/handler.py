@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-# Importing makes no garbage, and looking for some in between is a good part of a cold start.
+# Importing makes no garbage, and looking for some is a good part of a cold start: not in between, and not afterwards among
+# what stays for good (gc.freeze).
 gc.disable()
 
 from .provider import Answer, Provider
@@ -26,22 +27,26 @@ def client(service: str) -> Any:
         try:
             _clients[service] = make_client(service)
         finally:
+            gc.freeze()
             gc.enable()
     return _clients[service]
 
 
-def make_client(service: str) -> Any:
-    """A new client. botocore's own handlers are left out: they amend calls that are not made here, and take their time."""
+def make_client(service: str, *, profile: str | None = None, **more: Any) -> Any:
+    """A new client. botocore's own handlers are left out: they amend calls that are not made here, and take their time.
+
+    `more`: arguments of botocore's create_client; absent: the environment says them, as it does in a Lambda.
+    """
     import botocore.session  # type: ignore[import-untyped]
     from botocore.config import Config  # type: ignore[import-untyped]
     from botocore.loaders import Loader  # type: ignore[import-untyped]
 
-    session = botocore.session.Session(include_builtin_handlers=False)
+    session = botocore.session.Session(profile=profile, include_builtin_handlers=False)
     # Only the pinned models: looking through botocore's own 400 services is half of the time to a client.
     loader = Loader(extra_search_paths=[_MODELS], include_default_search_paths=False)
     session.register_component("data_loader", loader)
     config = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 3})
-    return session.create_client(service, config=config)
+    return session.create_client(service, config=config, **more)
 
 
 _provider = Provider(lambda: client("sagemaker"), lambda: client("cloudformation"))
@@ -57,4 +62,5 @@ def is_complete(event: Mapping[str, Any], _context: object) -> Answer:
     return _provider.is_complete(event)
 
 
+gc.freeze()
 gc.enable()

@@ -17,7 +17,7 @@ UNDRAINED = (
 )
 
 SOFTWARE = (
-    "this cluster needs one software update before nodes can be taken from it by name. Run `aws sagemaker "
+    "This cluster needs one software update before nodes can be taken from it by name. Run `aws sagemaker "
     "update-cluster-software --cluster-name {cluster}` when its jobs can stop (it replaces every node's root volume and "
     "runs the lifecycle scripts again), wait until the cluster is InService, and deploy again"
 )
@@ -217,6 +217,12 @@ def still_counted(group: str, current: int, listed: int) -> Wait:
     return Wait(why=f'group "{group}" still counts {several(current, "node")}, {listed} of them in the list')
 
 
+def maybe_counted(group: str, current: int, booted: int) -> Wait:
+    return Wait(
+        why=f'group "{group}" counts {several(current, "node")}, {booted} of them past their boot: the rest boots, or ends'
+    )
+
+
 def not_accepting(status: str) -> Wait:
     return Wait(why=f"the nodes are gone, and the cluster is still {status}")
 
@@ -267,20 +273,23 @@ def picks(chosen: Sequence[Pick], shown: int = 200) -> str:
 
 
 def out_of_time(
-    cluster: str, minutes: int, planned: int, left: Sequence[str], waits: Sequence[str], *, back: bool
+    cluster: str, minutes: int, planned: int | None, left: Sequence[str], waits: Sequence[str], *, back: bool
 ) -> str:
-    """The reason when CloudFormation's time limit is near. `left`: what still had to be taken."""
-    done = max(planned - len(left), 0)
+    """The reason when CloudFormation's time limit is near. `planned`: how many nodes there were to take; absent: nobody
+    counted them. `left`: which of them still are."""
+    if planned is None:
+        done = "nodes that were taken stay taken"
+    elif planned == 0:
+        done = "nothing was to be taken"
+    else:
+        done = f"{planned - len(left)} of {several(planned, 'node')} taken"
     again = (
         "Continuing the rollback (`aws cloudformation continue-update-rollback`) goes on from here"
         if back
         else "Deploying again goes on from here, and takes only what is left"
     )
-    head = f"Scaling down {cluster} did not end within {minutes} minutes: {done} of {several(planned, 'node')} taken."
-    parts = [again]
-    if left:
-        parts.append(f"Left: {some(left, 8)}")
-    return fit(head, [*parts, *waits])
+    head = f"Scaling down {cluster} did not end within {minutes} minutes: {done}."
+    return fit(head, [again, *([f"Left: {some(left, 8)}"] if left else []), *waits])
 
 
 def failed(cluster: str, call: str, reason: str, hint: str = "") -> str:

@@ -152,7 +152,7 @@ class Desired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occasion:
-    """When and why somebody plans. Made once for a request; `first` alone changes between its polls."""
+    """When and why somebody plans. Made once for a request; `first` and `doubting` alone change between its polls."""
 
     first: bool = True
     """Nothing has been taken for this request yet."""
@@ -162,6 +162,8 @@ class Occasion:
     """The properties that CloudFormation held before. Absent: a first deployment. In a rollback: the failed update's."""
     renamed_from: str | None = None
     """The cluster's name in the old properties, where it differs."""
+    doubting: bool = False
+    """A count that may stand for nodes on their way out, and may as well mean nothing, is worth a wait."""
     rolling_back: bool = False
     updated: datetime | None = None
     """In a rollback: when the failed update of the stack began. Absent: CloudFormation does not say."""

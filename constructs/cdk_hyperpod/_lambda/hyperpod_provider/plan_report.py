@@ -6,112 +6,98 @@ The plan is the deployment's own (planner.plan), and so are the words (messages)
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from . import messages
-from .actions import LowerMinimum, LowerTarget, Plan, TakeNodes
-from .model import Cluster, Desired
+from .actions import LowerMinimum, LowerTarget, Plan
+from .model import Cluster, Desired, Node
 
 NOTHING, REFUSED, CHANGES = 0, 1, 2
 """Exit codes of the dry run. A failure to read the cluster is a 1 as well."""
+
+WIDTH = 80
+_HEADINGS = ("why", "status", "launched (UTC)", "node")
+_BOLD, _RED = "1", "31"
 
 
 def exit_code(plan: Plan) -> int:
     """0: nothing would be taken away, 1: the deployment would be refused, 2: nodes or groups would go."""
     if plan.refusals:
         return REFUSED
-    return CHANGES if plan.taken or plan.deletions or _waits_to_take(plan) else NOTHING
+    return CHANGES if plan.taken or plan.held or plan.deletions else NOTHING
 
 
-def report(plan: Plan, live: Cluster | None, desired: Desired, width: int = 100) -> str:
-    """The whole dry run as text, lines no longer than `width` characters where words allow. Ends with a line end."""
+def report(plan: Plan, live: Cluster | None, desired: Desired, *, colour: bool = False) -> str:
+    """The whole dry run as text, in lines of 80 characters where ids and names allow. Ends with a line end."""
     if live is None:
-        lines = [f"There is no cluster {desired.cluster} yet: nothing would be taken away."]
-    elif plan.refusals:
-        lines = list(_refusals(plan, desired, width))
+        lines = [f"There is no cluster {desired.cluster} yet: a deployment would take nothing away."]
     else:
-        lines = list(_changes(plan, live, desired, width))
+        lines = list(_refusals(plan, desired, colour) if plan.refusals else _changes(plan, live, desired, colour))
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _refusals(plan: Plan, desired: Desired, width: int) -> Iterator[str]:
-    count = len(plan.refusals)
-    yield f"{desired.cluster}: a deployment would be refused, with nothing changed ({messages.several(count, 'reason')})."
+def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
+    reasons = messages.several(len(plan.refusals), "reason")
+    yield _paint(f"{desired.cluster}: a deployment would be refused, and change nothing ({reasons}).", _RED, colour)
     for refusal in plan.refusals:
         yield ""
-        yield from _wrap(f"{refusal.path}: {refusal.why}", width, "  ", "    ")
-        yield from _wrap(f"→ {refusal.fix}", width, "    ", "      ")
+        yield from _wrap(f"{refusal.path}: {refusal.why}", "  ", "    ")
+        yield from _wrap(f"→ {refusal.fix}", "    ", "      ")
 
 
-def _changes(plan: Plan, live: Cluster, desired: Desired, width: int) -> Iterator[str]:
+def _changes(plan: Plan, live: Cluster, desired: Desired, colour: bool) -> Iterator[str]:
+    going = (*plan.taken, *plan.held)
     if exit_code(plan) == NOTHING:
-        yield f"{desired.cluster}: a deployment would take nothing away."
+        yield _paint(f"{desired.cluster}: a deployment would take nothing away.", _BOLD, colour)
     else:
-        yield f"{desired.cluster}: a deployment would take away {_summary(plan)}."
-        yield from _wrap(messages.UNDRAINED, width, "", "")
-    rows = list(_nodes(plan))
-    if rows:
+        nodes = len(going) + sum(deletion.nodes for deletion in plan.deletions)
+        yield _paint(
+            f"{desired.cluster}: a deployment would take {messages.several(nodes, 'node')} away.", _BOLD, colour
+        )
+        yield from _wrap(messages.UNDRAINED)
+    for group in dict.fromkeys(pick.node.group for pick in going):
+        chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]
         yield ""
-        yield from _table([("group", "node", "status", "launched (UTC)", "why"), *rows])
-    nodes = {deletion.group: deletion.nodes for deletion in plan.deletions}
-    if nodes:
+        yield _paint(f"{group}: {messages.several(len(chosen), 'node')}", _BOLD, colour)
+        yield from _table(chosen)
+    for deletion in plan.deletions:
+        members = [node for node in live.nodes if node.group == deletion.group and not node.leaving]
         yield ""
-        yield "Groups that go with all their nodes, after the cluster's own update:"
-        for group, count in nodes.items():
-            yield ""
-            yield f"  {group} ({messages.several(count, 'node')})"
-            yield from _wrap(", ".join(_names(live, group)), width, "    ", "    ")
+        yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", _BOLD, colour)
+        yield from _table([("group deleted", node) for node in members])
     counts = [messages.line(change) for change in plan.changes if isinstance(change, LowerTarget | LowerMinimum)]
-    yield from _list("Before that:" if nodes or rows else "Counts:", counts, width)
-    yield from _list("A deployment would first wait, because", [wait.why for wait in plan.waits], width)
-    yield from _list("Worth knowing:", list(plan.notes), width)
+    yield from _list("Besides, it would", counts)
+    yield from _list("It would first wait, because", [wait.why for wait in plan.waits])
 
 
-def _summary(plan: Plan) -> str:
-    parts = [messages.several(plan.taken, "node")] if plan.taken else []
-    if plan.deletions:
-        nodes = sum(deletion.nodes for deletion in plan.deletions)
-        parts.append(f"{messages.several(len(plan.deletions), 'group')} with {messages.several(nodes, 'node')}")
-    return " and ".join(parts) or "nodes, as soon as what they wait for is over"
-
-
-def _nodes(plan: Plan) -> Iterator[tuple[str, ...]]:
-    for change in plan.changes:
-        if isinstance(change, TakeNodes):
-            for pick in change.picks:
-                node = pick.node
-                yield change.group, node.name, node.status, _time(node.launched), pick.reason
-
-
-def _names(live: Cluster, group: str) -> list[str]:
-    return [node.name for node in live.nodes if node.group == group and not node.leaving] or ["no nodes"]
+def _table(rows: Sequence[tuple[str, Node]]) -> Iterator[str]:
+    """One line for each node; its id comes last, because a logical id may be long."""
+    if not rows:
+        return
+    cells = [_HEADINGS, *((why, node.status, _time(node.launched), node.name) for why, node in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
+    for row in cells:
+        yield "  " + "  ".join(f"{cell:<{size}}" for cell, size in zip(row, widths, strict=True))
 
 
 def _time(launched: datetime | None) -> str:
     return "-" if launched is None else launched.strftime("%Y-%m-%d %H:%M")
 
 
-def _waits_to_take(plan: Plan) -> bool:
-    """Waits stand for nodes that would go, or are going already."""
-    return bool(plan.waits)
-
-
-def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  " + "  ".join(f"{cell:<{size}}" for cell, size in zip(row, widths, strict=True))
-
-
-def _list(head: str, items: list[str], width: int) -> Iterator[str]:
+def _list(head: str, items: Sequence[str]) -> Iterator[str]:
     if items:
         yield ""
         yield head
         for item in items:
-            yield from _wrap(f"- {item}", width, "  ", "    ")
+            yield from _wrap(f"- {item}", "  ", "    ")
 
 
-def _wrap(text: str, width: int, first: str, rest: str) -> list[str]:
+def _wrap(text: str, first: str = "", rest: str = "") -> list[str]:
     return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
+
+
+def _paint(text: str, code: str, colour: bool) -> str:
+    return f"\033[{code}m{text}\033[0m" if colour else text

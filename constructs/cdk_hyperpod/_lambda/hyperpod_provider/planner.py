@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from . import messages
-from .actions import Change, DeleteGroup, LowerMinimum, LowerTarget, Plan, TakeNodes, Wait
+from .actions import Change, DeleteGroup, LowerMinimum, LowerTarget, Pick, Plan, TakeNodes, Wait
 from .choice import Need, by_group, find_needs, settled
-from .model import CONTROLLER, MOVING, Cluster, Desired, Occasion
+from .model import CONTROLLER, MOVING, Cluster, Desired, Node, Occasion
 from .refusals import OWNER_TAGS, forbidden, over_limit, owned, replacement, resent, stuck
 
 FIRST = Occasion()
@@ -41,46 +41,46 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
     )
     if refusals:
         return Plan(refusals=refusals)
-    changes, waits = _arrange(live, needs, rolling_back=False)
-    return Plan(changes=changes, waits=waits, deletions=tuple(_deletions(live, desired)))
+    return replace(_arrange(live, needs, occasion), deletions=tuple(_deletions(live, desired)))
 
 
 # -- changes and waits ------------------------------------------------------------------------------------------------
 
 
-def _arrange(
-    live: Cluster, needs: Sequence[Need], *, rolling_back: bool
-) -> tuple[tuple[Change, ...], tuple[Wait, ...]]:
+def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
     """Changes of one kind of call, and what has to be waited for beside them."""
     takes: list[Change] = []
     lowers: list[Change] = []
     waits: list[Wait] = []
+    held: list[Pick] = []
     for need in needs:
-        step = _take(live, need, rolling_back=rolling_back) if need.picks else _settle(live, need)
+        step = _take(live, need, occasion) if need.picks else _settle(live, need, occasion)
         match step:
             case TakeNodes():
                 takes.append(step)
+                continue
             case LowerTarget() | LowerMinimum():
                 lowers.append(step)
             case Wait():
                 waits.append(step)
             case None:
                 pass
-    return tuple(takes or lowers), tuple(dict.fromkeys(waits))
+        held += need.picks
+    return Plan(changes=tuple(takes or lowers), waits=tuple(dict.fromkeys(waits)), held=tuple(held))
 
 
-def _take(live: Cluster, need: Need, *, rolling_back: bool) -> Change | Wait:
-    group, wanted = need.group, need.wanted
+def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
+    group, wanted, rolling_back = need.group, need.wanted, occasion.rolling_back
     if live.status in MOVING:
         return messages.cluster_moving(live.status)
     running = sum(node.status == "Running" for node in need.staying)
     # A minimum guards a transition only (botocore, MinInstanceCount), and is editable while it blocks other changes.
     if group.current < group.minimum or (group.status in ("Creating", "Updating") and running < group.minimum):
-        if wanted.minimum < group.minimum:
-            return LowerMinimum(group=group.name, count=group.target, minimum=wanted.minimum)
-        if rolling_back and all(pick.node.instance_id is None for pick in need.picks):
-            # A rollback must not wait three hours for the minimum; nothing launched is above the count, so nothing ends.
-            return LowerTarget(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum))
+        # A rollback must not wait three hours for the minimum; the cluster's own way back sets it again.
+        minimum = min(running, wanted.minimum) if rolling_back else wanted.minimum
+        if minimum < group.minimum:
+            lower = LowerMinimum(group=group.name, count=group.target, minimum=minimum)
+            return _see_off(need, occasion, staying=len(need.staying), count=group.target) or lower
         return messages.below_minimum(group.name, running, group.minimum)
     if group.status in MOVING:
         return messages.group_moving(group.name, group.status)
@@ -96,25 +96,41 @@ def _take(live: Cluster, need: Need, *, rolling_back: bool) -> Change | Wait:
     )
 
 
-def _settle(live: Cluster, need: Need) -> Change | Wait | None:
-    """A group with nothing (left) to take: its target has to fall, and what shuts down has to be gone wherever the
-    cluster's own update could mistake it for a node too many (whether it does is undocumented)."""
+def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | None:
+    """A group with nothing (left) to take: its target has to fall, and what ends has to be gone."""
     group, wanted = need.group, need.wanted
     if group.status == "Deleting":
         return messages.group_moving(group.name, group.status)
-    leaving = [node.name for node in need.leaving]
-    if not wanted.autoscaled:
-        if group.target > wanted.count and live.continuous:
-            if live.status in MOVING:
-                return messages.cluster_moving(live.status)
-            return LowerTarget(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum))
-        if leaving and need.listed > wanted.count:
-            return messages.shutting_down(group.name, leaving)
-        if group.current > max(need.listed, wanted.count):
-            return messages.still_counted(group.name, group.current, need.listed)
-        if group.target > wanted.count:
+    if wait := _see_off(need, occasion, staying=len(need.staying), count=wanted.count):
+        return wait
+    if group.target > wanted.count and not wanted.autoscaled:
+        if not live.continuous:
             return messages.group_moving(group.name, f"still working towards {group.target} nodes")
-    return messages.shutting_down(group.name, leaving) if need.named_leaving else None
+        if live.status in MOVING:
+            return messages.cluster_moving(live.status)
+        return LowerTarget(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum))
+    return messages.shutting_down(group.name, _names(need.leaving)) if need.named_leaving else None
+
+
+def _see_off(need: Need, occasion: Occasion, *, staying: int, count: int) -> Wait | None:
+    """Nodes on their way out, which an UpdateCluster with this count could mistake for nodes too many, and end others for
+    them (whether it does is undocumented). They leave the list before they leave CurrentCount."""
+    name, current, leaving = need.group.name, need.group.current, len(need.leaving)
+    if leaving and staying + leaving > count:
+        return messages.shutting_down(name, _names(need.leaving))
+    counted = current - len(need.staying) - leaving
+    if counted > 0 and staying + leaving + counted > count:
+        return messages.still_counted(name, current, len(need.staying) + leaving)
+    # Whether CurrentCount holds nodes that boot is undocumented, too. If it does not, what it holds beyond the others is on
+    # its way out, although there are no more in it than in the list.
+    counted = current - need.booted
+    if occasion.doubting and counted > 0 and staying + leaving + counted > count:
+        return messages.maybe_counted(name, current, need.booted)
+    return None
+
+
+def _names(nodes: Sequence[Node]) -> list[str]:
+    return [node.name for node in nodes]
 
 
 def _deletions(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
@@ -156,8 +172,7 @@ def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -
             notes.append(messages.TARGET_LEFT.format(group=need.group.name, target=need.group.target))
         else:
             needs.append(need)
-    changes, waits = _arrange(live, needs, rolling_back=True)
-    return Plan(changes=changes, waits=waits, notes=tuple(notes))
+    return replace(_arrange(live, needs, occasion), notes=tuple(notes))
 
 
 def _hopeless(live: Cluster, need: Need, began: datetime | None) -> bool:

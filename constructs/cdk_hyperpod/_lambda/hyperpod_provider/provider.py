@@ -8,7 +8,7 @@ What the first call to AWS does not need is imported where it is used: every dep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 DEADLINE = timedelta(minutes=55)
 """CloudFormation gives a custom resource 3,600 s and then says "timed out"; this resource ends before, with a reason."""
+
+PATIENCE = timedelta(minutes=30)
+"""How long a count that may stand for nodes on their way out is waited for where nodes were to be taken: longer than it takes
+them to go, and shorter than a group whose nodes fail to boot again and again would keep the deployment."""
+
+SHORT_PATIENCE = timedelta(minutes=5)
+"""The same where there was nothing to take: only somebody else can have ended nodes just before."""
 
 PHYSICAL_IDS = {PREPARE: "hyperpod-scale-down", FINALIZE: "hyperpod-group-removal"}
 
@@ -70,9 +77,10 @@ class Provider:
         if state.pending is False:
             return COMPLETE
         if state.rolling_back is None:
-            state = self._with_stack(found, state)
-            if state.rolling_back is None:
-                return self._unfinished(found, state, "", ["the stack's status cannot be read yet"])
+            try:
+                state = self._with_stack(found, state)
+            except api.CALL_ERRORS as error:
+                return self._failed_read(error, "Reading the stack's status", found, state)
         desired = self._desired(found, state)
         if desired is None:
             return COMPLETE
@@ -85,15 +93,17 @@ class Provider:
         from .removal import plan_removal
 
         if event.request == "Update":
-            state = self._with_stack(event, state)
+            try:
+                state = self._with_stack(event, state)
+            except api.CALL_ERRORS as error:
+                self._log(f"cannot read the stack's status yet: {api.reason(error)}")
+                return replace(state, rolling_back=None, pending=None)
         desired = self._desired(event, state)
         if desired is None:
             return state
-        occasion = _occasion(event, desired, state, first=True)
+        occasion = self._occasion(event, desired, state, first=True)
         if event.kind == FINALIZE and not _may_remove(desired, occasion):
             return state
-        if state.rolling_back is None:
-            return replace(state, pending=None)
         if occasion.renamed_from is not None and event.kind == PREPARE and not state.rolling_back:
             self._refuse(plan(None, desired, occasion), desired, first=True)
         try:
@@ -106,16 +116,35 @@ class Provider:
         found = plan(live, desired, occasion)
         self._tell(found)
         self._refuse(found, desired, first=True)
-        return replace(state, pending=not found.done or bool(found.deletions), planned=_planned(found))
+        return replace(
+            state, pending=not found.done or bool(found.deletions), planned=len(found.taken) + len(found.held)
+        )
 
     def _with_stack(self, event: Event, state: State) -> State:
-        """Whether the stack is rolling back, and since when it is being updated; unknown if that cannot be read yet."""
-        try:
-            stack = self._cloudformation().describe_stacks(StackName=event.stack)["Stacks"][0]
-        except api.CALL_ERRORS as error:
-            self._log(f"cannot read the stack's status yet: {api.reason(error)}")
-            return replace(state, rolling_back=None)
+        """Whether the stack is rolling back, and since when it is being updated."""
+        stack = self._cloudformation().describe_stacks(StackName=event.stack)["Stacks"][0]
         return replace(state, rolling_back="ROLLBACK" in stack["StackStatus"], updated=stack.get("LastUpdatedTime"))
+
+    def _occasion(self, event: Event, desired: Desired, state: State, *, first: bool) -> Occasion:
+        old = event.old_properties if event.request == "Update" else None
+        name = old.get("ClusterName") if isinstance(old, Mapping) else None
+        previous: Desired | None = None
+        if old is not None:
+            try:
+                previous = wire.read_properties(old, kind=event.kind, owner=event.stack)
+            except MalformedError:
+                # Of a failed update, or of an earlier version of this resource: either way nothing to compare with.
+                previous = None
+        patience = PATIENCE if state.planned or state.pending is None else SHORT_PATIENCE
+        return Occasion(
+            first=first,
+            began=state.began,
+            previous=previous,
+            renamed_from=name if isinstance(name, str) and name != desired.cluster else None,
+            doubting=self._now() - state.began < patience,
+            rolling_back=bool(state.rolling_back),
+            updated=state.updated,
+        )
 
     def _live(self, event: Event, desired: Desired, *, tags: bool) -> Cluster | None:
         # finalize decides by groups; only a rollback has to know how old their nodes are.
@@ -137,7 +166,6 @@ class Provider:
     # -- prepare --
 
     def _prepare(self, event: Event, desired: Desired, state: State) -> Answer:
-        from .actions import TakeNodes
         from .executor import Moment, execute
         from .planner import plan
 
@@ -145,8 +173,8 @@ class Provider:
         try:
             live = self._live(event, desired, tags=unchecked)
         except api.CALL_ERRORS as error:
-            return self._failed_read(error, event, desired, state)
-        occasion = _occasion(event, desired, state, first=unchecked)
+            return self._failed_read(error, "Reading the cluster", event, state)
+        occasion = self._occasion(event, desired, state, first=unchecked)
         found = plan(live, desired, occasion)
         self._tell(found)
         self._refuse(found, desired, first=unchecked)
@@ -154,7 +182,7 @@ class Provider:
             return COMPLETE
         if found.done:
             if waits := self._not_yet(found, live, unchecked=unchecked):
-                return self._unfinished(event, state, desired.cluster, waits)
+                return self._unfinished(event, state, waits)
             return COMPLETE
         moment = Moment(now=self._now(), began=state.began)
         outcome = execute(found, live, desired, self._sagemaker(), moment)
@@ -164,17 +192,10 @@ class Provider:
             self._log(f"{outcome.call} refused: {api.reason(outcome.error)}")
             # Nothing but time can help a rollback, and failing it is worse than waiting.
             if not state.rolling_back:
-                raise ScaleDownError(_failure(desired, outcome.call, outcome.error))
-        left = [
-            pick.node.name
-            for change in found.changes
-            if isinstance(change, TakeNodes)
-            for pick in change.picks
-            if pick.node.name not in outcome.accepted
-        ]
-        return self._unfinished(
-            event, state, desired.cluster, [*outcome.waits, *(wait.why for wait in found.waits)], left
-        )
+                raise ScaleDownError(_failure(desired.cluster, outcome.call, outcome.error))
+        going = (*found.taken, *found.held)
+        left = [pick.node.name for pick in going if pick.node.name not in outcome.accepted]
+        return self._unfinished(event, state, [*outcome.waits, *(wait.why for wait in found.waits)], left)
 
     def _not_yet(self, found: Plan, live: Cluster, *, unchecked: bool) -> list[str]:
         """What keeps a plan without anything left to do from being complete."""
@@ -188,14 +209,12 @@ class Provider:
         # After nodes were taken the cluster must accept its own update; where nothing was, nothing is waited for.
         return [messages.not_accepting(live.status).why] if not unchecked and live.status in MOVING else []
 
-    def _failed_read(self, error: Exception, event: Event, desired: Desired, state: State) -> Answer:
+    def _failed_read(self, error: Exception, call: str, event: Event, state: State) -> Answer:
         if state.rolling_back or api.is_passing(error, now=self._now(), began=state.began):
-            return self._unfinished(event, state, desired.cluster, [api.reason(error)])
-        raise ScaleDownError(_failure(desired, "Reading the cluster", error)) from None
+            return self._unfinished(event, state, [api.reason(error)])
+        raise ScaleDownError(_failure(event.cluster, call, error)) from None
 
-    def _unfinished(
-        self, event: Event, state: State, cluster: str, waits: list[str], left: list[str] | None = None
-    ) -> Answer:
+    def _unfinished(self, event: Event, state: State, waits: list[str], left: Sequence[str] = ()) -> Answer:
         """Another poll, or the end of the time there is."""
         from . import messages
 
@@ -206,8 +225,9 @@ class Provider:
             self._log(f"time is up, groups are left to the next deployment: {messages.some(waits)}")
             return COMPLETE
         minutes = int(DEADLINE.total_seconds() // 60)
-        back = bool(state.rolling_back)
-        text = messages.out_of_time(cluster, minutes, state.planned, left or [], waits, back=back)
+        # Without a first look, nobody counted what there was to take.
+        planned = max(state.planned, len(left)) if state.pending else None
+        text = messages.out_of_time(event.cluster, minutes, planned, left, waits, back=bool(state.rolling_back))
         raise ScaleDownError(text)
 
     # -- finalize --
@@ -217,18 +237,18 @@ class Provider:
         from .executor import Moment, delete_groups
         from .removal import plan_removal
 
-        occasion = _occasion(event, desired, state, first=False)
+        occasion = self._occasion(event, desired, state, first=False)
         try:
             live = self._live(event, desired, tags=state.pending is None)
         except api.CALL_ERRORS as error:
-            return self._failed_read(error, event, desired, state)
+            return self._failed_read(error, "Reading the cluster", event, state)
         removal = plan_removal(live, desired, occasion)
         for note in removal.notes:
             self._log(f"note: {note}")
         if live is None or removal.done:
             return COMPLETE
         if removal.wait is not None:
-            return self._unfinished(event, state, desired.cluster, [removal.wait.why])
+            return self._unfinished(event, state, [removal.wait.why])
         self._log(f"delete groups: {', '.join(removal.groups)}")
         moment = Moment(now=self._now(), began=state.began)
         outcome = delete_groups(removal.groups, live, desired, self._sagemaker(), moment)
@@ -236,7 +256,7 @@ class Provider:
             raise ScaleDownError(messages.removal_failed(desired.cluster, removal.groups, api.reason(outcome.error)))
         if outcome.waits:
             self._log(f"not yet: {messages.some(outcome.waits)}")
-            return self._unfinished(event, state, desired.cluster, list(outcome.waits))
+            return self._unfinished(event, state, list(outcome.waits))
         return COMPLETE
 
     # -- words --
@@ -266,26 +286,6 @@ def _read(read: Callable[[Mapping[str, Any]], Event], event: Mapping[str, Any]) 
         raise ScaleDownError(messages.malformed("this resource", error.problems)) from None
 
 
-def _occasion(event: Event, desired: Desired, state: State, *, first: bool) -> Occasion:
-    old = event.old_properties if event.request == "Update" else None
-    name = old.get("ClusterName") if isinstance(old, Mapping) else None
-    previous: Desired | None = None
-    if old is not None:
-        try:
-            previous = wire.read_properties(old, kind=event.kind, owner=event.stack)
-        except MalformedError:
-            # Of a failed update, or of an earlier version of this resource: either way nothing to compare with.
-            previous = None
-    return Occasion(
-        first=first,
-        began=state.began,
-        previous=previous,
-        renamed_from=name if isinstance(name, str) and name != desired.cluster else None,
-        rolling_back=bool(state.rolling_back),
-        updated=state.updated,
-    )
-
-
 def _may_remove(desired: Desired, occasion: Occasion) -> bool:
     """Whether finalize has anything to look for."""
     if desired.groups_to_delete:
@@ -294,14 +294,10 @@ def _may_remove(desired: Desired, occasion: Occasion) -> bool:
     return bool(old - {group.name for group in desired.groups})
 
 
-def _planned(found: Plan) -> int:
-    return found.taken
-
-
-def _failure(desired: Desired, call: str, error: Exception) -> str:
+def _failure(cluster: str, call: str, error: Exception) -> str:
     from . import messages
 
     if api.needs_software_update(error):
-        return messages.needs_software_update(desired.cluster)
+        return messages.needs_software_update(cluster)
     hint = messages.DENIED_HINT if api.is_denied(error) else ""
-    return messages.failed(desired.cluster, call, api.reason(error), hint)
+    return messages.failed(cluster, call, api.reason(error), hint)

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from .model import Cluster, Desired, DesiredGroup, Fixed, Group, Network, Node
+from .model import CONTROLLER, Cluster, Desired, DesiredGroup, Fixed, Group, Network, Node
 
 PREPARE = "Custom::HyperPodScaleDown"
 FINALIZE = "Custom::HyperPodGroupRemoval"
@@ -49,6 +49,7 @@ _OURS = frozenset({"ClusterName", "Groups", "InstanceGroupsToDelete", "Autoscale
 _ONLY_PREPARE = frozenset({"NodesToDelete", "MaxNodes", "CreateOnly"})
 _CLOUDFORMATION = frozenset({"ServiceToken", "ServiceTimeout"})
 
+_NODE_TYPES = (CONTROLLER, "Login", "Compute")
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 _NODE_ID = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")
 
@@ -147,8 +148,12 @@ def read_properties(properties: object, *, kind: str, owner: str | None = None) 
         reader.problems.append(f"AutoscaledGroups: names {stray}, which is not in Groups")
     create_only = properties.get("CreateOnly", "")
     fixed = reader.json("CreateOnly", create_only) if create_only else {}
+    for unknown in sorted(set(fixed) - {"VpcConfig", "Orchestrator"}):
+        reader.problems.append(f"CreateOnly.{unknown}: is neither VpcConfig nor Orchestrator; take it out")
     orchestrator = reader.member("CreateOnly.Orchestrator", fixed.get("Orchestrator"))
     eks = reader.member("CreateOnly.Orchestrator.Eks", orchestrator.get("Eks")).get("ClusterArn")
+    if not isinstance(eks, str | None):
+        reader.wrong("CreateOnly.Orchestrator.Eks.ClusterArn", "the EKS cluster's ARN", eks)
     desired = Desired(
         cluster=name,
         groups=groups,
@@ -156,7 +161,7 @@ def read_properties(properties: object, *, kind: str, owner: str | None = None) 
         groups_to_delete=reader.texts("InstanceGroupsToDelete", _NAME, _A_NAME),
         max_nodes=reader.number("MaxNodes", properties.get("MaxNodes", 16)),
         network=_network(reader, "CreateOnly.VpcConfig", fixed.get("VpcConfig")),
-        eks_cluster=None if eks is None else str(eks),
+        eks_cluster=eks,
         create_only=_create_only(fixed.get("VpcConfig"), orchestrator.get("Eks")) if create_only else "",
         digest=json.dumps([properties.get("Digest"), fixed], sort_keys=True),
         owner=owner,
@@ -193,14 +198,17 @@ def _group(reader: _Reader, path: str, text: object, autoscaled: Sequence[str]) 
     minimum = reader.number(f"{path}.MinInstanceCount", spec.get("MinInstanceCount", 0))
     if minimum > count and len(reader.problems) == before:
         reader.problems.append(f"{path}.MinInstanceCount: is {minimum}, above InstanceCount {count}")
-    if not isinstance(spec.get("ExecutionRole"), str):
-        reader.wrong(f"{path}.ExecutionRole", "the ARN of the nodes' role", spec.get("ExecutionRole"))
+    role = spec.get("ExecutionRole")
+    if not (isinstance(role, str) and role.startswith("arn:")):
+        reader.wrong(f"{path}.ExecutionRole", "the ARN of the nodes' role", role)
     requirements = reader.member(f"{path}.InstanceRequirements", spec.get("InstanceRequirements"))
     types = reader.member_texts(f"{path}.InstanceRequirements.InstanceTypes", requirements.get("InstanceTypes"))
     one = spec.get("InstanceType")
-    if (one is None) == (not types) or not isinstance(one, str | None):
+    if (one is None) == (not types) or not isinstance(one, str | None) or one == "":
         reader.problems.append(f"{path}: must have either InstanceType or InstanceRequirements")
-    slurm = reader.member(f"{path}.SlurmConfig", spec.get("SlurmConfig"))
+    node_type = reader.member(f"{path}.SlurmConfig", spec.get("SlurmConfig")).get("NodeType")
+    if node_type not in (None, *_NODE_TYPES):
+        reader.wrong(f"{path}.SlurmConfig.NodeType", f"one of {', '.join(_NODE_TYPES)}", node_type)
     threads = spec.get("ThreadsPerCore")
     threads = None if threads is None else reader.number(f"{path}.ThreadsPerCore", threads, 2)
     return DesiredGroup(
@@ -210,8 +218,8 @@ def _group(reader: _Reader, path: str, text: object, autoscaled: Sequence[str]) 
         fixed=Fixed(
             instance_types=types or (str(one),),
             flexible=bool(types),
-            node_type=slurm.get("NodeType"),
-            execution_role=str(spec.get("ExecutionRole")),
+            node_type=node_type,
+            execution_role=role,
             network=_network(reader, f"{path}.OverrideVpcConfig", spec.get("OverrideVpcConfig")),
             threads_per_core=threads,
         ),
@@ -237,10 +245,11 @@ def _network(reader: _Reader, path: str, value: object) -> Network | None:
     )
 
 
-def spec_with(group: DesiredGroup, *, count: int, minimum: int) -> dict[str, Any]:
-    """A group for UpdateCluster with these counts. The minimum is sent where the file has one or it has to fall: what its
-    absence means to a live group is undocumented."""
-    return {**group.spec, "InstanceCount": count, "MinInstanceCount": minimum}
+def spec_with(group: DesiredGroup, *, count: int, minimum: int | None) -> dict[str, Any]:
+    """A group for UpdateCluster with these counts. The minimum is always said, because nobody documents what its absence
+    means to a live group; absent here: standard provisioning, which has none."""
+    counts = {"InstanceCount": count} | ({} if minimum is None else {"MinInstanceCount": minimum})
+    return {**group.spec, **counts}
 
 
 # -- replies ----------------------------------------------------------------------------------------------------------
@@ -324,15 +333,23 @@ class Event:
     old_properties: object
     physical_id: str | None
 
+    @property
+    def cluster(self) -> str:
+        """The cluster's name, for messages, also where the properties make no sense."""
+        name = self.properties.get("ClusterName") if isinstance(self.properties, Mapping) else None
+        return name if isinstance(name, str) else "the cluster"
+
 
 def read_event(event: Mapping[str, Any]) -> Event:
     """The event, as the provider framework passes it on. Raises MalformedError for a resource type that is not ours."""
-    kind = event.get("ResourceType")
+    kind, request = event.get("ResourceType"), event.get("RequestType")
     if kind not in (PREPARE, FINALIZE):
         raise MalformedError([f"ResourceType: must be {PREPARE} or {FINALIZE}, got {json.dumps(kind)}"])
+    if request not in ("Create", "Update", "Delete"):
+        raise MalformedError([f"RequestType: must be Create, Update or Delete, got {json.dumps(request)}"])
     return Event(
         kind=kind,
-        request=str(event.get("RequestType")),
+        request=request,
         stack=str(event.get("StackId", "")),
         properties=event.get("ResourceProperties"),
         old_properties=event.get("OldResourceProperties"),

@@ -1,0 +1,274 @@
+"""`cdk-hyperpod plan` against a served model: what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdk_hyperpod.cli import main
+from config.judging import REMOVED, changed
+from local_aws.hyperpod import HyperPod, ManualClock
+from local_aws.hyperpod.samples import group, run_until_quiet, slurm
+from provider.served_model import serve
+from stacks.names import cluster_stack_name
+
+OWNER = f"arn:aws:cloudformation:us-west-2:000000000000:stack/{cluster_stack_name('small')}/0a1b2c"
+SLURM = {"instance_type": "ml.p5.48xlarge", "node_type": "compute"}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of one's own, and credentials in the environment alone."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    write({})
+
+
+@pytest.fixture
+def model() -> HyperPod:
+    """The small cluster of the file, with one group more, made by the file's stack."""
+    found = HyperPod(clock=ManualClock())
+    head = group("head", 1, instance_type="ml.m5.xlarge", node_type="Controller")
+    groups = [head, group("work", 4), group("old", 2)]
+    tags = [{"Key": "cdk-hyperpod:stack-id", "Value": OWNER}]
+    found.call("CreateCluster", {**slurm(name="small"), "InstanceGroups": groups, "Tags": tags})
+    run_until_quiet(found)
+    return found
+
+
+@pytest.fixture
+def address(model: HyperPod) -> Iterator[str]:
+    with serve(model) as found:
+        yield found
+
+
+def write(changes: dict[str, object]) -> None:
+    Path("cluster.yaml").write_text(yaml.safe_dump(changed(changes), sort_keys=False))
+
+
+def keep_old(count: int = 2) -> dict[str, object]:
+    return {"instance_groups.2": {"name": "old", "instance_count": count, "partition": "p5", **SLURM}}
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(["plan", *arguments])
+    out, err = capsys.readouterr()
+    assert all(len(line) <= 80 for line in out.splitlines()), out
+    assert "Traceback" not in err
+    return status, out, err
+
+
+def nodes(model: HyperPod, name: str) -> list[str]:
+    return [str(node.instance_id) for node in model.nodes("small", name)]
+
+
+def test_nothing_to_take(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+    write({"instance_groups.1.instance_count": 6, **keep_old()})
+    assert run(capsys, "--endpoint-url", address) == (0, "small: a deployment would take nothing away.\n", "")
+    assert not model.changes(principal="user")
+
+
+def test_nodes_and_groups_that_would_go(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+    work, old = nodes(model, "work"), nodes(model, "old")
+    write({"scale_down": {"nodes_to_delete": [work[0]], "instance_groups_to_delete": ["old"]}})
+    status, out, err = run(capsys, "--endpoint-url", address)
+    assert (status, err) == (2, "")
+    assert re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "(some time ago)", out) == (
+        f"""\
+small: a deployment would take 4 nodes away.
+Nodes are not drained and not backed up before they end: their jobs stop, and
+what is only on their disks is lost.
+
+work: 2 nodes
+  why     status   launched (UTC)    node
+  named   Running  (some time ago)  {work[0]}
+  newest  Running  (some time ago)  {min(work[1:])}
+
+old: the whole group, after the cluster's own update
+  why            status   launched (UTC)    node
+  group deleted  Running  (some time ago)  {old[0]}
+  group deleted  Running  (some time ago)  {old[1]}
+"""
+    )
+    assert not model.changes(principal="user")
+
+
+def test_every_refusal(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+    head = nodes(model, "head")[0]
+    write({"scale_down": {"nodes_to_delete": [head], "max_nodes": 1}})
+    status, out, err = run(capsys, "--endpoint-url", address)
+    assert (status, err) == (1, "")
+    assert (
+        out
+        == f"""\
+small: a deployment would be refused, and change nothing (3 reasons).
+
+  instance_groups: the live group "old" with 2 nodes is missing; dropping a
+    group is not enough to delete it
+    → put it back, or name it in scale_down.instance_groups_to_delete
+
+  scale_down.nodes_to_delete: {head} is in the controller group
+    "head", whose nodes HyperPod never deletes
+    → take it out of the list
+
+  scale_down.max_nodes: is 1, and this deployment would take 3 nodes
+    → raise it to 3 if that is meant, or take them in several deployments
+"""
+    )
+
+
+def test_type_that_cannot_change(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write({"instance_groups.1.instance_type": "ml.p4d.24xlarge", **keep_old()})
+    status, out, _ = run(capsys, "--endpoint-url", address)
+    assert status == 1
+    assert "instance_groups[work].instance_type: is ml.p4d.24xlarge, the live group has" in " ".join(out.split())
+
+
+def test_network_and_role_of_a_group_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    found = HyperPod(clock=ManualClock())
+    elsewhere = {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
+    groups = [
+        group("head", 1, instance_type="ml.m5.xlarge", node_type="Controller"),
+        group("work", 2, OverrideVpcConfig=elsewhere, ExecutionRole="arn:aws:iam::000000000000:role/other"),
+    ]
+    tags = [{"Key": "cdk-hyperpod:stack-id", "Value": OWNER}]
+    found.call("CreateCluster", {**slurm(name="small"), "InstanceGroups": groups, "Tags": tags})
+    run_until_quiet(found)
+    with serve(found) as address:
+        assert run(capsys, "--endpoint-url", address)[0] == 0
+
+
+def test_nodes_that_would_have_to_wait(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+    last, *_, first = sorted(nodes(model, "work"))
+    model.change_node(first, status="DeepHealthCheckInProgress", due=model.clock.now() + 3_600)
+    write({"instance_groups.1.instance_count": 3, **keep_old()})
+    status, out, _ = run(capsys, "--endpoint-url", address)
+    assert status == 2
+    assert re.search(rf"newest +Running .*{last}", out)
+    assert out.endswith('It would first wait, because\n  - group "work" has 1 node under a deep health check\n')
+
+
+def test_cluster_of_another_stack(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+    arn = model.cluster("small").arn
+    other = OWNER.replace("small", "small2")
+    model.call("AddTags", {"ResourceArn": arn, "Tags": [{"Key": "cdk-hyperpod:stack-id", "Value": other}]})
+    write(keep_old())
+    status, out, _ = run(capsys, "--endpoint-url", address)
+    assert status == 1
+    assert (
+        'name: a cluster "small" lives that this stack did not make: it lacks the tag cdk-hyperpod:stack-id = the id of '
+        "stack hyperpod-small-cluster"
+    ) in " ".join(out.split())
+
+
+def test_no_cluster_yet(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write({"name": "tiny"})
+    assert run(capsys, "--endpoint-url", address) == (
+        0,
+        "There is no cluster tiny yet: a deployment would take nothing away.\n",
+        "",
+    )
+
+
+# -- failures: one line, no stack trace -------------------------------------------------------------------------------
+
+
+def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    status, out, err = run(capsys, *arguments)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    return err.rstrip()
+
+
+def test_credentials_that_are_not_there(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    assert failed(capsys) == (
+        "cannot read cluster small in us-west-2: NoCredentialsError: Unable to locate credentials"
+    )
+
+
+def test_profile_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failed(capsys, "--profile", "nobody") == (
+        "cannot read cluster small in us-west-2: ProfileNotFound: The config profile (nobody) could not be found"
+    )
+
+
+def test_profile_gives_the_credentials(
+    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    Path("credentials").write_text("[ops]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    write(keep_old())
+    assert run(capsys, "--profile", "ops", "--endpoint-url", address)[0] == 2
+
+
+def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        assert failed(capsys, "--endpoint-url", address) == (
+            "cannot read cluster small in us-west-2: EndpointConnectionError: Could not connect to the endpoint URL: "
+            f'"{address}/"'
+        )
+
+
+def test_endpoint_that_is_no_address(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failed(capsys, "--endpoint-url", "nowhere").endswith("ValueError: Invalid endpoint: nowhere")
+
+
+def test_permission_that_is_missing(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+    model.faults.denied_until["ListClusterNodes"] = model.clock.now() + 1_000
+    assert failed(capsys, "--endpoint-url", address).startswith(
+        "cannot read cluster small in us-west-2: AccessDeniedException: User: user is not authorized to perform: "
+        "sagemaker:ListClusterNodes"
+    )
+
+
+def test_credentials_of_another_account(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write({"account": "111122223333", **keep_old()})
+    assert failed(capsys, "--endpoint-url", address) == (
+        "account: the file says 111122223333, your credentials are of 000000000000; use others"
+    )
+
+
+def test_library_without_boto3() -> None:
+    program = "import sys; sys.modules['botocore'] = None; from cdk_hyperpod.cli import main; sys.exit(main(['plan']))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "plan reads the live cluster with boto3, which is not installed: pip install boto3\n"
+
+
+def test_file_that_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    write({"name": REMOVED})
+    status, out, err = run(capsys)
+    assert (status, out) == (1, "")
+    assert err == "cluster.yaml: 1 error\n  name: is missing; add `name:`\n"
+
+
+def test_colour_on_a_terminal_only(
+    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(**environment: str) -> Any:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        main(["plan", "--endpoint-url", address])
+        return capsys.readouterr().out
+
+    assert "\033" not in shown()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert shown().startswith("\033[31msmall: a deployment would be refused")
+    assert "\033" not in shown(NO_COLOR="1")

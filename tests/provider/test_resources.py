@@ -1,0 +1,306 @@
+"""Both resources from their first event to their answer: what fails, when, and in which words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+from cdk_hyperpod._lambda.hyperpod_provider import provider as module
+from cdk_hyperpod._lambda.hyperpod_provider.model import Node
+from cdk_hyperpod._lambda.hyperpod_provider.provider import ScaleDownError
+from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE
+from provider.scenarios import QUICK, ended, ids
+from provider.stack import LAMBDA, STACK_ID, Behaviour, Faults, Stack, Timings, Wish, group
+
+FOUR = Wish(groups=(group("p5", 4),))
+TWO = Wish(groups=(group("p5", 2),))
+
+
+def four(timings: Timings = QUICK, **behaviour: Any) -> Stack:
+    return Stack(FOUR, timings=timings, behaviour=Behaviour(**behaviour))
+
+
+def event(request: str, wish: Wish, kind: str = PREPARE, old: Wish | None = None) -> dict[str, Any]:
+    properties = [
+        None if each is None else (each.prepare if kind == PREPARE else each.finalize) for each in (wish, old)
+    ]
+    return {
+        "RequestType": request,
+        "ResponseURL": "https://secret.example/",
+        "StackId": STACK_ID,
+        "ResourceType": kind,
+        "ResourceProperties": properties[0],
+        "OldResourceProperties": properties[1],
+    }
+
+
+def failure(train: Stack, wish: Wish) -> str:
+    """Why a deployment failed: readable, in one line, with nothing that must stay secret anywhere."""
+    assert train.deploy(wish) == "rolled back"
+    (reason,) = train.reasons
+    assert "\n" not in reason
+    assert len(reason) <= 1_000
+    assert not any("secret.example" in line for line in (reason, *train.log))
+    return reason
+
+
+def changes(train: Stack) -> dict[str, int]:
+    return dict(train.model.changes(principal=LAMBDA))
+
+
+# -- the shape of it --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
+def test_physical_id_never_changes(kind: str) -> None:
+    train = four()
+    made = train.provider.on_event(event("Create", FOUR, kind))["PhysicalResourceId"]
+    kept = train.provider.on_event({**event("Update", TWO, kind, FOUR), "PhysicalResourceId": made})
+    assert kept["PhysicalResourceId"] == made
+
+
+@pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
+def test_delete_calls_nothing(kind: str) -> None:
+    train = four()
+    since = len(train.model.journal)
+    answer = train.provider.on_event(event("Delete", FOUR, kind))
+    assert train.provider.is_complete({**event("Delete", FOUR, kind), **answer}) == {"IsComplete": True}
+    assert len(train.model.journal) == since
+
+
+def test_first_deployment_finds_no_cluster() -> None:
+    train = four()
+    answer = train.provider.on_event(event("Create", replace(FOUR, name="other")))
+    assert answer["Pending"] is False
+
+
+def test_unknown_request_is_refused() -> None:
+    with pytest.raises(ScaleDownError, match=r"^The properties of this resource are malformed, nothing was changed"):
+        four().provider.on_event(event("Import", FOUR))
+
+
+def test_log_holds_no_event() -> None:
+    train = four()
+    assert train.deploy(TWO) == "complete"
+    assert train.log
+    assert not any("secret.example" in line or "ResponseURL" in line for line in train.log)
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_refusal_is_readable_and_nothing_happened() -> None:
+    train = four()
+    assert failure(train, replace(TWO, max_nodes=1)) == (
+        "Scaling down train was refused, nothing was changed. scale_down.max_nodes: is 1, and this deployment would take "
+        "2 nodes; raise it to 2 if that is meant, or take them in several deployments."
+    )
+    assert changes(train) == {}
+
+
+def test_many_refusals_are_counted() -> None:
+    names = [f"group-{number}" for number in range(30)]
+    train = Stack(Wish(groups=tuple(group(name, 1) for name in names)), timings=QUICK)
+    reason = failure(train, Wish(groups=()))
+    assert reason.startswith("Scaling down train was refused, nothing was changed. instance_groups: the live group")
+    assert reason.endswith("more, in the log.")
+    assert sum("is missing; dropping a group" in line for line in train.log) == 30, "all of them are in the log"
+
+
+def test_renamed_cluster_is_refused_without_a_look_at_it() -> None:
+    train = four()
+    since = len(train.model.journal)
+    assert failure(train, replace(FOUR, name="other")).startswith(
+        'Scaling down other was refused, nothing was changed. name: the deployed cluster is "train" and the file says "other"'
+    )
+    # The rollback looks at the old cluster, and does nothing.
+    assert {call.params.get("ClusterName") for call in train.model.journal[since:]} <= {"train", None}
+    assert changes(train) == {}
+
+
+def test_cluster_of_somebody_else_is_refused() -> None:
+    train = four()
+    arn = train.model.cluster("train").arn
+    train.model.client(principal="somebody").delete_tags(ResourceArn=arn, TagKeys=["cdk-hyperpod:stack-id"])
+    assert "that this stack did not make" in failure(train, TWO)
+    assert changes(train) == {}
+
+
+def test_software_update_that_hyperpod_demands_is_refused_with_the_how() -> None:
+    train = four(patched_once_required="always")
+    assert failure(train, TWO) == (
+        "Scaling down train was refused, nothing was changed. This cluster needs one software update before nodes can be "
+        "taken from it by name. Run `aws sagemaker update-cluster-software --cluster-name train` when its jobs can stop (it "
+        "replaces every node's root volume and runs the lifecycle scripts again), wait until the cluster is InService, and "
+        "deploy again."
+    )
+    assert changes(train) == {}
+
+
+def test_other_network_is_refused() -> None:
+    train = four()
+    other = {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
+    assert "network: differs from the live cluster" in failure(train, replace(TWO, vpc=other))
+    assert changes(train) == {}
+
+
+# -- what is waited for -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["DescribeCluster", "ListClusterNodes", "ListTags", "BatchDeleteClusterNodes"])
+def test_permission_that_arrives_late(operation: str) -> None:
+    train = four()
+    late = Faults(denied_until={operation: train.clock.now() + 100})
+    train.model.faults = train.disturbance = late
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert changes(train) == {"BatchDeleteClusterNodes": 1}
+
+
+@pytest.mark.parametrize("operation", ["DescribeCluster", "ListClusterNodes", "ListTags", "BatchDeleteClusterNodes"])
+def test_permission_that_is_missing(operation: str) -> None:
+    train = four()
+    began = train.clock.now()
+    train.model.faults = train.disturbance = Faults(denied_until={operation: began + 600})
+    assert train.deploy(TWO) != "complete"
+    reason = train.reasons[0]
+    assert reason.startswith("Scaling down train failed. ")
+    assert f"is not authorized to perform: sagemaker:{operation}" in reason
+    assert "its permissions come with it: deploy once without taking anything" in reason
+    assert train.clock.now() - began < 600 or train.status != "UPDATE_ROLLBACK_COMPLETE"
+    assert changes(train) == {}
+
+
+def test_stack_status_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = four()
+    denied = ClientError(
+        {"Error": {"Code": "AccessDenied", "Message": "not authorized to perform: cloudformation:DescribeStacks"}},
+        "DescribeStacks",
+    )
+    until = train.clock.now() + 90
+    answer = train.describe_stacks
+
+    def describe_stacks(*, StackName: str) -> Any:
+        if train.clock.now() < until:
+            raise denied
+        return answer(StackName=StackName)
+
+    monkeypatch.setattr(train, "describe_stacks", describe_stacks)
+    assert train.deploy(TWO) == "complete", train.reasons
+    until = train.clock.now() + 10_000
+    assert train.deploy(FOUR) == "rollback failed", "a rollback that nobody can tell from an update touches nothing"
+    assert train.reasons[0].startswith(
+        "Scaling down train failed. Reading the stack's status: AccessDenied: not authorized to perform: "
+        "cloudformation:DescribeStacks."
+    )
+
+
+def test_node_in_use_is_asked_for_again() -> None:
+    train = four()
+    first, second = ids(train, "p5")[-2:]
+    train.disturbance = Faults(in_use_until={first: train.clock.now() + 600})
+    assert train.deploy(replace(TWO, nodes_to_delete=(first, second))) == "complete", train.reasons
+    assert ended(train) == {first, second}
+    assert any(line.startswith(f"not yet: {first}: NodeIdInUse") for line in train.log)
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_time_limit_says_what_is_done_and_what_is_left() -> None:
+    train = four()
+    first, second = ids(train, "p5")[-2:]
+    train.disturbance = Faults(in_use_until={second: train.clock.now() + 100_000})
+    began = train.clock.now()
+    reason = failure(train, replace(TWO, nodes_to_delete=(first, second)))
+    assert reason.startswith(
+        "Scaling down train did not end within 55 minutes: 1 of 2 nodes taken. Deploying again goes on from here, and takes "
+        f"only what is left. Left: {second}. {second}: ValidationException"
+    )
+    assert "NodeIdInUse" in reason
+    assert train.clock.now() - began < 3_600 + 1_000, "CloudFormation's own limit was not reached"
+    # Deploying again goes on from there.
+    train.disturbance = Faults()
+    assert train.deploy(replace(TWO, nodes_to_delete=(first, second))) == "complete", train.reasons
+    assert ended(train, "named") >= {first, second}
+
+
+def test_time_limit_while_nodes_shut_down() -> None:
+    train = four()
+    victims = ids(train, "p5")[-2:]
+    train.disturbance = Faults(undying_nodes=set(victims))
+    assert failure(train, replace(TWO, nodes_to_delete=tuple(victims))) == (
+        "Scaling down train did not end within 55 minutes: 2 of 2 nodes taken. Deploying again goes on from here, and takes "
+        f'only what is left. group "p5" has 2 nodes shutting down ({victims[0]}, {victims[1]}).'
+    )
+
+
+def test_time_limit_of_a_wait_names_what_could_not_go() -> None:
+    train = four()
+    train.model.set_capacity("ml.p5.48xlarge", 4)
+    assert train.deploy(Wish(groups=(group("p5", 6, minimum=0),))) == "complete", train.reasons
+    train.model.client(principal="somebody").update_cluster(
+        ClusterName="train", InstanceGroups=[group("p5", 6, minimum=6)]
+    )
+    reason = failure(train, Wish(groups=(group("p5", 5, minimum=5),)))
+    (left,) = (node.logical_id for node in train.model.nodes("train", "p5") if node.logical_id in reason)
+    assert reason == (
+        "Scaling down train did not end within 55 minutes: 0 of 1 node taken. Deploying again goes on from here, and takes "
+        f'only what is left. Left: {left}. group "p5" has 4 of the 5 nodes of its minimum.'
+    )
+
+
+def test_time_limit_of_finalize_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
+    train.disturbance = Faults(throttle_operations=frozenset({"UpdateCluster"}), throttle_next=10_000)
+    wish = replace(FOUR, groups_to_delete=("old",))
+    assert train.deploy(wish) == "complete", train.reasons
+    assert "old" in train.model.cluster("train").groups
+    assert any(line.startswith("time is up, groups are left to the next deployment") for line in train.log)
+    train.disturbance = Faults()
+    assert train.deploy(replace(wish, tags={"team": "a"})) == "complete", train.reasons
+    assert ended(train, "group-deleted")
+
+
+def test_group_that_keeps_failing_to_boot_does_not_keep_the_deployment() -> None:
+    """CurrentCount above the booted nodes may be nodes that boot, for ever: it is waited for, and not until time is up."""
+    train = four(current_count_holds="launched", counts_shutting_down_nodes="while_counted")
+    train.model.faults.failing_groups = {"p5"}
+    train.disturbance = Faults(failing_groups={"p5"})
+    assert train.deploy(Wish(groups=(group("p5", 5),))) == "complete", train.reasons
+    began = train.clock.now()
+    assert train.deploy(Wish(groups=(group("p5", 4),))) == "complete", train.reasons
+    assert train.clock.now() - began < module.PATIENCE.total_seconds() + 1_000
+
+
+# -- the seam ---------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_that_are_not_ready_do_not_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever fills `ready_to_go` in can hold a node back, and is asked again at every poll."""
+    train = four()
+    slow, other = ids(train, "p5")[-2:]
+    ready_at = train.clock.now() + 600
+
+    def ready_to_go(nodes: Any) -> tuple[Node, ...]:
+        return tuple(node for node in nodes if node.instance_id != slow or train.clock.now() >= ready_at)
+
+    monkeypatch.setattr("cdk_hyperpod._lambda.hyperpod_provider.executor.ready_to_go", ready_to_go)
+    assert train.deploy(replace(TWO, nodes_to_delete=(slow, other))) == "complete", train.reasons
+    when = {item.node_id: item.at for item in train.model.terminations}
+    assert when[other] < ready_at <= when[slow]
+
+
+def test_group_whose_nodes_are_not_ready_is_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 1))), timings=QUICK)
+    ready_at = train.clock.now() + 600
+
+    def ready_to_go(nodes: Any) -> tuple[Node, ...]:
+        return tuple(nodes) if train.clock.now() >= ready_at else ()
+
+    monkeypatch.setattr("cdk_hyperpod._lambda.hyperpod_provider.ready.ready_to_go", ready_to_go)
+    assert train.deploy(replace(FOUR, groups_to_delete=("old",))) == "complete", train.reasons
+    (item,) = train.model.terminations
+    assert item.cause == "group-deleted" and item.at >= ready_at

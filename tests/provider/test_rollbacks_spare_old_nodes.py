@@ -1,0 +1,105 @@
+"""The rollback of any update ends no node that was there before the update, but those that the update itself took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provider.scenarios import (
+    FAULTS,
+    P5,
+    SEEDS,
+    Change,
+    after,
+    before,
+    behaviours,
+    changes,
+    disturb,
+    ended,
+    ids,
+    named,
+    planned,
+    stack,
+)
+from provider.stack import Behaviour, Wish, group
+
+
+@given(
+    behaviour=behaviours(),
+    groups=changes(),
+    faults=FAULTS,
+    data=st.data(),
+    fail=st.sampled_from(["before", "after"]),
+    capacity=st.integers(0, 20),
+    seed=SEEDS,
+)
+def test_no_node_but_the_plans(
+    behaviour: Behaviour,
+    groups: list[Change],
+    faults: dict[str, Any],
+    data: st.DataObject,
+    fail: Any,
+    capacity: int,
+    seed: int,
+) -> None:
+    train = stack(before(groups), behaviour, seed)
+    here = set(ids(train))
+    train.model.set_capacity(P5, capacity)
+    wish = after(groups, nodes_to_delete=named(train, groups, data))
+    expected = planned(train, wish)
+    disturb(train, faults, expected)
+    train.deploy(wish, fail=fail)
+    # What was taken on purpose may be missing for the cluster's own way back, when capacity is short; we never stop it.
+    assert train.status != "UPDATE_ROLLBACK_FAILED" or train.reasons[-1].startswith("cluster: "), train.reasons
+    assert ended(train, "named", "random", "group-deleted", "cluster-deleted") & here == expected
+    assert not {item.node_id for item in train.model.random_terminations} & here
+
+
+@given(
+    behaviour=behaviours(),
+    have=st.integers(1, 4),
+    added=st.integers(1, 20),
+    capacity=st.integers(0, 20),
+    new_group=st.booleans(),
+    seed=SEEDS,
+)
+def test_scale_up_that_fails_leaves_what_was_there(
+    behaviour: Behaviour, have: int, added: int, capacity: int, new_group: bool, seed: int
+) -> None:
+    train = stack(Wish(groups=(group("p5", have),)), behaviour, seed)
+    here = set(ids(train))
+    train.model.set_capacity(P5, have + capacity)
+    grown = (group("p5", have), group("new", added)) if new_group else (group("p5", have + added),)
+    assert train.deploy(Wish(groups=grown), fail="after") == "rolled back", train.reasons
+    assert not ended(train) & here
+    assert set(ids(train)) == here, "what the update added is gone"
+
+
+@given(
+    behaviour=behaviours(),
+    count=st.integers(1, 4),
+    drift=st.integers(1, 3),
+    lower=st.integers(0, 8),
+    accident=st.sampled_from(["names", "group", "limit"]),
+    seed=SEEDS,
+)
+def test_refused_deployment_touches_nothing_on_its_way_back(
+    behaviour: Behaviour, count: int, drift: int, lower: int, accident: str, seed: int
+) -> None:
+    old = Wish(groups=(group("p5", count), group("cpu", 1)))
+    train = stack(old, behaviour, seed)
+    train.model.client(principal="somebody").batch_add_cluster_nodes(
+        ClusterName="train", NodesToAdd=[{"InstanceGroupName": "p5", "IncrementTargetCountBy": drift}]
+    )
+    train.clock.advance(3_600)
+    wishes = {
+        "names": Wish(groups=(group("p5", max(lower, 1)), old.groups[1]), nodes_to_delete=tuple(ids(train, "p5"))),
+        "group": Wish(groups=(group("p5", lower),)),
+        "limit": Wish(groups=(group("p5", 0), old.groups[1]), max_nodes=0),
+    }
+    assert train.deploy(wishes[accident]) == "rolled back"
+    assert train.status == "UPDATE_ROLLBACK_COMPLETE", train.reasons
+    assert not ended(train)
+    assert not train.model.changes(principal="lambda")
