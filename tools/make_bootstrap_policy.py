@@ -6,6 +6,9 @@ The templates are those of cluster.yaml, tests/configs and examples. The permiss
 their resource types declare in the CloudFormation registry, as cfn-lint ships it, and for the few types that declare
 none, those in a table here. IAM limits a managed policy to 6,144 characters, so there are several;
 `cdk bootstrap --cloudformation-execution-policies` takes their ARNs, up to ten (docs/deploying.md).
+
+There are two sets. deploy-hyperpod-N.json is what every app needs that makes no part of an EKS cluster, and holds no
+action of EKS. deploy-hyperpod-eks-N.json is what the others need beyond it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,8 @@ import cfnlint  # type: ignore[import-untyped]
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "bootstrap"
 DATA = Path(cfnlint.__file__).parent / "data"
-REGION = "us-west-2"
+# Where a resource type is looked up, in this order: not every region's list has all (ClusterSchedulerConfig).
+REGIONS = ("us-west-2", "us-east-1")
 LIMIT = 6144
 MAX_POLICIES = 10
 
@@ -66,7 +70,10 @@ ALWAYS = {
     "ssm:GetParameters",
 }
 # What handlers declare for things that none of our templates holds, and that would hand out other people's rights.
-NEVER = ("eks:*", "iam:*Group*", "iam:*User*")
+# An EKS cluster makes instance profiles for nodes of its own ("auto mode"), and ours are HyperPod's.
+NEVER = ("iam:*Group*", "iam:*InstanceProfile*", "iam:*User*")
+# AWS::SageMaker::Cluster declares what it needs under EKS, and a cluster under Slurm must not have it.
+NEVER_WITHOUT_EKS = (*NEVER, "eks:*")
 
 # Names that CloudFormation gives our resources begin with the stack's, and the stacks' with hyperpod-.
 SCOPES = {
@@ -83,9 +90,22 @@ SCOPES = {
     "ssm": ["arn:*:ssm:*:*:parameter/cdk-bootstrap/*"],
     "states": ["arn:*:states:*:*:stateMachine:ScaleDown*"],  # these are named without the stack
 }
+# An EKS cluster has the name that its file says, so EKS itself is not limited (docs/deploying.md says how to).
+EKS_SCOPES = SCOPES | {
+    "logs": [
+        *SCOPES["logs"],
+        "arn:*:logs:*:*:log-group:/aws/eks/*",
+        "arn:*:logs:*:*:log-group:/aws/lambda/hyperpod-*",
+    ],
+    # CDK gives its parameter no name, and CloudFormation then makes one of CFN-, the logical id and a random end. That is
+    # not in the type's documentation; it is how such names look in CDK's own recorded deployments
+    # (CFN-ListAutogenC5DA1CAE-QmGaUkqhh6Au) and in error messages that people quote.
+    "ssm": ["arn:*:ssm:*:*:parameter/CFN-*KubectlReadyBarrier*"],
+}
 ROLES = "arn:*:iam::*:role/hyperpod-*"
 
 Json = dict[str, Any]
+Grants = dict[str, list[str]]  # the resources that each action may reach
 
 
 def load(path: str) -> Json:
@@ -94,15 +114,14 @@ def load(path: str) -> Json:
     return content
 
 
-def synthesized() -> Iterator[Json]:
-    """The templates of the app, for each cluster file of ours, and of the examples."""
+def synthesized() -> Iterator[list[Json]]:
+    """The templates of the app, for each cluster file of ours, and of each example."""
     files = [ROOT / "cluster.yaml", *sorted((ROOT / "tests" / "configs").glob("*.yaml"))]
-    yield from (template for file in files for template in templates_of(ROOT / "app.py", config=str(file)))
-    examples = sorted((ROOT / "examples").glob("*/app.py"))
-    yield from (template for program in examples for template in templates_of(program))
+    yield from (templates_of(ROOT / "app.py", config=str(file)) for file in files)
+    yield from map(templates_of, sorted((ROOT / "examples").glob("*/app.py")))
 
 
-def templates_of(program: Path, **more: str) -> Iterator[Json]:
+def templates_of(program: Path, **more: str) -> list[Json]:
     """The templates that a CDK program makes."""
     context = json.loads((program.parent / "cdk.json").read_text("utf-8"))["context"] | more
     context["aws:cdk:disable-asset-staging"] = True
@@ -118,12 +137,13 @@ def templates_of(program: Path, **more: str) -> Iterator[Json]:
         )
         if done.returncode:
             raise SystemExit(f"{program} failed:\n{done.stderr}")
-        yield from (json.loads(path.read_text("utf-8")) for path in sorted(Path(folder).glob("*.template.json")))
+        return [json.loads(path.read_text("utf-8")) for path in sorted(Path(folder).glob("*.template.json"))]
 
 
 def permissions_of(kind: str) -> set[str]:
     """What it takes to make, change and delete resources of a type."""
-    schema = load(f"schemas/providers/{REGION}.json").get(kind)
+    listed = (load(f"schemas/providers/{region}.json").get(kind) for region in REGIONS)
+    schema = next(filter(None, listed), None)
     handlers: Json = load(f"schemas/resources/{schema}.json").get("handlers", {}) if schema else {}
     # Only the resource scanner calls `list`, and what it calls cannot be limited to our names.
     declared = [handler.get("permissions", []) for name, handler in handlers.items() if name != "list"]
@@ -142,26 +162,42 @@ def is_limited(action: str) -> bool:
     return bool(actions.get(name.lower(), {"Resources": True}).get("Resources"))
 
 
-def resources_for(action: str) -> str | list[str]:
+def resources_for(action: str, scopes: Mapping[str, list[str]]) -> list[str]:
     """Our names where the names are ours to give, else everything."""
     if action == "iam:PassRole":
-        return ROLES
-    scope = SCOPES.get(action.split(":")[0])
-    return scope if scope and is_limited(action) else "*"
+        return [ROLES]
+    scope = scopes.get(action.split(":")[0])
+    return scope if scope and is_limited(action) else ["*"]
 
 
-def statements(permissions: Iterable[str]) -> list[Json]:
-    """The permissions by service and by what they reach."""
+def grants(permissions: Iterable[str], never: Collection[str], scopes: Mapping[str, list[str]]) -> Grants:
+    """What the permissions may reach, without those that nobody gets."""
     # Registry schemas write some services in capitals, and one has the name of a log record among its actions.
     actions = {service.lower() + ":" + name for service, name in (action.split(":") for action in permissions)}
+    return {
+        action: resources_for(action, scopes)
+        for action in actions
+        if re.fullmatch(r"[a-z0-9-]+:[A-Za-z0-9]+", action) and not any(fnmatch(action, one) for one in never)
+    }
+
+
+def beyond(given: Grants, wanted: Grants) -> Grants:
+    """What is wanted and not given yet."""
+    missing = {
+        action: [one for one in resources if one not in given.get(action, [])] for action, resources in wanted.items()
+    }
+    return {action: resources for action, resources in missing.items() if resources}
+
+
+def statements(granted: Grants) -> list[Json]:
+    """The actions by service and by what they reach."""
     grouped: dict[tuple[str, str], list[str]] = {}
-    for action in sorted(actions):
-        if re.fullmatch(r"[a-z0-9-]+:[A-Za-z0-9]+", action) and not any(fnmatch(action, never) for never in NEVER):
-            key = action.split(":")[0], json.dumps(resources_for(action))
-            grouped.setdefault(key, []).append(action)
+    for action, resources in sorted(granted.items()):
+        reach = resources[0] if resources == ["*"] else resources
+        grouped.setdefault((action.split(":")[0], json.dumps(reach)), []).append(action)
     return [
-        {"Effect": "Allow", "Action": actions_of_one, "Resource": json.loads(resources)}
-        for (_, resources), actions_of_one in sorted(grouped.items())
+        {"Effect": "Allow", "Action": actions, "Resource": json.loads(resources)}
+        for (_, resources), actions in sorted(grouped.items())
     ]
 
 
@@ -173,8 +209,8 @@ def policies(parts: Iterable[Json]) -> list[Json]:
             made[-1]["Statement"].append(part)
         else:
             made.append({"Version": "2012-10-17", "Statement": [part]})
-    if len(made) > MAX_POLICIES or any(size(policy) > LIMIT for policy in made):
-        raise SystemExit(f"IAM takes {MAX_POLICIES} policies of {LIMIT:,} characters: split a service's statement")
+    if any(size(policy) > LIMIT for policy in made):
+        raise SystemExit(f"IAM takes policies of {LIMIT:,} characters: split a service's statement")
     return made
 
 
@@ -183,14 +219,34 @@ def size(policy: Json) -> int:
     return len(json.dumps(policy, separators=(",", ":")))
 
 
-def generated(templates: Iterable[Json]) -> dict[Path, str]:
-    """Each file and its content. A policy has its file's name, which must not be one that the policies may change."""
-    kinds = {str(resource["Type"]) for template in templates for resource in template.get("Resources", {}).values()}
-    permissions = ALWAYS.union(*map(permissions_of, kinds))
-    return {
-        TARGET / f"deploy-hyperpod-{number}.json": json.dumps(policy, indent=1) + "\n"
-        for number, policy in enumerate(policies(statements(permissions)), 1)
+def has_eks(templates: Iterable[Json]) -> bool:
+    """Whether an app with these templates makes something of an EKS cluster."""
+    return any(kind.startswith("AWS::EKS::") for kind in kinds_in(templates))
+
+
+def kinds_in(templates: Iterable[Json]) -> set[str]:
+    """The resource types of some templates."""
+    return {str(resource["Type"]) for template in templates for resource in template.get("Resources", {}).values()}
+
+
+def generated(apps: Iterable[Collection[Json]]) -> dict[Path, str]:
+    """Each file and its content, for apps as lists of their templates.
+
+    A policy has its file's name, which must not be one that the policies may change.
+    """
+    kinds: dict[bool, set[str]] = {False: set(), True: set()}
+    for templates in apps:
+        kinds[has_eks(templates)] |= kinds_in(templates)
+    first = grants(ALWAYS.union(*map(permissions_of, kinds[False])), NEVER_WITHOUT_EKS, SCOPES)
+    under_eks = grants({action for kind in kinds[True] for action in permissions_of(kind)}, NEVER, EKS_SCOPES)
+    made = {
+        TARGET / f"{name}-{number}.json": json.dumps(policy, indent=1) + "\n"
+        for name, granted in (("deploy-hyperpod", first), ("deploy-hyperpod-eks", beyond(first, under_eks)))
+        for number, policy in enumerate(policies(statements(granted)), 1)
     }
+    if len(made) > MAX_POLICIES:
+        raise SystemExit(f"a role takes {MAX_POLICIES} policies, and these are {len(made)}")
+    return made
 
 
 if __name__ == "__main__":

@@ -205,7 +205,6 @@ resource = aws_iam.CfnManagedPolicy(
                     "ec2:CreateTags",
                     "ec2:DeleteNetworkInterface",
                     "ec2:DeleteNetworkInterfacePermission",
-                    "ec2:DetachNetworkInterface",
                 ],
                 "Resource": [
                     Fn.join(
@@ -218,6 +217,23 @@ resource = aws_iam.CfnManagedPolicy(
                             ":network-interface/*",
                         ],
                     )
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["ec2:DetachNetworkInterface"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":network-interface/*",
+                        ],
+                    ),
+                    Fn.join("", ["arn:", Fn.ref("AWS::Partition"), ":ec2:us-west-2:*:instance/*"]),
                 ],
             },
         ],
@@ -416,7 +432,6 @@ resource = aws_iam.CfnManagedPolicy(
                     "ec2:CreateTags",
                     "ec2:DeleteNetworkInterface",
                     "ec2:DeleteNetworkInterfacePermission",
-                    "ec2:DetachNetworkInterface",
                 ],
                 "Resource": [
                     Fn.join(
@@ -429,6 +444,23 @@ resource = aws_iam.CfnManagedPolicy(
                             ":network-interface/*",
                         ],
                     )
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["ec2:DetachNetworkInterface"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":network-interface/*",
+                        ],
+                    ),
+                    Fn.join("", ["arn:", Fn.ref("AWS::Partition"), ":ec2:us-west-2:*:instance/*"]),
                 ],
             },
         ],
@@ -627,7 +659,6 @@ resource = aws_iam.CfnManagedPolicy(
                     "ec2:CreateTags",
                     "ec2:DeleteNetworkInterface",
                     "ec2:DeleteNetworkInterfacePermission",
-                    "ec2:DetachNetworkInterface",
                 ],
                 "Resource": [
                     Fn.join(
@@ -640,6 +671,23 @@ resource = aws_iam.CfnManagedPolicy(
                             ":network-interface/*",
                         ],
                     )
+                ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["ec2:DetachNetworkInterface"],
+                "Resource": [
+                    Fn.join(
+                        "",
+                        [
+                            "arn:",
+                            Fn.ref("AWS::Partition"),
+                            ":ec2:us-west-2:",
+                            Fn.ref("AWS::AccountId"),
+                            ":network-interface/*",
+                        ],
+                    ),
+                    Fn.join("", ["arn:", Fn.ref("AWS::Partition"), ":ec2:us-west-2:*:instance/*"]),
                 ],
             },
         ],
@@ -707,6 +755,7 @@ resource = cdk.CfnResource(
                         ],
                     ),
                 },
+                "MinInstanceCount": 0,
                 "SlurmConfig": {"NodeType": "Controller"},
             },
             {
@@ -750,6 +799,7 @@ resource = cdk.CfnResource(
                         ],
                     ),
                 },
+                "MinInstanceCount": 0,
                 "SlurmConfig": {"NodeType": "Login"},
             },
             {
@@ -905,7 +955,7 @@ resource = aws_lambda.CfnFunction(
     architectures=["arm64"],
     code=aws_lambda.CfnFunction.CodeProperty(
         s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
-        s3_key="ececbc3c48b6f5e5dba6c1c604ec8b8a025609f26cd8ee1cad4ff3c1c0d25a29.zip",
+        s3_key="2d8475d3b7f4a9ccfd8539a83758ab0c857987de29bfd39be63fcbbf02885894.zip",
     ),
     description="Scaling down HyperPod cluster llm-train",
     function_name="hyperpod-llm-train-onevent",
@@ -938,7 +988,7 @@ resource = aws_lambda.CfnFunction(
     architectures=["arm64"],
     code=aws_lambda.CfnFunction.CodeProperty(
         s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
-        s3_key="ececbc3c48b6f5e5dba6c1c604ec8b8a025609f26cd8ee1cad4ff3c1c0d25a29.zip",
+        s3_key="2d8475d3b7f4a9ccfd8539a83758ab0c857987de29bfd39be63fcbbf02885894.zip",
     ),
     description="Scaling down HyperPod cluster llm-train",
     function_name="hyperpod-llm-train-iscomplete",
@@ -1295,7 +1345,7 @@ resource = cdk.CfnResource(
                     ),
                     '","MountPath":"/fsx"}}],"InstanceType":"ml.m5.4xlarge","LifeCycleConfig":{"OnCreate":"controller.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
                     Fn.ref("AWS::AccountId"),
-                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"SlurmConfig":{"NodeType":"Controller"}}',
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"MinInstanceCount":0,"SlurmConfig":{"NodeType":"Controller"}}',
                 ],
             ),
             Fn.join(
@@ -1325,7 +1375,7 @@ resource = cdk.CfnResource(
                     ),
                     '","MountPath":"/fsx"}}],"InstanceType":"ml.m5.2xlarge","LifeCycleConfig":{"OnCreate":"login.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
                     Fn.ref("AWS::AccountId"),
-                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"SlurmConfig":{"NodeType":"Login"}}',
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"MinInstanceCount":0,"SlurmConfig":{"NodeType":"Login"}}',
                 ],
             ),
             Fn.join(
@@ -1512,7 +1562,7 @@ resource = cdk.CfnResource(
                     ),
                     '","MountPath":"/fsx"}}],"InstanceType":"ml.m5.4xlarge","LifeCycleConfig":{"OnCreate":"controller.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
                     Fn.ref("AWS::AccountId"),
-                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"SlurmConfig":{"NodeType":"Controller"}}',
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"MinInstanceCount":0,"SlurmConfig":{"NodeType":"Controller"}}',
                 ],
             ),
             Fn.join(
@@ -1542,7 +1592,7 @@ resource = cdk.CfnResource(
                     ),
                     '","MountPath":"/fsx"}}],"InstanceType":"ml.m5.2xlarge","LifeCycleConfig":{"OnCreate":"login.sh","SourceS3Uri":"s3://sagemaker-llm-train-',
                     Fn.ref("AWS::AccountId"),
-                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"SlurmConfig":{"NodeType":"Login"}}',
+                    '-us-west-2/lifecycle/cf8a9e270abaf26f"},"MinInstanceCount":0,"SlurmConfig":{"NodeType":"Login"}}',
                 ],
             ),
             Fn.join(
@@ -1666,27 +1716,6 @@ resource = aws_kms.CfnKey(
                 "Principal": {"Service": Fn.join("", ["logs.us-west-2.", Fn.ref("AWS::URLSuffix")])},
                 "Resource": "*",
                 "Sid": "Logs",
-            },
-            {
-                "Action": ["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"],
-                "Condition": {
-                    "ArnLike": {
-                        "aws:PrincipalArn": Fn.join(
-                            "",
-                            [
-                                "arn:",
-                                Fn.ref("AWS::Partition"),
-                                ":iam::",
-                                Fn.ref("AWS::AccountId"),
-                                ":role/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_fs-*",
-                            ],
-                        )
-                    }
-                },
-                "Effect": "Allow",
-                "Principal": {"AWS": Fn.join("", ["arn:aws:iam::", Fn.ref("AWS::AccountId"), ":root"])},
-                "Resource": "*",
-                "Sid": "DataRepositories",
             },
         ],
         "Version": "2012-10-17",
@@ -2071,48 +2100,22 @@ resource = cdk.CfnResource(
 resource.override_logical_id("FileSystem8A8E25C0")
 resource = aws_ec2.CfnSecurityGroupIngress(
     stack,
-    "FileSystemServers988In428C4665",
-    description="Lustre between its servers",
-    from_port=988,
+    "FileSystemServersInA758D57A",
+    description="Lustre between its servers, EFA included",
     group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
-    ip_protocol="tcp",
+    ip_protocol="-1",
     source_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
-    to_port=988,
 )
-resource.override_logical_id("FileSystemServers988In428C4665")
+resource.override_logical_id("FileSystemServersInA758D57A")
 resource = aws_ec2.CfnSecurityGroupEgress(
     stack,
-    "FileSystemServers988Out5F357F92",
-    description="Lustre between its servers",
+    "FileSystemServersOut367DFA89",
+    description="Lustre between its servers, EFA included",
     destination_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
-    from_port=988,
     group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
-    ip_protocol="tcp",
-    to_port=988,
+    ip_protocol="-1",
 )
-resource.override_logical_id("FileSystemServers988Out5F357F92")
-resource = aws_ec2.CfnSecurityGroupIngress(
-    stack,
-    "FileSystemServers1018In8D886DFB",
-    description="Lustre between its servers",
-    from_port=1018,
-    group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
-    ip_protocol="tcp",
-    source_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
-    to_port=1023,
-)
-resource.override_logical_id("FileSystemServers1018In8D886DFB")
-resource = aws_ec2.CfnSecurityGroupEgress(
-    stack,
-    "FileSystemServers1018Out775EC5F7",
-    description="Lustre between its servers",
-    destination_security_group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
-    from_port=1018,
-    group_id=cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId")),
-    ip_protocol="tcp",
-    to_port=1023,
-)
-resource.override_logical_id("FileSystemServers1018Out775EC5F7")
+resource.override_logical_id("FileSystemServersOut367DFA89")
 resource = aws_ec2.CfnSecurityGroupIngress(
     stack,
     "FileSystemNodesToServers988InEF5CEA7B",
