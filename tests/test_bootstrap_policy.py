@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -17,35 +18,36 @@ from synth.synthesis import CONFIGS, ROOT, Json, Template, flat, of_file, templa
 from tools import make_bootstrap_policy as tool
 
 FILES = sorted((ROOT / "docs" / "bootstrap").iterdir())
+UNDER_EKS = [file for file in FILES if file.name.startswith("deploy-hyperpod-eks-")]
+FIRST = [file for file in FILES if file not in UNDER_EKS]  # these alone under Slurm
 GUIDE = (ROOT / "docs" / "deploying.md").read_text("utf-8")
 
 
 @cache
-def app_templates() -> dict[str, Template]:
-    """The app's templates for every cluster file of ours, by stack name."""
+def apps() -> list[dict[str, Template]]:
+    """The templates by stack name of each app: one for every cluster file of ours, and the examples, which are kept."""
     files = [ROOT / "cluster.yaml", *CONFIGS.glob("*.yaml")]
-    return {name: template for file in files for name, template in of_file(file).items()}
-
-
-def all_templates() -> list[Template]:
-    """Those, and the examples', which are kept."""
     kept = sorted((ROOT / "tests" / "golden").iterdir())
-    return [*app_templates().values(), *(template for folder in kept for template in templates_in(folder).values())]
+    return [*map(of_file, files), *map(templates_in, kept)]
 
 
-def statements() -> Iterator[Json]:
-    for file in FILES:
+def bodies(app: dict[str, Template]) -> list[Json]:
+    return [template.body for template in app.values()]
+
+
+def statements(files: list[Path]) -> Iterator[Json]:
+    for file in files:
         yield from json.loads(file.read_text("utf-8"))["Statement"]
 
 
-def allowed(action: str) -> list[str]:
+def allowed(action: str, files: list[Path]) -> list[str]:
     """The resources on which the policies allow an action."""
-    lists = [statement["Resource"] for statement in statements() if action in statement["Action"]]
+    lists = [statement["Resource"] for statement in statements(files) if action in statement["Action"]]
     return [resource for item in lists for resource in ([item] if isinstance(item, str) else item)]
 
 
-def reaches(action: str, arn: str) -> bool:
-    return any(fnmatchcase(arn, resource) for resource in allowed(action))
+def reaches(action: str, arn: str, files: list[Path]) -> bool:
+    return any(fnmatchcase(arn, resource) for resource in allowed(action, files))
 
 
 def commands(containing: str) -> str:
@@ -55,7 +57,7 @@ def commands(containing: str) -> str:
 
 
 def test_the_files_are_what_the_templates_need() -> None:
-    made = tool.generated(template.body for template in all_templates())
+    made = tool.generated(map(bodies, apps()))
     assert {path: path.read_text("utf-8") for path in FILES} == made, "run `make docs`"
 
 
@@ -85,7 +87,41 @@ def test_iam_takes_them() -> None:
     ],
 )  # fmt: skip
 def test_a_deployment_may_do_what_it_does(action: str, arn: str) -> None:
-    assert reaches(action, arn)
+    assert reaches(action, arn, FIRST)
+
+
+@pytest.mark.parametrize(
+    ("action", "arn"),
+    [
+        ("aps:CreateWorkspace", "arn:aws:aps:us-west-2:1:workspace/*"),
+        ("eks:AssociateAccessPolicy", "arn:aws:eks:us-west-2:1:access-entry/a/role/1/hyperpod-a-eks-KubectlRole-0A/0"),
+        ("eks:CreateAccessEntry", "arn:aws:eks:us-west-2:1:cluster/a"),
+        ("eks:CreateAddon", "arn:aws:eks:us-west-2:1:cluster/a"),
+        ("eks:CreateCluster", "arn:aws:eks:us-west-2:1:cluster/a"),
+        ("eks:CreatePodIdentityAssociation", "arn:aws:eks:us-west-2:1:cluster/a"),
+        ("logs:CreateLogGroup", "arn:aws:logs:us-west-2:1:log-group:/aws/eks/a/cluster"),
+        ("logs:PutRetentionPolicy", "arn:aws:logs:us-west-2:1:log-group:/aws/lambda/hyperpod-a-eks-Handler-0A:*"),
+        ("sagemaker:CreateClusterSchedulerConfig", "arn:aws:sagemaker:us-west-2:1:cluster-scheduler-config/*"),
+        ("sagemaker:DeleteComputeQuota", "arn:aws:sagemaker:us-west-2:1:compute-quota/0"),
+        ("ssm:GetParameters", "arn:aws:ssm:us-west-2:1:parameter/CFN-EksClusterKubectlReadyBarrier0A-QmGaUkqhh6Au"),
+        ("ssm:PutParameter", "arn:aws:ssm:us-west-2:1:parameter/CFN-EksClusterKubectlReadyBarrier0A-QmGaUkqhh6Au"),
+    ],
+)
+def test_under_eks_a_deployment_may_do_more_and_no_other_may(action: str, arn: str) -> None:
+    assert reaches(action, arn, UNDER_EKS)
+    assert not reaches(action, arn, FIRST)
+
+
+def test_nothing_of_eks_is_in_the_policies_for_all() -> None:
+    actions = [action for statement in statements(FIRST) for action in statement["Action"]]
+    assert [action for action in actions if action.startswith("eks:")] == []
+
+
+def test_the_policies_for_eks_repeat_nothing() -> None:
+    actions = {action for statement in statements(UNDER_EKS) for action in statement["Action"]}
+    assert actions
+    for action in sorted(actions):
+        assert set(allowed(action, UNDER_EKS)).isdisjoint(allowed(action, FIRST)), action
 
 
 @pytest.mark.parametrize(
@@ -99,37 +135,52 @@ def test_a_deployment_may_do_what_it_does(action: str, arn: str) -> None:
         ("logs:DeleteLogGroup", "arn:aws:logs:us-west-2:1:log-group:somebody-elses"),
         ("s3:DeleteBucket", "arn:aws:s3:::somebody-elses"),
         ("s3:DeleteObject", "arn:aws:s3:::somebody-elses/data"),
-        ("eks:AssociateAccessPolicy", "arn:aws:eks:us-west-2:1:cluster/somebody-elses"),
+        ("logs:DeleteLogGroup", "arn:aws:logs:us-west-2:1:log-group:/aws/lambda/somebody-elses"),
+        ("ssm:DeleteParameter", "arn:aws:ssm:us-west-2:1:parameter/CFN-SomebodyElses-QmGaUkqhh6Au"),
+        ("ssm:PutParameter", "arn:aws:ssm:us-west-2:1:parameter/cdk-bootstrap/hnb659fds/version"),
     ],
 )
 def test_a_deployment_may_not_touch_what_is_not_ours_nor_its_own_rights(action: str, arn: str) -> None:
-    assert not reaches(action, arn)
+    assert not reaches(action, arn, FILES)
 
 
 def test_names_in_the_templates_are_within_the_policies_reach() -> None:
-    assert all(name.startswith("hyperpod-") for name in app_templates())
+    files = [ROOT / "cluster.yaml", *CONFIGS.glob("*.yaml")]
+    assert all(name.startswith("hyperpod-") for file in files for name in of_file(file))
     named = [
         ("lambda:CreateFunction", "AWS::Lambda::Function", "FunctionName", "arn:aws:lambda:us-west-2:1:function:"),
+        ("logs:CreateLogGroup", "AWS::Logs::LogGroup", "LogGroupName", "arn:aws:logs:us-west-2:1:log-group:"),
         ("s3:CreateBucket", "AWS::S3::Bucket", "BucketName", "arn:aws:s3:::"),
         ("ecr:CreateRepository", "AWS::ECR::Repository", "RepositoryName", "arn:aws:ecr:us-west-2:1:repository/"),
+        ("ssm:PutParameter", "AWS::SSM::Parameter", None, "arn:aws:ssm:us-west-2:1:parameter/CFN-"),
         ("states:CreateStateMachine", "AWS::StepFunctions::StateMachine", None, "arn:aws:states:us-west-2:1:stateMachine:"),
     ]  # fmt: skip
-    for action, kind, key, arn in named:
-        for template in all_templates():
+    for app in apps():
+        policies = FILES if tool.has_eks(bodies(app)) else FIRST
+        for template, (action, kind, key, arn) in itertools.product(app.values(), named):
             for logical_id, resource in template.of(kind).items():
                 name = logical_id if key is None else resource.get("Properties", {}).get(key, "hyperpod-")
-                assert reaches(action, arn + flat(name)), logical_id
+                # What a name refers to has one that begins like all of ours.
+                assert reaches(action, arn + re.sub("<.*?>", "hyperpod-", flat(name)), policies), logical_id
 
 
 def test_what_iam_cannot_limit_is_not_limited() -> None:
-    for statement in statements():
+    for statement in statements(FILES):
         if statement["Resource"] != "*":
             assert [action for action in statement["Action"] if not tool.is_limited(action)] == []
 
 
 def test_a_type_that_nobody_knows_the_permissions_of_is_refused() -> None:
     with pytest.raises(SystemExit, match=r"AWS::New::Thing declares no permissions"):
-        tool.generated([{"Resources": {"Thing": {"Type": "AWS::New::Thing"}}}])
+        tool.generated([[{"Resources": {"Thing": {"Type": "AWS::New::Thing"}}}]])
+
+
+def test_a_type_that_one_region_lacks_is_looked_up_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = "AWS::SageMaker::ClusterSchedulerConfig"
+    assert {"sagemaker:CreateClusterSchedulerConfig", "eks:AssociateAccessPolicy"} <= tool.permissions_of(kind)
+    monkeypatch.setattr(tool, "REGIONS", ())
+    with pytest.raises(SystemExit, match=kind):
+        tool.permissions_of(kind)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in tool.UNDECLARED if "*" not in kind])
@@ -144,22 +195,31 @@ def test_the_table_is_not_needed_for_a_type_that_declares_its_permissions(
 # -- the guide --------------------------------------------------------------------------------------------------------
 
 
-def test_the_guides_commands_make_every_policy_and_hand_all_to_cdk(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("orchestrator", "files"), [("slurm", FIRST), ("eks", FILES)])
+def test_the_guides_commands_make_the_policies_and_hand_them_to_cdk(
+    orchestrator: str, files: list[Path], tmp_path: Path
+) -> None:
     for name in ("aws", "cdk"):
         script = tmp_path / name
         script.write_text(f'#!/bin/bash\necho {name} "$@" >>"$LOG"\necho arn:aws:iam::1:policy/"$4"\n', "utf-8")
         script.chmod(0o755)
     log = tmp_path / "log"
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
-    subprocess.run(["bash", "-euc", commands("create-policy")], cwd=ROOT, env=environment, check=True)
+    block = commands("create-policy")
+    if orchestrator == "eks":
+        # The guide says which pattern to write instead of which.
+        ((all_of_them, first),) = re.findall(r"write `(\S+)` for `(\S+)`", GUIDE)
+        assert block.count(first) == 1
+        block = block.replace(first, all_of_them)
+    subprocess.run(["bash", "-euc", block], cwd=ROOT, env=environment, check=True)
 
     *made, bootstrap = log.read_text("utf-8").splitlines()
     assert made == [
         f"aws iam create-policy --policy-name {file.stem} --policy-document file://docs/bootstrap/{file.name} "
         "--query Policy.Arn --output text"
-        for file in FILES
+        for file in files
     ]
-    arns = ",".join(f"arn:aws:iam::1:policy/{file.stem}" for file in FILES)
+    arns = ",".join(f"arn:aws:iam::1:policy/{file.stem}" for file in files)
     assert bootstrap == f"cdk bootstrap aws://ACCOUNT/REGION --cloudformation-execution-policies {arns}"
 
 

@@ -47,7 +47,7 @@ MODE = "node_provisioning_mode"
         # Instance types
         pytest.param({"instance_groups.1.instance_type": REMOVED}, [f"instance_groups[work]: has no instance_type; {ONE_OF}"], {"instance_groups.1.instance_type": REMOVED, "instance_groups.1.instance_types": ["ml.g5.xlarge"]}, id="no type"),
         pytest.param({"instance_groups.1.instance_types": ["ml.g5.xlarge"]}, [f"instance_groups[work]: has both instance_type and instance_types; {ONE_OF}"], {"instance_groups.1.instance_types": []}, id="both type settings"),
-        pytest.param({"instance_groups.1.instance_type": "ml.p3.2xlarge"}, ["instance_groups[work].instance_type: HyperPod has no instance type 'ml.p3.2xlarge'; did you mean ml.t3.2xlarge?"], {"instance_groups.1.instance_type": "ml.t3.2xlarge"}, id="a type that HyperPod lacks"),
+        pytest.param({"instance_groups.1.instance_type": "ml.p3.2xlarge"}, ["instance_groups[work].instance_type: HyperPod has no instance type 'ml.p3.2xlarge'; did you mean ml.p4d.24xlarge?"], {"instance_groups.1.instance_type": "ml.p4d.24xlarge"}, id="a type that HyperPod lacks"),
         pytest.param({"instance_groups.1.instance_type": "big"}, ["instance_groups[work].instance_type: HyperPod has no instance type 'big'; use one such as ml.p5.48xlarge or ml.trn1.32xlarge"], {}, id="a type like no other"),
         pytest.param(
             {"instance_groups.1.instance_type": REMOVED, "instance_groups.1.instance_types": ["p5.48xlarge", "ml.g5.xlarge", "ml.g5.xlarge"]},

@@ -136,7 +136,7 @@ def test_compute_quota(team: Team, sharing: dict[str, object]) -> None:
             {"ml.p5.48xlarg": 1},
             "q.ml.p5.48xlarg: HyperPod has no instance type 'ml.p5.48xlarg'; did you mean ml.p5.48xlarge?",
         ),
-        ({"m5": 1}, "q.m5: HyperPod has no instance type 'm5'; use one such as ml.p5.48xlarge or ml.trn1.32xlarge"),
+        ({"m5": 1}, "q.m5: HyperPod has no instance type 'm5'; did you mean ml.m5.large?"),
         (
             {"ml.p5e.48xlarge": 1},
             "q.ml.p5e.48xlarge: no instance group has ml.p5e.48xlarge; use ml.g6.xlarge or ml.p5.48xlarge, or add a group",

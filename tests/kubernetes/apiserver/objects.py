@@ -71,13 +71,16 @@ def await_usable(admin: Client, namespace: str, *, quota: bool) -> None:
 
 
 def pod(namespace: str, name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> Manifest:
-    """A pod of one container; resources and everything else by keyword."""
+    """A pod of one container; resources and everything else by keyword.
+
+    No scheduler places it: all tests share one control plane, and it would take room on the nodes of another test.
+    """
     container = {"name": "main", "image": "none", **spec.pop("container", {})}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, "labels": labels or {}},
-        "spec": {"containers": [container], **spec},
+        "spec": {"containers": [container], "schedulerName": "nobody", **spec},
     }
 
 
