@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,14 +10,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from local_aws import environment
-from local_aws.places import CHECKOUT, NODE_BIN, Place
+from local_aws.places import CDK, CHECKOUT, Place
 
 SYNTH_SECONDS = 300.0
 BOOTSTRAP_SECONDS = 180.0
 DEPLOY_SECONDS = 900.0
+COMPANION = Path(__file__).with_name("companion.cjs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,33 +36,6 @@ class Result:
         """What the CLI says of a failure, without the events before it."""
         _, found, after = self.output.partition("Failed resources:")
         return after.strip() if found else "\n".join(self.output.strip().splitlines()[-20:])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stack:
-    name: str
-    account: str
-    region: str
-    template: Path
-
-
-def stacks(assembly: Path) -> tuple[Stack, ...]:
-    """The stacks of a cloud assembly. What it leaves open is the engine's own account and the region us-east-1."""
-    manifest: dict[str, Any] = json.loads((assembly / "manifest.json").read_text("utf-8"))
-    found = []
-    for artifact_id, artifact in manifest["artifacts"].items():
-        if artifact["type"] != "aws:cloudformation:stack":
-            continue
-        account, region = artifact["environment"].removeprefix("aws://").split("/")
-        found.append(
-            Stack(
-                name=artifact["properties"].get("stackName", artifact_id),
-                account=environment.ACCOUNT if account == "unknown-account" else account,
-                region="us-east-1" if region == "unknown-region" else region,
-                template=assembly / artifact["properties"]["templateFile"],
-            )
-        )
-    return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,19 +73,25 @@ class Cdk:
     def _on(self, assembly: Path, command: str, *options: str, seconds: float) -> Result:
         return self._run([command, "--app", str(assembly), *options], cwd=self.place.empty, seconds=seconds)
 
+    def _own_environment(self) -> dict[str, str]:
+        return {"TMPDIR": str(self.place.temporary), "NODE_OPTIONS": f"--require {COMPANION}"}
+
     def _run(self, arguments: Sequence[str], *, cwd: Path, seconds: float) -> Result:
         self.place.empty.mkdir(parents=True, exist_ok=True)
-        command = [str(NODE_BIN / "cdk"), *arguments, "--no-notices"]
+        command = [str(CDK), *arguments, "--no-notices"]
         if not (self.show and sys.stdout.isatty()):
             command += ["--ci", "--no-color"]
             if arguments[0] in ("bootstrap", "deploy"):
                 command += ["--progress", "events"]
         began = time.monotonic()
+        self.place.temporary.mkdir(parents=True, exist_ok=True)
+        # The companion ends the CLI when this end of the pipe closes: with this process, however it goes.
+        reading, writing = os.pipe()
         process = subprocess.Popen(
             command,
             cwd=cwd,
-            env=environment.complete(self.place, region=self.region, account=self.account),
-            stdin=subprocess.DEVNULL,
+            env=environment.complete(self.place, region=self.region, account=self.account) | self._own_environment(),
+            stdin=reading,
             stdout=None if self.show else subprocess.PIPE,
             stderr=None if self.show else subprocess.STDOUT,
             text=True,
@@ -126,7 +104,10 @@ class Cdk:
             output, _ = process.communicate()
             return Result(code=124, output=f"{output or ''}\nended after {seconds:.0f} s", seconds=seconds)
         except BaseException:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=10)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
             raise
+        finally:
+            os.close(reading)
+            os.close(writing)
         return Result(code=process.returncode, output=output or "", seconds=time.monotonic() - began)

@@ -14,7 +14,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from local_aws.places import BIN, ENGINE_PYTHON, LAUNCHER, NODE_MODULES, Place, schemas
+from local_aws.places import ENGINE_PYTHON, LAUNCHER, NODE_MODULES, Place, programs, schemas
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -35,8 +35,12 @@ def running(place: Place) -> int | None:
     return pid if _is_engine(pid, place) else None
 
 
-def start(place: Place, *, speed: float, seed: int = 0) -> bool:
-    """Make sure that the engine runs; False where it did already. Raises EngineError."""
+def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None) -> bool:
+    """Make sure that the engine runs; False where it did already. Raises EngineError.
+
+    `owner`: the process whose end is the engine's end too, however it comes, and that needs no state of an engine that
+    ended; absent: the engine stays, and goes on after a stop.
+    """
     if running(place) is not None:
         wait_until_up(place)
         return False
@@ -50,7 +54,9 @@ def start(place: Place, *, speed: float, seed: int = 0) -> bool:
         str(ENGINE_PYTHON), str(LAUNCHER), "--port", str(place.port), "--state", str(place.folder),
         "--schemas", str(schemas()), "--node-modules", str(NODE_MODULES), "--speed", str(speed), "--seed", str(seed),
     ]  # fmt: skip
-    environment = {**os.environ, "PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])}
+    if owner is not None:
+        command += ["--owner", str(owner)]
+    environment = {**os.environ, "PATH": os.pathsep.join([*map(str, programs()), os.environ.get("PATH", os.defpath)])}
     with place.log.open("ab") as log:
         # A session of its own: Ctrl-C ends the command that the user waits for, not the engine.
         process = subprocess.Popen(
@@ -71,12 +77,14 @@ def stop(place: Place) -> None:
     if pid is not None:
         _end(pid)
     place.process.unlink(missing_ok=True)
-    shutil.rmtree(place.folder / "tmp", ignore_errors=True)
+    shutil.rmtree(place.temporary, ignore_errors=True)
 
 
 def remove(place: Place) -> None:
     """End the engine and forget everything."""
-    stop(place)
+    pid = running(place)
+    if pid is not None:
+        _end(pid, seconds=0)
     shutil.rmtree(place.folder, ignore_errors=True)
     place.lock.unlink(missing_ok=True)
 
@@ -127,11 +135,12 @@ def _command(pid: int) -> str:
         return found.stdout
 
 
-def _end(pid: int) -> None:
+def _end(pid: int, *, seconds: float = STOP_SECONDS) -> None:
     """SIGTERM to the engine, which saves; then its whole process group, which is its Lambda functions."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    _wait_gone(pid, STOP_SECONDS)
+    if seconds:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        _wait_gone(pid, seconds)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     _wait_gone(pid, 5.0)

@@ -9,7 +9,7 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
 
-from local_aws.places import BIN, NODE_BIN, Place
+from local_aws.places import CDK, Place, programs
 
 ACCOUNT = "000000000000"
 """The engine takes the access key for the account's number. This one is used where a config names no account."""
@@ -45,7 +45,7 @@ def complete(
     kept = {
         name: value for name, value in given.items() if not name.startswith(_FOREIGN) and name.lower() not in _PROXIES
     }
-    path = os.pathsep.join([str(BIN), str(NODE_BIN), kept.get("PATH", os.defpath)])
+    path = os.pathsep.join([*map(str, programs()), str(CDK.parent), kept.get("PATH", os.defpath)])
     quiet = {
         # Usage reports and notices need the network and slow every command down.
         "CDK_DISABLE_CLI_TELEMETRY": "true",

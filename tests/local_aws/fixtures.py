@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -18,13 +19,18 @@ SPEED = 1200.0
 
 
 @contextlib.contextmanager
-def running_engine(*, region: str = REGION, speed: float = SPEED, bootstrap: bool = True) -> Iterator[LocalAws]:
-    """Start an engine on a free port; end and forget it when the block is left."""
+def running_engine(
+    *, region: str = REGION, speed: float = SPEED, bootstrap: bool = True, keeps_state: bool = False
+) -> Iterator[LocalAws]:
+    """Start an engine on a free port; end and forget it when the block is left, or this process dies.
+
+    `keeps_state`: over a stop inside the block.
+    """
     if not ENGINE_PYTHON.exists():
         pytest.fail("the local AWS engine is not installed: run `make local-aws-setup`", pytrace=False)
     place = Place(daemon.free_port())
     try:
-        daemon.start(place, speed=speed)
+        daemon.start(place, speed=speed, owner=None if keeps_state else os.getpid())
         aws = LocalAws(place=place, region=region)
         if bootstrap:
             result = Cdk(place=place, region=region).bootstrap()

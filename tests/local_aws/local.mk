@@ -4,12 +4,15 @@ LOCAL_PORT ?= 4566
 LOCAL_SPEED ?= 100
 LOCAL := PYTHONPATH=tests .venv/bin/python -m local_aws.commands
 
+# The whole test run deploys to it.
+test: .local-aws/ready
+
 .local-aws/ready: node_modules/ready requirements/local-aws.lock tests/local_aws/engine/node/package-lock.json
 	@echo "· the local AWS engine, into .local-aws/"
 	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .local-aws/venv
 	@.tools/bin/uv pip sync --quiet --require-hashes --python .local-aws/venv/bin/python requirements/local-aws.lock
 	@mkdir -p .local-aws/node && cp tests/local_aws/engine/node/package.json tests/local_aws/engine/node/package-lock.json .local-aws/node/
-	@cd .local-aws/node && npm ci --silent --no-audit --no-fund
+	@cd .local-aws/node && npm ci --loglevel=error --no-audit --no-fund >/dev/null
 	@touch $@
 
 .PHONY: local-aws-setup deploy-local diff-local drift-local destroy-local stop-local shell-local

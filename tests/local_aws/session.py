@@ -33,6 +33,17 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Check:
+    """A right that IAM looked at for a role."""
+
+    at: float
+    who: str
+    action: str
+    resource: str
+    allowed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class LocalAws:
     place: Place
     region: str
@@ -47,12 +58,21 @@ class LocalAws:
         entries = [Entry(**json.loads(line)) for line in lines]
         return [entry for entry in entries if operation in (None, entry.operation)]
 
+    def checks(self, *, since: int = 0, role: str | None = None) -> list[Check]:
+        """Every right that IAM looked at after check number `since`, of the role with this name (absent: of all)."""
+        lines = self.place.checks.read_text("utf-8").splitlines()[since:]
+        checks = [Check(**json.loads(line)) for line in lines]
+        return [check for check in checks if role is None or f":assumed-role/{role}/" in check.who]
+
     def hyperpod(self) -> Json:
         """What no API shows: `terminations` and `random_terminations`, each with its cause."""
         return self._control("GET", "hyperpod")
 
     def change_hyperpod(self, **wanted: Json) -> None:
-        """`faults`, `behaviour`, `timings`: fields to set. `capacity`, `quota`: instance type -> limit or None."""
+        """`faults`, `behaviour`, `timings`, `handler`: fields to set; `capacity`, `quota`: instance type -> limit or None.
+
+        `defaults=True` sets all of it back first. `handler`: CloudFormation's, of AWS::SageMaker::Cluster.
+        """
         self._control("POST", "hyperpod", wanted)
 
     def _control(self, method: str, name: str, body: Json = None) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +24,18 @@ class Outcome:
 
 
 def deploy(aws: LocalAws, name: str, resources: Json, **sections: Json) -> Outcome:
-    """Create or update a stack and wait for its rest."""
+    """Create or update a stack of these resources and wait for its rest."""
+    return deploy_whole(aws, name, {"Resources": resources, **sections})
+
+
+def deploy_whole(aws: LocalAws, name: str, whole: Json) -> Outcome:
+    """Create or update a stack from its template and wait for its rest."""
     client = aws.client("cloudformation")
     exists = name in {stack["StackName"] for stack in client.describe_stacks()["Stacks"]}
     change = client.update_stack if exists else client.create_stack
     seen = _events(client, name) if exists else []
-    change(StackName=name, TemplateBody=template(resources, **sections), Capabilities=["CAPABILITY_NAMED_IAM"])
+    body = json.dumps(whole, separators=(",", ":"))
+    change(StackName=name, TemplateBody=body, Capabilities=["CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"])
     return _rest(client, name, len(seen))
 
 
@@ -43,6 +50,28 @@ def delete(aws: LocalAws, name: str) -> Outcome:
     seen = _events(client, stack["StackId"])
     client.delete_stack(StackName=name)
     return _rest(client, stack["StackId"], len(seen))
+
+
+def part(whole: Json, *resource_types: str) -> Json:
+    """The template with the resources of these types, what they stand on, and the rights that go with it."""
+    resources = whole["Resources"]
+    wanted = {name for name, item in resources.items() if item["Type"] in resource_types}
+    while True:
+        text = json.dumps([resources[name] for name in wanted])
+        named = {name for name in resources if f'"{name}"' in text}
+        # A policy refers to its role or bucket, not the other way round.
+        of_them = {name for name, item in resources.items() if "Policy" in item["Type"] and _belongs(item, wanted)}
+        if named | of_them <= wanted:
+            break
+        wanted |= named | of_them
+    left = {name: deepcopy(resources[name]) for name in resources if name in wanted}
+    return {**{key: value for key, value in whole.items() if key != "Outputs"}, "Resources": left}
+
+
+def _belongs(policy: Json, names: set[str]) -> bool:
+    properties = policy["Properties"]
+    targets = [*properties.get("Roles", []), properties.get("Bucket")]
+    return any({"Ref": name} in targets for name in names)
 
 
 def physical_id(aws: LocalAws, name: str, logical_id: str) -> str:

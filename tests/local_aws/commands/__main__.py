@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -20,6 +21,8 @@ def main() -> int:
     parser.add_argument("--speed", type=float, default=100.0, help="AWS's long waits pass so many times faster")
     given = parser.parse_args()
     job = run.Job(place=Place(given.port), config=given.config, app=given.app.resolve(), speed=given.speed)
+    # `kill` is heard like Ctrl-C: the CLI that runs for the command ends with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return run.COMMANDS[given.command](job)
     except EngineError as error:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from local_aws.cdk import Stack
+from local_aws.assemblies import Stack
 from local_aws.places import DEFAULT_PORT, Place
 from local_aws.session import LocalAws
 

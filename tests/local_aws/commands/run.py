@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from local_aws import daemon, environment
-from local_aws.cdk import Cdk, Result, Stack, stacks
+from local_aws.assemblies import Stack, stacks
+from local_aws.cdk import Cdk, Result
 from local_aws.commands import report
 from local_aws.daemon import EngineError
 from local_aws.places import Place
@@ -56,8 +57,9 @@ def deploy(job: Job) -> int:
         _say(f"cdk deploy --all ({', '.join(stack.name for stack in found)})")
         result = cdk.deploy(job.assembly)
         if not result.ok:
+            reason = "the reason is above" if daemon.running(job.place) else "the engine is gone, run the same again"
             raise EngineError(
-                f"cdk deploy ended with {result.code}: the reason is above, the engine's log is {_short(job.place.log)}"
+                f"cdk deploy ended with {result.code}: {reason}; the engine's log is {_short(job.place.log)}"
             )
         print()
         print(report.outputs(aws, found))

@@ -9,7 +9,8 @@ from typing import Any
 
 from local_aws.engine.options import EngineOptions
 from local_aws.engine.seam import services as requests
-from local_aws.engine.services.hyperpod import HyperPodService
+from local_aws.engine.services.hyperpod import HandlerOptions, HyperPodService
+from local_aws.hyperpod import Behaviour, Faults
 
 PREFIX = "/_local_aws/"
 Json = Any
@@ -21,6 +22,7 @@ class Control:
     def __init__(self, options: EngineOptions, clusters: HyperPodService) -> None:
         self._options = options
         self._clusters = clusters
+        self._limited: set[str] = set()
 
     async def handle(self, method: str, path: str, body: bytes) -> requests.Reply:
         match method, path.removeprefix(PREFIX):
@@ -45,11 +47,16 @@ class Control:
         }
 
     def _change(self, wanted: Json) -> None:
-        """`faults`, `behaviour`, `timings`: fields to set. `capacity`, `quota`: instance type -> limit or null."""
+        """`faults`, `behaviour`, `timings`, `handler` (CloudFormation's, of the cluster): fields to set.
+
+        `capacity`, `quota`: instance type -> limit or null. `defaults`: true sets all of it back first.
+        """
         model = self._clusters.model
-        unknown = set(wanted) - {"faults", "behaviour", "timings", "capacity", "quota"}
+        unknown = set(wanted) - {"faults", "behaviour", "timings", "handler", "capacity", "quota", "defaults"}
         if unknown:
             raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+        if wanted.get("defaults"):
+            self._set_back()
         if "faults" in wanted:
             sets = {"undying_nodes": set, "failing_groups": set, "throttle_operations": frozenset}
             fields = {key: sets[key](value) if key in sets else value for key, value in wanted["faults"].items()}
@@ -58,10 +65,21 @@ class Control:
             model.behaviour = dataclasses.replace(model.behaviour, **wanted["behaviour"])
         if "timings" in wanted:
             model.timings = dataclasses.replace(model.timings, **wanted["timings"])
+        if "handler" in wanted:
+            self._clusters.handler = dataclasses.replace(self._clusters.handler, **wanted["handler"])
         for instance_type, limit in wanted.get("capacity", {}).items():
             model.set_capacity(instance_type, limit)
         for instance_type, limit in wanted.get("quota", {}).items():
             model.set_quota(instance_type, limit)
+        self._limited |= {*wanted.get("capacity", {}), *wanted.get("quota", {})}
+
+    def _set_back(self) -> None:
+        model = self._clusters.model
+        model.faults, model.behaviour, model.timings = Faults(), Behaviour(), self._clusters.timings
+        self._clusters.handler = HandlerOptions()
+        for instance_type in self._limited:
+            model.set_capacity(instance_type, None)
+            model.set_quota(instance_type, None)
 
 
 def _json(status: int, reply: Json) -> requests.Reply:

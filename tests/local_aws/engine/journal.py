@@ -13,13 +13,29 @@ from pathlib import Path
 from typing import Any, TextIO
 
 
-class Journal:
-    """Appends to a file; one per engine."""
+class _Lines:
+    """Appends to a file, one JSON object per line."""
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._lock = threading.Lock()
         self._file: TextIO = path.open("a", encoding="utf-8", buffering=1)
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        line = json.dumps({"at": round(self._now(), 6), **entry}, separators=(",", ":"), default=str)
+        with self._lock:
+            self._file.write(line + "\n")
+
+
+class Checks(_Lines):
+    """Every right that IAM looked at for a role or a user, and whether it was there."""
+
+    def record(self, who: str, action: str, resource: str, allowed: bool) -> None:
+        self._append({"who": who, "action": action, "resource": resource, "allowed": allowed})
+
+
+class Journal(_Lines):
+    """The calls; one per engine."""
 
     def record(
         self,
@@ -34,7 +50,6 @@ class Journal:
     ) -> None:
         """`error`: code and message, absent where the call succeeded. `reply`: whether the caller got to see it."""
         entry = {
-            "at": round(self._now(), 6),
             "who": who,
             "service": service,
             "operation": operation,
@@ -44,8 +59,7 @@ class Journal:
             "status": status,
             "reply": reply,
         }
-        with self._lock:
-            self._file.write(json.dumps(entry, separators=(",", ":"), default=str) + "\n")
+        self._append(entry)
 
 
 def error_of(status: int, body: bytes) -> tuple[str, str] | None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import os
+import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 
 _TESTS = Path(__file__).resolve().parents[2]
@@ -41,6 +43,7 @@ def _environment(options: EngineOptions) -> dict[str, str]:
         "S3_DATA_DIR": str(options.data / "s3"),
         "IOT_MTLS_ENABLED": "0",  # each would open a port of its own
         "SFTP_ENABLED": "0",
+        "SFN_WAIT_SCALE": str(1 / options.function_speed),
         "LAMBDA_EXECUTOR": "local",
         "LAMBDA_WARM_TTL_SECONDS": "120",
         "AWS_ACCESS_KEY_ID": "000000000000",
@@ -48,7 +51,9 @@ def _environment(options: EngineOptions) -> dict[str, str]:
         # Lambda functions
         "TMPDIR": str(options.temporary),
         "PYTHONPATH": str(lambda_path),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "LOCAL_AWS_CLOCK_STARTS": str(time.time()),
+        "LOCAL_AWS_CLOCK_SPEED": str(options.function_speed),
+        "PYTHONPYCACHEPREFIX": str(options.temporary / "bytecode"),  # the aws CLI of CDK's layer starts four times
         "NODE_PATH": str(options.node_modules),
         "NODE_EXTRA_CA_CERTS": authority,
         "AWS_CA_BUNDLE": authority,
@@ -92,17 +97,43 @@ async def _serve(asgi: object, options: EngineOptions) -> None:
     config.keep_alive_timeout = 75
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _end)
+        loop.add_signal_handler(number, _end if options.owner is None else _kill)
+    watching = asyncio.create_task(_end_when_nobody_cares(options))
     await serve(asgi, config, shutdown_trigger=asyncio.Event().wait)
+    watching.cancel()
 
 
 def _end() -> None:
     """Save and be gone at once: a client's idle connection or a waiting custom resource would hold up a polite end."""
-    from local_aws.engine.seam import services
+    from local_aws.engine import assembly
 
-    services.save_state()
+    assembly.save()
+    _kill()
+
+
+async def _end_when_nobody_cares(options: EngineOptions) -> None:
+    """Whoever deletes the folder, or is killed in the middle of a test run, leaves nothing behind."""
+    while options.state.exists():
+        if options.owner is not None and not _lives(options.owner):
+            shutil.rmtree(options.state, ignore_errors=True)
+        await asyncio.sleep(1)
+    _kill()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
+def _kill() -> None:
+    """End this process and the Lambda functions, which are its process group (`daemon.py` gives it one of its own)."""
     sys.stdout.flush()
-    os._exit(0)
+    os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,9 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+_FASTEST_FUNCTIONS = 100.0
+"""A function's own run takes its real time: on a faster clock, starting it would use up the time that it has."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
@@ -15,10 +18,20 @@ class EngineOptions:
     node_modules: Path
     speed: float
     seed: int
+    owner: int | None
+
+    @property
+    def function_speed(self) -> float:
+        """How many times faster the clock of a Lambda function goes, and a state machine that polls it."""
+        return min(self.speed, _FASTEST_FUNCTIONS)
 
     @property
     def journal(self) -> Path:
         return self.state / "journal.jsonl"
+
+    @property
+    def checks(self) -> Path:
+        return self.state / "checks.jsonl"
 
     @property
     def data(self) -> Path:
@@ -49,6 +62,9 @@ def parse(arguments: list[str]) -> EngineOptions:
     parser.add_argument("--node-modules", type=Path, required=True, help="what Node.js Lambda functions may require")
     parser.add_argument("--speed", type=float, default=1.0, help="how many times faster AWS's long waits pass")
     parser.add_argument("--seed", type=int, default=0, help="of every random choice the services make")
+    parser.add_argument(
+        "--owner", type=int, help="process that the engine, and its state, does not outlive (absent: it stays)"
+    )
     given = parser.parse_args(arguments)
     return EngineOptions(
         port=given.port,
@@ -57,4 +73,5 @@ def parse(arguments: list[str]) -> EngineOptions:
         node_modules=given.node_modules.resolve(),
         speed=given.speed,
         seed=given.seed,
+        owner=given.owner,
     )

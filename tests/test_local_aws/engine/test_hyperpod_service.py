@@ -159,6 +159,12 @@ def test_throttling_on_request(engine: LocalAws, cluster: str) -> None:
     engine.client("sagemaker").list_clusters()
 
 
+def test_switches_are_set_back_together(engine: LocalAws, cluster: str) -> None:
+    engine.change_hyperpod(faults={"throttle_next": 1}, handler={"vanished_groups": "leave"}, quota={"ml.g5.xlarge": 0})
+    engine.change_hyperpod(defaults=True)
+    engine.client("sagemaker").list_clusters()
+
+
 def test_an_unknown_switch_is_refused(engine: LocalAws) -> None:
     with pytest.raises(ValueError, match="colour"):
         engine.change_hyperpod(behaviour={"colour": "red"})

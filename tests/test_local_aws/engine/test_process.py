@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -58,7 +59,7 @@ def test_two_engines_share_nothing(engine: LocalAws) -> None:
 
 @pytest.mark.slow
 def test_state_outlives_the_process_and_the_rest_goes() -> None:
-    with running_engine(bootstrap=False) as aws:
+    with running_engine(bootstrap=False, keeps_state=True) as aws:
         bucket = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "sagemaker-kept"}}
         assert templates.deploy(aws, "kept", {"Parameter": PARAMETER, "Bucket": bucket}).status == "CREATE_COMPLETE"
         aws.client("s3").put_object(Bucket="sagemaker-kept", Key="k", Body=b"v")
@@ -80,6 +81,32 @@ def test_state_outlives_the_process_and_the_rest_goes() -> None:
         pid = daemon.running(aws.place)
     assert not aws.place.folder.exists()
     assert pid is not None and not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.slow
+def test_ends_with_its_folder_and_with_its_owner() -> None:
+    """`make clean` while an engine runs, and a test run that is killed: no process is left, and no folder."""
+    with running_engine(bootstrap=False) as aws, subprocess.Popen(["sleep", "60"]) as owner:
+        owned = Place(daemon.free_port())
+        daemon.start(owned, speed=SPEED, owner=owner.pid)
+        pids = [pid for place in (aws.place, owned) if (pid := daemon.running(place))]
+        assert len(pids) == 2
+        shutil.rmtree(aws.place.folder)
+        owner.kill()
+        owner.wait()
+        deadline = time.monotonic() + 20
+        while any(daemon.running(place) for place in (aws.place, owned)) or any(map(lives, pids)):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert not owned.folder.exists()
+
+
+def lives(pid: int) -> bool:
+    """A zombie of this very process does not."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text("utf-8")
+    except FileNotFoundError:
+        return False
 
 
 @pytest.mark.slow

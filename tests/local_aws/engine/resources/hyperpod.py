@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 from local_aws.engine import seam
@@ -93,7 +94,9 @@ class _Clusters:
             )
 
     def _handler(self) -> ClusterHandler:
-        return ClusterHandler(self._service.model, account=seam.account(), region=seam.region())
+        return ClusterHandler(
+            self._service.model, account=seam.account(), region=seam.region(), **asdict(self._service.handler)
+        )
 
     def _run(self, progress: Progress) -> Progress:
         handler, began, turn = self._handler(), time.monotonic(), 0

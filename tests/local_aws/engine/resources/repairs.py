@@ -18,6 +18,7 @@ def install() -> None:
     _add_attributes("AWS::EC2::Subnet", _subnet_attributes)
     _check("AWS::EC2::Subnet", _check_subnet)
     _after("AWS::S3::Bucket", _tag_bucket)
+    _after("AWS::S3::Bucket", _encrypt_bucket)
 
 
 def _vpc_attributes(physical_id: str, properties: Json) -> Json:
@@ -55,6 +56,11 @@ def _tag_bucket(physical_id: str, properties: Json) -> None:
     # autoDeleteObjects asks the bucket for its tag before it deletes anything.
     tags = {str(tag["Key"]): str(tag["Value"]) for tag in properties.get("Tags") or []}
     stores.set_bucket_tags(physical_id, tags)
+
+
+def _encrypt_bucket(physical_id: str, properties: Json) -> None:
+    rules = (properties.get("BucketEncryption") or {}).get("ServerSideEncryptionConfiguration") or [{}]
+    stores.set_bucket_key(physical_id, (rules[0].get("ServerSideEncryptionByDefault") or {}).get("KMSMasterKeyID"))
 
 
 def _add_attributes(resource_type: str, attributes: Callable[[str, Json], Json]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ministack import app  # type: ignore[import-not-found]
+from ministack.services import cloudformation  # type: ignore[import-not-found]
 from ministack.services.cloudformation import (  # type: ignore[import-not-found]
     changesets,
     drift,
@@ -62,6 +63,12 @@ def _block_on(name: str) -> None:
     stacks._sends_back_failed_update = lambda resource_type: resource_type == name or sends_back(resource_type)
 
 
+def is_working() -> bool:
+    """Whether an operation on a stack of any account is under way."""
+    found = [str(stack.get("StackStatus", "")) for stack in cloudformation._stacks._data.values()]
+    return any(status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS" for status in found)
+
+
 def after_stack_operation(then: Callable[[], None]) -> None:
     """Call `then` in the event loop whenever a stack has come to rest."""
     add_event = stacks._add_event
@@ -73,7 +80,7 @@ def after_stack_operation(then: Callable[[], None]) -> None:
         add_event(stack_id, stack_name, logical_id, resource_type, status, *a, **k)
         if resource_type == "AWS::CloudFormation::Stack" and status.endswith(at_rest) and app._MAIN_LOOP is not None:
             # Not at once: the stack's own record gets its final status after the event.
-            app._MAIN_LOOP.call_soon_threadsafe(lambda: app._MAIN_LOOP.call_later(0.5, then))
+            app._MAIN_LOOP.call_soon_threadsafe(lambda: app._MAIN_LOOP.call_later(0.1, then))
 
     stacks._add_event = noted
 

@@ -12,6 +12,7 @@ from ministack.core import (  # type: ignore[import-not-found]
     iam_evaluator,
     lambda_runtime,
     persistence,
+    responses,
     router,
 )
 from ministack.services import tagging  # type: ignore[import-not-found]
@@ -95,6 +96,20 @@ def denied(headers: Json, query: Json, action: str, resource: str, context: Json
     return str(iam_actions.identity_denial_message(action, principal, resource, explicit))
 
 
+def observe_checks(observe: Callable[[str, str, str, bool], None]) -> None:
+    """Call observe(who, action, resource, allowed) whenever IAM has judged a call of a role or a user."""
+    enforce = iam_evaluator.enforce
+
+    def observed(key: str, action: str, service: str, where: str, resource_arn: str = "*", **more: Any) -> Any:
+        result = enforce(key, action, service, where, resource_arn=resource_arn, **more)
+        principal = iam_evaluator.resolve_principal(key or "", responses.get_account_id())
+        if getattr(principal, "policies", None) is not None:  # nobody judges the root user
+            observe(str(principal.arn), action, resource_arn, result is None)
+        return result
+
+    iam_evaluator.enforce = observed
+
+
 def observe_requests(observe: Callable[[str, Json, bytes, Json, Reply], None]) -> None:
     """Call observe(method, headers, body, query, reply) after every request, refused ones included."""
     dispatch = app._dispatch_service_request
@@ -105,6 +120,17 @@ def observe_requests(observe: Callable[[str, Json, bytes, Json, Reply], None]) -
         return reply
 
     app._dispatch_service_request = observed
+
+
+def check_first(name: str, check: Callable[[str, str, Json, Json], Reply | None]) -> None:
+    """Let check(method, path, headers, query) answer a request of service `name` in its stead, or let it through."""
+    handle = app.SERVICE_HANDLERS[name]
+
+    async def checked(method: str, path: str, headers: Json, body: bytes, query: Json) -> Reply:
+        reply: Reply = check(method, path, headers, query) or await handle(method, path, headers, body, query)
+        return reply
+
+    app.SERVICE_HANDLERS[name] = checked
 
 
 def add_route(prefix: str, handler: Callable[[str, str, bytes], Awaitable[Reply]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from xml.sax.saxutils import escape
 
 from ministack.services import ec2, iam, s3  # type: ignore[import-not-found]
 from ministack.services.cloudformation import provisioners  # type: ignore[import-not-found]
@@ -63,6 +64,26 @@ def bucket_exists(bucket: str) -> bool:
 
 def bucket_objects(bucket: str) -> int:
     return len(s3._buckets.get(bucket, {}).get("objects", {}))
+
+
+def bucket_key(bucket: str) -> str | None:
+    """The KMS key that the bucket's objects are encrypted with, where it is not S3's own."""
+    headers: dict[str, str] = s3._bucket_default_sse_headers(bucket)
+    return headers.get("x-amz-server-side-encryption-aws-kms-key-id")
+
+
+def set_bucket_key(bucket: str, key: str | None) -> None:
+    if key is None:
+        s3._bucket_encryption.pop(bucket, None)
+        return
+    by_default = f"<SSEAlgorithm>aws:kms</SSEAlgorithm><KMSMasterKeyID>{escape(key)}</KMSMasterKeyID>"
+    rule = f"<Rule><ApplyServerSideEncryptionByDefault>{by_default}</ApplyServerSideEncryptionByDefault></Rule>"
+    s3._bucket_encryption[bucket] = f"<ServerSideEncryptionConfiguration>{rule}</ServerSideEncryptionConfiguration>"
+
+
+def s3_error(code: str, message: str, status: int, path: str) -> Reply:
+    reply: Reply = s3._error(code, message, status, path)
+    return reply
 
 
 def set_bucket_tags(bucket: str, tags: dict[str, str]) -> None:

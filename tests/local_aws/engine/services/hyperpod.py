@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from local_aws.engine import seam
@@ -14,6 +15,7 @@ from local_aws.engine.seam import services as requests
 from local_aws.engine.services import hyperpod_checks
 from local_aws.engine.services.json_service import CLOUDFORMATION, JsonService, failure
 from local_aws.hyperpod import Call, CallerKilled, HyperPod, LostReplyError, SystemClock, Timings, handle_json
+from local_aws.hyperpod.cfn_handler import VanishedGroups
 
 Json = Any
 
@@ -21,12 +23,21 @@ Json = Any
 _reached: contextvars.ContextVar[bool] = contextvars.ContextVar("reached", default=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class HandlerOptions:
+    """How CloudFormation's handler of the cluster behaves where nobody knows (`hyperpod/cfn_handler.py`)."""
+
+    vanished_groups: VanishedGroups = "delete_present"
+    retries_conflicts: bool = True
+
+
 class HyperPodService(JsonService):
     def __init__(self, options: EngineOptions, journal: Journal) -> None:
         super().__init__("sagemaker", self._reply, journal)
+        self.handler = HandlerOptions()
         # The clock is the wall's and the waits are shorter: clients compare launch times with their stack's times.
-        self._timings = Timings().faster(options.speed)
-        self.model = HyperPod(clock=SystemClock(), seed=options.seed, timings=self._timings, on_call=self._told)
+        self.timings = Timings().faster(options.speed)
+        self.model = HyperPod(clock=SystemClock(), seed=options.seed, timings=self.timings, on_call=self._told)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -35,10 +46,10 @@ class HyperPodService(JsonService):
 
     def load_persisted_state(self, data: Json) -> None:
         self.model = HyperPod.from_json(data["model"], clock=SystemClock(), on_call=self._told)
-        self.model.timings = self._timings
+        self.model.timings = self.timings
 
     def reset(self) -> None:
-        self.model = HyperPod(clock=SystemClock(), timings=self._timings, on_call=self._told)
+        self.model = HyperPod(clock=SystemClock(), timings=self.timings, on_call=self._told)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

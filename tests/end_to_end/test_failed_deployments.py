@@ -1,0 +1,178 @@
+"""Deployments that fail half-way and roll back: no node that was there before ends, but for those that were named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from end_to_end.configs import TRN1, small
+from end_to_end.steps import Step, refused, settle, turn, wait_until
+from local_aws.rehearsal import Edit, Rehearsal, broken, resized, taking, with_group, without_group
+from local_aws.session import LocalAws
+
+pytestmark = pytest.mark.slow
+Json = Any
+
+CONFIG = with_group(resized(small("failing"), "p5", 6, 2), TRN1)
+"""A controller, six P5 nodes of which two are enough, and two Trn1 nodes."""
+
+EXTRA: Json = {**TRN1, "name": "extra", "instance_type": "ml.g5.48xlarge", "partition": "extra"}
+
+PREPARE, CLUSTER, FINALIZE = "Custom::HyperPodScaleDown", "AWS::SageMaker::Cluster", "Custom::HyperPodGroupRemoval"
+
+
+@pytest.fixture(scope="module")
+def cluster(engine: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    rehearsal = Rehearsal(engine, tmp_path_factory.mktemp("failing"), CONFIG)
+    made = rehearsal.deploy()
+    assert made.ok, made.reason
+    settle(rehearsal)
+    return rehearsal
+
+
+@pytest.fixture
+def life(cluster: Rehearsal) -> Iterator[Rehearsal]:
+    with turn(cluster, CONFIG):
+        yield cluster
+
+
+def failing(*, after: str, before: str | None = None) -> Edit:
+    """A resource that nobody can make, after the one of this type; the one of the other type waits for it."""
+
+    def edit(template: Json) -> None:
+        names = {resource["Type"]: name for name, resource in template["Resources"].items()}
+        # It says that nobody will ever tell it how things went.
+        broken({"Type": "AWS::CloudFormation::WaitCondition", "Properties": {}}, after=[names[after]])(template)
+        if before is not None:
+            waiting = template["Resources"][names[before]]
+            waiting["DependsOn"] = [*waiting.get("DependsOn", []), "Broken"]
+
+    return edit
+
+
+def roll_back(life: Rehearsal, config: Json, edit: Edit | None = None) -> Step:
+    """`cdk deploy` of the cluster's stack, which fails and rolls back without a second failure; what it did."""
+    step = Step(life)
+    failed = life.deploy(config, edit=edit, only=life.cluster)
+    assert not failed.ok
+    assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
+    assert len(step.failures()) == 1, step.failures()
+    return step
+
+
+# -- nodes and groups were to go --------------------------------------------------------------------------------------
+
+
+def test_a_resource_fails_between_the_nodes_and_the_cluster(life: Rehearsal) -> None:
+    """The named node has gone, the cluster's own update never began; deploying again does the rest."""
+    named, trn1 = next(iter(life.nodes("p5"))), life.nodes("trn1")
+    config = taking(resized(without_group(CONFIG, "trn1"), "p5", 5), nodes=[named], groups=["trn1"])
+    step = roll_back(life, config, failing(after=PREPARE, before=CLUSTER))
+    assert step.ended() == {named: "named"}
+    assert step.calls() == {"BatchDeleteClusterNodes": 1}
+    assert life.groups() == {"controller": (1, 0, 1), "p5": (5, 2, 5), "trn1": (2, 2, 2)}
+    made = life.change(config)
+    assert made.status == "UPDATE_COMPLETE", made.reasons
+    assert step.ended() == {named: "named", **dict.fromkeys(trn1, "group-deleted")}
+
+
+def test_a_resource_fails_after_the_cluster(life: Rehearsal) -> None:
+    """What has gone does not come back, so that HyperPod launches as much anew."""
+    named, p5, trn1 = next(iter(life.nodes("p5"))), life.nodes("p5"), life.nodes("trn1")
+    config = taking(resized(without_group(CONFIG, "trn1"), "p5", 5), nodes=[named], groups=["trn1"])
+    step = roll_back(life, config, failing(after=CLUSTER))
+    assert step.ended() == {named: "named", **dict.fromkeys(trn1, "group-deleted")}
+    settle(life)
+    assert life.groups() == {"controller": (1, 0, 1), "p5": (6, 2, 6), "trn1": (2, 2, 2)}
+    assert life.nodes("p5").keys() > p5.keys() - {named}
+
+
+def test_a_resource_fails_after_the_cluster_and_before_its_groups_go(life: Rehearsal) -> None:
+    """A group that only this library deletes has lost nothing by then."""
+    life.aws.change_hyperpod(handler={"vanished_groups": "leave"})
+    before = life.nodes()
+    config = taking(without_group(CONFIG, "trn1"), groups=["trn1"])
+    step = roll_back(life, config, failing(after=CLUSTER, before=FINALIZE))
+    assert step.ended() == {}
+    assert life.nodes() == before
+
+
+def test_a_resource_fails_after_groups_have_gone(life: Rehearsal) -> None:
+    life.aws.change_hyperpod(handler={"vanished_groups": "leave"})
+    p5, trn1 = life.nodes("p5"), life.nodes("trn1")
+    config = taking(without_group(CONFIG, "trn1"), groups=["trn1"])
+    step = roll_back(life, config, failing(after=FINALIZE))
+    assert step.ended() == dict.fromkeys(trn1, "group-deleted")
+    settle(life)
+    assert life.groups() == {"controller": (1, 0, 1), "p5": (6, 2, 6), "trn1": (2, 2, 2)}
+    assert life.nodes("p5") == p5
+
+
+# -- nodes and groups were to come ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vanished_groups", ["delete_present", "delete_blindly", "leave"])
+def test_an_added_group_is_rolled_back(life: Rehearsal, vanished_groups: str) -> None:
+    """It had come up before something else failed."""
+    life.aws.change_hyperpod(handler={"vanished_groups": vanished_groups})
+    before = life.nodes()
+    step = roll_back(life, with_group(CONFIG, EXTRA), failing(after=FINALIZE))
+    assert set(step.ended().values()) == {"group-deleted"}
+    wait_until(lambda: "extra" not in life.groups())
+    assert life.nodes() == before
+
+
+def test_an_added_group_that_does_not_come_up_is_rolled_back(life: Rehearsal) -> None:
+    """Its lifecycle script fails on every node, until HyperPod gives up."""
+    life.aws.change_hyperpod(timings={"minimum_limit": 3}, faults={"failing_groups": ["extra"]})
+    before = life.nodes()
+    step = roll_back(life, with_group(CONFIG, EXTRA))
+    assert "did not reach its minimum capacity of 2 instances" in step.failures()[0]
+    assert step.ended().keys().isdisjoint(before)
+    wait_until(lambda: "extra" not in life.groups())
+    assert life.nodes() == before
+
+
+def test_an_added_group_that_is_left_behind_is_told(life: Rehearsal) -> None:
+    """CloudFormation's handler gives up on it and leaves it: the next deployment says so, and deletes it on demand."""
+    life.aws.change_hyperpod(
+        handler={"vanished_groups": "leave"}, timings={"minimum_limit": 3}, capacity={EXTRA["instance_type"]: 0}
+    )
+    roll_back(life, with_group(CONFIG, EXTRA))
+    assert life.groups()["extra"] == (0, 0, 0)
+    step = Step(life)
+    life.change({**CONFIG, "tags": {"team": "research"}})
+    refused(
+        life,
+        step,
+        'instance_groups: the live group "extra" with 0 nodes is missing; dropping a group is not enough to delete it; '
+        "put it back, or name it in scale_down.instance_groups_to_delete.",
+    )
+    made = life.change(taking(CONFIG, groups=["extra"]))
+    assert made.status == "UPDATE_COMPLETE", made.reasons
+    wait_until(lambda: "extra" not in life.groups())
+
+
+def test_a_scale_up_by_20_is_rolled_back(life: Rehearsal) -> None:
+    """Twenty nodes came, and these very nodes go again, more than a deployment may take otherwise."""
+    before = life.nodes()
+    step = roll_back(life, resized(CONFIG, "p5", 26), failing(after=CLUSTER))
+    assert len(step.ended()) == 20
+    assert set(step.ended().values()) == {"named"}
+    assert life.nodes() == before
+    assert step.calls() == {"UpdateCluster": 2, "BatchDeleteClusterNodes": 1}
+
+
+def test_a_scale_up_by_20_without_capacity_is_rolled_back(life: Rehearsal) -> None:
+    """Each of the 26 is wanted and ten of the new ones come: HyperPod gives up, and CloudFormation goes back."""
+    before = life.nodes()
+    life.aws.change_hyperpod(timings={"minimum_limit": 3})
+    life.leave_room("ml.p5.48xlarge", 10)
+    step = roll_back(life, resized(CONFIG, "p5", 26, 26))
+    assert "did not reach its minimum capacity of 26 instances" in step.failures()[0]
+    assert step.ended().keys().isdisjoint(before)
+    settle(life)
+    assert life.nodes() == before
+    assert life.groups()["p5"] == (6, 2, 6)

@@ -1,0 +1,279 @@
+"""Nodes that go with a deployment: exactly those that are named, and of the others those that the documentation tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from end_to_end.configs import TRN1, small
+from end_to_end.steps import Step, refused, settle, turn, wait_until
+from local_aws.rehearsal import Rehearsal, resized, taking, with_group
+from local_aws.session import LocalAws
+
+pytestmark = pytest.mark.slow
+Json = Any
+
+P5 = "ml.p5.48xlarge"
+CONFIG = with_group(resized(small("taking"), "p5", 6, 2), {**TRN1, "instance_count": 4, "min_instance_count": 4})
+"""A controller, six P5 nodes of which two are enough, and four Trn1 nodes of which each is needed."""
+
+
+@pytest.fixture(scope="module")
+def cluster(engine: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    rehearsal = Rehearsal(engine, tmp_path_factory.mktemp("taking"), CONFIG)
+    made = rehearsal.deploy()
+    assert made.ok, made.reason
+    settle(rehearsal)
+    return rehearsal
+
+
+@pytest.fixture
+def life(cluster: Rehearsal) -> Iterator[Rehearsal]:
+    with turn(cluster, CONFIG):
+        yield cluster
+
+
+def deploy(life: Rehearsal, config: Json) -> Step:
+    """`cdk deploy` of the cluster's stack, which succeeds; what it did."""
+    step = Step(life)
+    made = life.deploy(config, only=life.cluster)
+    assert made.ok, made.reason
+    return step
+
+
+def change(life: Rehearsal, config: Json) -> Step:
+    """The same without the CLI."""
+    step = Step(life)
+    changed = life.change(config)
+    assert changed.status == "UPDATE_COMPLETE", changed.reasons
+    return step
+
+
+def one_more(life: Rehearsal) -> str:
+    """The id of the P5 node that joins last."""
+    before = life.nodes("p5")
+    change(life, resized(CONFIG, "p5", len(before) + 1))
+    settle(life)
+    (newest,) = life.nodes("p5").keys() - before
+    return newest
+
+
+# -- which nodes ------------------------------------------------------------------------------------------------------
+
+
+def test_named_nodes_go(life: Rehearsal) -> None:
+    named = list(life.nodes("p5"))[1:3]
+    step = deploy(life, taking(resized(CONFIG, "p5", 4), nodes=named))
+    assert step.ended() == dict.fromkeys(named, "named")
+    assert life.groups() == {"controller": (1, 0, 1), "p5": (4, 2, 4), "trn1": (4, 4, 4)}
+    assert step.calls() == {"BatchDeleteClusterNodes": 1, "UpdateCluster": 1}
+    assert step.callers("BatchDeleteClusterNodes") == ["ScaleDown"]
+    assert step.callers("UpdateCluster") == ["CloudFormation"]
+
+
+def test_a_lower_count_takes_the_newest_node(life: Rehearsal) -> None:
+    newest = one_more(life)
+    step = deploy(life, CONFIG)
+    assert step.ended() == {newest: "named"}
+    assert step.calls() == {"BatchDeleteClusterNodes": 1, "UpdateCluster": 1}
+
+
+def test_a_named_node_and_a_count_lower_by_two(life: Rehearsal) -> None:
+    newest, named = one_more(life), next(iter(life.nodes("p5")))
+    step = deploy(life, taking(resized(CONFIG, "p5", 5), nodes=[named]))
+    assert step.ended() == {named: "named", newest: "named"}
+    assert step.calls() == {"BatchDeleteClusterNodes": 1, "UpdateCluster": 1}
+
+
+def test_more_names_than_the_count_allows_are_refused(life: Rehearsal) -> None:
+    step, named = Step(life), list(life.nodes("p5"))[:2]
+    failed = life.deploy(taking(resized(CONFIG, "p5", 5), nodes=named), only=life.cluster)
+    message = (
+        'scale_down.nodes_to_delete: names 2 nodes of group "p5", more than its instance_count of 5 lets go; '
+        "set instance_groups[p5].instance_count to 4."
+    )
+    refused(life, step, message)
+    assert not failed.ok
+    assert message in failed.reason
+
+
+def test_more_nodes_than_the_limit_are_refused(life: Rehearsal) -> None:
+    step = Step(life)
+    life.change(taking(resized(CONFIG, "p5", 2), max_nodes=3))
+    refused(
+        life,
+        step,
+        "scale_down.max_nodes: is 3, and this deployment would take 4 nodes; raise it to 4 if that is meant, or take "
+        "them in several deployments.",
+    )
+
+
+def test_a_group_whose_minimum_is_its_count(life: Rehearsal) -> None:
+    """Four of four become three of three: the minimum falls with the count."""
+    named = list(life.nodes("trn1"))[2]
+    step = deploy(life, taking(resized(CONFIG, "trn1", 3, 3), nodes=[named]))
+    assert step.ended() == {named: "named"}
+    assert life.groups()["trn1"] == (3, 3, 3)
+
+
+def test_to_zero_and_back(life: Rehearsal) -> None:
+    nodes = life.nodes("p5")
+    step = deploy(life, resized(CONFIG, "p5", 0, 0))
+    assert step.ended() == dict.fromkeys(nodes, "named")
+    assert life.groups()["p5"] == (0, 0, 0)
+    step = deploy(life, CONFIG)
+    settle(life)
+    assert step.ended() == {}
+    assert life.groups()["p5"] == (6, 2, 6)
+    assert not life.nodes("p5").keys() & nodes.keys()
+
+
+def test_deploying_again_takes_nothing_more(life: Rehearsal) -> None:
+    """The names of what is gone may stay in the file, whatever else changes in it."""
+    named = list(life.nodes("p5"))[:2]
+    config = taking(resized(CONFIG, "p5", 4), nodes=named)
+    change(life, config)
+    step = deploy(life, config)
+    assert step.calls() == {}
+    step = change(life, {**config, "tags": {"team": "research"}})
+    assert step.ended() == {}
+    assert step.calls() == {"AddTags": 1, "UpdateCluster": 1}
+    assert life.groups()["p5"] == (4, 2, 4)
+
+
+def test_250_nodes_in_one_deployment(life: Rehearsal) -> None:
+    many = {**TRN1, "name": "many", "instance_type": "ml.g5.8xlarge", "instance_count": 251, "min_instance_count": 0}
+    config = with_group(CONFIG, {**many, "partition": "many"})
+    change(life, config)
+    settle(life)
+    keeps, *named = life.nodes("many")
+    step = deploy(life, taking(resized(config, "many", 1), nodes=named, max_nodes=250))
+    assert len(named) == 250
+    assert step.ended() == dict.fromkeys(named, "named")
+    assert list(life.nodes("many")) == [keeps]
+    assert step.calls() == {"BatchDeleteClusterNodes": 3, "UpdateCluster": 1}
+    change(life, taking(CONFIG, groups=["many"]))
+
+
+# -- what the cluster was before --------------------------------------------------------------------------------------
+
+
+def test_a_tag_changes_after_somebody_raised_a_count_by_hand(life: Rehearsal) -> None:
+    """CloudFormation sends its own count with the tag, so the newest nodes go by name before it does."""
+    old = life.nodes("p5")
+    life.resize_by_hand("p5", 8, 2)
+    settle(life)
+    step = deploy(life, {**CONFIG, "tags": {"team": "research"}})
+    assert life.nodes("p5").keys() == old.keys()
+    assert list(step.ended().values()) == ["named", "named"]
+    assert step.ended().keys().isdisjoint(old)
+
+
+def test_capacity_is_partial(life: Rehearsal) -> None:
+    """Two of eight nodes cannot be had: a tag changes, a named node goes, and then it is the missing one that goes."""
+    nodes = list(life.nodes("p5"))
+    life.leave_room(P5, 0)
+    change(life, resized(CONFIG, "p5", 8))
+    assert life.groups()["p5"] == (6, 2, 8)
+    step = deploy(life, {**resized(CONFIG, "p5", 8), "tags": {"team": "research"}})
+    assert step.ended() == {}
+    step = deploy(life, taking(resized(CONFIG, "p5", 7), nodes=nodes[:1]))
+    assert step.ended() == {nodes[0]: "named"}
+    wait_until(lambda: life.groups()["p5"] == (6, 2, 7))  # what has gone makes room for one of the two
+    step = deploy(life, CONFIG)
+    (missing,) = step.ended()
+    assert missing.startswith("p5-"), "it was never launched"
+    assert life.nodes("p5").keys() >= set(nodes[1:])
+
+
+def test_a_group_below_its_minimum_is_waited_for(life: Rehearsal) -> None:
+    old = life.nodes("p5")
+    life.aws.change_hyperpod(timings={"minimum_limit": 60})
+    life.leave_room(P5, 1)
+    life.resize_by_hand("p5", 9, 8)
+    step = Step(life)
+    with ThreadPoolExecutor(1) as pool:
+        deploying = pool.submit(life.deploy, resized(CONFIG, "p5", 8, 8), only=life.cluster)
+        wait_until(lambda: step.polls() >= 4)
+        assert step.ended() == {}
+        assert step.calls() == {}
+        life.aws.change_hyperpod(capacity={P5: None})
+        made = deploying.result()
+    assert made.ok, made.reason
+    (gone,) = step.ended()
+    assert gone not in old
+    assert life.groups()["p5"] == (8, 8, 8)
+
+
+def test_a_minimum_falls_below_what_the_group_has(life: Rehearsal) -> None:
+    """Six of six cannot be had. With the lower minimum nothing has to be waited for, and no running node goes."""
+    nodes = life.nodes("trn1")
+    life.aws.change_hyperpod(timings={"minimum_limit": 60})
+    life.leave_room("ml.trn1.32xlarge", 0)
+    life.resize_by_hand("trn1", 6, 6)
+    step = deploy(life, resized(CONFIG, "trn1", 5, 3))
+    (missing,) = step.ended()
+    assert missing.startswith("trn1-"), "it was never launched"
+    assert life.groups()["trn1"] == (4, 3, 5)
+    assert life.nodes("trn1") == nodes
+
+
+def autoscaled(template: Json) -> None:
+    """An edit: an autoscaler owns the count of the P5 group, which nobody can say under Slurm."""
+    for resource in template["Resources"].values():
+        if "AutoscaledGroups" in resource["Properties"]:
+            resource["Properties"]["AutoscaledGroups"] = ["p5"]
+
+
+@pytest.fixture
+def scaled(life: Rehearsal) -> Rehearsal:
+    """The autoscaler raised the P5 group's count from six to eight."""
+    made = life.change(edit=autoscaled)
+    assert made.status == "UPDATE_COMPLETE", made.reasons
+    life.resize_by_hand("p5", 8, 2)
+    settle(life)
+    return life
+
+
+def test_only_named_nodes_of_an_autoscaled_group_go(scaled: Rehearsal) -> None:
+    step, named = Step(scaled), next(iter(scaled.nodes("p5")))
+    config = taking(resized(CONFIG, "p5", 7), nodes=[named])
+    made = scaled.deploy(config, edit=autoscaled, only=scaled.cluster)
+    assert made.ok, made.reason
+    assert step.ended() == {named: "named"}
+    assert scaled.groups()["p5"] == (7, 2, 7)
+
+
+def test_a_lower_count_for_an_autoscaled_group_is_refused(scaled: Rehearsal) -> None:
+    """CloudFormation would send the file's count with whatever else changes."""
+    step = Step(scaled)
+    scaled.deploy({**CONFIG, "tags": {"team": "research"}}, edit=autoscaled, only=scaled.cluster)
+    refused(
+        scaled,
+        step,
+        "instance_groups[p5].instance_count: is 6, its autoscaler holds 8, and this change sends the lower count, which "
+        "ends nodes at random; set it to 8, or let the autoscaler give nodes back first.",
+    )
+
+
+def test_a_node_that_does_not_end_in_time(life: Rehearsal) -> None:
+    """The deployment fails before CloudFormation's own limit and says how to go on, which takes no node more."""
+    (stuck, *others) = life.nodes("p5")
+    life.aws.change_hyperpod(faults={"undying_nodes": [stuck]})
+    step, config = Step(life), taking(resized(CONFIG, "p5", 5), nodes=[stuck])
+    failed = life.deploy(config, only=life.cluster)
+    assert not failed.ok
+    assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
+    (reason,) = step.failures()
+    assert reason.splitlines()[0] == (
+        "Error: Scaling down taking did not end within 55 minutes: 1 of 1 node taken. Deploying again goes on from here, "
+        f'and takes only what is left. group "p5" has 1 node shutting down ({stuck}).'
+    )
+    life.aws.change_hyperpod(defaults=True)
+    settle(life)
+    deploy(life, config)
+    assert step.ended() == {stuck: "named"}
+    assert list(life.nodes("p5")) == others
