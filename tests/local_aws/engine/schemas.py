@@ -54,7 +54,7 @@ def converted(value: Json, schema: dict[str, Json], root: dict[str, Json]) -> Js
     """`value` with its scalars in the types that the schema asks for, where that loses nothing."""
     schema = _resolved(schema, root)
     if isinstance(value, dict):
-        known = schema.get("properties", {})
+        known = _known(schema, root)
         return {key: converted(item, known[key], root) if key in known else item for key, item in value.items()}
     if isinstance(value, list):
         return [converted(item, schema.get("items", {}), root) for item in value]
@@ -67,6 +67,15 @@ def converted(value: Json, schema: dict[str, Json], root: dict[str, Json]) -> Js
     if "string" in types and isinstance(value, bool | int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
     return value
+
+
+def _known(schema: dict[str, Json], root: dict[str, Json]) -> dict[str, Json]:
+    """The schema's properties, those of its alternatives included; where these differ, the first one's."""
+    parts = [part for word in ("allOf", "anyOf", "oneOf") for part in schema.get(word, [])]
+    found = dict(schema.get("properties", {}))
+    for part in parts:
+        found = {**_known(_resolved(part, root), root), **found}
+    return found
 
 
 def problems(properties: dict[str, Json], schema: dict[str, Json]) -> list[str]:

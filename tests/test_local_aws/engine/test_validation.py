@@ -59,6 +59,16 @@ def test_scalars_get_the_types_that_the_schema_asks_for() -> None:
     }
 
 
+def test_alternatives_are_converted_too() -> None:
+    schema = SCHEMAS.of("AWS::SageMaker::Cluster", "us-west-2")
+    assert schema is not None
+    group = {
+        **cluster()["InstanceGroups"][0],
+        "InstanceStorageConfigs": [{"EbsVolumeConfig": {"VolumeSizeInGB": "500"}}],
+    }
+    assert problems(converted(cluster(InstanceGroups=[group]), schema, schema), schema) == []
+
+
 def test_a_region_without_the_type_is_given_another_ones() -> None:
     assert SCHEMAS.of("AWS::SageMaker::Cluster", "ca-west-1") is not None
     assert SCHEMAS.of("AWS::No::Such", "us-west-2") is None
@@ -92,3 +102,22 @@ def test_conditions_see_functions_and_the_region(engine: LocalAws) -> None:
     assert templates.deploy(engine, "conditions", resources, Conditions=conditions).status == "CREATE_COMPLETE"
     listed = engine.client("cloudformation").list_stack_resources(StackName="conditions")["StackResourceSummaries"]
     assert {item["LogicalResourceId"] for item in listed} == {"IfHere", "IfJoined"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bucket", "address"),
+    [
+        ("nested-a", "nested-a.s3.us-west-2.amazonaws.com"),
+        ("nested-b", "nested-b.s3.amazonaws.com"),
+        ("nested-c", "s3.amazonaws.com/nested-c"),
+    ],
+)
+def test_a_nested_template_is_found_by_its_address(engine: LocalAws, bucket: str, address: str) -> None:
+    s3 = engine.client("s3")
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    inner = {"Parameter": {"Type": "AWS::SSM::Parameter", "Properties": {"Type": "String", "Value": "x"}}}
+    s3.put_object(Bucket=bucket, Key="inner.json", Body=templates.template(inner).encode())
+    stack = {"Type": "AWS::CloudFormation::Stack", "Properties": {"TemplateURL": f"https://{address}/inner.json"}}
+    assert templates.deploy(engine, bucket, {"Inner": stack}).status == "CREATE_COMPLETE"
+    assert templates.delete(engine, bucket).status == "DELETE_COMPLETE"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from ministack import app  # type: ignore[import-not-found]
 from ministack.services import cloudformation  # type: ignore[import-not-found]
@@ -14,12 +16,14 @@ from ministack.services.cloudformation import (  # type: ignore[import-not-found
     changesets,
     drift,
     engine,
+    helpers,
     provisioners,
     stacks,
 )
 from ministack.services.cloudformation import handlers as requests
 
 Json = Any
+_BUCKET_HOST = re.compile(r"(?P<bucket>.+)\.s3([.-][a-z0-9-]+)?\.amazonaws\.com")
 _FUNCTIONS = ("Fn::Join", "Fn::Sub", "Fn::Split", "Fn::FindInMap")
 
 
@@ -108,6 +112,21 @@ def repair_conditions() -> None:
 
     for module in (engine, stacks, changesets, requests):
         module._evaluate_conditions = evaluated
+
+
+def repair_template_addresses() -> None:
+    """Let a template's address name its bucket in the host, as AWS's own do; ministack looks for it in the path."""
+    resolve = helpers._resolve_document
+
+    def resolved(params: Json, body_key: str, url_key: str, label: str) -> Json:
+        given = params.get(url_key)
+        address = urlsplit(str(given[0] if isinstance(given, list) else given or ""))
+        host = _BUCKET_HOST.fullmatch(address.hostname or "")
+        if host:
+            params = {**params, url_key: [f"https://s3.amazonaws.com/{host['bucket']}{address.path}"]}
+        return resolve(params, body_key, url_key, label)
+
+    helpers._resolve_document = resolved
 
 
 def add_inline_module(name: str, source: str) -> None:
