@@ -265,7 +265,7 @@ def _known_groups(groups: Sequence[InstanceGroup]) -> list[tuple[str, InstanceGr
 
 
 def check_room(config: ClusterConfig) -> Iterator[Finding]:
-    """Whether each subnet has an address for everything that will live in it."""
+    """Whether each subnet has an address for every node and interface endpoint; a file system takes a few more."""
     network = config.network
     if not isinstance(network, NetworkConfig) or not is_known(network.cidr) or own_zones(network) is None:
         return
@@ -281,7 +281,7 @@ def check_room(config: ClusterConfig) -> Iterator[Finding]:
 def check_subnet_room(
     subnets: Sequence[ZoneSubnet], groups: Sequence[InstanceGroup], orchestrator: str
 ) -> Iterator[Finding]:
-    """Whether each subnet whose range is known has an address for everything that will live in it."""
+    """Whether each subnet whose range is known has an address for every node and interface endpoint."""
     needs: dict[str | None, list[tuple[int, str]]] = {}
     for group in groups:
         zone = subnets[0].availability_zone if group.availability_zone is None else group.availability_zone
