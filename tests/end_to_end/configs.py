@@ -40,3 +40,15 @@ TRN1: Json = {
     "node_type": "compute",
     "partition": "trn1",
 }
+
+STANDING: Json = {
+    **small("standing"),
+    "instance_groups": [
+        *small("standing")["instance_groups"][:1],
+        {**small("standing")["instance_groups"][1], "instance_count": 6, "min_instance_count": 2},
+        {**TRN1, "instance_count": 4, "min_instance_count": 4},
+    ],
+    "storage": {"capacity_gib": 19_200},
+}
+"""A controller, six P5 nodes of which two are enough, four Trn1 nodes of which each is needed, and a file system as large as
+one with EFA has to be."""

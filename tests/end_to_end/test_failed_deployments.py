@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from end_to_end.configs import TRN1, small
-from end_to_end.steps import Step, refused, settle, turn, wait_until
+from end_to_end.configs import STANDING, TRN1
+from end_to_end.steps import Step, refused, settle, wait_until
 from local_aws.rehearsal import Edit, Rehearsal, broken, resized, taking, with_group, without_group
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any
 
-CONFIG = with_group(resized(small("failing"), "p5", 6, 2), TRN1)
-"""A controller, six P5 nodes of which two are enough, and two Trn1 nodes."""
 
 EXTRA: Json = {**TRN1, "name": "extra", "instance_type": "ml.g5.48xlarge", "partition": "extra"}
 
 PREPARE, CLUSTER, FINALIZE = "Custom::HyperPodScaleDown", "AWS::SageMaker::Cluster", "Custom::HyperPodGroupRemoval"
-
-
-@pytest.fixture(scope="module")
-def cluster(engine: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
-    rehearsal = Rehearsal(engine, tmp_path_factory.mktemp("failing"), CONFIG)
-    made = rehearsal.deploy()
-    assert made.ok, made.reason
-    settle(rehearsal)
-    return rehearsal
-
-
-@pytest.fixture
-def life(cluster: Rehearsal) -> Iterator[Rehearsal]:
-    with turn(cluster, CONFIG):
-        yield cluster
 
 
 def failing(*, after: str, before: str | None = None) -> Edit:
@@ -68,11 +49,11 @@ def roll_back(life: Rehearsal, config: Json, edit: Edit | None = None) -> Step:
 def test_a_resource_fails_between_the_nodes_and_the_cluster(life: Rehearsal) -> None:
     """The named node has gone, the cluster's own update never began; deploying again does the rest."""
     named, trn1 = next(iter(life.nodes("p5"))), life.nodes("trn1")
-    config = taking(resized(without_group(CONFIG, "trn1"), "p5", 5), nodes=[named], groups=["trn1"])
+    config = taking(resized(without_group(STANDING, "trn1"), "p5", 5), nodes=[named], groups=["trn1"])
     step = roll_back(life, config, failing(after=PREPARE, before=CLUSTER))
     assert step.ended() == {named: "named"}
     assert step.calls() == {"BatchDeleteClusterNodes": 1}
-    assert life.groups() == {"controller": (1, 0, 1), "p5": (5, 2, 5), "trn1": (2, 2, 2)}
+    assert life.groups() == {"controller": (1, 0, 1), "p5": (5, 2, 5), "trn1": (4, 4, 4)}
     made = life.change(config)
     assert made.status == "UPDATE_COMPLETE", made.reasons
     assert step.ended() == {named: "named", **dict.fromkeys(trn1, "group-deleted")}
@@ -81,11 +62,11 @@ def test_a_resource_fails_between_the_nodes_and_the_cluster(life: Rehearsal) -> 
 def test_a_resource_fails_after_the_cluster(life: Rehearsal) -> None:
     """What has gone does not come back, so that HyperPod launches as much anew."""
     named, p5, trn1 = next(iter(life.nodes("p5"))), life.nodes("p5"), life.nodes("trn1")
-    config = taking(resized(without_group(CONFIG, "trn1"), "p5", 5), nodes=[named], groups=["trn1"])
+    config = taking(resized(without_group(STANDING, "trn1"), "p5", 5), nodes=[named], groups=["trn1"])
     step = roll_back(life, config, failing(after=CLUSTER))
     assert step.ended() == {named: "named", **dict.fromkeys(trn1, "group-deleted")}
     settle(life)
-    assert life.groups() == {"controller": (1, 0, 1), "p5": (6, 2, 6), "trn1": (2, 2, 2)}
+    assert life.groups() == {"controller": (1, 0, 1), "p5": (6, 2, 6), "trn1": (4, 4, 4)}
     assert life.nodes("p5").keys() > p5.keys() - {named}
 
 
@@ -93,7 +74,7 @@ def test_a_resource_fails_after_the_cluster_and_before_its_groups_go(life: Rehea
     """A group that only this library deletes has lost nothing by then."""
     life.aws.change_hyperpod(handler={"vanished_groups": "leave"})
     before = life.nodes()
-    config = taking(without_group(CONFIG, "trn1"), groups=["trn1"])
+    config = taking(without_group(STANDING, "trn1"), groups=["trn1"])
     step = roll_back(life, config, failing(after=CLUSTER, before=FINALIZE))
     assert step.ended() == {}
     assert life.nodes() == before
@@ -102,23 +83,23 @@ def test_a_resource_fails_after_the_cluster_and_before_its_groups_go(life: Rehea
 def test_a_resource_fails_after_groups_have_gone(life: Rehearsal) -> None:
     life.aws.change_hyperpod(handler={"vanished_groups": "leave"})
     p5, trn1 = life.nodes("p5"), life.nodes("trn1")
-    config = taking(without_group(CONFIG, "trn1"), groups=["trn1"])
+    config = taking(without_group(STANDING, "trn1"), groups=["trn1"])
     step = roll_back(life, config, failing(after=FINALIZE))
     assert step.ended() == dict.fromkeys(trn1, "group-deleted")
     settle(life)
-    assert life.groups() == {"controller": (1, 0, 1), "p5": (6, 2, 6), "trn1": (2, 2, 2)}
+    assert life.groups() == {"controller": (1, 0, 1), "p5": (6, 2, 6), "trn1": (4, 4, 4)}
     assert life.nodes("p5") == p5
 
 
 # -- nodes and groups were to come ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("vanished_groups", ["delete_present", "delete_blindly", "leave"])
+@pytest.mark.parametrize("vanished_groups", ["delete_present", "leave"])
 def test_an_added_group_is_rolled_back(life: Rehearsal, vanished_groups: str) -> None:
     """It had come up before something else failed."""
     life.aws.change_hyperpod(handler={"vanished_groups": vanished_groups})
     before = life.nodes()
-    step = roll_back(life, with_group(CONFIG, EXTRA), failing(after=FINALIZE))
+    step = roll_back(life, with_group(STANDING, EXTRA), failing(after=FINALIZE))
     assert set(step.ended().values()) == {"group-deleted"}
     wait_until(lambda: "extra" not in life.groups())
     assert life.nodes() == before
@@ -128,7 +109,7 @@ def test_an_added_group_that_does_not_come_up_is_rolled_back(life: Rehearsal) ->
     """Its lifecycle script fails on every node, until HyperPod gives up."""
     life.aws.change_hyperpod(timings={"minimum_limit": 3}, faults={"failing_groups": ["extra"]})
     before = life.nodes()
-    step = roll_back(life, with_group(CONFIG, EXTRA))
+    step = roll_back(life, with_group(STANDING, EXTRA))
     assert "did not reach its minimum capacity of 2 instances" in step.failures()[0]
     assert step.ended().keys().isdisjoint(before)
     wait_until(lambda: "extra" not in life.groups())
@@ -140,17 +121,17 @@ def test_an_added_group_that_is_left_behind_is_told(life: Rehearsal) -> None:
     life.aws.change_hyperpod(
         handler={"vanished_groups": "leave"}, timings={"minimum_limit": 3}, capacity={EXTRA["instance_type"]: 0}
     )
-    roll_back(life, with_group(CONFIG, EXTRA))
+    roll_back(life, with_group(STANDING, EXTRA))
     assert life.groups()["extra"] == (0, 0, 0)
     step = Step(life)
-    life.change({**CONFIG, "tags": {"team": "research"}})
+    life.change({**STANDING, "tags": {"team": "research"}})
     refused(
         life,
         step,
         'instance_groups: the live group "extra" with 0 nodes is missing; dropping a group is not enough to delete it; '
         "put it back, or name it in scale_down.instance_groups_to_delete.",
     )
-    made = life.change(taking(CONFIG, groups=["extra"]))
+    made = life.change(taking(STANDING, groups=["extra"]))
     assert made.status == "UPDATE_COMPLETE", made.reasons
     wait_until(lambda: "extra" not in life.groups())
 
@@ -158,7 +139,7 @@ def test_an_added_group_that_is_left_behind_is_told(life: Rehearsal) -> None:
 def test_a_scale_up_by_20_is_rolled_back(life: Rehearsal) -> None:
     """Twenty nodes came, and these very nodes go again, more than a deployment may take otherwise."""
     before = life.nodes()
-    step = roll_back(life, resized(CONFIG, "p5", 26), failing(after=CLUSTER))
+    step = roll_back(life, resized(STANDING, "p5", 26), failing(after=CLUSTER))
     assert len(step.ended()) == 20
     assert set(step.ended().values()) == {"named"}
     assert life.nodes() == before
@@ -170,7 +151,7 @@ def test_a_scale_up_by_20_without_capacity_is_rolled_back(life: Rehearsal) -> No
     before = life.nodes()
     life.aws.change_hyperpod(timings={"minimum_limit": 3})
     life.leave_room("ml.p5.48xlarge", 10)
-    step = roll_back(life, resized(CONFIG, "p5", 26, 26))
+    step = roll_back(life, resized(STANDING, "p5", 26, 26))
     assert "did not reach its minimum capacity of 26 instances" in step.failures()[0]
     assert step.ended().keys().isdisjoint(before)
     settle(life)

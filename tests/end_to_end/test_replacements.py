@@ -3,51 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from end_to_end.configs import small
-from end_to_end.steps import Step, refused, settle, turn
+from end_to_end.configs import STANDING, small
+from end_to_end.steps import Step, refused, settle
 from local_aws.rehearsal import Rehearsal, taking
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any
-
-CONFIG = {**small("replacing"), "storage": {"capacity_gib": 19_200}}
-"""A controller, two P5 nodes, and a file system as large as one with EFA has to be."""
-
-
-@pytest.fixture(scope="module")
-def cluster(engine: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
-    rehearsal = Rehearsal(engine, tmp_path_factory.mktemp("replacing"), CONFIG)
-    made = rehearsal.deploy()
-    assert made.ok, made.reason
-    settle(rehearsal)
-    return rehearsal
-
-
-@pytest.fixture
-def life(cluster: Rehearsal) -> Iterator[Rehearsal]:
-    with turn(cluster, CONFIG):
-        yield cluster
 
 
 def test_a_renamed_cluster_is_refused(life: Rehearsal) -> None:
     def renamed(template: Json) -> None:
         for resource in template["Resources"].values():
-            if resource["Properties"].get("ClusterName") == "replacing":
+            if resource["Properties"].get("ClusterName") == "standing":
                 resource["Properties"]["ClusterName"] = "renamed"
 
     step, before = Step(life), life.nodes()
     failed = life.deploy(edit=renamed, only=life.cluster)
     assert not failed.ok
     message = (
-        'name: the deployed cluster is "replacing" and the file says "renamed", and a renamed cluster is a new one; keep '
-        'the name "replacing", and deploy "renamed" beside it with a file of its own.'
+        'name: the deployed cluster is "standing" and the file says "renamed", and a renamed cluster is a new one; keep '
+        'the name "standing", and deploy "renamed" beside it with a file of its own.'
     )
     refused(life, step, message, name="renamed")
     assert life.nodes() == before
@@ -80,7 +60,9 @@ def test_a_cluster_that_somebody_else_made_is_refused(life: Rehearsal, tmp_path:
         for entry in life.aws.journal(operation="CreateCluster")
         if entry.request["ClusterName"] == life.name
     )
-    sagemaker.create_cluster(**{key: value for key, value in request.items() if key != "Tags"} | {"ClusterName": "theirs"})
+    sagemaker.create_cluster(
+        **{key: value for key, value in request.items() if key != "Tags"} | {"ClusterName": "theirs"}
+    )
     theirs = Rehearsal(life.aws, tmp_path, small("theirs"))
     settle(theirs)
     before, since = theirs.nodes(), theirs.mark()
@@ -105,14 +87,16 @@ def test_another_file_system_reaches_every_group(life: Rehearsal) -> None:
     """Only the foundation's template says that there is another one; both stacks change, and no node ends."""
     before, old = life.nodes(), mounted(life)
     step = Step(life)
-    made = life.deploy({**CONFIG, "storage": {**CONFIG["storage"], "efa": True}})
+    made = life.deploy({**STANDING, "storage": {**STANDING["storage"], "efa": True}})
     assert made.ok, made.reason
-    new = {system["DNSName"] for system in life.aws.client("fsx").describe_file_systems()["FileSystems"]}
-    assert len(old) == len(mounted(life)) == 1
-    assert old != mounted(life) < new
-    assert step.calls() == {"CreateFileSystem": 1, "UpdateCluster": 1}
+    new, systems = mounted(life), life.aws.client("fsx").describe_file_systems()["FileSystems"]
+    assert len(old) == len(new) == 1
+    assert old.isdisjoint(new)
+    assert old | new <= {system["DNSName"] for system in systems}, "the old one is kept, as the file says"
+    assert (step.calls()["CreateFileSystem"], step.calls()["UpdateCluster"]) == (1, 1)
+    assert step.ended() == {}
     assert life.nodes() == before
-    back = life.deploy(CONFIG)
+    back = life.deploy(STANDING)
     assert back.ok, back.reason
 
 

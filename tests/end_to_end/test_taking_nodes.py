@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from end_to_end.configs import TRN1, small
-from end_to_end.steps import Step, refused, settle, turn, wait_until
+from end_to_end.configs import STANDING, TRN1
+from end_to_end.steps import Step, refused, settle, wait_until
 from local_aws.rehearsal import Rehearsal, resized, taking, with_group
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any
 
 P5 = "ml.p5.48xlarge"
-CONFIG = with_group(resized(small("taking"), "p5", 6, 2), {**TRN1, "instance_count": 4, "min_instance_count": 4})
-"""A controller, six P5 nodes of which two are enough, and four Trn1 nodes of which each is needed."""
-
-
-@pytest.fixture(scope="module")
-def cluster(engine: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
-    rehearsal = Rehearsal(engine, tmp_path_factory.mktemp("taking"), CONFIG)
-    made = rehearsal.deploy()
-    assert made.ok, made.reason
-    settle(rehearsal)
-    return rehearsal
-
-
-@pytest.fixture
-def life(cluster: Rehearsal) -> Iterator[Rehearsal]:
-    with turn(cluster, CONFIG):
-        yield cluster
 
 
 def deploy(life: Rehearsal, config: Json) -> Step:
@@ -55,7 +36,7 @@ def change(life: Rehearsal, config: Json) -> Step:
 def one_more(life: Rehearsal) -> str:
     """The id of the P5 node that joins last."""
     before = life.nodes("p5")
-    change(life, resized(CONFIG, "p5", len(before) + 1))
+    change(life, resized(STANDING, "p5", len(before) + 1))
     settle(life)
     (newest,) = life.nodes("p5").keys() - before
     return newest
@@ -66,7 +47,7 @@ def one_more(life: Rehearsal) -> str:
 
 def test_named_nodes_go(life: Rehearsal) -> None:
     named = list(life.nodes("p5"))[1:3]
-    step = deploy(life, taking(resized(CONFIG, "p5", 4), nodes=named))
+    step = deploy(life, taking(resized(STANDING, "p5", 4), nodes=named))
     assert step.ended() == dict.fromkeys(named, "named")
     assert life.groups() == {"controller": (1, 0, 1), "p5": (4, 2, 4), "trn1": (4, 4, 4)}
     assert step.calls() == {"BatchDeleteClusterNodes": 1, "UpdateCluster": 1}
@@ -76,21 +57,21 @@ def test_named_nodes_go(life: Rehearsal) -> None:
 
 def test_a_lower_count_takes_the_newest_node(life: Rehearsal) -> None:
     newest = one_more(life)
-    step = deploy(life, CONFIG)
+    step = deploy(life, STANDING)
     assert step.ended() == {newest: "named"}
     assert step.calls() == {"BatchDeleteClusterNodes": 1, "UpdateCluster": 1}
 
 
 def test_a_named_node_and_a_count_lower_by_two(life: Rehearsal) -> None:
     newest, named = one_more(life), next(iter(life.nodes("p5")))
-    step = deploy(life, taking(resized(CONFIG, "p5", 5), nodes=[named]))
+    step = deploy(life, taking(resized(STANDING, "p5", 5), nodes=[named]))
     assert step.ended() == {named: "named", newest: "named"}
     assert step.calls() == {"BatchDeleteClusterNodes": 1, "UpdateCluster": 1}
 
 
 def test_more_names_than_the_count_allows_are_refused(life: Rehearsal) -> None:
     step, named = Step(life), list(life.nodes("p5"))[:2]
-    failed = life.deploy(taking(resized(CONFIG, "p5", 5), nodes=named), only=life.cluster)
+    failed = life.deploy(taking(resized(STANDING, "p5", 5), nodes=named), only=life.cluster)
     message = (
         'scale_down.nodes_to_delete: names 2 nodes of group "p5", more than its instance_count of 5 lets go; '
         "set instance_groups[p5].instance_count to 4."
@@ -102,7 +83,7 @@ def test_more_names_than_the_count_allows_are_refused(life: Rehearsal) -> None:
 
 def test_more_nodes_than_the_limit_are_refused(life: Rehearsal) -> None:
     step = Step(life)
-    life.change(taking(resized(CONFIG, "p5", 2), max_nodes=3))
+    life.change(taking(resized(STANDING, "p5", 2), max_nodes=3))
     refused(
         life,
         step,
@@ -114,17 +95,17 @@ def test_more_nodes_than_the_limit_are_refused(life: Rehearsal) -> None:
 def test_a_group_whose_minimum_is_its_count(life: Rehearsal) -> None:
     """Four of four become three of three: the minimum falls with the count."""
     named = list(life.nodes("trn1"))[2]
-    step = deploy(life, taking(resized(CONFIG, "trn1", 3, 3), nodes=[named]))
+    step = deploy(life, taking(resized(STANDING, "trn1", 3, 3), nodes=[named]))
     assert step.ended() == {named: "named"}
     assert life.groups()["trn1"] == (3, 3, 3)
 
 
 def test_to_zero_and_back(life: Rehearsal) -> None:
     nodes = life.nodes("p5")
-    step = deploy(life, resized(CONFIG, "p5", 0, 0))
+    step = deploy(life, resized(STANDING, "p5", 0, 0))
     assert step.ended() == dict.fromkeys(nodes, "named")
     assert life.groups()["p5"] == (0, 0, 0)
-    step = deploy(life, CONFIG)
+    step = change(life, STANDING)
     settle(life)
     assert step.ended() == {}
     assert life.groups()["p5"] == (6, 2, 6)
@@ -134,7 +115,7 @@ def test_to_zero_and_back(life: Rehearsal) -> None:
 def test_deploying_again_takes_nothing_more(life: Rehearsal) -> None:
     """The names of what is gone may stay in the file, whatever else changes in it."""
     named = list(life.nodes("p5"))[:2]
-    config = taking(resized(CONFIG, "p5", 4), nodes=named)
+    config = taking(resized(STANDING, "p5", 4), nodes=named)
     change(life, config)
     step = deploy(life, config)
     assert step.calls() == {}
@@ -146,7 +127,7 @@ def test_deploying_again_takes_nothing_more(life: Rehearsal) -> None:
 
 def test_250_nodes_in_one_deployment(life: Rehearsal) -> None:
     many = {**TRN1, "name": "many", "instance_type": "ml.g5.8xlarge", "instance_count": 251, "min_instance_count": 0}
-    config = with_group(CONFIG, {**many, "partition": "many"})
+    config = with_group(STANDING, {**many, "partition": "many"})
     change(life, config)
     settle(life)
     keeps, *named = life.nodes("many")
@@ -155,7 +136,7 @@ def test_250_nodes_in_one_deployment(life: Rehearsal) -> None:
     assert step.ended() == dict.fromkeys(named, "named")
     assert list(life.nodes("many")) == [keeps]
     assert step.calls() == {"BatchDeleteClusterNodes": 3, "UpdateCluster": 1}
-    change(life, taking(CONFIG, groups=["many"]))
+    change(life, taking(STANDING, groups=["many"]))
 
 
 # -- what the cluster was before --------------------------------------------------------------------------------------
@@ -166,7 +147,7 @@ def test_a_tag_changes_after_somebody_raised_a_count_by_hand(life: Rehearsal) ->
     old = life.nodes("p5")
     life.resize_by_hand("p5", 8, 2)
     settle(life)
-    step = deploy(life, {**CONFIG, "tags": {"team": "research"}})
+    step = deploy(life, {**STANDING, "tags": {"team": "research"}})
     assert life.nodes("p5").keys() == old.keys()
     assert list(step.ended().values()) == ["named", "named"]
     assert step.ended().keys().isdisjoint(old)
@@ -176,14 +157,14 @@ def test_capacity_is_partial(life: Rehearsal) -> None:
     """Two of eight nodes cannot be had: a tag changes, a named node goes, and then it is the missing one that goes."""
     nodes = list(life.nodes("p5"))
     life.leave_room(P5, 0)
-    change(life, resized(CONFIG, "p5", 8))
+    change(life, resized(STANDING, "p5", 8))
     assert life.groups()["p5"] == (6, 2, 8)
-    step = deploy(life, {**resized(CONFIG, "p5", 8), "tags": {"team": "research"}})
+    step = change(life, {**resized(STANDING, "p5", 8), "tags": {"team": "research"}})
     assert step.ended() == {}
-    step = deploy(life, taking(resized(CONFIG, "p5", 7), nodes=nodes[:1]))
+    step = deploy(life, taking(resized(STANDING, "p5", 7), nodes=nodes[:1]))
     assert step.ended() == {nodes[0]: "named"}
     wait_until(lambda: life.groups()["p5"] == (6, 2, 7))  # what has gone makes room for one of the two
-    step = deploy(life, CONFIG)
+    step = change(life, STANDING)
     (missing,) = step.ended()
     assert missing.startswith("p5-"), "it was never launched"
     assert life.nodes("p5").keys() >= set(nodes[1:])
@@ -196,7 +177,7 @@ def test_a_group_below_its_minimum_is_waited_for(life: Rehearsal) -> None:
     life.resize_by_hand("p5", 9, 8)
     step = Step(life)
     with ThreadPoolExecutor(1) as pool:
-        deploying = pool.submit(life.deploy, resized(CONFIG, "p5", 8, 8), only=life.cluster)
+        deploying = pool.submit(life.deploy, resized(STANDING, "p5", 8, 8), only=life.cluster)
         wait_until(lambda: step.polls() >= 4)
         assert step.ended() == {}
         assert step.calls() == {}
@@ -214,7 +195,7 @@ def test_a_minimum_falls_below_what_the_group_has(life: Rehearsal) -> None:
     life.aws.change_hyperpod(timings={"minimum_limit": 60})
     life.leave_room("ml.trn1.32xlarge", 0)
     life.resize_by_hand("trn1", 6, 6)
-    step = deploy(life, resized(CONFIG, "trn1", 5, 3))
+    step = deploy(life, resized(STANDING, "trn1", 5, 3))
     (missing,) = step.ended()
     assert missing.startswith("trn1-"), "it was never launched"
     assert life.groups()["trn1"] == (4, 3, 5)
@@ -240,7 +221,7 @@ def scaled(life: Rehearsal) -> Rehearsal:
 
 def test_only_named_nodes_of_an_autoscaled_group_go(scaled: Rehearsal) -> None:
     step, named = Step(scaled), next(iter(scaled.nodes("p5")))
-    config = taking(resized(CONFIG, "p5", 7), nodes=[named])
+    config = taking(resized(STANDING, "p5", 7), nodes=[named])
     made = scaled.deploy(config, edit=autoscaled, only=scaled.cluster)
     assert made.ok, made.reason
     assert step.ended() == {named: "named"}
@@ -250,7 +231,7 @@ def test_only_named_nodes_of_an_autoscaled_group_go(scaled: Rehearsal) -> None:
 def test_a_lower_count_for_an_autoscaled_group_is_refused(scaled: Rehearsal) -> None:
     """CloudFormation would send the file's count with whatever else changes."""
     step = Step(scaled)
-    scaled.deploy({**CONFIG, "tags": {"team": "research"}}, edit=autoscaled, only=scaled.cluster)
+    scaled.deploy({**STANDING, "tags": {"team": "research"}}, edit=autoscaled, only=scaled.cluster)
     refused(
         scaled,
         step,
@@ -263,13 +244,13 @@ def test_a_node_that_does_not_end_in_time(life: Rehearsal) -> None:
     """The deployment fails before CloudFormation's own limit and says how to go on, which takes no node more."""
     (stuck, *others) = life.nodes("p5")
     life.aws.change_hyperpod(faults={"undying_nodes": [stuck]})
-    step, config = Step(life), taking(resized(CONFIG, "p5", 5), nodes=[stuck])
+    step, config = Step(life), taking(resized(STANDING, "p5", 5), nodes=[stuck])
     failed = life.deploy(config, only=life.cluster)
     assert not failed.ok
     assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
     (reason,) = step.failures()
     assert reason.splitlines()[0] == (
-        "Error: Scaling down taking did not end within 55 minutes: 1 of 1 node taken. Deploying again goes on from here, "
+        "Error: Scaling down standing did not end within 55 minutes: 1 of 1 node taken. Deploying again goes on from here, "
         f'and takes only what is left. group "p5" has 1 node shutting down ({stuck}).'
     )
     life.aws.change_hyperpod(defaults=True)

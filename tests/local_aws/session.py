@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import ssl
 import urllib.error
@@ -50,7 +51,7 @@ class LocalAws:
     account: str = environment.ACCOUNT
 
     def client(self, service: str) -> Any:
-        return environment.client(self.place, service, region=self.region, account=self.account)
+        return _client(self.place, service, self.region, self.account)
 
     def journal(self, *, since: int = 0, operation: str | None = None) -> list[Entry]:
         """Every HyperPod and FSx call after entry number `since`, of one operation (absent: of all)."""
@@ -91,3 +92,9 @@ class LocalAws:
                 return json.loads(reply.read())
         except urllib.error.HTTPError as error:
             raise ValueError(f"the engine refused {name}: {error.read().decode('utf-8', 'replace')}") from error
+
+
+@functools.cache
+def _client(place: Place, service: str, region: str, account: str) -> Any:
+    """Making one takes longer than most of its calls."""
+    return environment.client(place, service, region=region, account=account)
