@@ -9,6 +9,7 @@ from constructs import Construct
 
 from cdk_hyperpod import HyperPodCluster, LoadedConfig, ScaleDown
 from cdk_hyperpod.config import ScaleDownConfig
+from cdk_hyperpod.tags import FOUNDATION_TAG
 
 from .foundation_stack import FoundationStack
 from .names import cluster_stack_name
@@ -44,8 +45,6 @@ class ClusterStack(Stack):
         )
         # An export could not change while it is in use; Fn::GetStackOutput locks neither stack (docs/adr/0003).
         CrossStackReferences.of(self).consume(ReferenceStrength.WEAK)
-        # This template's text has to change with what it reads there: the CLI skips a stack whose text is the same.
-        self.template_options.metadata = {"Foundation": foundation.digest}
         self.add_stack_dependency(eks or foundation)
         self.cluster = HyperPodCluster(
             self,
@@ -63,6 +62,9 @@ class ClusterStack(Stack):
             eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,
             autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
         )
+        # The cluster's text has to change with what it reads of the foundation: the CLI skips a stack whose text is the
+        # same, and CloudFormation one in which nothing but metadata changed.
+        self.cluster.resource.cdk_tag_manager.set_tag(FOUNDATION_TAG, foundation.digest)
         scale_down = config.scale_down or ScaleDownConfig()
         ScaleDown(
             self,

@@ -1,7 +1,10 @@
-"""The tag that ties a live cluster to its stack."""
+"""The tags that tie a live cluster to its stacks."""
 
 STACK_ID_TAG = "cdk-hyperpod:stack-id"
 """Its value is the id of the CloudFormation stack that the cluster belongs to.
 
 `ScaleDown` touches no live cluster without it, so taking it off by hand stops every deployment that takes nodes away.
 """
+
+FOUNDATION_TAG = "cdk-hyperpod:foundation"
+"""Its value changes with the settings of the foundation that the cluster reads, so that the cluster is updated too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -103,3 +104,21 @@ def test_refused_deployment_touches_nothing_on_its_way_back(
     assert train.status == "UPDATE_ROLLBACK_COMPLETE", train.reasons
     assert not ended(train)
     assert not train.model.changes(principal="lambda")
+
+
+@given(behaviour=behaviours(), count=st.integers(1, 4), more=st.integers(1, 4), seed=SEEDS)
+def test_a_refusal_because_of_an_autoscaled_count_takes_none_back(
+    behaviour: Behaviour, count: int, more: int, seed: int
+) -> None:
+    """The autoscaler has grown the group; the file's count would be sent with any other change, and is refused."""
+    wish = Wish(groups=(group("p5", count),), autoscaled=("p5",))
+    train = stack(wish, behaviour, seed)
+    train.model.call(
+        "UpdateCluster",
+        {"ClusterName": "train", "InstanceGroups": [{**group("p5", count), "InstanceCount": count + more}]},
+        principal="autoscaler",
+    )
+    train.clock.advance(20_000)
+    here = set(ids(train))
+    assert train.deploy(replace(wish, tags={"team": "research"})) == "rolled back", train.reasons
+    assert set(ids(train)) == here

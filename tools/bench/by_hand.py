@@ -894,7 +894,10 @@ resource = cdk.CfnResource(
         "NodeProvisioningMode": "Continuous",
         "NodeRecovery": "Automatic",
         "Orchestrator": {"Slurm": {}},
-        "Tags": [{"Key": "cdk-hyperpod:stack-id", "Value": Fn.ref("AWS::StackId")}],
+        "Tags": [
+            {"Key": "cdk-hyperpod:foundation", "Value": "f26cce1921b5f1aa"},
+            {"Key": "cdk-hyperpod:stack-id", "Value": Fn.ref("AWS::StackId")},
+        ],
         "VpcConfig": {
             "SecurityGroupIds": [
                 cdk.Token.as_string(
@@ -955,7 +958,7 @@ resource = aws_lambda.CfnFunction(
     architectures=["arm64"],
     code=aws_lambda.CfnFunction.CodeProperty(
         s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
-        s3_key="2d8475d3b7f4a9ccfd8539a83758ab0c857987de29bfd39be63fcbbf02885894.zip",
+        s3_key="f1925050cd0b5dda92bb0652628b370ba7a1f4f30d84c714bfb72d35bc2430ba.zip",
     ),
     description="Scaling down HyperPod cluster llm-train",
     function_name="hyperpod-llm-train-onevent",
@@ -988,7 +991,7 @@ resource = aws_lambda.CfnFunction(
     architectures=["arm64"],
     code=aws_lambda.CfnFunction.CodeProperty(
         s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
-        s3_key="2d8475d3b7f4a9ccfd8539a83758ab0c857987de29bfd39be63fcbbf02885894.zip",
+        s3_key="f1925050cd0b5dda92bb0652628b370ba7a1f4f30d84c714bfb72d35bc2430ba.zip",
     ),
     description="Scaling down HyperPod cluster llm-train",
     function_name="hyperpod-llm-train-iscomplete",
@@ -1464,7 +1467,7 @@ resource = cdk.CfnResource(
                         }
                     }
                 ),
-                '"]},"Tags":[{"key":"cdk-hyperpod:stack-id","value":"',
+                '"]},"Tags":[{"key":"cdk-hyperpod:foundation","value":"f26cce1921b5f1aa"},{"key":"cdk-hyperpod:stack-id","value":"',
                 Fn.ref("AWS::StackId"),
                 '"}]}',
             ],
@@ -1681,7 +1684,7 @@ resource = cdk.CfnResource(
                         }
                     }
                 ),
-                '"]},"Tags":[{"key":"cdk-hyperpod:stack-id","value":"',
+                '"]},"Tags":[{"key":"cdk-hyperpod:foundation","value":"f26cce1921b5f1aa"},{"key":"cdk-hyperpod:stack-id","value":"',
                 Fn.ref("AWS::StackId"),
                 '"}]}',
             ],

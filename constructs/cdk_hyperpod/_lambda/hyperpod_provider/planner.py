@@ -194,4 +194,11 @@ def _unreached(live: Cluster, failed: Desired, desired: Desired, occasion: Occas
     needs = find_needs(live, failed, FIRST)
     if any(need.picks for need in needs):
         return True
-    return any((*replacement(live, failed, desired), *forbidden(live, failed, needs, first=True)))
+    return any(
+        (
+            *replacement(live, failed, desired),
+            *forbidden(live, failed, needs, first=True),
+            # By nodes, not by target: the autoscaler may have raised that since, after an update that did get there.
+            *resent(needs, desired, failed, first=False),
+        )
+    )
