@@ -44,10 +44,7 @@ S3_PREFIX_LISTS = {
 
 _ANYWHERE = "0.0.0.0/0"
 # A security group without an egress rule gets one for everything; this one leads nowhere.
-NO_EGRESS = ec2.CfnSecurityGroup.EgressProperty(ip_protocol="-1", cidr_ip="127.0.0.1/32", description="No egress")
-_ZONE_NAMED = {
-    "CloudFormation-Validate::W3010": "The zone is where the capacity is, which only the cluster's owner knows."
-}
+_NO_EGRESS = ec2.CfnSecurityGroup.EgressProperty(ip_protocol="-1", cidr_ip="127.0.0.1/32", description="No egress")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,14 +307,7 @@ class HyperPodNetwork(Construct):
 
     def _add_interface_endpoints(self, services: Sequence[str]) -> str:
         """Endpoints in the cluster's own zone; nodes of another zone reach them too."""
-        group = ec2.CfnSecurityGroup(
-            self,
-            "Endpoints",
-            group_description="Interface endpoints that the nodes call",
-            vpc_id=self.vpc_id,
-            security_group_egress=[NO_EGRESS],
-            tags=self._named("endpoints"),
-        )
+        group = closed_security_group(self, "Endpoints", self, "Interface endpoints that the nodes call", "endpoints")
         self._allow_endpoints(group.attr_group_id)
         for service in services:
             ec2.CfnVPCEndpoint(
@@ -396,6 +386,20 @@ class HyperPodNetwork(Construct):
     def _named(self, part: str = "") -> list[CfnTag]:
         """A Name tag, by which people find a thing in the console."""
         return [CfnTag(key="Name", value="/".join(filter(None, [Stack.of(self).stack_name, part])))]
+
+
+def closed_security_group(
+    scope: Construct, construct_id: str, network: HyperPodNetwork, description: str, part: str
+) -> ec2.CfnSecurityGroup:
+    """A security group that by itself lets nothing in or out; `part` is what its Name tag adds to the stack's name."""
+    return ec2.CfnSecurityGroup(
+        scope,
+        construct_id,
+        group_description=description,
+        vpc_id=network.vpc_id,
+        security_group_egress=[_NO_EGRESS],
+        tags=[CfnTag(key="Name", value=f"{Stack.of(scope).stack_name}/{part}")],
+    )
 
 
 def allow_tcp(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aws_cdk import CfnResource, CfnTag, RemovalPolicy, Stack, Token
-from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
@@ -16,7 +15,7 @@ from .buckets import private_bucket
 from .config import DataRepository, Removal, StorageConfig
 from .encryption import allow_data_repositories
 from .errors import raise_errors
-from .network import NO_EGRESS, HyperPodNetwork, allow_all, allow_tcp
+from .network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
 from .rules import check_constraints, check_storage
 
 # Lustre's own port, and those of its file servers (FSx for Lustre user guide, "File system access control with VPC").
@@ -81,7 +80,9 @@ class LustreFileSystem(Construct):
         )
         raise_errors([*check_constraints(config, "storage"), *check_storage(config)], self.node.path)
         subnet = network.subnets[0]
-        self.security_group = _file_system_security_group(self, network)
+        self.security_group = closed_security_group(
+            self, "Servers", network, "Servers of an FSx for Lustre file system", "lustre"
+        )
         self.resource = fsx.CfnFileSystem(
             self,
             "Resource",
@@ -220,17 +221,6 @@ def existing_lustre_mount(
 def _link_id(index: int, path: str) -> str:
     """A link's name in the template: its folder, so that links can change places. No folder has a colon in its name."""
     return f"Link{index}" if Token.is_unresolved(path) else "Link" + path.replace("/", ":")
-
-
-def _file_system_security_group(scope: Construct, network: HyperPodNetwork) -> ec2.CfnSecurityGroup:
-    return ec2.CfnSecurityGroup(
-        scope,
-        "Servers",
-        group_description="Servers of an FSx for Lustre file system",
-        vpc_id=network.vpc_id,
-        security_group_egress=[NO_EGRESS],
-        tags=[CfnTag(key="Name", value=f"{Stack.of(scope).stack_name}/lustre")],
-    )
 
 
 def _allow_nodes(scope: Construct, network: HyperPodNetwork, servers: str) -> None:

@@ -16,7 +16,7 @@ from constructs import Construct
 
 from .._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ..errors import HyperPodError
-from ..network import NO_EGRESS, HyperPodNetwork, allow_tcp
+from ..network import HyperPodNetwork, allow_tcp, closed_security_group
 
 # One minor version of kubectl talks to its own, the one before and the one behind.
 _LAYER = "aws_cdk.lambda_layer_kubectl_v35"
@@ -69,13 +69,8 @@ def connect(scope: Construct, network: HyperPodNetwork, control_plane: str) -> N
 
 def control_plane_security_group(scope: Construct, network: HyperPodNetwork) -> ec2.CfnSecurityGroup:
     """The security group of a new control plane, which by itself lets nothing in or out."""
-    return ec2.CfnSecurityGroup(
-        scope,
-        "ControlPlane",
-        group_description="EKS control plane of a HyperPod cluster",
-        vpc_id=network.vpc_id,
-        security_group_egress=[NO_EGRESS],
-        tags=[CfnTag(key="Name", value=f"{Stack.of(scope).stack_name}/control-plane")],
+    return closed_security_group(
+        scope, "ControlPlane", network, "EKS control plane of a HyperPod cluster", "control-plane"
     )
 
 
