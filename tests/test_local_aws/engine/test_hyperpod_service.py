@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -89,6 +90,8 @@ def cluster(engine: LocalAws, nodes_role: str) -> Iterator[str]:
         InstanceGroups=groups(nodes_role),
         Tags=[{"Key": "owner", "Value": "me"}],
     )["ClusterArn"]
+    while sagemaker.describe_cluster(ClusterName=NAME)["ClusterStatus"] != "InService":
+        time.sleep(0.1)
     yield str(arn)
     sagemaker.delete_cluster(ClusterName=arn)
 
