@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from cdk_hyperpod.helm_chart import HelmChart
 from local_aws.environment import ACCOUNT
 
 Json = Any
@@ -40,6 +42,42 @@ TRN1: Json = {
     "node_type": "compute",
     "partition": "trn1",
 }
+
+CHART = Path(__file__).resolve().parents[1] / "eks" / "chart"
+
+
+def under_eks(name: str) -> Json:
+    """Five P5 nodes of which one is enough, two without GPUs, and a group that Karpenter fills; two teams with shares,
+    HyperPod's chart, a closed network, and nothing that stays."""
+    role = f"arn:aws:iam::{ACCOUNT}:role/{name}"
+    return {
+        "name": name,
+        "region": "us-west-2",
+        "account": ACCOUNT,
+        "orchestrator": "eks",
+        "network": {"availability_zones": ["us-west-2c", "us-west-2a"]},
+        "eks": {
+            "dependencies_chart": str(CHART),
+            "dependencies_chart_digest": HelmChart(CHART).digest,
+            "image_registry": f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/mirror",
+            "admin_role_arns": [f"{role}-admin"],
+            "priority_classes": [{"name": "urgent", "value": 1000}],
+            "autoscaling": {"instance_groups": ["auto"]},
+        },
+        "teams": [
+            {"name": "research", "quota": {"ml.p5.48xlarge": 2}, "role_arns": [f"{role}-research"]},
+            {"name": "vision", "quota": {"ml.p5.48xlarge": 1}, "role_arns": [f"{role}-vision"]},
+        ],
+        "instance_groups": [
+            {"name": "system", "instance_type": "ml.m5.4xlarge", "instance_count": 2, "min_instance_count": 2},
+            {"name": "p5", "instance_type": "ml.p5.48xlarge", "instance_count": 5, "min_instance_count": 1},
+            {"name": "auto", "instance_type": "ml.g5.12xlarge", "instance_count": 0},
+        ],
+        "storage": {"capacity_gib": 4800, "throughput_mbps_per_tib": 250},
+        "removal": "destroy",
+        "termination_protection": False,
+    }
+
 
 STANDING: Json = {
     **small("standing"),

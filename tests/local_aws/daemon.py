@@ -14,7 +14,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from local_aws.places import ENGINE_PYTHON, LAUNCHER, NODE_MODULES, Place, programs, schemas
+from local_aws.places import ENGINE_PYTHON, LAUNCHER, NODE_MODULES, Place, kubernetes_schemas, programs, schemas
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -52,7 +52,8 @@ def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None
     place.folder.mkdir(parents=True, exist_ok=True)
     command = [
         str(ENGINE_PYTHON), str(LAUNCHER), "--port", str(place.port), "--state", str(place.folder),
-        "--schemas", str(schemas()), "--node-modules", str(NODE_MODULES), "--speed", str(speed), "--seed", str(seed),
+        "--schemas", str(schemas()), "--kubernetes-schemas", str(kubernetes_schemas()),
+        "--node-modules", str(NODE_MODULES), "--speed", str(speed), "--seed", str(seed),
     ]  # fmt: skip
     if owner is not None:
         command += ["--owner", str(owner)]

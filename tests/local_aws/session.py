@@ -54,7 +54,7 @@ class LocalAws:
         return _client(self.place, service, self.region, self.account)
 
     def journal(self, *, since: int = 0, operation: str | None = None) -> list[Entry]:
-        """Every HyperPod and FSx call after entry number `since`, of one operation (absent: of all)."""
+        """Every HyperPod, FSx and EKS call after entry number `since`, of one operation (absent: of all)."""
         lines = self.place.journal.read_text("utf-8").splitlines()[since:]
         entries = [Entry(**json.loads(line)) for line in lines]
         return [entry for entry in entries if operation in (None, entry.operation)]

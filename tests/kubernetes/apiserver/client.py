@@ -9,28 +9,14 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from cdk_hyperpod.kubernetes import Manifest
 from cdk_hyperpod.kubernetes.manifests import document
+from kubernetes.apiserver.server import ControlPlane
 
 _PLURALS = {"PriorityClass": "priorityclasses"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlPlane:
-    """Where it is, and how to talk to it as the administrator."""
-
-    url: str
-    """Such as https://127.0.0.1:34567."""
-    certificate: Path
-    """The server's certificate, which it signed itself."""
-    token: str
-    """A bearer token in the group system:masters, which may impersonate anybody."""
-    kubeconfig: Path
-    """The same for kubectl and helm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,40 +4,64 @@
         client = Client(cluster)
 
 Everything is in the folder, listens on 127.0.0.1 at free ports, and ends with the block; should this process be killed,
-the kernel ends it.
+or the thread that entered the block end, the kernel ends it. What the cluster holds stays in the folder for the next one.
+
+The standard library only: the tests use it, and the local AWS's engine, which runs in an environment of its own.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 import socket
+import ssl
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from kubernetes.apiserver.build import built
-from kubernetes.apiserver.client import Client, ControlPlane
 
 START_LIMIT_S = 120
-TOKEN = "of-the-tests"
-# What the API server's own objects need (namespaces, service accounts), and what this package's need.
-CONTROLLERS = "namespace,serviceaccount,serviceaccount-token,resourcequota,disruption"
+# What the API server's own objects need (namespaces, service accounts, volumes), and what this package's need.
+CONTROLLERS = (
+    "namespace,serviceaccount,serviceaccount-token,resourcequota,disruption,"
+    "persistentvolume-binder,pvc-protection,pv-protection"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """Where it is, and how to talk to it as the administrator."""
+
+    url: str
+    """Such as https://127.0.0.1:34567."""
+    certificate: Path
+    """The server's certificate, which it signed itself."""
+    token: str
+    """A bearer token in the group system:masters, which may impersonate anybody."""
+    kubeconfig: Path
+    """The same for kubectl and helm."""
 
 
 @contextmanager
-def control_plane(folder: Path) -> Iterator[ControlPlane]:
-    """A new, empty cluster. Needs the binaries of `build.py`."""
+def control_plane(
+    folder: Path, *, port: int | None = None, token_webhook: Path | None = None
+) -> Iterator[ControlPlane]:
+    """A new, empty cluster, or the one that was in the folder. Needs the binaries of `build.py`.
+
+    `port`: the API's (absent: a free one). `token_webhook`: a kubeconfig that leads to whoever knows other tokens than
+    the administrator's; nobody remembers its answers.
+    """
     binaries = built()
     if binaries is None:
         raise FileNotFoundError("kube-apiserver is not built: make kubernetes-apiserver")
-    etcd_port, peer_port, port = _free_ports(3)
-    etcd, url = f"http://127.0.0.1:{etcd_port}", f"https://127.0.0.1:{port}"
-    cluster = ControlPlane(
-        url=url, certificate=folder / "certs" / "apiserver.crt", token=TOKEN, kubeconfig=folder / "kubeconfig"
-    )
-    _write_credentials(folder, cluster)
+    etcd_port, peer_port, free_port = free_ports(3)
+    etcd, url = f"http://127.0.0.1:{etcd_port}", f"https://127.0.0.1:{port or free_port}"
+    cluster = _prepare(folder, url)
     with ExitStack() as processes:
 
         def start(name: str, *options: str) -> subprocess.Popen[bytes]:
@@ -58,7 +82,7 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
             "kube-apiserver",
             f"--etcd-servers={etcd}",
             "--bind-address=127.0.0.1",
-            f"--secure-port={port}",
+            f"--secure-port={port or free_port}",
             f"--cert-dir={folder / 'certs'}",
             f"--token-auth-file={folder / 'tokens.csv'}",
             "--authorization-mode=RBAC",
@@ -67,6 +91,7 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
             f"--service-account-issuer={url}",
             # Nobody is to reach this server by a Service, whose address may not be loopback.
             "--endpoint-reconciler-type=none",
+            *(() if token_webhook is None else _ask(token_webhook)),
         )
         _await_ready(cluster, server, folder / "kube-apiserver.log")
         options = (f"--kubeconfig={cluster.kubeconfig}", "--leader-elect=false", "--port=0", "--secure-port=0")
@@ -80,24 +105,46 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
         yield cluster
 
 
-def _write_credentials(folder: Path, cluster: ControlPlane) -> None:
-    (folder / "tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\n")
-    key = folder / "service-accounts.key"
-    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
-    name = "local"
-    server = {"server": cluster.url, "certificate-authority": str(cluster.certificate)}
-    cluster.kubeconfig.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": name, "cluster": server}],
-                "users": [{"name": name, "user": {"token": TOKEN}}],
-                "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-                "current-context": name,
-            }
-        )
+def _ask(token_webhook: Path) -> tuple[str, ...]:
+    return (
+        f"--authentication-token-webhook-config-file={token_webhook}",
+        "--authentication-token-webhook-version=v1",
+        "--authentication-token-webhook-cache-ttl=0s",
     )
+
+
+def kubeconfig(name: str, url: str, certificate: Path, token: str | None = None) -> str:
+    """The content of a file that leads a client to a server; `name` is the context's."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority": str(certificate)}}],
+            "users": [{"name": name, "user": {} if token is None else {"token": token}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        }
+    )
+
+
+def _prepare(folder: Path, url: str) -> ControlPlane:
+    """The administrator and the service accounts' key of the folder, new where there are none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens, key = folder / "tokens.csv", folder / "service-accounts.key"
+    if not key.exists():
+        subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+    if not tokens.exists():
+        tokens.touch(mode=0o600)
+        tokens.write_text(f"{secrets.token_urlsafe()},admin,admin,system:masters\n")
+    cluster = ControlPlane(
+        url=url,
+        certificate=folder / "certs" / "apiserver.crt",
+        token=tokens.read_text().partition(",")[0],
+        kubeconfig=folder / "kubeconfig",
+    )
+    cluster.kubeconfig.touch(mode=0o600)
+    cluster.kubeconfig.write_text(kubeconfig(folder.name, cluster.url, cluster.certificate, cluster.token))
+    return cluster
 
 
 @contextmanager
@@ -125,14 +172,23 @@ def _await_ready(cluster: ControlPlane, server: subprocess.Popen[bytes], log: Pa
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and server.poll() is None:
         with suppress(OSError):
-            if Client(cluster).get("/readyz").status == 200:
+            if _is_ready(cluster):
                 return
         time.sleep(0.2)
     end = log.read_text(errors="replace")[-3000:]
     raise TimeoutError(f"kube-apiserver did not become ready within {START_LIMIT_S} s; the end of its log:\n{end}")
 
 
-def _free_ports(count: int) -> list[int]:
+def _is_ready(cluster: ControlPlane) -> bool:
+    request = urllib.request.Request(f"{cluster.url}/readyz", headers={"Authorization": f"Bearer {cluster.token}"})
+    context = ssl.create_default_context(cafile=str(cluster.certificate))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    with opener.open(request, timeout=30) as answer:
+        return bool(answer.status == 200)
+
+
+def free_ports(count: int) -> list[int]:
+    """Of 127.0.0.1."""
     with ExitStack() as sockets:
         taken = [sockets.enter_context(socket.socket()) for _ in range(count)]
         for one in taken:

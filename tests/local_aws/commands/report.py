@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from local_aws import kubectl
 from local_aws.assemblies import Stack
 from local_aws.places import DEFAULT_PORT, Place
 from local_aws.session import LocalAws
@@ -47,6 +48,17 @@ def clusters(aws: LocalAws) -> str:
     return table(("CLUSTER", "GROUP", "INSTANCE TYPE", "CURRENT", "MINIMUM", "TARGET", "STATUS"), rows)
 
 
+def control_planes(aws: LocalAws) -> str:
+    """EKS clusters, and what answers in their place."""
+    client = aws.client("eks")
+    found = [client.describe_cluster(name=name)["cluster"] for name in client.list_clusters()["clusters"]]
+    rows = [
+        (item["name"], item["version"], item["status"], item.get("endpoint", ""), kubectl.server(aws.place))
+        for item in found
+    ]
+    return table(("EKS CLUSTER", "VERSION", "STATUS", "KUBERNETES API", "SERVED BY"), rows)
+
+
 def file_systems(aws: LocalAws) -> str:
     found = aws.client("fsx").describe_file_systems()["FileSystems"]
     rows = [
@@ -79,10 +91,11 @@ def kept(aws: LocalAws, stack_ids: Sequence[str]) -> str:
 def how_to_go_on(place: Place, config: str, seconds: float) -> str:
     extra = "" if place.port == DEFAULT_PORT else f" LOCAL_PORT={place.port}"
     same = "" if config == "cluster.yaml" else f" CONFIG={config}"
+    tools = "the aws CLI, boto3, kubectl and helm" if place.kubernetes.exists() else "the aws CLI or boto3"
     lines = [
         (f"make diff-local{same}{extra}", "what a changed cluster file would change"),
         (f"make deploy-local{same}{extra}", "change it (CONFIG=… deploys another file beside it)"),
-        (f"make shell-local{extra}", "a shell for the aws CLI or boto3"),
+        (f"make shell-local{extra}", f"a shell for {tools}"),
         (f"make destroy-local{extra}", "take it all down and end the engine"),
     ]
     width = max(len(command) for command, _ in lines) + _GAP

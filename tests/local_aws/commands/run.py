@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from local_aws import daemon, environment
+from local_aws import daemon, environment, kubectl
 from local_aws.assemblies import Stack, stacks
 from local_aws.cdk import Cdk, Result
 from local_aws.commands import report
@@ -64,6 +64,8 @@ def deploy(job: Job) -> int:
         print()
         print(report.outputs(aws, found))
         print(report.clusters(aws))
+        if control_planes := report.control_planes(aws):
+            print(control_planes)
         print(report.file_systems(aws))
         print(report.how_to_go_on(job.place, job.config, time.monotonic() - began))
         return 0
@@ -105,9 +107,11 @@ def shell(job: Job) -> int:
     region, account = (found[0].region, found[0].account) if found else (_ANY_REGION, environment.ACCOUNT)
     made = environment.complete(job.place, region=region, account=account)
     if not sys.stdin.isatty():
-        for name, value in environment.variables(job.place, region=region, account=account).items():
+        printed = environment.variables(job.place, region=region, account=account)
+        for name, value in (printed | kubectl.variables(job.place, os.environ)).items():
             print(f"export {name}={value!r}")
         return 0
+    made |= kubectl.variables(job.place, made)
     _say("a shell whose AWS is this machine; `exit` leaves it")
     return subprocess.run([os.environ.get("SHELL", "/bin/bash")], env=made, check=False).returncode
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from local_aws.engine import control, resources, seam
+from local_aws.engine import control, kubernetes, resources, seam
 from local_aws.engine.journal import Checks, Journal
 from local_aws.engine.options import EngineOptions
 from local_aws.engine.resources.ec2_network import Ec2Network
+from local_aws.engine.resources.eks_account import EksAccount
 from local_aws.engine.schemas import Schemas
 from local_aws.engine.seam import cloudformation
 from local_aws.engine.seam import services as requests
-from local_aws.engine.services import encrypted_buckets, fsx, hyperpod
+from local_aws.engine.services import eks, encrypted_buckets, fsx, hyperpod
+from local_aws.engine.services.eks_world import World
 from local_aws.engine.services.fsx_model import Fsx
+from local_aws.engine.services.kubernetes_nodes import KubernetesNodes
 
 
 def save() -> None:
@@ -31,18 +34,26 @@ def assemble(options: EngineOptions) -> Any:
     journal = Journal(options.journal)
     model = Fsx(network=Ec2Network(), now=time.time, speed=options.speed, seed=options.seed)
     file_systems = fsx.install(model, journal)
-    clusters = hyperpod.install(options, journal)
-    resources.install(Schemas(options.schemas), file_systems, clusters)
+    # Each of the three asks the next one, and the last the first: none does before all are there.
+    apis = kubernetes.make(options, lambda cluster, caller: control_planes.identify(cluster, caller))
+    account = EksAccount(lambda: clusters)
+    world = World(account=account, kubernetes=apis, now=time.time, speed=options.speed, seed=options.seed)
+    control_planes = eks.install(world, journal)
+    clusters = hyperpod.install(options, journal, control_planes)
+    KubernetesNodes(clusters.on_eks, control_planes).start()
+    resources.install(Schemas(options.schemas), file_systems, control_planes, clusters)
 
     encrypted_buckets.install()
 
     services = {"SageMaker.": clusters, "AWSSimbaAPIService_v20180301.": file_systems}
 
-    def observe(method: str, headers: Any, body: bytes, query: Any, reply: requests.Reply) -> None:
+    def observe(method: str, path: str, headers: Any, body: bytes, query: Any, reply: requests.Reply) -> None:
         target = str(headers.get("x-amz-target", ""))
         for prefix, service in services.items():
             if target.startswith(prefix):
                 service.observe(headers, body, query, reply)
+        if requests.is_for("eks", method, path, headers, query):
+            control_planes.observe_path(method, path, headers, body, query, reply)
 
     requests.observe_requests(observe)
     requests.observe_checks(Checks(options.checks).record)

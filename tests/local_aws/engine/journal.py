@@ -1,4 +1,4 @@
-"""Who called HyperPod and FSx, when, with what and how it ended: one line of JSON per call, for tests to assert on.
+"""Who called HyperPod, FSx and EKS, when, with what and how it ended: one line of JSON per call, for tests to assert on.
 
 A refusal by IAM is in it too: the entry is made around the whole request, not inside the service.
 """

@@ -68,7 +68,7 @@ def _environment(options: EngineOptions) -> dict[str, str]:
 
 # Of the caller's environment: nothing of it may reach ministack (DOCKER_HOST, SERVICES, …) or a Lambda function
 # (credentials, proxies) but what a program needs to run at all.
-_KEPT = ("HOME", "LANG", "LC_ALL", "PATH", "USER", "LOG_LEVEL")
+_KEPT = ("HOME", "LANG", "LC_ALL", "PATH", "USER", "LOG_LEVEL", "XDG_CACHE_HOME")
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ class EngineOptions:
     port: int
     state: Path
     schemas: Path
+    kubernetes_schemas: Path
     node_modules: Path
     speed: float
     seed: int
@@ -59,6 +60,7 @@ def parse(arguments: list[str]) -> EngineOptions:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--state", type=Path, required=True, help="folder for everything that this engine keeps")
     parser.add_argument("--schemas", type=Path, required=True, help="cfn-lint's folder of CloudFormation schemas")
+    parser.add_argument("--kubernetes-schemas", type=Path, required=True, help="kubernetes-validate's, of one version")
     parser.add_argument("--node-modules", type=Path, required=True, help="what Node.js Lambda functions may require")
     parser.add_argument("--speed", type=float, default=1.0, help="how many times faster AWS's long waits pass")
     parser.add_argument("--seed", type=int, default=0, help="of every random choice the services make")
@@ -70,6 +72,7 @@ def parse(arguments: list[str]) -> EngineOptions:
         port=given.port,
         state=given.state.resolve(),
         schemas=given.schemas.resolve(),
+        kubernetes_schemas=given.kubernetes_schemas.resolve(),
         node_modules=given.node_modules.resolve(),
         speed=given.speed,
         seed=given.seed,

@@ -78,6 +78,10 @@ def _take(shape: Shape, value: Any, path: str, problems: list[str]) -> Any:
             _want(isinstance(value, int) and not isinstance(value, bool), shape, value, path)
             _range(shape, value, value, path, problems, "value")
             return value
+        case "float" | "double":
+            _want(isinstance(value, (int, float)) and not isinstance(value, bool), shape, value, path)
+            _range(shape, value, value, path, problems, "value")
+            return value
         case "boolean":
             _want(isinstance(value, bool), shape, value, path)
             return value
@@ -110,7 +114,7 @@ def _want(right: bool, shape: Shape, value: Any, path: str) -> None:
         )
 
 
-def _range(shape: Shape, size: int, value: Any, path: str, problems: list[str], what: str) -> None:
+def _range(shape: Shape, size: float, value: Any, path: str, problems: list[str], what: str) -> None:
     said = f"Value '{_short(value)}' at '{path}' failed to satisfy constraint: Member must have {what}"
     if "max" in shape.metadata and size > shape.metadata["max"]:
         problems.append(f"{said} less than or equal to {shape.metadata['max']}")
@@ -181,6 +185,8 @@ def _give(shape: Shape, value: Any, path: str) -> Any:
             right = isinstance(value, str)
         case "boolean":
             right = isinstance(value, bool)
+        case "float" | "double":
+            right = isinstance(value, (int, float)) and not isinstance(value, bool)
         case _:
             right = isinstance(value, int) and not isinstance(value, bool)
     if not right:

@@ -1,7 +1,6 @@
 """CloudFormation resource types that ministack lacks, and the check of every type's properties.
 
-A new type is a `ResourceType` in a file of its own topic and one entry in `_types`. Still to come: AWS::EKS::Addon,
-AWS::EKS::AccessEntry, AWS::SageMaker::ComputeQuota, AWS::SageMaker::ClusterSchedulerConfig.
+A new type is a `ResourceType` in a file of its own topic and one entry in `_types`.
 """
 
 from __future__ import annotations
@@ -13,22 +12,26 @@ from local_aws.engine.resources import (
     ec2_addresses,
     ec2_rules,
     ec2_vpc_parts,
+    eks,
     fsx,
+    governance,
     guards,
     hyperpod,
+    prometheus,
     repairs,
     validation,
 )
 from local_aws.engine.resources.base import ResourceType
 from local_aws.engine.schemas import Schemas
 from local_aws.engine.seam import cloudformation
+from local_aws.engine.services.eks import EksService
 from local_aws.engine.services.fsx import FsxService
 from local_aws.engine.services.hyperpod import HyperPodService
 
 Json = Any
 
 
-def _types(file_systems: FsxService, clusters: HyperPodService) -> tuple[ResourceType, ...]:
+def _types(file_systems: FsxService, control_planes: EksService, clusters: HyperPodService) -> tuple[ResourceType, ...]:
     return (
         ec2_addresses.ADDRESS,
         ec2_addresses.NAT_GATEWAY,
@@ -36,13 +39,16 @@ def _types(file_systems: FsxService, clusters: HyperPodService) -> tuple[Resourc
         ec2_rules.EGRESS,
         ec2_vpc_parts.FLOW_LOG,
         ec2_vpc_parts.VPC_CIDR_BLOCK,
+        *eks.types(control_planes),
         *fsx.types(file_systems),
+        *governance.types(clusters),
         *hyperpod.types(clusters),
+        prometheus.WORKSPACE,
     )
 
 
-def install(schemas: Schemas, file_systems: FsxService, clusters: HyperPodService) -> None:
-    for kind in _types(file_systems, clusters):
+def install(schemas: Schemas, file_systems: FsxService, control_planes: EksService, clusters: HyperPodService) -> None:
+    for kind in _types(file_systems, control_planes, clusters):
         cloudformation.register_type(
             kind.name,
             create=kind.create,

@@ -40,6 +40,7 @@ def _in_subnet(subnet_id: str) -> Iterator[str]:
     for key, endpoint in stores.ec2_store("vpc_endpoints").items():
         if subnet_id in endpoint.get("SubnetIds", []):
             yield key
+    yield from _functions("SubnetIds", subnet_id)
     for key, gateway in stores.ec2_store("nat_gateways").items():
         if gateway["SubnetId"] == subnet_id and gateway["State"] != "deleted":
             yield key
@@ -52,10 +53,18 @@ def _in_group(group_id: str) -> Iterator[str]:
     for key, endpoint in stores.ec2_store("vpc_endpoints").items():
         if group_id in endpoint.get("SecurityGroupIds", []):
             yield key
+    yield from _functions("SecurityGroupIds", group_id)
     for key, other in stores.ec2_store("security_groups").items():
         rules = [*other.get("IpPermissions", []), *other.get("IpPermissionsEgress", [])]
         named = (pair.get("GroupId") for rule in rules for pair in rule.get("UserIdGroupPairs", []))
         if key != group_id and group_id in named:
+            yield key
+
+
+def _functions(kind: str, identifier: str) -> Iterator[str]:
+    """Those whose interfaces are in this subnet, or have this security group."""
+    for key, network in stores.function_networks().items():
+        if identifier in network.get(kind, []):
             yield key
 
 

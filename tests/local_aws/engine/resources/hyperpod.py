@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import asdict
 from typing import Any
 
 from local_aws.engine import seam
 from local_aws.engine.resources.base import Created, Json, ResourceType
-from local_aws.engine.services import hyperpod_checks
 from local_aws.engine.services.hyperpod import HyperPodService
 from local_aws.hyperpod import ApiError, ClusterHandler, Progress
 
@@ -48,7 +48,10 @@ class _Clusters:
 
     def _create(self, logical_id: str, properties: Json, stack_name: str) -> Created:
         self._check("CreateCluster", properties)
-        progress = self._run(self._handler().start("create", properties=properties))
+        started = self._handler().start("create", properties=properties)
+        if started.status != "failed":
+            self._service.on_eks.prepare("CreateCluster", properties)
+        progress = self._run(started)
         if progress.status == "failed":
             if progress.sent:
                 # CloudFormation's rollback deletes what its create left behind.
@@ -59,6 +62,8 @@ class _Clusters:
     def _update(self, physical_id: str, old: Json, new: Json, stack_name: str, logical_id: str) -> Created:
         self._check("UpdateCluster", new)
         started = self._handler().start("update", properties=new, old_properties=old, physical_id=physical_id)
+        if started.status != "failed":
+            self._service.on_eks.prepare("UpdateCluster", {**new, "ClusterName": physical_id})
         progress = self._run(started)
         if progress.status == "failed":
             raise ClusterFailedError(_reason(progress))
@@ -84,9 +89,7 @@ class _Clusters:
         return {**{key: live[key] for key in _READ if key in live}, "InstanceGroups": ordered}
 
     def _check(self, operation: str, properties: Json) -> None:
-        import json
-
-        refusal = hyperpod_checks.refusal(operation, json.dumps(properties).encode())
+        refusal = self._service.refusal(operation, json.dumps(properties).encode())
         if refusal:
             raise ClusterFailedError(
                 f'Resource handler returned message: "{refusal} (Service: SageMaker, Status Code: 400)" '

@@ -18,6 +18,8 @@ def install() -> None:
     _add_attributes("AWS::EC2::VPC", _vpc_attributes)
     _add_attributes("AWS::EC2::Subnet", _subnet_attributes)
     _check("AWS::EC2::Subnet", _check_subnet)
+    _check("AWS::Lambda::Function", _check_network)
+    _after("AWS::Lambda::Function", _keep_network)
     _after("AWS::S3::Bucket", _tag_bucket)
     _after("AWS::S3::Bucket", _encrypt_bucket)
 
@@ -47,6 +49,24 @@ def _check_subnet(properties: Json) -> None:
             raise RefusedError(
                 f"The CIDR '{wanted}' conflicts with another subnet", service="Ec2", code="InvalidRequest"
             )
+
+
+def _check_network(properties: Json) -> None:
+    """A function's subnets and security groups are there, and in one VPC."""
+    network = properties.get("VpcConfig") or {}
+    places = [("subnets", "subnet ID", item) for item in network.get("SubnetIds") or []]
+    places += [("security_groups", "security group ID", item) for item in network.get("SecurityGroupIds") or []]
+    records = [stores.ec2_store(store).get(item) for store, _, item in places]
+    for (_, kind, item), record in zip(places, records, strict=True):
+        if record is None:
+            raise RefusedError(f"The {kind} '{item}' does not exist", service="Lambda", code="InvalidRequest")
+    if len({record["VpcId"] for record in records}) > 1:
+        raise RefusedError("Security groups must be in the subnets' VPC", service="Lambda", code="InvalidRequest")
+
+
+def _keep_network(physical_id: str, properties: Json) -> None:
+    # GetFunction shows it, and what it names stays as long as the function (`guards`).
+    stores.set_function_network(physical_id, properties.get("VpcConfig") or {})
 
 
 def _inside(inner: ipaddress.IPv4Network | ipaddress.IPv6Network, outer: object) -> bool:

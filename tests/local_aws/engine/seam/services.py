@@ -41,10 +41,10 @@ def register_service(
     name: str,
     service: Service,
     *,
-    target_prefix: str,
+    target_prefix: str | None,
     tagged: Callable[[], Iterator[tuple[str, list[Json]]]],
 ) -> None:
-    """Serve `name`'s JSON protocol, keep its state with the engine's, and subject it to IAM.
+    """Serve `name`'s JSON protocol (REST: no target prefix), keep its state with the engine's, and subject it to IAM.
 
     A service without an entry in the namespace table is allowed to everyone.
     """
@@ -52,7 +52,8 @@ def register_service(
     app.SERVICE_HANDLERS[name] = service.handle_request
     app._state_map[name] = name
     app._loaded_modules[name] = service
-    router.SERVICE_PATTERNS[name] = {"target_prefixes": [target_prefix], "host_patterns": [rf"{name}\."]}
+    how = {"target_prefixes": [target_prefix]} if target_prefix else {"credential_scope": name}
+    router.SERVICE_PATTERNS[name] = {**how, "host_patterns": [rf"{name}\."]}
     iam_actions.SERVICE_TO_IAM_NAMESPACE[name] = name
     tagging._RESOURCE_TAG_COLLECTORS[name] = tagged
 
@@ -71,6 +72,41 @@ def resolve_resources(name: str, resolve: Callable[[str, Json], str | None]) -> 
         return str(original(service, method, path, headers, body, query, where, who))
 
     iam_actions.extract_resource_arn = extract
+
+
+def resolve_rest(
+    name: str,
+    read: Callable[[str, str, str, bytes, Json], tuple[str, Json] | None],
+    resolve: Callable[[str, Json], str | None],
+) -> None:
+    """Let IAM know which operation a REST call of service `name` is, and about which resource.
+
+    read(name, method, path, body, query) -> operation and request. ministack's own table of paths ends an ARN in a path
+    at its first slash, and lets through what it does not find.
+    """
+    action_of, resource_of = iam_actions.extract_iam_action, iam_actions.extract_resource_arn
+
+    def found(method: str, path: str, body: bytes, query: Json) -> tuple[str, Json] | None:
+        try:
+            return read(name, method, path, body, query)
+        except ValueError:
+            return None
+
+    def action(service: str, method: str, path: str, headers: Json, body: bytes, query: Json) -> str | None:
+        if service == name:
+            call = found(method, path, body, query)
+            return f"{name}:{call[0] if call else 'Unknown'}"
+        given = action_of(service, method, path, headers, body, query)
+        return None if given is None else str(given)
+
+    def extract(
+        service: str, method: str, path: str, headers: Json, body: bytes, query: Json, where: str, who: str
+    ) -> str:
+        call = found(method, path, body, query) if service == name else None
+        resource = resolve(*call) if call else None
+        return resource or str(resource_of(service, method, path, headers, body, query, where, who))
+
+    iam_actions.extract_iam_action, iam_actions.extract_resource_arn = action, extract
 
 
 def operation_of(headers: Json) -> str:
@@ -110,16 +146,21 @@ def observe_checks(observe: Callable[[str, str, str, bool], None]) -> None:
     iam_evaluator.enforce = observed
 
 
-def observe_requests(observe: Callable[[str, Json, bytes, Json, Reply], None]) -> None:
-    """Call observe(method, headers, body, query, reply) after every request, refused ones included."""
+def observe_requests(observe: Callable[[str, str, Json, bytes, Json, Reply], None]) -> None:
+    """Call observe(method, path, headers, body, query, reply) after every request, refused ones included."""
     dispatch = app._dispatch_service_request
 
     async def observed(method: str, path: str, headers: Json, body: bytes, query: Json, request_id: str) -> Reply:
         reply: Reply = await dispatch(method, path, headers, body, query, request_id)
-        observe(method, headers, body, query, reply)
+        observe(method, path, headers, body, query, reply)
         return reply
 
     app._dispatch_service_request = observed
+
+
+def is_for(name: str, method: str, path: str, headers: Json, query: Json) -> bool:
+    """Whether a request goes to service `name`."""
+    return bool(router.detect_service(method, path, headers, query) == name)
 
 
 def check_first(name: str, check: Callable[[str, str, Json, Json], Reply | None]) -> None:

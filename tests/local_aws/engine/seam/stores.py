@@ -1,12 +1,13 @@
-"""What ministack's EC2, IAM and S3 hold."""
+"""What ministack's EC2, IAM, KMS, Lambda and S3 hold."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 from xml.sax.saxutils import escape
 
-from ministack.services import ec2, iam, s3  # type: ignore[import-not-found]
+from ministack.services import ec2, iam, kms, lambda_svc, s3  # type: ignore[import-not-found]
 from ministack.services.cloudformation import provisioners  # type: ignore[import-not-found]
 
 from local_aws.engine.seam.services import Reply
@@ -56,6 +57,35 @@ def security_group_rule_id(group_id: str, egress: bool, rule: Json) -> str:
 
 def role(arn: str) -> Json | None:
     return iam._roles.get(arn.rsplit("/", 1)[-1])
+
+
+def trusts(role_arn: str, service: str) -> bool | None:
+    """Whether this role lets that service assume it; None where there is no such role."""
+    found = role(role_arn)
+    if found is None:
+        return None
+    document = found.get("AssumeRolePolicyDocument")
+    return f'"{service}"' in (document if isinstance(document, str) else json.dumps(document))
+
+
+def principal_exists(arn: str) -> bool:
+    """Whether this account has this role or user."""
+    store = iam._roles if ":role/" in arn else iam._users
+    return arn.rsplit("/", 1)[-1] in store
+
+
+def key_exists(key: str) -> bool:
+    """By id or ARN, also an alias's."""
+    return key.rpartition("/")[2] in kms._keys or key in kms._aliases
+
+
+def function_networks() -> dict[str, Json]:
+    """Name of a Lambda function -> its VpcConfig."""
+    return {name: record["config"].get("VpcConfig") or {} for name, record in lambda_svc._functions.items()}
+
+
+def set_function_network(name: str, network: Json) -> None:
+    lambda_svc._functions[name]["config"]["VpcConfig"] = lambda_svc._vpc_config_with_id(network)
 
 
 def bucket_exists(bucket: str) -> bool:

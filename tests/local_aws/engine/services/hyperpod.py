@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import contextvars
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from local_aws.engine import seam
-from local_aws.engine.journal import Journal
+from local_aws.engine.journal import Journal, request_of
 from local_aws.engine.options import EngineOptions
 from local_aws.engine.seam import services as requests
 from local_aws.engine.services import hyperpod_checks
-from local_aws.engine.services.json_service import CLOUDFORMATION, JsonService, failure
-from local_aws.hyperpod import Call, CallerKilled, HyperPod, LostReplyError, SystemClock, Timings, handle_json
+from local_aws.engine.services.eks import EksService
+from local_aws.engine.services.governance_model import Governance
+from local_aws.engine.services.hyperpod_on_eks import HyperPodOnEks
+from local_aws.engine.services.json_service import CLOUDFORMATION, JsonService, failure, success
+from local_aws.hyperpod import (
+    ApiError,
+    Call,
+    CallerKilled,
+    HyperPod,
+    LostReplyError,
+    SystemClock,
+    Timings,
+    handle_json,
+)
 from local_aws.hyperpod.cfn_handler import VanishedGroups
 
 Json = Any
@@ -32,24 +45,29 @@ class HandlerOptions:
 
 
 class HyperPodService(JsonService):
-    def __init__(self, options: EngineOptions, journal: Journal) -> None:
+    def __init__(self, options: EngineOptions, journal: Journal, control_planes: EksService) -> None:
         super().__init__("sagemaker", self._reply, journal)
         self.handler = HandlerOptions()
         # The clock is the wall's and the waits are shorter: clients compare launch times with their stack's times.
         self.timings = Timings().faster(options.speed)
         self.model = HyperPod(clock=SystemClock(), seed=options.seed, timings=self.timings, on_call=self._told)
+        self.on_eks = HyperPodOnEks(lambda: self.model, control_planes)
+        self.governance = Governance(clusters=self.on_eks, now=time.time, speed=options.speed, seed=options.seed)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
     def get_state(self) -> Json:
-        return {"model": self.model.to_json()}
+        with self.lock:
+            return {"model": self.model.to_json(), "governance": self.governance.records}
 
     def load_persisted_state(self, data: Json) -> None:
         self.model = HyperPod.from_json(data["model"], clock=SystemClock(), on_call=self._told)
         self.model.timings = self.timings
+        self.governance.records = data.get("governance", {})
 
     def reset(self) -> None:
         self.model = HyperPod(clock=SystemClock(), timings=self.timings, on_call=self._told)
+        self.governance.records = {}
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -71,16 +89,35 @@ class HyperPodService(JsonService):
 
     def _reply(self, operation: str, body: bytes, caller: str, account: str, region: str) -> requests.Reply:
         try:
-            if refusal := hyperpod_checks.refusal(operation, body):
+            if refusal := self.refusal(operation, body):
                 self._note(caller, operation, body, 400, failure("ValidationException", refusal)[2])
                 return failure("ValidationException", refusal)
-            return handle_json(self.model, operation, body, principal=caller, account=account, region=region)
+            if self.governance.serves(operation, request_of(body)):
+                return self._govern(operation, body, caller, account, region)
+            reply = handle_json(self.model, operation, body, principal=caller, account=account, region=region)
+            if reply[0] == 200:
+                self.on_eks.prepare(operation, request_of(body))
+            return reply
         except LostReplyError:
             # The nearest that HTTP has to a reply that never came: an error that says nothing and may be retried.
             return 500, {}, b""
         except CallerKilled:
             requests.kill_function(caller)
             return 500, {}, b""
+
+    def refusal(self, operation: str, body: bytes) -> str | None:
+        """Why a request cannot work that is right by itself; None where it can."""
+        return hyperpod_checks.refusal(operation, body, self.on_eks.control_plane)
+
+    def _govern(self, operation: str, body: bytes, caller: str, account: str, region: str) -> requests.Reply:
+        try:
+            request = json.loads(body or b"{}")
+            reply = success(self.governance.call(operation, request, account=account, region=region))
+        except ApiError as error:
+            reply = failure(error.code, error.message)
+        if caller != CLOUDFORMATION:
+            self._note(caller, operation, body, reply[0], reply[2])
+        return reply
 
     def _told(self, call: Call) -> None:
         if call.principal == CLOUDFORMATION and not call.mutating:
@@ -108,9 +145,12 @@ class HyperPodService(JsonService):
     def tagged(self) -> Iterator[tuple[str, list[Json]]]:
         for cluster in self.model._world.clusters.values():
             yield cluster.arn, [{"Key": key, "Value": value} for key, value in cluster.tags.items()]
+        yield from self.governance.tags()
 
     def resource(self, operation: str, request: Json) -> str | None:
         """The ARN that a policy on this call names: the cluster's, whether the caller gave its name or its ARN."""
+        if "ComputeQuota" in operation or "SchedulerConfig" in operation:
+            return self.governance.resource(operation, request, account=seam.account(), region=seam.region())
         given = str(request.get("ResourceArn") or request.get("ClusterName") or "")
         if given.startswith("arn:"):
             return given
@@ -123,8 +163,8 @@ class HyperPodService(JsonService):
         return f"{where}/{given}" if given else None
 
 
-def install(options: EngineOptions, journal: Journal) -> HyperPodService:
-    service = HyperPodService(options, journal)
+def install(options: EngineOptions, journal: Journal, control_planes: EksService) -> HyperPodService:
+    service = HyperPodService(options, journal, control_planes)
     requests.register_service("sagemaker", service, target_prefix="SageMaker.", tagged=service.tagged)
     requests.resolve_resources("sagemaker", service.resource)
     return service

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from local_aws.engine.seam import stores
@@ -21,25 +21,55 @@ def roles_passed(operation: str, body: bytes) -> tuple[str, ...]:
     return tuple(sorted(role for role in roles if isinstance(role, str)))
 
 
-def refusal(operation: str, body: bytes) -> str | None:
-    """Why the request cannot work; None where it can."""
+def refusal(operation: str, body: bytes, control_plane: Callable[[str], Json | None]) -> str | None:
+    """Why the request cannot work; None where it can. control_plane(ARN) -> the EKS cluster, as EKS describes it."""
     if operation not in _PASSING:
         return None
     request = _json(body)
-    return next(
-        (problem for check in (_roles, _networks, _scripts) for problem in check(request)),
-        None,
-    )
+    problems = (problem for check in (_roles, _networks, _scripts) for problem in check(request))
+    return next(problems, None) or next(_orchestrator(request, control_plane), None)
+
+
+def eks_cluster(request: Json) -> str | None:
+    """ARN of the EKS cluster that orchestrates."""
+    orchestrator = request.get("Orchestrator")
+    eks = orchestrator.get("Eks") if isinstance(orchestrator, dict) else None
+    return str(eks["ClusterArn"]) if isinstance(eks, dict) and "ClusterArn" in eks else None
+
+
+def _orchestrator(request: Json, control_plane: Callable[[str], Json | None]) -> Iterator[str]:
+    """AWS documentation "Prerequisites for using SageMaker HyperPod with Amazon EKS"; the sentences are ours."""
+    arn = eks_cluster(request)
+    if arn is None:
+        return
+    cluster = control_plane(arn)
+    if cluster is None:
+        yield f"The EKS cluster {arn} does not exist."
+        return
+    if cluster["status"] not in ("ACTIVE", "UPDATING"):
+        yield f"The EKS cluster {arn} must be ACTIVE, it is {cluster['status']}."
+    if cluster["accessConfig"]["authenticationMode"] == "CONFIG_MAP":
+        yield f"The authentication mode of EKS cluster {arn} must be API or API_AND_CONFIG_MAP."
+    subnets, vpc_id = stores.ec2_store("subnets"), cluster["resourcesVpcConfig"]["vpcId"]
+    for subnet in (request.get("VpcConfig") or {}).get("Subnets", []):
+        if subnets[subnet]["VpcId"] != vpc_id:
+            yield f"The subnet '{subnet}' must be in the VPC of EKS cluster {arn}, {vpc_id}."
 
 
 def _roles(request: Json) -> Iterator[str]:
     for group in _groups(request):
         role = str(group.get("ExecutionRole", ""))
-        found = stores.role(role)
-        if found is None:
+        trusted = stores.trusts(role, "sagemaker.amazonaws.com")
+        if trusted is None:
             yield f"The execution role {role} of instance group {group.get('InstanceGroupName')} does not exist."
-        elif "sagemaker.amazonaws.com" not in json.dumps(found.get("AssumeRolePolicyDocument")):
+        elif not trusted:
             yield f"Could not assume role {role}. Please ensure that the role exists and allows principal sagemaker."
+    cluster_role = request.get("ClusterRole")
+    if cluster_role and not stores.trusts(str(cluster_role), "hyperpod.sagemaker.amazonaws.com"):
+        yield (
+            f"Could not assume role {cluster_role}. Please ensure that the role exists and allows principal "
+            "hyperpod.sagemaker.amazonaws.com."
+        )
 
 
 def _networks(request: Json) -> Iterator[str]:

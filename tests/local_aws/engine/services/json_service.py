@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import threading
 from collections.abc import Callable
@@ -45,14 +46,14 @@ class JsonService(requests.Service):
                 requests.operation_of(headers), body, requests.caller(headers, query), seam.account(), seam.region()
             )
 
-    def call(self, operation: str, request: Json) -> Json:
-        """A call by a CloudFormation handler; raises ServiceError."""
+    def call(self, operation: str, request: Json, *, who: str = CLOUDFORMATION) -> Json:
+        """A call by a service, such as a CloudFormation handler; raises ServiceError."""
         body = json.dumps(request).encode()
         with self.lock:
-            status, _, reply = self._answer(operation, body, CLOUDFORMATION, seam.account(), seam.region())
+            status, _, reply = self._answer(operation, body, who, seam.account(), seam.region())
         if not operation.startswith(("Describe", "List")):
             # CloudFormation asks again and again while it waits; nobody wants to read that.
-            self._note(CLOUDFORMATION, operation, body, status, reply)
+            self._note(who, operation, body, status, reply)
         error = error_of(status, reply)
         if error:
             raise ServiceError(*error)
@@ -74,7 +75,14 @@ class JsonService(requests.Service):
 
 
 def success(reply: Json) -> requests.Reply:
-    return 200, {"Content-Type": _CONTENT_TYPE}, json.dumps(reply).encode()
+    return 200, {"Content-Type": _CONTENT_TYPE}, json.dumps(reply, default=_seconds).encode()
+
+
+def _seconds(value: Any) -> float:
+    """Since 1970: the protocol's form of timestamps."""
+    if isinstance(value, datetime.datetime):
+        return value.timestamp()
+    raise TypeError(f"{value!r} has no JSON form")
 
 
 def failure(code: str, message: str, status: int = 400) -> requests.Reply:

@@ -1,0 +1,224 @@
+"""The life of a cluster under EKS with the real CDK CLI, kubectl and Helm, each step on the one before.
+
+CDK's own handler brings the objects to a Kubernetes API on this machine: a real API server where one is built, otherwise
+one that records them. Who asks it is known by an IAM role and the cluster's access entries, as on EKS.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.callers import Caller, add_role, caller
+from end_to_end.configs import under_eks
+from end_to_end.steps import Step, settle, wait_until
+from local_aws.commands import run
+from local_aws.rehearsal import Rehearsal, resized, taking
+from local_aws.session import LocalAws
+
+pytestmark = pytest.mark.slow
+Json = Any
+
+NAME = "eks-life"
+RESEARCH, VISION, AUDIO = (f"hyperpod-ns-{team}" for team in ("research", "vision", "audio"))
+GPUS = "requests.nvidia.com/gpu"
+
+
+def test_life_under_eks(engine: LocalAws, tmp_path: Path) -> None:
+    for role in ("admin", "research", "vision", "audio", "stranger"):
+        add_role(engine, f"{NAME}-{role}")
+    life = Rehearsal(engine, tmp_path, under_eks(NAME))
+    before = inventory(engine)
+    first_deployment(life)
+    nothing_changed(life)
+    access_entries_decide_who_gets_in(life)
+    a_team_stays_within_its_namespace_and_ceiling(life)
+    config = teams_change(life)
+    config = nodes_go_by_name_and_by_count(life, config)
+    what_the_api_refuses_is_rolled_back(life, config)
+    destroy_leaves_nothing(life, config)
+    assert inventory(engine) == before
+
+
+def first_deployment(life: Rehearsal) -> None:
+    made = life.deploy()
+    assert made.ok, made.reason
+    stacks = (life.foundation, life.eks, life.cluster, life.teams)
+    assert [life.status(stack) for stack in stacks] == ["CREATE_COMPLETE"] * 4
+    assert life.groups() == {"system": (2, 2, 2), "p5": (5, 1, 5), "auto": (0, 0, 0)}
+    admin = as_role(life, "admin")
+    # Helm's release, and what is in the chart.
+    releases = names(admin, "/api/v1/namespaces/kube-system/secrets?labelSelector=owner=helm")
+    assert releases == ["sh.helm.release.v1.dependencies.v1"]
+    charted = names(admin, "/apis/apps/v1/namespaces/kube-system/daemonsets")
+    assert {"aws-efa-k8s-device-plugin", "health-monitoring-agent", "nvidia-device-plugin"} <= set(charted)
+    # What kubectl made of the manifests.
+    assert "urgent" in names(admin, "/apis/scheduling.k8s.io/v1/priorityclasses")
+    assert names(admin, "/apis/karpenter.sh/v1/nodepools") == ["hyperpod"]
+    assert names(admin, "/apis/karpenter.sagemaker.amazonaws.com/v1/hyperpodnodeclasses") == ["hyperpod"]
+    assert gpus(admin, RESEARCH) == "16"
+    assert gpus(admin, VISION) == "8"
+    for namespace in (RESEARCH, VISION):
+        assert names(admin, f"/api/v1/namespaces/{namespace}/limitranges") == ["team-defaults"]
+        assert names(admin, f"/api/v1/namespaces/{namespace}/persistentvolumeclaims") == ["fsx"]
+
+
+def nothing_changed(life: Rehearsal) -> None:
+    step = Step(life)
+    again = life.deploy()
+    assert again.ok, again.reason
+    assert again.output.count("(no changes)") == 4
+    assert step.calls() == {}
+
+
+def access_entries_decide_who_gets_in(life: Rehearsal) -> None:
+    stranger = as_role(life, "stranger")
+    assert stranger.ask("GET", f"/api/v1/namespaces/{RESEARCH}/pods")[0] == 401
+    # A signature covers the cluster's name: what is signed for another cluster opens nothing here.
+    elsewhere = caller(life.aws, NAME, f"{NAME}-research", signed_for="another")
+    assert elsewhere.ask("GET", f"/api/v1/namespaces/{RESEARCH}/pods")[0] == 401
+    research = as_role(life, "research")
+    assert research.ask("GET", f"/api/v1/namespaces/{RESEARCH}/pods")[0] == 200
+
+
+def a_team_stays_within_its_namespace_and_ceiling(life: Rehearsal) -> None:
+    research = as_role(life, "research")
+    refused, answer = research.ask("POST", f"/api/v1/namespaces/{VISION}/pods", pod("foreign", 1))
+    assert (refused, answer["reason"]) == (403, "Forbidden")
+    assert f'in the namespace "{VISION}"' in answer["message"]
+    assert research.ask("DELETE", f"/api/v1/namespaces/{RESEARCH}/resourcequotas/team-quota")[0] == 403
+    if is_recorded(research):
+        return
+    wait_until(lambda: counts(research))
+    made, answer = research.ask("POST", f"/api/v1/namespaces/{RESEARCH}/pods", pod("within", 16))
+    assert made == 201, answer
+    refused, answer = research.ask("POST", f"/api/v1/namespaces/{RESEARCH}/pods", pod("beyond", 1))
+    assert (refused, answer["reason"]) == (403, "Forbidden")
+    assert f"exceeded quota: team-quota, requested: {GPUS}=1, used: {GPUS}=16, limited: {GPUS}=16" in answer["message"]
+
+
+def teams_change(life: Rehearsal) -> Json:
+    """A smaller share, a new team, and one that is gone; no node is touched."""
+    step, config = Step(life), deepcopy(life.config)
+    research, vision = config["teams"]
+    research["quota"] = {"ml.p5.48xlarge": 1}
+    audio = {**vision, "name": "audio", "role_arns": [vision["role_arns"][0].replace("vision", "audio")]}
+    config["teams"] = [research, audio]
+    before = as_role(life, "vision")
+    changed = life.deploy(config)
+    assert changed.ok, changed.reason
+    assert changed.output.count("(no changes)") == 3
+    admin = as_role(life, "admin")
+    assert (gpus(admin, RESEARCH), gpus(admin, AUDIO)) == ("8", "8")
+    # HyperPod made the namespace and leaves it; everything of ours in it is gone, and so is the team's access.
+    for what in (
+        "api/v1/{}/resourcequotas",
+        "api/v1/{}/limitranges",
+        "apis/rbac.authorization.k8s.io/v1/{}/rolebindings",
+    ):
+        assert names(admin, "/" + what.format(f"namespaces/{VISION}")) == []
+    assert not [name for name in names(admin, "/api/v1/persistentvolumes") if VISION in name]
+    assert before.ask("GET", f"/api/v1/namespaces/{VISION}/pods")[0] in (401, 403)
+    assert as_role(life, "vision").ask("GET", f"/api/v1/namespaces/{VISION}/pods")[0] == 401
+    assert as_role(life, "audio").ask("GET", f"/api/v1/namespaces/{AUDIO}/pods")[0] == 200
+    assert step.ended() == {}
+    assert "UpdateCluster" not in step.calls()
+    return config
+
+
+def nodes_go_by_name_and_by_count(life: Rehearsal, config: Json) -> Json:
+    settle(life)
+    named = list(life.nodes("p5"))[1]
+    step = Step(life)
+    made = life.deploy(taking(resized(config, "p5", 4), nodes=[named]), only=life.cluster)
+    assert made.ok, made.reason
+    assert step.ended() == {named: "named"}
+    assert step.callers("BatchDeleteClusterNodes") == ["ScaleDown"]
+    settle(life)
+    step = Step(life)
+    changed = life.change(resized(config, "p5", 3))
+    assert changed.status == "UPDATE_COMPLETE", changed.reasons
+    assert len(step.ended()) == 1
+    assert step.callers("BatchDeleteClusterNodes") == ["ScaleDown"]
+    assert life.groups() == {"system": (2, 2, 2), "p5": (3, 1, 3), "auto": (0, 0, 0)}
+    assert life.ended(at_random=True) == []
+    return life.config
+
+
+def what_the_api_refuses_is_rolled_back(life: Rehearsal, config: Json) -> None:
+    """A PriorityClass keeps its value for ever. The teams' stack goes back alone: what it changed before is undone."""
+    wrong = deepcopy(config)
+    wrong["eks"]["priority_classes"][0]["value"] = 2000
+    wrong["teams"][1]["quota"] = {"ml.p5.48xlarge": 2}
+    step = Step(life)
+    failed = life.deploy(wrong)
+    assert not failed.ok
+    assert "Forbidden" in failed.reason or "Invalid" in failed.reason, failed.reason
+    assert life.status(life.teams) == "UPDATE_ROLLBACK_COMPLETE"
+    admin = as_role(life, "admin")
+    assert admin.ask("GET", "/apis/scheduling.k8s.io/v1/priorityclasses/urgent")[1]["value"] == 1000
+    assert gpus(admin, AUDIO) == "8"
+    assert step.ended() == {}
+
+
+def destroy_leaves_nothing(life: Rehearsal, config: Json) -> None:
+    state = life.aws.place.folder / "kubernetes" / NAME
+    assert state.exists()
+    run.destroy_assembly(life.aws.place, life.synth(config))
+    wait_until(lambda: not state.exists())
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def inventory(aws: LocalAws) -> Json:
+    """What is there of what a deployment makes, cluster by cluster and role by role."""
+    ec2, sagemaker = aws.client("ec2"), aws.client("sagemaker")
+    return {
+        "stacks": {item["StackName"] for item in aws.client("cloudformation").describe_stacks()["Stacks"]},
+        "EKS clusters": set(aws.client("eks").list_clusters()["clusters"]),
+        "HyperPod clusters": {item["ClusterName"] for item in sagemaker.list_clusters()["ClusterSummaries"]},
+        "quotas": {item["Name"] for item in sagemaker.list_compute_quotas()["ComputeQuotaSummaries"]},
+        "file systems": {item["FileSystemId"] for item in aws.client("fsx").describe_file_systems()["FileSystems"]},
+        "VPCs": {item["VpcId"] for item in ec2.describe_vpcs()["Vpcs"]},
+        "interfaces": {item["NetworkInterfaceId"] for item in ec2.describe_network_interfaces()["NetworkInterfaces"]},
+        "functions": {item["FunctionName"] for item in aws.client("lambda").list_functions()["Functions"]},
+        "roles": {item["RoleName"] for item in aws.client("iam").list_roles()["Roles"]},
+    }
+
+
+def as_role(life: Rehearsal, role: str) -> Caller:
+    return caller(life.aws, NAME, f"{NAME}-{role}")
+
+
+def names(who: Caller, path: str) -> list[str]:
+    status, answer = who.ask("GET", path)
+    assert status == 200, answer
+    return [item["metadata"]["name"] for item in answer["items"]]
+
+
+def gpus(who: Caller, namespace: str) -> str:
+    status, answer = who.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas/team-quota")
+    assert status == 200, answer
+    return str(answer["spec"]["hard"][GPUS])
+
+
+def counts(who: Caller) -> bool:
+    """A quota refuses nothing before its first status, and a namespace takes no pod before its service account."""
+    quota = who.ask("GET", f"/api/v1/namespaces/{RESEARCH}/resourcequotas/team-quota")[1]
+    account = who.ask("GET", f"/api/v1/namespaces/{RESEARCH}/serviceaccounts/default")[0]
+    return bool(quota.get("status", {}).get("hard")) and account == 200
+
+
+def is_recorded(who: Caller) -> bool:
+    return "recording" in who.ask("GET", "/version")[1]["gitVersion"]
+
+
+def pod(name: str, count: int) -> Json:
+    amounts = {"nvidia.com/gpu": str(count), "cpu": "1", "memory": "1Gi"}
+    container = {"name": "main", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
+    spec = {"containers": [container], "schedulerName": "nobody"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
