@@ -150,7 +150,11 @@ class ScaleDown(Construct):
                     "Action": ["sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags"],
                     "Resource": cluster_arns,
                 },
-                {"Effect": "Allow", "Action": ["cloudformation:DescribeStacks"], "Resource": stack.stack_id},
+                {
+                    "Effect": "Allow",
+                    "Action": ["cloudformation:DescribeStackEvents", "cloudformation:DescribeStacks"],
+                    "Resource": stack.stack_id,
+                },
                 {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": log_groups},
             ],
         )

@@ -958,7 +958,7 @@ resource = aws_lambda.CfnFunction(
     architectures=["arm64"],
     code=aws_lambda.CfnFunction.CodeProperty(
         s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
-        s3_key="f1925050cd0b5dda92bb0652628b370ba7a1f4f30d84c714bfb72d35bc2430ba.zip",
+        s3_key="5bedbe3bb489e14361522a9a2d84cc1f241ca42ea622b9feac4ca07cdaba988d.zip",
     ),
     description="Scaling down HyperPod cluster llm-train",
     function_name="hyperpod-llm-train-onevent",
@@ -991,7 +991,7 @@ resource = aws_lambda.CfnFunction(
     architectures=["arm64"],
     code=aws_lambda.CfnFunction.CodeProperty(
         s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
-        s3_key="f1925050cd0b5dda92bb0652628b370ba7a1f4f30d84c714bfb72d35bc2430ba.zip",
+        s3_key="5bedbe3bb489e14361522a9a2d84cc1f241ca42ea622b9feac4ca07cdaba988d.zip",
     ),
     description="Scaling down HyperPod cluster llm-train",
     function_name="hyperpod-llm-train-iscomplete",
@@ -1018,7 +1018,11 @@ resource = aws_iam.CfnManagedPolicy(
                     ["arn:", Fn.ref("AWS::Partition"), ":sagemaker:us-west-2:", Fn.ref("AWS::AccountId"), ":cluster/*"],
                 ),
             },
-            {"Effect": "Allow", "Action": ["cloudformation:DescribeStacks"], "Resource": Fn.ref("AWS::StackId")},
+            {
+                "Effect": "Allow",
+                "Action": ["cloudformation:DescribeStackEvents", "cloudformation:DescribeStacks"],
+                "Resource": Fn.ref("AWS::StackId"),
+            },
             {
                 "Effect": "Allow",
                 "Action": ["logs:CreateLogStream", "logs:PutLogEvents"],
