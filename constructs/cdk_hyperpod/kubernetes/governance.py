@@ -23,8 +23,9 @@ __all__ = ["TaskClass", "TaskGovernance", "check_task_governance", "compute_quot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskClass:
-    """How urgent a kind of work is: jobs name it by the label kueue.x-k8s.io/priority-class. Orders whole jobs, where a
-    PriorityClass orders pods."""
+    """How urgent a kind of work is: jobs name it by the label kueue.x-k8s.io/priority-class, with -priority behind it, such
+    as training-priority (awsome-distributed-training, task-governance). Orders whole jobs, where a PriorityClass orders
+    pods."""
 
     name: Annotated[
         str,
