@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent.parent / "constructs" / "cdk_hyperpod" / "_lambda
 
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "sagemaker": ("BatchDeleteClusterNodes", "DescribeCluster", "ListClusterNodes", "ListTags", "UpdateCluster"),
-    "cloudformation": ("DescribeStacks",),
+    "cloudformation": ("DescribeStackEvents", "DescribeStacks"),
 }
 """What hyperpod_provider/api.py declares, by service."""
 

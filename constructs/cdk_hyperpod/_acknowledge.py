@@ -6,11 +6,14 @@ An acknowledgement is metadata of the cloud assembly; an app that does not run t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any
 
-from aws_cdk import Acknowledgment, Aws, Validations
+from aws_cdk import Acknowledgment, Validations
 from constructs import IConstruct
+
+from ._pseudo import ACCOUNT_ID, PARTITION, REGION
+
+_PSEUDO_PARAMETERS = {PARTITION: "AWS::Partition", ACCOUNT_ID: "AWS::AccountId", REGION: "AWS::Region"}
 
 
 def acknowledge(construct: IConstruct, reasons: Mapping[str, str]) -> None:
@@ -23,15 +26,9 @@ def acknowledge(construct: IConstruct, reasons: Mapping[str, str]) -> None:
 
 def wildcard(kind: str, text: str) -> str:
     """The id of cdk-nag's finding for one wildcard; kind is Action or Resource, text holds pseudo parameters only."""
-    for token, name in _pseudo_parameters().items():
+    for token, name in _PSEUDO_PARAMETERS.items():
         text = text.replace(token, f"<{name}>")
     return f"AwsSolutions-IAM5[{kind}::{text}]"
-
-
-@cache
-def _pseudo_parameters() -> dict[str, str]:
-    """The tokens of the pseudo parameters; each look-up is a call to Node, so they are read once."""
-    return {Aws.PARTITION: "AWS::Partition", Aws.ACCOUNT_ID: "AWS::AccountId", Aws.REGION: "AWS::Region"}
 
 
 def managed_policy_finding(name: str) -> str:

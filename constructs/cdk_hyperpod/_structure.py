@@ -45,6 +45,15 @@ class _Brief(reprlib.Repr):
     def repr_date(self, value: datetime.date, level: int) -> str:
         return str(value)
 
+    def repr_instance(self, value: Any, level: int) -> str:
+        kind: Any = type(value)
+        if dataclasses.is_dataclass(kind):
+            # The first field is what people know it by.
+            name = dataclasses.fields(kind)[0].name
+            return f"{type(value).__name__}({name}={self.repr1(getattr(value, name), level - 1)}, …)"
+        # An address says nothing to anybody.
+        return f"<{kind.__name__}>" if kind.__repr__ is object.__repr__ else super().repr_instance(value, level)
+
     def repr_datetime(self, value: datetime.datetime, level: int) -> str:
         return str(value)
 
@@ -130,11 +139,14 @@ def split_annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     return annotation, ()
 
 
+def union_options(annotation: Any) -> tuple[Any, ...]:
+    """The types that a union joins; of anything else, itself."""
+    return typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+
+
 def without_none(annotation: Any) -> Any:
     """The type of a value that is there: X of `X | None`."""
-    if not _is_union(annotation):
-        return annotation
-    (kind,) = (option for option in typing.get_args(annotation) if option is not types.NoneType)
+    (kind,) = (option for option in union_options(annotation) if option is not types.NoneType)
     return kind
 
 
@@ -146,7 +158,7 @@ def leaf_problem(kind: Any, value: object) -> tuple[str, str] | None:
             return None
         closest = None if isinstance(value, int) else _closest(value, options)
         return f"must be one of {', '.join(map(str, options))}", closest or "use one of these"
-    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+    if isinstance(value, (int, float) if kind is float else kind) and (kind is bool or not isinstance(value, bool)):
         if isinstance(value, str) and not value.isprintable():
             return "must be printable text on one line", "remove the characters that are not"
         if isinstance(value, int) and abs(value) >= _TOO_LARGE:
@@ -160,6 +172,7 @@ def leaf_problem(kind: Any, value: object) -> tuple[str, str] | None:
 _WORDS = {
     str: ("text", "put it in quotes"),
     int: ("a whole number", "write digits without quotes"),
+    float: ("a number", "write digits without quotes"),
     bool: ("true or false", "write true or false without quotes"),
 }
 MAPPED = {str: "text", int: "number"}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import typing
 
-from aws_cdk import Aws, Duration, RemovalPolicy
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from ._acknowledge import acknowledge
+from ._pseudo import ACCOUNT_ID
 from .config import Removal
 
 
@@ -36,7 +37,7 @@ def access_logs_bucket(scope: Construct, construct_id: str, *, removal: Removal)
             actions=["s3:PutObject"],
             resources=[bucket.arn_for_objects("*")],
             principals=[iam.ServicePrincipal("logging.s3.amazonaws.com")],
-            conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+            conditions={"StringEquals": {"aws:SourceAccount": ACCOUNT_ID}},
         )
     )
     _keep_policy(bucket, removal)

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from aws_cdk import Annotations, CfnTag, Stack, Token
+from aws_cdk import Annotations, CfnTag, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
 
 from ._acknowledge import acknowledge
-from ._structure import item_paths, show
+from ._constraints import as_tuple, check_arguments, without_refused
+from ._structure import UNKNOWN, is_known, item_paths, show
 from .buckets import access_logs_bucket
 from .config import (
     EKS_ENTRY_SCRIPT,
@@ -21,6 +22,7 @@ from .config import (
     ClusterConfig,
     EbsVolume,
     InstanceGroup,
+    NetworkConfig,
     NodeType,
     TieredStorageConfig,
 )
@@ -79,22 +81,33 @@ class HyperPodCluster(Construct):
         config = ClusterConfig(
             name=cluster_name,
             region=stack.region,
-            instance_groups=tuple(instance_groups),
+            instance_groups=as_tuple(instance_groups),
             orchestrator="slurm" if eks_cluster_arn is None else "eks",
             eks=None if eks_cluster_arn is None else _eks_config(autoscaled_groups),
             node_provisioning_mode=node_provisioning_mode,  # type: ignore[arg-type]  # the rules judge it
             node_recovery=node_recovery,  # type: ignore[arg-type]
-            network=network.config,
+            network=network.config if isinstance(network, HyperPodNetwork) else UNKNOWN,
             tiered_storage=tiered_storage,
-            tags=dict(tags or {}),
+            tags={} if tags is None else tags,
         )
+        known = without_refused(config, [])
         self._warn(
             raise_errors(
                 [
+                    *check_arguments(
+                        HyperPodCluster.__init__,
+                        network=network,
+                        file_system=file_system,
+                        lifecycle_scripts=lifecycle_scripts,
+                        encryption_key=encryption_key,
+                        eks_cluster_arn=eks_cluster_arn,
+                        autoscaled_groups=autoscaled_groups,
+                    ),
                     *check_cluster(config),
-                    *_check_known(config, network),
+                    *_check_known(known),
                     *check_file_system_zone(
-                        config.instance_groups, file_system.availability_zone if file_system else None
+                        known.instance_groups,
+                        file_system.availability_zone if isinstance(file_system, LustreMount) else None,
                     ),
                 ],
                 self.node.path,
@@ -266,9 +279,7 @@ class HyperPodCluster(Construct):
             Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
 
     def _acknowledge_new_types(self) -> None:
-        types = {
-            name for group in self.instance_groups for name in group.all_instance_types if not Token.is_unresolved(name)
-        }
+        types = {name for group in self.instance_groups for name in group.all_instance_types if is_known(name)}
         if types & _MISSING_IN_SCHEMA:
             self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3644"]}})
             acknowledge(
@@ -281,26 +292,29 @@ class HyperPodCluster(Construct):
             )
 
 
-def _check_known(config: ClusterConfig, network: HyperPodNetwork) -> Iterator[Finding]:
+def _check_known(config: ClusterConfig) -> Iterator[Finding]:
     """Whether synth knows what it cannot do without: the name, and each group's role, scripts and subnet.
 
     The zones of an existing VPC, and of a network that names none, are judged already.
     """
-    if Token.is_unresolved(config.name):
+    if _is_token(config.name):
         yield Finding(
             path="name",
             problem="its value is known at deployment only",
             remedy="write it out: names of other resources derive from it",
         )
-    zones, groups = network.config.availability_zones, config.instance_groups
+    zones = config.network.availability_zones if isinstance(config.network, NetworkConfig) else ()
+    groups = config.instance_groups if isinstance(config.instance_groups, tuple) else ()
     for path, group in zip(item_paths("instance_groups", groups), groups, strict=True):
-        if group.node_type is not None and Token.is_unresolved(group.node_type):
+        if not is_known(group):
+            continue
+        if _is_token(group.node_type):
             yield Finding(
                 path=f"{path}.node_type",
                 problem="its value is known at deployment only",
                 remedy="write it out: controller, login or compute",
             )
-        if zones and group.availability_zone is not None and group.availability_zone not in zones:
+        if zones and group.availability_zone not in (None, UNKNOWN, *zones):
             yield Finding(
                 path=f"{path}.availability_zone",
                 problem=f"the network has no subnet in {show(group.availability_zone)}",
@@ -308,9 +322,14 @@ def _check_known(config: ClusterConfig, network: HyperPodNetwork) -> Iterator[Fi
             )
 
 
+def _is_token(value: object) -> bool:
+    return value is not UNKNOWN and not is_known(value)
+
+
 def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:
     """What the rules have to know of the EKS cluster: the control plane is another construct's."""
-    autoscaling = AutoscalingConfig(instance_groups=tuple(autoscaled_groups)) if autoscaled_groups else None
+    names = as_tuple(autoscaled_groups)
+    autoscaling = AutoscalingConfig(instance_groups=names) if names and isinstance(names, tuple) else None
     return EksConfig(dependencies_chart=INSTALLED, autoscaling=autoscaling)
 
 

@@ -132,9 +132,9 @@ class EksConfig:
 
 def is_on(eks: EksConfig, name: str, *, has_file_system: bool) -> bool:
     """Whether an add-on of `AddOnsConfig` is installed, with what an absent `enabled` means."""
-    wanted: bool | None = getattr(eks.add_ons, name).enabled
-    if wanted is not None:
-        return wanted
+    add_on = getattr(eks.add_ons, name, None)
+    if isinstance(add_on, AddOn) and isinstance(add_on.enabled, bool):
+        return add_on.enabled
     if name in ("vpc_cni", "kube_proxy", "eks_pod_identity_agent", "coredns"):
         return eks.existing_cluster is None
     if name == "cert_manager":

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from aws_cdk import Aws, RemovalPolicy, Stack
+from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from ._constraints import check_arguments
+from ._pseudo import PARTITION, URL_SUFFIX
 from .config import Removal
+from .errors import raise_errors
 
 
 def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> kms.Key:
     """A key that rotates every year. Removal `destroy` schedules its deletion, after which its data is unreadable."""
+    raise_errors(check_arguments(encryption_key, removal=removal), construct_id)
     stack = Stack.of(scope)
     key = kms.Key(
         scope,
@@ -24,11 +28,11 @@ def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> 
         iam.PolicyStatement(
             sid="Logs",
             actions=["kms:Decrypt*", "kms:Describe*", "kms:Encrypt*", "kms:GenerateDataKey*", "kms:ReEncrypt*"],
-            principals=[iam.ServicePrincipal(f"logs.{stack.region}.{Aws.URL_SUFFIX}")],
+            principals=[iam.ServicePrincipal(f"logs.{stack.region}.{URL_SUFFIX}")],
             resources=["*"],
             conditions={
                 "ArnLike": {
-                    "kms:EncryptionContext:aws:logs:arn": f"arn:{Aws.PARTITION}:logs:{stack.region}:{stack.account}:*"
+                    "kms:EncryptionContext:aws:logs:arn": f"arn:{PARTITION}:logs:{stack.region}:{stack.account}:*"
                 }
             },
         )
@@ -53,11 +57,11 @@ def allow_data_repositories(scope: Construct, key: kms.IKey) -> None:
             conditions={
                 "StringEquals": {
                     "kms:CallerAccount": stack.account,
-                    "kms:ViaService": f"s3.{stack.region}.{Aws.URL_SUFFIX}",
+                    "kms:ViaService": f"s3.{stack.region}.{URL_SUFFIX}",
                 },
                 "ArnLike": {
                     "aws:PrincipalArn": (
-                        f"arn:{Aws.PARTITION}:iam::{stack.account}:role/aws-service-role/"
+                        f"arn:{PARTITION}:iam::{stack.account}:role/aws-service-role/"
                         "s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_fs-*"
                     )
                 },

@@ -6,9 +6,10 @@ import hashlib
 import json
 import re
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 
-from aws_cdk import Aws, RemovalPolicy, Stack, Token
+from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
@@ -18,9 +19,12 @@ from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
+from ._constraints import check_arguments
+from ._pseudo import ACCOUNT_ID, PARTITION
+from ._structure import is_known
 from .buckets import private_bucket
 from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, Orchestrator
-from .errors import HyperPodError
+from .errors import HyperPodError, raise_errors
 
 # Byte code and editors' leavings are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.DS_Store"]
@@ -45,7 +49,7 @@ class LifecycleScripts(Construct):
         cluster_name: str,
         encryption_key: kms.IKey,
         source: str | Path | None = None,
-        mount_paths: tuple[str, ...] = (),
+        mount_paths: Sequence[str] = (),
         access_logs: s3.IBucket | None = None,
         orchestrator: Orchestrator = "slurm",
     ) -> None:
@@ -56,7 +60,19 @@ class LifecycleScripts(Construct):
         `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Under Slurm a folder `eks` in it is not uploaded.
         """
         super().__init__(scope, construct_id)
-        if Token.is_unresolved(cluster_name):
+        raise_errors(
+            check_arguments(
+                LifecycleScripts.__init__,
+                cluster_name=cluster_name,
+                encryption_key=encryption_key,
+                source=source,
+                mount_paths=mount_paths,
+                access_logs=access_logs,
+                orchestrator=orchestrator,
+            ),
+            self.node.path,
+        )
+        if not is_known(cluster_name):
             raise HyperPodError(
                 "cluster_name: its value is known at deployment only; write it out: the bucket's name derives from it"
             )
@@ -74,12 +90,12 @@ class LifecycleScripts(Construct):
             {"cluster_name": cluster_name, "mounts": [{"path": path, "type": "lustre"} for path in mount_paths]}
         )
         # A token's own text is a number that any change of the app may change; what it stands for is not.
-        known = json.dumps(Stack.of(self).resolve(cluster)) if Token.is_unresolved(cluster) else cluster
+        known = json.dumps(Stack.of(self).resolve(cluster)) if not is_known(cluster) else cluster
         self.prefix = f"lifecycle/{content_hash(folder, known, without=without)}"
         self.encryption_key = encryption_key
         # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
         self.bucket_name = _bucket_name(self, cluster_name)
-        self.bucket_arn = f"arn:{Aws.PARTITION}:s3:::{self.bucket_name}"
+        self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
         self.bucket = private_bucket(
             self,
             "Bucket",
@@ -141,7 +157,7 @@ def _bucket_name(scope: Construct, cluster_name: str) -> str:
 
     At most 63 characters: 10 + label + 1 + 12 + 1 + 14 for the longest region leave 25 for the label.
     """
-    return f"sagemaker-{_label(cluster_name, 25)}-{Aws.ACCOUNT_ID}-{Stack.of(scope).region}"
+    return f"sagemaker-{_label(cluster_name, 25)}-{ACCOUNT_ID}-{Stack.of(scope).region}"
 
 
 def _label(name: str, length: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from ._constraints import check_arguments
 from ._structure import item_paths, join, show, shown_name, structure
 from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig
 from .config_eks import INSTALLED, EksConfig
@@ -45,6 +46,7 @@ def load_config(path: str | Path) -> LoadedConfig:
     or describes a cluster that HyperPod would refuse. Reads nothing but the file and the names in the folder that it
     may point to.
     """
+    raise_errors(check_arguments(load_config, path=path))
     path = Path(path)
     source = shown_name(str(path), length=4096)
     document = _parse(_read(path, source), source)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from aws_cdk import Annotations, CfnTag, Fn, RemovalPolicy, Stack, Token
+from aws_cdk import Annotations, CfnTag, Fn, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -16,6 +16,8 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from ._acknowledge import acknowledge
+from ._constraints import as_tuple, check_arguments
+from ._structure import is_known
 from .config import NetworkConfig, SubnetConfig
 from .errors import Finding, raise_errors
 from .rules import check_constraints, check_network
@@ -96,18 +98,27 @@ class HyperPodNetwork(Construct):
         """
         super().__init__(scope, construct_id)
         config = NetworkConfig(
-            availability_zones=tuple(availability_zones),
+            availability_zones=as_tuple(availability_zones),
             internet_egress=internet_egress,
             cidr=cidr,
             interface_endpoints=interface_endpoints,
             vpc_id=vpc_id,
-            subnets=tuple(subnets),
+            subnets=as_tuple(subnets),
             endpoint_security_group_id=endpoint_security_group_id,
         )
-        region = Stack.of(self).region
+        stack = Stack.of(self)
+        region = stack.region
+        self._stack_name = stack.stack_name
         # What is only worth knowing, the cluster says, once.
         raise_errors(
-            [*check_constraints(config, "network"), *check_network(config, region=region), *_check_cidr_known(config)],
+            [
+                *check_arguments(
+                    HyperPodNetwork.__init__, more_endpoints=more_endpoints, log_encryption_key=log_encryption_key
+                ),
+                *check_constraints(config, "network"),
+                *check_network(config, region=region),
+                *_check_cidr_known(config),
+            ],
             self.node.path,
         )
         self.config = config
@@ -146,7 +157,6 @@ class HyperPodNetwork(Construct):
             if internet_egress:
                 self._add_internet_egress(plans[0], routes)
         self.resource = self._add_node_security_group()
-        self.security_group_id = self.resource.attr_group_id
         self.more_endpoints = tuple(more_endpoints)
         self.endpoint_security_group_id = endpoint_security_group_id
         """The security group of the interface endpoints, made or existing. None: there are none."""
@@ -278,8 +288,11 @@ class HyperPodNetwork(Construct):
             security_group_egress=[self.outward_rule()],
             tags=self._named("nodes"),
         )
+        self.security_group_id = group.attr_group_id
         # EFA traffic matches rules that name the group itself, and never a range of addresses.
-        allow_all(self, "NodesToNodes", group.attr_group_id, group.attr_group_id, "All between nodes, EFA included")
+        allow_all(
+            self, "NodesToNodes", self.security_group_id, self.security_group_id, "All between nodes, EFA included"
+        )
         return group
 
     def outward_rule(self) -> ec2.CfnSecurityGroup.EgressProperty:
@@ -288,7 +301,7 @@ class HyperPodNetwork(Construct):
             return ec2.CfnSecurityGroup.EgressProperty(
                 ip_protocol="-1", cidr_ip=_ANYWHERE, description="Internet egress"
             )
-        prefix_list = None if Token.is_unresolved(self._region) else S3_PREFIX_LISTS.get(self._region)
+        prefix_list = S3_PREFIX_LISTS.get(self._region)
         if prefix_list is not None:
             return ec2.CfnSecurityGroup.EgressProperty(
                 ip_protocol="tcp",
@@ -308,7 +321,8 @@ class HyperPodNetwork(Construct):
     def _add_interface_endpoints(self, services: Sequence[str]) -> str:
         """Endpoints in the cluster's own zone; nodes of another zone reach them too."""
         group = closed_security_group(self, "Endpoints", self, "Interface endpoints that the nodes call", "endpoints")
-        self._allow_endpoints(group.attr_group_id)
+        group_id = group.attr_group_id
+        self._allow_endpoints(group_id)
         for service in services:
             ec2.CfnVPCEndpoint(
                 self,
@@ -317,10 +331,10 @@ class HyperPodNetwork(Construct):
                 vpc_endpoint_type="Interface",
                 service_name=f"com.amazonaws.{self._region}.{service}",
                 private_dns_enabled=True,
-                security_group_ids=[group.attr_group_id],
+                security_group_ids=[group_id],
                 subnet_ids=[self.subnets[0].subnet_id],
             )
-        return group.attr_group_id
+        return group_id
 
     def _allow_endpoints(self, group_id: str) -> None:
         allow_tcp(self, "NodesToEndpoints", self.security_group_id, group_id, 443, 443, "AWS services")
@@ -343,6 +357,7 @@ class HyperPodNetwork(Construct):
                     )
                 },
             )
+        log_group_arn = log_group.attr_arn
         policy = iam.CfnManagedPolicy(
             self,
             "FlowLogPolicy",
@@ -352,7 +367,7 @@ class HyperPodNetwork(Construct):
                     {
                         "Effect": "Allow",
                         "Action": ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
-                        "Resource": log_group.attr_arn,
+                        "Resource": log_group_arn,
                     }
                 ],
             },
@@ -379,13 +394,13 @@ class HyperPodNetwork(Construct):
             resource_id=self.vpc_id,
             resource_type="VPC",
             traffic_type="ALL",
-            log_destination=log_group.attr_arn,
+            log_destination=log_group_arn,
             deliver_logs_permission_arn=role.attr_arn,
         )
 
     def _named(self, part: str = "") -> list[CfnTag]:
         """A Name tag, by which people find a thing in the console."""
-        return [CfnTag(key="Name", value="/".join(filter(None, [Stack.of(self).stack_name, part])))]
+        return [CfnTag(key="Name", value="/".join(filter(None, [self._stack_name, part])))]
 
 
 def closed_security_group(
@@ -469,7 +484,7 @@ def _zone_properties(zone: str | None) -> tuple[str | None, str | None]:
 
 def _check_cidr_known(config: NetworkConfig) -> Iterator[Finding]:
     """A new VPC's range is cut up at synth, which cannot wait for a token's value."""
-    if config.vpc_id is None and Token.is_unresolved(config.cidr):
+    if config.vpc_id is None and isinstance(config.cidr, str) and not is_known(config.cidr):
         yield Finding(
             path="network.cidr",
             problem="its value is known at deployment only",

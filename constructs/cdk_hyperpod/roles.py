@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aws_cdk import Aws, Stack
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from ._acknowledge import acknowledge, wildcard
+from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config import NodeType
 
 
@@ -93,7 +94,7 @@ def instance_role(
 
 
 def _logs(region: str, cluster_name: str) -> list[Statement]:
-    group = f"arn:{Aws.PARTITION}:logs:{region}:{Aws.ACCOUNT_ID}:log-group:/aws/sagemaker/Clusters/{cluster_name}/*"
+    group = f"arn:{PARTITION}:logs:{region}:{ACCOUNT_ID}:log-group:/aws/sagemaker/Clusters/{cluster_name}/*"
     reason = "HyperPod names the log group by an id that it gives the cluster, and a stream by group and instance."
     return [
         Statement(actions=["logs:CreateLogGroup"], resources=[group], wildcard_reason=reason),
@@ -121,7 +122,7 @@ def _metrics() -> Statement:
 
 
 def _scripts(region: str, bucket_arn: str, key_arn: str) -> list[Statement]:
-    ours: dict[str, Mapping[str, str | list[str]]] = {"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}}
+    ours: dict[str, Mapping[str, str | list[str]]] = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
     return [
         Statement(actions=["s3:ListBucket"], resources=[bucket_arn], conditions=ours),
         Statement(
@@ -133,7 +134,7 @@ def _scripts(region: str, bucket_arn: str, key_arn: str) -> list[Statement]:
         Statement(
             actions=["kms:Decrypt"],
             resources=[key_arn],
-            conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{Aws.URL_SUFFIX}"}},
+            conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}},
         ),
     ]
 
@@ -153,7 +154,7 @@ def _sessions() -> Statement:
 
 def _network_interfaces(region: str, subnet_ids: Sequence[str], security_group_id: str) -> list[Statement]:
     """HyperPod plugs its nodes into our subnets with the node's own role."""
-    ec2 = f"arn:{Aws.PARTITION}:ec2:{region}:{Aws.ACCOUNT_ID}"
+    ec2 = f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}"
     interfaces = f"{ec2}:network-interface/*"
     reason = "EC2 gives an interface its id when it is made; subnets and security group are named."
     return [
@@ -190,7 +191,7 @@ def _network_interfaces(region: str, subnet_ids: Sequence[str], security_group_i
         # An interface is detached from an instance, of which the account of the nodes is AWS's own.
         Statement(
             actions=["ec2:DetachNetworkInterface"],
-            resources=[interfaces, f"arn:{Aws.PARTITION}:ec2:{region}:*:instance/*"],
+            resources=[interfaces, f"arn:{PARTITION}:ec2:{region}:*:instance/*"],
             wildcard_reason=reason,
         ),
     ]
@@ -198,9 +199,9 @@ def _network_interfaces(region: str, subnet_ids: Sequence[str], security_group_i
 
 def _kubernetes(region: str, eks_cluster_arn: str) -> list[Statement]:
     """What the VPC CNI plug-in, the kubelet and the pod identity agent do with the node's own role."""
-    ec2 = f"arn:{Aws.PARTITION}:ec2:{region}:{Aws.ACCOUNT_ID}"
+    ec2 = f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}"
     reason = "EC2 gives an interface and an instance their ids when they are made."
-    repositories = f"arn:{Aws.PARTITION}:ecr:{region}:*:repository/*"
+    repositories = f"arn:{PARTITION}:ecr:{region}:*:repository/*"
     return [
         Statement(
             actions=["ec2:DescribeInstances", "ec2:DescribeInstanceTypes", "ec2:DescribeTags"],
@@ -230,11 +231,11 @@ def _kubernetes(region: str, eks_cluster_arn: str) -> list[Statement]:
 def autoscaling_role(scope: Construct, *, cluster_name: str, volume_key_arns: Sequence[str]) -> iam.CfnRole:
     """What HyperPod's autoscaler adds and ends nodes with (the cluster's ClusterRole)."""
     region = Stack.of(scope).region
-    clusters = f"arn:{Aws.PARTITION}:sagemaker:{region}:{Aws.ACCOUNT_ID}:cluster/*"
+    clusters = f"arn:{PARTITION}:sagemaker:{region}:{ACCOUNT_ID}:cluster/*"
     statement = Statement(
         actions=["sagemaker:BatchAddClusterNodes", "sagemaker:BatchDeleteClusterNodes"],
         resources=[clusters],
-        conditions={"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}},
+        conditions={"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}},
         wildcard_reason="The cluster names this role, so the role is there before the cluster has an ARN.",
     )
     policy = iam.CfnManagedPolicy(
@@ -258,7 +259,7 @@ def autoscaling_role(scope: Construct, *, cluster_name: str, volume_key_arns: Se
                     "Effect": "Allow",
                     "Action": "sts:AssumeRole",
                     "Principal": {"Service": "hyperpod.sagemaker.amazonaws.com"},
-                    "Condition": {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+                    "Condition": {"StringEquals": {"aws:SourceAccount": ACCOUNT_ID}},
                 }
             ],
         },
@@ -271,7 +272,7 @@ def _volume_keys(region: str, key_arns: Sequence[str]) -> list[Statement]:
     if not key_arns:
         return []
     via: dict[str, str | list[str]] = {
-        "kms:ViaService": [f"{service}.{region}.{Aws.URL_SUFFIX}" for service in ("ec2", "sagemaker")]
+        "kms:ViaService": [f"{service}.{region}.{URL_SUFFIX}" for service in ("ec2", "sagemaker")]
     }
     return [
         Statement(

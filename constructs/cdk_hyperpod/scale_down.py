@@ -24,6 +24,7 @@ from constructs import Construct, IDependable, IValidation
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards, wildcard
 from ._assets import lambda_dir
+from ._constraints import as_tuple, check_arguments
 from .config import ScaleDownConfig
 from .errors import raise_errors
 from .rules import check_constraints, check_scale_down
@@ -67,11 +68,24 @@ class ScaleDown(Construct):
         """
         super().__init__(scope, construct_id)
         config = ScaleDownConfig(
-            nodes_to_delete=tuple(nodes_to_delete),
-            instance_groups_to_delete=tuple(instance_groups_to_delete),
+            nodes_to_delete=as_tuple(nodes_to_delete),
+            instance_groups_to_delete=as_tuple(instance_groups_to_delete),
             max_nodes=max_nodes,
         )
-        raise_errors([*check_constraints(config, "scale_down"), *check_scale_down(config, ())], self.node.path)
+        raise_errors(
+            [
+                *check_arguments(
+                    ScaleDown.__init__,
+                    cluster=cluster,
+                    autoscaled_groups=autoscaled_groups,
+                    depends_on=depends_on,
+                    encryption_key=encryption_key,
+                ),
+                *check_constraints(config, "scale_down"),
+                *check_scale_down(config, ()),
+            ],
+            self.node.path,
+        )
         assert cluster.cluster_name is not None, "the cluster needs a literal cluster_name"
         if nodes_to_delete or instance_groups_to_delete:
             Annotations.of(self).add_warning_v2(
@@ -150,7 +164,11 @@ class ScaleDown(Construct):
                     "Action": ["sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags"],
                     "Resource": cluster_arns,
                 },
-                {"Effect": "Allow", "Action": ["cloudformation:DescribeStacks"], "Resource": stack.stack_id},
+                {
+                    "Effect": "Allow",
+                    "Action": ["cloudformation:DescribeStackEvents", "cloudformation:DescribeStacks"],
+                    "Resource": stack.stack_id,
+                },
                 {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": log_groups},
             ],
         )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aws_cdk import CfnResource, CfnTag, RemovalPolicy, Stack, Token
+from aws_cdk import CfnResource, CfnTag, RemovalPolicy, Stack
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IConstruct
 
+from ._constraints import as_tuple, check_arguments
+from ._structure import is_known
 from .buckets import private_bucket
 from .config import DataRepository, Removal, StorageConfig
 from .encryption import allow_data_repositories
@@ -75,10 +77,23 @@ class LustreFileSystem(Construct):
             efa=efa,
             metadata_iops=metadata_iops,
             automatic_backup_retention_days=automatic_backup_retention_days,
-            data_repositories=tuple(data_repositories),
+            data_repositories=as_tuple(data_repositories),
             mount_path=mount_path,
         )
-        raise_errors([*check_constraints(config, "storage"), *check_storage(config)], self.node.path)
+        raise_errors(
+            [
+                *check_arguments(
+                    LustreFileSystem.__init__,
+                    network=network,
+                    encryption_key=encryption_key,
+                    removal=removal,
+                    access_logs=access_logs,
+                ),
+                *check_constraints(config, "storage"),
+                *check_storage(config),
+            ],
+            self.node.path,
+        )
         subnet = network.subnets[0]
         self.security_group = closed_security_group(
             self, "Servers", network, "Servers of an FSx for Lustre file system", "lustre"
@@ -205,7 +220,14 @@ def existing_lustre_mount(
         security_group_id=security_group_id,
         availability_zone=availability_zone,
     )
-    raise_errors([*check_constraints(config, "storage"), *check_storage(config)], child.node.path)
+    raise_errors(
+        [
+            *check_arguments(existing_lustre_mount, network=network),
+            *check_constraints(config, "storage"),
+            *check_storage(config),
+        ],
+        child.node.path,
+    )
     if security_group_id is not None:
         _allow_nodes(child, network, security_group_id)
     stack = Stack.of(child)
@@ -220,7 +242,7 @@ def existing_lustre_mount(
 
 def _link_id(index: int, path: str) -> str:
     """A link's name in the template: its folder, so that links can change places. No folder has a colon in its name."""
-    return f"Link{index}" if Token.is_unresolved(path) else "Link" + path.replace("/", ":")
+    return f"Link{index}" if not is_known(path) else "Link" + path.replace("/", ":")
 
 
 def _allow_nodes(scope: Construct, network: HyperPodNetwork, servers: str) -> None:

@@ -91,6 +91,28 @@ def test_a_resource_fails_after_groups_have_gone(life: Rehearsal) -> None:
     assert life.nodes("p5") == p5
 
 
+def test_a_count_that_was_raised_by_hand_is_written_down_and_does_not_get_there(life: Rehearsal) -> None:
+    """Nothing about the cluster tells whether it did: the stack's events do, and every node is still there."""
+    life.resize_by_hand("p5", 8, 2)
+    settle(life)
+    before = life.nodes()
+    step = roll_back(life, resized(STANDING, "p5", 8), failing(after=PREPARE, before=CLUSTER))
+    assert step.ended() == {}
+    assert step.calls() == {}
+    assert life.nodes() == before
+
+
+def test_a_count_that_was_raised_by_hand_is_written_down_and_gets_there(life: Rehearsal) -> None:
+    """CloudFormation goes back to the old count, so the newest nodes go before it would choose some at random."""
+    old = life.nodes("p5")
+    life.resize_by_hand("p5", 8, 2)
+    settle(life)
+    added = life.nodes("p5").keys() - old.keys()
+    step = roll_back(life, resized(STANDING, "p5", 8), failing(after=CLUSTER))
+    assert step.ended() == dict.fromkeys(added, "named")
+    assert life.nodes("p5") == old
+
+
 # -- nodes and groups were to come ------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from end_to_end.configs import TRN1, small
 from local_aws import assemblies, rights, templates
-from local_aws.rehearsal import Rehearsal, resized, taking, with_group, without_group
+from local_aws.rehearsal import Rehearsal, broken, resized, taking, with_group, without_group
 from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
@@ -36,6 +36,8 @@ READING = (
     "sagemaker:ListClusterNodes",
     "sagemaker:ListTags",
 )
+ROLLING_BACK = ("cloudformation:DescribeStackEvents",)
+"""A rollback goes on without, and judges by the live cluster how far the failed update got."""
 WRITING = ("iam:PassRole", "sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster")
 FRAMEWORK = ("lambda:InvokeFunction", "states:StartExecution")
 
@@ -74,6 +76,12 @@ def filled(engine: LocalAws, scripts: Json) -> Json:
     made = templates.deploy_whole(engine, "rights-upload", scripts)
     assert made.status == "CREATE_COMPLETE", made.reasons
     return scripts
+
+
+def after_the_cluster(template: Json) -> None:
+    """An edit: something fails once the cluster is as the template says."""
+    (cluster,) = (name for name, item in template["Resources"].items() if item["Type"] == "AWS::SageMaker::Cluster")
+    broken({"Type": "AWS::CloudFormation::WaitCondition", "Properties": {}}, after=[cluster])(template)
 
 
 def used(aws: LocalAws, since: int, *, stack: str) -> set[str]:
@@ -149,6 +157,11 @@ def test_what_scaling_down_uses(life: Rehearsal) -> None:
     grown = life.change(resized(life.config, "p5", 3))
     assert grown.status == "UPDATE_COMPLETE", grown.reasons
     assert used(life.aws, since, stack=life.cluster) == {*READING, *WRITING, *FRAMEWORK}
+    config = deepcopy(life.config)
+    failed = life.change(resized(config, "p5", 4), edit=after_the_cluster)
+    life.config = config
+    assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
+    assert used(life.aws, since, stack=life.cluster) == {*READING, *ROLLING_BACK, *WRITING, *FRAMEWORK}
     assert refused(life.aws, since) == set()
 
 
@@ -167,6 +180,25 @@ def test_scaling_down_needs(life: Rehearsal, action: str) -> None:
     assert f"is not authorized to perform: {action}" in failed.reasons[0]
     assert refused(life.aws, since) == {action}
     assert action in WRITING or len(life.ended()) == ended, "a refusal ends no node"
+
+
+@pytest.mark.parametrize("action", ROLLING_BACK)
+def test_rolling_back_goes_on_without(life: Rehearsal, action: str) -> None:
+    config = deepcopy(life.config)
+    first = life.change(edit=rights.without(action))
+    assert first.status == "UPDATE_COMPLETE", first.reasons
+    since, before = len(life.aws.checks()), life.nodes()
+
+    def edit(template: Json) -> None:
+        rights.without(action)(template)
+        after_the_cluster(template)
+
+    failed = life.change(resized(config, "p5", 5), edit=edit)
+    assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
+    assert refused(life.aws, since) == {action}
+    assert life.nodes() == before
+    restored = life.change(config)
+    assert restored.status == "UPDATE_COMPLETE", restored.reasons
 
 
 def test_deleting_a_group_needs_the_right_to_update(life: Rehearsal) -> None:

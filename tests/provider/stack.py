@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -33,6 +33,7 @@ from local_aws.hyperpod.samples import CONTROLLER, ROLE, VPC, group, run_until_q
 
 STACK_ID = "arn:aws:cloudformation:us-west-2:000000000000:stack/train/0a1b2c"
 LAMBDA = "lambda"
+TYPES = {"prepare": PREPARE, "cluster": "AWS::SageMaker::Cluster", "finalize": FINALIZE}
 Json = dict[str, Any]
 
 __all__ = [
@@ -105,6 +106,8 @@ class Wish:
 
 
 Ending = Literal["complete", "rolled back", "rollback failed"]
+_PAGE = 2
+"""Events of a page; on AWS there are 100 or so."""
 
 
 class Stack:
@@ -126,6 +129,13 @@ class Stack:
         self.template: Wish | None = None
         self.status = "CREATE_IN_PROGRESS"
         self.updated: float | None = None
+        self.events: list[Json] = []
+        """Oldest first."""
+        self.events_fail, self.events_fail_until = "", 0.0
+        self.looks_at_events = 0
+        self._arn = ""
+        self._failed = wish
+        self._touched: list[str] = []
         self.reasons: list[str] = []
         self.log: list[str] = []
         self.poll = poll
@@ -157,42 +167,83 @@ class Stack:
             stack["LastUpdatedTime"] = datetime.fromtimestamp(self.updated, UTC)
         return {"Stacks": [stack]}
 
+    def describe_stack_events(self, *, StackName: str, NextToken: str = "0") -> Json:
+        """CloudFormation's client, too."""
+        if self.clock.now() < self.events_fail_until:
+            raise ClientError({"Error": {"Code": self.events_fail, "Message": "not now"}}, "DescribeStackEvents")
+        assert StackName == STACK_ID
+        start = int(NextToken)
+        self.looks_at_events += start == 0
+        more = {"NextToken": str(start + _PAGE)} if start + _PAGE < len(self.events) else {}
+        return {"StackEvents": self.events[::-1][start : start + _PAGE], **more}
+
     # -- CloudFormation --
 
-    def deploy(self, wish: Wish, *, fail: Literal["", "before", "after"] = "") -> Ending:
-        """Deploy; `fail`: some other resource fails right before or right after the cluster."""
-        old, touched = self.template, []
-        self.status = "UPDATE_IN_PROGRESS" if old else "CREATE_IN_PROGRESS"
+    def deploy(
+        self, wish: Wish, *, fail: Literal["", "before", "after"] = "", meanwhile: Callable[[], object] = lambda: None
+    ) -> Ending:
+        """Deploy; `fail`: some other resource fails right before or right after the cluster. `meanwhile`: what happens
+        before a rollback begins."""
+        old = self.template
         self.updated = self.clock.now() if old else None
         self.reasons = []
+        self._is("UPDATE_IN_PROGRESS" if old else "CREATE_IN_PROGRESS")
+        self._touched = []
         try:
             for step in ("prepare", "before", "cluster", "after", "finalize"):
                 if step == fail:
                     raise ScaleDownError("another resource failed")
-                touched.append(step)
+                self._touched.append(step)
                 self._step(step, wish, old)
         except ScaleDownError as error:
             self.reasons.append(str(error))
             if old is None:
                 return "rollback failed"
-            return self._roll_back(wish, old, touched)
-        self.template, self.status = wish, "UPDATE_COMPLETE"
+            meanwhile()
+            self._failed = wish
+            return self.roll_back()
+        self.template = wish
+        self._is("UPDATE_COMPLETE" if old else "CREATE_COMPLETE")
         return "complete"
 
-    def _roll_back(self, failed: Wish, old: Wish, touched: list[str]) -> Ending:
-        self.status = "UPDATE_ROLLBACK_IN_PROGRESS"
+    def roll_back(self) -> Ending:
+        """Undo the last, failed deployment; a rollback that failed is continued where it was."""
+        assert self.template is not None
+        self._is("UPDATE_ROLLBACK_IN_PROGRESS")
         self.clock.advance(5)
         try:
-            for step in touched:
-                self._step(step, old, failed)
+            while self._touched:
+                self._step(self._touched[0], self.template, self._failed)
+                self._touched.pop(0)
         except ScaleDownError as error:
             self.reasons.append(str(error))
-            self.status = "UPDATE_ROLLBACK_FAILED"
+            self._is("UPDATE_ROLLBACK_FAILED")
             return "rollback failed"
-        self.status = "UPDATE_ROLLBACK_COMPLETE"
+        self._is("UPDATE_ROLLBACK_COMPLETE")
         return "rolled back"
 
+    def _is(self, status: str) -> None:
+        self.status = status
+        self._event("AWS::CloudFormation::Stack", STACK_ID, status)
+
+    def _event(self, kind: str, physical_id: str, status: str) -> None:
+        self.events.append({"ResourceType": kind, "PhysicalResourceId": physical_id, "ResourceStatus": status})
+
     def _step(self, step: str, new: Wish, old: Wish | None) -> None:
+        """What did not change is not touched, and has no event."""
+        if step not in TYPES or (old is not None and getattr(old, step) == getattr(new, step)):
+            return
+        what = (TYPES[step], self._arn if step == "cluster" else step)
+        verb = "UPDATE" if old else "CREATE"
+        self._event(*what, f"{verb}_IN_PROGRESS")
+        try:
+            self._change(step, new, old)
+        except ScaleDownError:
+            self._event(*what, f"{verb}_FAILED")
+            raise
+        self._event(*what, f"{verb}_COMPLETE")
+
+    def _change(self, step: str, new: Wish, old: Wish | None) -> None:
         match step:
             case "prepare":
                 self.custom(PREPARE, new.prepare, old.prepare if old else None)
@@ -200,12 +251,14 @@ class Stack:
                 self.custom(FINALIZE, new.finalize, old.finalize if old else None)
             case "cluster" if old is None:
                 self._cluster(self.handler.start("create", properties=new.cluster))
-            case "cluster" if old is not None and new.cluster != old.cluster:
+                self._arn = self.model.cluster(new.name).arn
+            case "cluster" if old is not None:
                 if replacement_reasons(old.cluster, new.cluster):
                     raise AssertionError("the cluster would have been replaced")
-                arn = self.model.cluster(old.name).arn
                 self._cluster(
-                    self.handler.start("update", properties=new.cluster, old_properties=old.cluster, physical_id=arn)
+                    self.handler.start(
+                        "update", properties=new.cluster, old_properties=old.cluster, physical_id=self._arn
+                    )
                 )
 
     def _cluster(self, progress: Progress) -> None:
@@ -222,8 +275,6 @@ class Stack:
 
     def custom(self, kind: str, properties: Json, old: Json | None, *, request: str = "") -> None:
         """One custom resource from its event to its answer. Raises ScaleDownError where it fails."""
-        if old == properties:
-            return
         event: Json = {
             "RequestType": request or ("Update" if old else "Create"),
             "ResponseURL": "https://secret.example/",

@@ -47,6 +47,7 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
         },
     ),
     ("cloudformation", "describe_stacks", {"StackName": "train"}),
+    ("cloudformation", "describe_stack_events", {"StackName": "train", "NextToken": "t"}),
 ]
 
 

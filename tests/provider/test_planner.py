@@ -610,6 +610,42 @@ def test_rollback_of_what_never_was_does_nothing(when: dict[str, Any]) -> None:
     assert found == Plan(notes=(messages.NOT_REACHED,))
 
 
+def test_rollback_of_a_target_that_nothing_could_lower_does_nothing() -> None:
+    # Standard provisioning, 8 nodes, and a target of 10 that somebody set by hand: 8 in the file was refused.
+    eight = live(group(target=10, current=8), nodes=nodes("p5", 8), continuous=False)
+    found = plan(eight, desired(wish(count=4)), rollback(previous=desired(wish(count=8))))
+    assert found == Plan(notes=(messages.NOT_REACHED,))
+
+
+HERE, ELSEWHERE = EIGHT.arn, "arn:aws:sagemaker:us-west-2:111122223333:cluster/zzzzzzzzzzzz"
+
+
+def test_rollback_of_what_cloudformation_did_not_get_to_does_nothing() -> None:
+    # Somebody raised 4 to 8 by hand, which the failed update says too: no look at the cluster could tell.
+    when = rollback(previous=desired(wish(count=8)))
+    assert plan(EIGHT, desired(wish(count=4)), replace(when, reached=frozenset())) == Plan(
+        notes=(messages.NOT_REACHED,)
+    )
+    assert len(taken(plan(EIGHT, desired(wish(count=4)), when))) == 4, "nobody knows"
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [None, desired(wish(count=6)), desired(wish(count=4), max_nodes=3), desired(wish("other"))],
+    ids=["malformed", "nodes left to take", "nothing to send", "refused by looks"],
+)
+def test_rollback_of_what_cloudformation_got_to_takes_the_excess_whatever_it_looks_like(failed: Desired | None) -> None:
+    found = plan(EIGHT, desired(wish(count=6)), rollback(previous=failed, reached=frozenset({HERE})))
+    assert taken(found) == [(node_id(8), "newest"), (node_id(7), "newest")]
+
+
+@pytest.mark.parametrize("reached", [{ELSEWHERE}, {HERE, ELSEWHERE}], ids=["another", "another as well"])
+@pytest.mark.parametrize(("count", "takes"), [(6, 0), (8, 4)], ids=["looks refused", "looks done"])
+def test_rollback_judges_by_looks_where_another_cluster_was_touched(reached: set[str], count: int, takes: int) -> None:
+    when = rollback(previous=desired(wish(count=count)), reached=frozenset(reached))
+    assert len(taken(plan(EIGHT, desired(wish(count=4)), when))) == takes
+
+
 def test_rollback_that_leaves_the_cluster_alone_does_nothing() -> None:
     failed = desired(wish(count=4), max_nodes=3)
     assert plan(EIGHT, desired(wish(count=4)), rollback(previous=failed)) == Plan(notes=(messages.NOT_REACHED,))

@@ -197,6 +197,68 @@ def test_stack_status_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
+def by_hand(train: Stack, count: int) -> None:
+    """Somebody sets the group's count, and it gets there."""
+    train.model.client(principal="somebody").update_cluster(ClusterName="train", InstanceGroups=[group("p5", count)])
+    train.clock.advance(3_600)
+
+
+@pytest.mark.parametrize(("code", "seconds"), [("AccessDenied", 100), ("Throttling", 2_000)])
+def test_events_that_cannot_be_read_yet(code: str, seconds: float) -> None:
+    """Until it is known what the failed update got to, a rollback takes nothing: here it did not get to the cluster."""
+    train = four()
+    by_hand(train, 6)
+
+    def fails() -> None:
+        train.events_fail, train.events_fail_until = code, train.clock.now() + seconds
+
+    assert train.deploy(Wish(groups=(group("p5", 6),)), fail="before", meanwhile=fails) == "rolled back", train.reasons
+    assert train.clock.now() >= train.events_fail_until
+    assert not ended(train)
+    assert train.log[-1] == "note: the failed update never got as far as the cluster: there is nothing to undo"
+
+
+def test_events_that_may_not_be_read_do_not_hold_up_a_rollback() -> None:
+    """As with the role of an earlier version of this library: the live cluster tells what to take."""
+    train = four()
+    here = ids(train)
+    train.events_fail, train.events_fail_until = "AccessDenied", train.clock.now() + 1_000_000
+    assert train.deploy(Wish(groups=(group("p5", 6),)), fail="after") == "rolled back", train.reasons
+    assert ids(train) == here
+    assert "cannot read how far the failed update got: AccessDenied: not now" in train.log
+
+
+def test_events_are_read_once_and_in_a_rollback_only() -> None:
+    train = four()
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert train.looks_at_events == 0
+    assert train.deploy(FOUR, fail="after") == "rolled back", train.reasons
+    assert train.looks_at_events == 1
+    train.status = "UPDATE_ROLLBACK_IN_PROGRESS"
+    train.provider.on_event(event("Update", FOUR, FINALIZE, TWO))
+    assert train.looks_at_events == 1
+
+
+@pytest.mark.parametrize("fail", ["before", "after"])
+def test_rollback_that_failed_and_is_continued(fail: Any) -> None:
+    """What the failed update got to is still known, and whatever CloudFormation makes of the stack's time is no matter."""
+    train = four()
+    by_hand(train, 6)
+    here = ids(train, "p5")
+    wish = Wish(groups=(group("p5", 6),), tags={"team": "a"})
+
+    def fails() -> None:
+        train.model.faults = train.disturbance = Faults(
+            throttle_operations=frozenset({"DescribeCluster"}), throttle_next=10_000
+        )
+
+    assert train.deploy(wish, fail=fail, meanwhile=fails) == "rollback failed"
+    train.model.faults = train.disturbance = Faults()
+    train.updated = train.clock.now()
+    assert train.roll_back() == "rolled back", train.reasons
+    assert ids(train, "p5") == (here if fail == "before" else here[:4])
+
+
 def test_node_in_use_is_asked_for_again() -> None:
     train = four()
     first, second = ids(train, "p5")[-2:]

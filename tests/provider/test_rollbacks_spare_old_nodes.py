@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +26,7 @@ from provider.scenarios import (
     planned,
     stack,
 )
-from provider.stack import Behaviour, Wish, group
+from provider.stack import LAMBDA, Behaviour, Stack, Wish, group
 
 
 @given(
@@ -122,3 +124,94 @@ def test_a_refusal_because_of_an_autoscaled_count_takes_none_back(
     here = set(ids(train))
     assert train.deploy(replace(wish, tags={"team": "research"})) == "rolled back", train.reasons
     assert set(ids(train)) == here
+
+
+BY_HAND = st.lists(st.integers(0, 8), max_size=2)
+"""Counts that somebody sets, one after the other."""
+
+
+def set_by_hand(train: Stack, counts: list[int]) -> None:
+    """Each gets there or not, in an hour; where HyperPod refuses it, it is not done."""
+    for count in counts:
+        with contextlib.suppress(ClientError):
+            train.model.client(principal="somebody").update_cluster(
+                ClusterName="train", InstanceGroups=[group("p5", count)]
+            )
+        train.clock.advance(3_600)
+
+
+@given(
+    behaviour=behaviours(),
+    counts=st.tuples(st.integers(0, 8), st.integers(0, 8)),
+    earlier=BY_HAND,
+    meanwhile=BY_HAND,
+    capacity=st.integers(4, 20),
+    max_nodes=st.sampled_from([0, 1_000]),
+    seed=SEEDS,
+)
+def test_a_deployment_that_never_got_to_the_cluster_takes_none_back(
+    behaviour: Behaviour,
+    counts: tuple[int, int],
+    earlier: list[int],
+    meanwhile: list[int],
+    capacity: int,
+    max_nodes: int,
+    seed: int,
+) -> None:
+    """Whatever was changed by hand, before or while it failed, and whether prepare refused it or had done its part."""
+    before, after = counts
+    train = stack(Wish(groups=(group("p5", before),)), behaviour, seed)
+    train.model.set_capacity(P5, capacity)
+    set_by_hand(train, earlier)
+    so_far: list[Any] = []
+
+    def fails() -> None:
+        set_by_hand(train, meanwhile)
+        so_far.append(train.model.changes(principal=LAMBDA))
+
+    wish = Wish(groups=(group("p5", after),), max_nodes=max_nodes, tags={"team": "a"})
+    assert train.deploy(wish, fail="before", meanwhile=fails) == "rolled back", train.reasons
+    assert train.model.changes(principal=LAMBDA) == so_far[0]
+
+
+@given(
+    behaviour=behaviours(),
+    counts=st.tuples(st.integers(0, 4), st.integers(0, 8)),
+    earlier=BY_HAND,
+    meanwhile=BY_HAND,
+    capacity=st.integers(4, 20),
+    seed=SEEDS,
+)
+def test_a_deployment_that_got_to_the_cluster_is_taken_back_newest_first(
+    behaviour: Behaviour,
+    counts: tuple[int, int],
+    earlier: list[int],
+    meanwhile: list[int],
+    capacity: int,
+    seed: int,
+) -> None:
+    """Whatever was changed by hand, before or since."""
+    before, after = counts
+    train = stack(Wish(groups=(group("p5", before),)), behaviour, seed)
+    train.model.set_capacity(P5, capacity)
+    set_by_hand(train, earlier)
+    launched: dict[str, float] = {}
+    random: list[Any] = []
+
+    def fails() -> None:
+        set_by_hand(train, meanwhile)
+        launched.update(
+            {
+                node.instance_id: node.launched_at
+                for node in train.model.nodes("train", "p5")
+                if node.instance_id and node.launched_at and node.live
+            }
+        )
+        random.extend(train.model.random_terminations)
+
+    wish = Wish(groups=(group("p5", after),), tags={"team": "a"})
+    assert train.deploy(wish, fail="after", meanwhile=fails) == "rolled back", train.reasons
+    assert list(train.model.random_terminations) == random
+    kept = launched.keys() & set(ids(train, "p5"))
+    assert len(kept) == min(before, len(launched))
+    assert sorted(launched[each] for each in kept) == sorted(launched.values())[: len(kept)], "the newest went"

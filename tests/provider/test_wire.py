@@ -205,6 +205,9 @@ def test_bad_property_is_refused_before_anything_is_called(values: object, said:
         def describe_stacks(self, *, StackName: str) -> dict[str, Any]:
             return {"Stacks": [{"StackStatus": "UPDATE_IN_PROGRESS"}]}
 
+        def describe_stack_events(self, *, StackName: str, NextToken: str = "") -> dict[str, Any]:
+            raise AssertionError("nothing rolls back")
+
     event = {
         "RequestType": request_type,
         "ResourceType": PREPARE,
@@ -288,6 +291,7 @@ def test_state_survives_its_journey() -> None:
         rolling_back=None,
         updated=datetime(2026, 1, 1, 11, tzinfo=UTC),
         pending=None,
+        reached=frozenset({"arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"}),
         planned=7,
     )
     assert wire.read_state(json.loads(json.dumps(state.write()))) == state

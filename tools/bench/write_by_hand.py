@@ -70,7 +70,7 @@ def literal(value: Any) -> str:
 def struct_of(annotation: Any) -> type | None:
     """The property class among the options of a parameter's type."""
     for option in (annotation, *typing.get_args(annotation)):
-        if inspect.isclass(option) and option.__name__.endswith("Property"):
+        if inspect.isclass(option) and (option.__name__.endswith("Property") or option.__name__ == "CfnTag"):
             return option
         if option is not annotation and (found := struct_of(option)):
             return found
@@ -87,7 +87,8 @@ def argument(value: Any, annotation: Any, prefix: str) -> str:
         return "[" + ", ".join(argument(item, annotation, prefix) for item in value) + "]"
     if not isinstance(value, dict):
         return literal(value)
-    return f"{prefix}.{struct.__qualname__}({arguments(value, struct, prefix)})"
+    module = "cdk" if struct.__name__ == "CfnTag" else prefix
+    return f"{module}.{struct.__qualname__}({arguments(value, struct, prefix)})"
 
 
 def arguments(properties: dict[str, Any], kind: type, prefix: str) -> str:
@@ -104,7 +105,7 @@ def arguments(properties: dict[str, Any], kind: type, prefix: str) -> str:
 def resource_line(logical_id: str, resource: dict[str, Any]) -> str:
     """One resource as one statement."""
     kind, properties = resource["Type"], resource.get("Properties", {})
-    if kind.startswith("Custom::") or "Tags" in properties:
+    if kind.startswith("Custom::"):
         return f"cdk.CfnResource(stack, {logical_id!r}, type={kind!r}, properties={literal(properties)})"
     _, service, name = kind.split("::")
     module = f"aws_{service.lower()}"

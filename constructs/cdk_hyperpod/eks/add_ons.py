@@ -8,7 +8,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from .._constraints import check_arguments
 from ..config_eks import is_on
+from ..errors import raise_errors
 from .control_plane import EksControlPlane, add_on
 
 _NAMES = {
@@ -48,6 +50,16 @@ class HyperPodAddOns(Construct):
     ) -> None:
         """Install what the control plane's configuration has on. `encryption_key` encrypts the metrics."""
         super().__init__(scope, construct_id)
+        raise_errors(
+            check_arguments(
+                HyperPodAddOns.__init__,
+                control_plane=control_plane,
+                hyperpod_cluster_arn=hyperpod_cluster_arn,
+                encryption_key=encryption_key,
+                has_file_system=has_file_system,
+            ),
+            self.node.path,
+        )
         self._cluster_name = control_plane.cluster_name
         eks_config = control_plane.config
         self._key = encryption_key

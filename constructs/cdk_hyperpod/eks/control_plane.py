@@ -15,11 +15,13 @@ from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from .._acknowledge import acknowledge
+from .._constraints import check_arguments, check_value, without_refused
+from .._structure import UNKNOWN
 from ..config_eks import DEFAULT_KUBERNETES_VERSION, INSTALLED, AddOn, EksConfig, is_on
 from ..errors import Finding, raise_errors
 from ..helm_chart import HelmChart, chart_values, check_chart
 from ..network import HyperPodNetwork
-from ..rules import check_constraints, check_control_plane
+from ..rules import check_control_plane
 from ..zones import EKS_INTERFACE_ENDPOINTS
 from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options
 
@@ -57,18 +59,27 @@ class EksControlPlane(Construct):
         devices. Raises ConfigError with everything that EKS or Helm would refuse.
         """
         super().__init__(scope, construct_id)
-        chart = (
-            None if eks_config.dependencies_chart == INSTALLED else Path(chart_folder, eks_config.dependencies_chart)
-        )
-        raise_errors(
-            [
-                *check_constraints(eks_config, "eks"),
-                *check_control_plane(eks_config, network.config, has_file_system=None),
+        chart: Path | None = None
+        wrong = [
+            *check_arguments(
+                EksControlPlane.__init__,
+                cluster_name=cluster_name,
+                network=network,
+                encryption_key=encryption_key,
+                chart_folder=chart_folder,
+                neuron=neuron,
+            ),
+            *check_value(eks_config, EksConfig, "eks"),
+        ]
+        if isinstance(eks_config, EksConfig) and isinstance(network, HyperPodNetwork):
+            known = without_refused(eks_config, [])
+            wrong += [
+                *check_control_plane(known, network.config, has_file_system=None),
                 *_check_endpoints(network),
-                *(() if chart is None else _check_chart(chart, eks_config, neuron)),
-            ],
-            self.node.path,
-        )
+            ]
+            chart = _chart_path(chart_folder, known)
+            wrong += () if chart is None else _check_chart(chart, eks_config, neuron)
+        raise_errors(wrong, self.node.path)
         self.config = eks_config
         existing = eks_config.existing_cluster
         self.cluster_name = cluster_name if existing is None else existing.name
@@ -216,6 +227,13 @@ def _check_endpoints(network: HyperPodNetwork) -> Iterator[Finding]:
             problem=f"has no endpoint for {', '.join(missing)}, which an EKS cluster calls",
             remedy=f"give HyperPodNetwork more_endpoints={missing}",
         )
+
+
+def _chart_path(folder: str | Path, config: EksConfig) -> Path | None:
+    """Where the chart is; None: it is installed already, or nobody can tell."""
+    if config.dependencies_chart in (INSTALLED, UNKNOWN) or not isinstance(folder, (str, Path)):
+        return None
+    return Path(folder, config.dependencies_chart)
 
 
 def _check_chart(path: Path, config: EksConfig, neuron: bool) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct, IDependable
 
 from .._acknowledge import acknowledge
-from .._structure import item_paths
+from .._constraints import as_tuple, check_arguments
 from ..config import InstanceGroup
 from ..config_eks import EksConfig, is_on
 from ..errors import raise_errors
@@ -19,7 +19,7 @@ from ..kubernetes.governance import compute_quota_properties, scheduler_properti
 from ..kubernetes.manifests import Manifest
 from ..kubernetes.team_objects import priority_class_manifests, team_manifests
 from ..kubernetes.teams import Team, access_groups, namespace_name
-from ..rules import check_constraints, check_eks_teams
+from ..rules import check_eks_teams
 from ..storage import LustreMount
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
@@ -55,19 +55,28 @@ class HyperPodTeams(Construct):
         everything that is wrong with the teams.
         """
         super().__init__(scope, construct_id)
-        paths = item_paths("teams", teams)
         raise_errors(
             [
-                *(
-                    finding
-                    for path, team in zip(paths, teams, strict=True)
-                    for finding in check_constraints(team, path)
+                *check_arguments(
+                    HyperPodTeams.__init__,
+                    control_plane=control_plane,
+                    cluster_name=cluster_name,
+                    hyperpod_cluster_arn=hyperpod_cluster_arn,
+                    teams=teams,
+                    instance_groups=instance_groups,
+                    file_system=file_system,
+                    capacity_gib=capacity_gib,
+                    add_ons=add_ons,
                 ),
-                *check_eks_teams(
-                    tuple(teams),
-                    control_plane.config,
-                    groups=None if instance_groups is None else tuple(instance_groups),
-                    has_file_system=file_system is not None,
+                *(
+                    check_eks_teams(
+                        as_tuple(teams),
+                        control_plane.config,
+                        groups=None if instance_groups is None else as_tuple(instance_groups),
+                        has_file_system=file_system is not None,
+                    )
+                    if isinstance(control_plane, EksControlPlane)
+                    else ()
                 ),
             ],
             self.node.path,

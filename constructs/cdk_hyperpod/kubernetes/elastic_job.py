@@ -197,7 +197,8 @@ class ElasticJob:
     """Kueue's local queue. Absent: <namespace>-localqueue in the namespaces of task governance, otherwise none, and the
     job does not go through Kueue."""
     workload_priority_class: LabelValue | None = None
-    """Kueue's priority class for the job. Absent: the queue's default. A job of higher priority takes replicas from one of
+    """Kueue's priority class for the job; under task governance the name of a `TaskClass` with -priority behind it, such as
+    training-priority. Absent: the queue's default. A job of higher priority takes replicas from one of
     lower priority down to its minimum, or all of them."""
     priority_class_name: ObjectName | None = None
     """The PriorityClass of the pods. Absent: none, which is priority 0."""

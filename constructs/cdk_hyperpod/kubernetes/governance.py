@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from .._constraints import check_kinds
 from .._fields import Pattern, Range
 from .._structure import is_known, item_paths, show
 from ..errors import Finding
@@ -22,8 +23,9 @@ __all__ = ["TaskClass", "TaskGovernance", "check_task_governance", "compute_quot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskClass:
-    """How urgent a kind of work is: jobs name it by the label kueue.x-k8s.io/priority-class. Orders whole jobs, where a
-    PriorityClass orders pods."""
+    """How urgent a kind of work is: jobs name it by the label kueue.x-k8s.io/priority-class, with -priority behind it, such
+    as training-priority (awsome-distributed-training, task-governance). Orders whole jobs, where a PriorityClass orders
+    pods."""
 
     name: Annotated[
         str,
@@ -80,6 +82,10 @@ def compute_quota_properties(team: Team, *, cluster_arn: str) -> dict[str, Any]:
 
 def check_task_governance(policy: TaskGovernance, path: str = "task_governance") -> Iterator[Finding]:
     """Everything that is wrong with the cluster's policy."""
+    kinds = [*check_kinds(policy, TaskGovernance, path)]
+    yield from kinds
+    if kinds:
+        return
     path = f"{path}.priority_classes"
     known = [item for item in policy.priority_classes if is_known(item)]
     for item_path, item in zip(item_paths(path, policy.priority_classes), policy.priority_classes, strict=True):

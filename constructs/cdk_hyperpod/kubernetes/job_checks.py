@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from .._constraints import check_kinds
 from .._structure import join, show
 from ..errors import Finding
 from ..instance_types import InstanceType, catalogue, suggestion
@@ -31,6 +32,10 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
 
     hard: the `spec.hard` of its team's ResourceQuota (`teams.quota_hard`). None: not known, not checked.
     """
+    kinds = [*check_kinds(job, ElasticJob, "")]
+    yield from kinds
+    if kinds:
+        return
     policy = job.elastic_policy
     yield from field_findings(job, "")
     yield from field_findings(job.run_policy, "run_policy")

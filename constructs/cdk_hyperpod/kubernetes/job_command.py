@@ -139,7 +139,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     order.add_argument(
         "--queue", metavar="NAME", help="Kueue's; default: hyperpod-ns-TEAM-localqueue in such a namespace"
     )
-    order.add_argument("--workload-priority-class", metavar="NAME", help="Kueue's priority class for the job")
+    order.add_argument(
+        "--workload-priority-class",
+        metavar="NAME",
+        help="Kueue's for the job; of a class of task governance: CLASS-priority",
+    )
     order.add_argument("--priority-class", metavar="NAME", help="PriorityClass of the pods")
     order.add_argument(
         "--base-priority-class",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from .._constraints import check_kinds
 from .._structure import is_known, item_paths, show
 from ..errors import Finding
 from . import quotas
@@ -27,6 +28,10 @@ def check_teams(
     nodes: the cluster's nodes by type (`cluster_nodes`). None: not known, as where an autoscaler owns the counts; shares
     are then not compared with the cluster.
     """
+    kinds = [*check_kinds(teams, Sequence[Team], path)]
+    yield from kinds
+    if kinds:
+        return
     paths = item_paths(path, teams)
     known = [(paths[index], team) for index, team in enumerate(teams) if is_known(team)]
     for team_path, team in known:
@@ -43,6 +48,10 @@ def check_teams(
 
 def check_priority_classes(classes: Sequence[PriorityClass], path: str = "priority_classes") -> Iterator[Finding]:
     """Everything that is wrong with the cluster's PriorityClasses."""
+    kinds = [*check_kinds(classes, Sequence[PriorityClass], path)]
+    yield from kinds
+    if kinds:
+        return
     paths = item_paths(path, classes)
     for index, item in enumerate(classes):
         if is_known(item):

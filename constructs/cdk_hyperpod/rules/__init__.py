@@ -10,11 +10,11 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from .._constraints import check_constraints, without_refused
 from .._structure import UNKNOWN, is_known, join, show
 from ..config import ClusterConfig
 from ..errors import Finding
 from ..instance_types import regions
-from .constraints import check_constraints, without_refused
 from .eks import check_control_plane, check_eks, check_eks_teams
 from .groups import check_groups, has_neuron
 from .network import check_file_system_zone, check_network, check_region, check_room, check_zones, file_system_zone

@@ -231,7 +231,7 @@ def check_eks_teams(
     admins = set(eks.admin_role_arns) if is_known(eks.admin_role_arns) else set()
     paths = item_paths("teams", teams)
     for index, team in enumerate(teams):
-        for arn in team.role_arns if is_known(team) and is_known(team.role_arns) else ():
+        for arn in team.role_arns if isinstance(team, Team) and is_known(team.role_arns) else ():
             if arn in admins:
                 yield Finding(
                     path=f"{paths[index]}.role_arns",
@@ -243,7 +243,8 @@ def check_eks_teams(
 def _nodes(groups: tuple[InstanceGroup, ...]) -> dict[str, int] | None:
     """Nodes by type, None where a count or a type is not known."""
     if not isinstance(groups, tuple) or not all(
-        is_known(group) and is_known(group.instance_count) and is_known(group.all_instance_types) for group in groups
+        isinstance(group, InstanceGroup) and is_known(group.instance_count) and is_known(group.all_instance_types)
+        for group in groups
     ):
         return None
     return cluster_nodes(groups)

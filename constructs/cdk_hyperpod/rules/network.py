@@ -12,12 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from .._constraints import without_refused
 from .._structure import is_known, item_paths, show
 from ..config import ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig
 from ..errors import Finding
 from ..instance_types import regions
 from ..zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets, zone_prefixes
-from .constraints import without_refused
 from .groups import known_types
 
 RESERVED_ADDRESSES = 5

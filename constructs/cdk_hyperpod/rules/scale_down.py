@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from .._constraints import without_refused
 from .._structure import is_known, show
 from ..config import InstanceGroup, ScaleDownConfig
 from ..errors import Finding
@@ -13,6 +14,7 @@ from ..errors import Finding
 def check_scale_down(scale_down: ScaleDownConfig, groups: Sequence[InstanceGroup]) -> Iterator[Finding]:
     """Everything that is wrong with a scale-down before anybody looks at the live cluster."""
     path = "scale_down"
+    scale_down = without_refused(scale_down, [])
     for field in ("nodes_to_delete", "instance_groups_to_delete"):
         values = getattr(scale_down, field)
         if not isinstance(values, tuple):

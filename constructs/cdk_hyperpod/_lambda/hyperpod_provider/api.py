@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -55,9 +55,11 @@ class SageMaker(Reads, Writes, Protocol):
 
 
 class CloudFormation(Protocol):
-    """Exactly the CloudFormation call of this package."""
+    """Exactly the CloudFormation calls of this package."""
 
     def describe_stacks(self, *, StackName: str) -> Reply: ...
+
+    def describe_stack_events(self, *, StackName: str, NextToken: str = ...) -> Reply: ...
 
 
 CALL_ERRORS = (ClientError, BotoCoreError)
@@ -188,4 +190,15 @@ def read_tags(sagemaker: Reads, arn: str) -> dict[str, str]:
         tags |= {tag["Key"]: tag["Value"] for tag in page.get("Tags", [])}
         if not (following := page.get("NextToken")):
             return tags
+        token = {"NextToken": following}
+
+
+def read_events(cloudformation: CloudFormation, stack: str) -> Iterator[Reply]:
+    """The stack's events, newest first; a page is asked for when it is needed."""
+    token: dict[str, str] = {}
+    while True:
+        page = cloudformation.describe_stack_events(StackName=stack, **token)
+        yield from page.get("StackEvents", [])
+        if not (following := page.get("NextToken")):
+            return
         token = {"NextToken": following}

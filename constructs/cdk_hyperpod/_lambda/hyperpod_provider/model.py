@@ -167,3 +167,5 @@ class Occasion:
     rolling_back: bool = False
     updated: datetime | None = None
     """In a rollback: when the failed update of the stack began. Absent: CloudFormation does not say."""
+    reached: frozenset[str] | None = None
+    """In a rollback: ids of the clusters that the failed update got to. Absent: nobody knows."""

@@ -150,13 +150,7 @@ def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -
         return Plan()
     if not owned(live, desired):
         return Plan(notes=(messages.NOT_OURS,))
-    failed = occasion.previous
-    if (
-        failed is None
-        or occasion.renamed_from
-        or failed.same_cluster(desired)
-        or _unreached(live, failed, desired, occasion)
-    ):
+    if not _reached(live, desired, occasion):
         return Plan(notes=(messages.NOT_REACHED,))
     notes: list[str] = []
     kept = {group.name for group in desired.groups}
@@ -182,11 +176,24 @@ def _hopeless(live: Cluster, need: Need, began: datetime | None) -> bool:
     return began is not None and any(node.launched is not None and node.launched > began for node in need.staying)
 
 
-def _unreached(live: Cluster, failed: Desired, desired: Desired, occasion: Occasion) -> bool:
-    """Whether prepare never finished for the failed update, so that CloudFormation never got to the cluster.
+def _reached(live: Cluster, desired: Desired, occasion: Occasion) -> bool:
+    """Whether the failed update got to the cluster, so that CloudFormation sends it back. What it did not get to it leaves
+    alone: nothing is to be undone then, and taking nodes would end some that were there before."""
+    # Another id is another cluster's of the stack, or stands for a replacement: neither tells about this one.
+    if occasion.reached is not None and occasion.reached <= {live.arn}:
+        return bool(occasion.reached)
+    failed = occasion.previous
+    if failed is None or occasion.renamed_from or failed.same_cluster(desired):
+        return False
+    return not _unprepared(live, failed, desired, occasion)
+
+
+def _unprepared(live: Cluster, failed: Desired, desired: Desired, occasion: Occasion) -> bool:
+    """Whether prepare never finished for the failed update, by what can be seen where CloudFormation does not tell how far
+    that got. It cannot tell an update that had nothing to take or to refuse, and failed between prepare and the cluster.
 
     Looked at without the nodes launched since the update began, anything that prepare would still refuse or take for the
-    failed update proves it. Nothing is to be undone then, and taking nodes would end some that were there before.
+    failed update proves it.
     """
     if occasion.updated is not None:
         since = occasion.updated
@@ -200,5 +207,6 @@ def _unreached(live: Cluster, failed: Desired, desired: Desired, occasion: Occas
             *forbidden(live, failed, needs, first=True),
             # By nodes, not by target: the autoscaler may have raised that since, after an update that did get there.
             *resent(needs, desired, failed, first=False),
+            *stuck(live, needs),
         )
     )

@@ -121,9 +121,24 @@ class Provider:
         )
 
     def _with_stack(self, event: Event, state: State) -> State:
-        """Whether the stack is rolling back, and since when it is being updated."""
+        """Whether the stack is rolling back, since when it is being updated, and what the failed update got to."""
         stack = self._cloudformation().describe_stacks(StackName=event.stack)["Stacks"][0]
-        return replace(state, rolling_back="ROLLBACK" in stack["StackStatus"], updated=stack.get("LastUpdatedTime"))
+        rolling_back = "ROLLBACK" in stack["StackStatus"]
+        # CloudFormation calls finalize in a rollback only after an update that got past the cluster.
+        reached = self._reached(event, state) if rolling_back and event.kind == PREPARE else None
+        return replace(state, rolling_back=rolling_back, updated=stack.get("LastUpdatedTime"), reached=reached)
+
+    def _reached(self, event: Event, state: State) -> frozenset[str] | None:
+        """Absent: it may not be read, e.g. with the role of an earlier version; a rollback goes on regardless."""
+        from .history import clusters_reached
+
+        try:
+            return clusters_reached(api.read_events(self._cloudformation(), event.stack), event.stack)
+        except api.CALL_ERRORS as error:
+            if api.is_passing(error, now=self._now(), began=state.began):
+                raise
+            self._log(f"cannot read how far the failed update got: {api.reason(error)}")
+            return None
 
     def _occasion(self, event: Event, desired: Desired, state: State, *, first: bool) -> Occasion:
         old = event.old_properties if event.request == "Update" else None
@@ -144,6 +159,7 @@ class Provider:
             doubting=self._now() - state.began < patience,
             rolling_back=bool(state.rolling_back),
             updated=state.updated,
+            reached=state.reached,
         )
 
     def _live(self, event: Event, desired: Desired, *, tags: bool) -> Cluster | None:

@@ -25,7 +25,8 @@ compared with the event's StackId.
 
 State between polls is what on_event returns, which the provider framework adds to the event of every is_complete:
 StartedAt (seconds since 1970), RollingBack (true, false, null: could not be read yet), StackUpdatedAt (seconds or null),
-Pending (true: there is something to do; false: nothing; null: could not be looked at yet), Planned (nodes to take).
+Reached (ids of the clusters that the failed update got to; null: unknown, or no rollback), Pending (true: there is something
+to do; false: nothing; null: could not be looked at yet), Planned (nodes to take).
 """
 
 from __future__ import annotations
@@ -365,6 +366,7 @@ class State:
     rolling_back: bool | None
     updated: datetime | None
     pending: bool | None
+    reached: frozenset[str] | None = None
     planned: int = 0
 
     def write(self) -> dict[str, Any]:
@@ -373,6 +375,7 @@ class State:
             "StartedAt": self.began.timestamp(),
             "RollingBack": self.rolling_back,
             "StackUpdatedAt": None if self.updated is None else self.updated.timestamp(),
+            "Reached": None if self.reached is None else sorted(self.reached),
             "Pending": self.pending,
             "Planned": self.planned,
         }
@@ -380,11 +383,12 @@ class State:
 
 def read_state(event: Mapping[str, Any]) -> State:
     """As is_complete gets it."""
-    updated = event.get("StackUpdatedAt")
+    updated, reached = event.get("StackUpdatedAt"), event.get("Reached")
     return State(
         began=datetime.fromtimestamp(float(event["StartedAt"]), UTC),
         rolling_back=event.get("RollingBack"),
         updated=None if updated is None else datetime.fromtimestamp(float(updated), UTC),
         pending=event.get("Pending"),
+        reached=None if reached is None else frozenset(reached),
         planned=int(event.get("Planned", 0)),
     )

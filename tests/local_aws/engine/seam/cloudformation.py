@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import re
 import zipfile
@@ -127,6 +128,52 @@ def repair_template_addresses() -> None:
         return resolve(params, body_key, url_key, label)
 
     helpers._resolve_document = resolved
+
+
+def repair_events() -> None:
+    """Tell of an update what CloudFormation tells: nothing of a resource that did not change, and of the others which one
+    it is. ministack tells of every resource as it comes by, before it looks what changed.
+    """
+    add_event, update = stacks._add_event, stacks._update_resource
+    held: dict[tuple[str, str], Callable[[], None]] = {}
+
+    def told(
+        stack_id: str,
+        stack_name: str,
+        logical_id: str,
+        resource_type: str,
+        status: str,
+        reason: str = "",
+        physical_id: str = "",
+        *more: Any,
+        **named: Any,
+    ) -> None:
+        stack = cloudformation._stacks.get(stack_name) or {}
+        known = stack.get("_resources", {}).get(logical_id, {}).get("PhysicalResourceId", "")
+        tell = functools.partial(
+            add_event,
+            *(stack_id, stack_name, logical_id, resource_type, status, reason, physical_id or known),
+            *more,
+            **named,
+        )
+        begun = held.pop((stack_id, logical_id), None)
+        if status == "UPDATE_IN_PROGRESS" and known and not physical_id:
+            held[stack_id, logical_id] = tell
+        elif begun is None or status != "UPDATE_COMPLETE":
+            if begun is not None and status == "UPDATE_FAILED":
+                begun()
+            tell()
+
+    def updated(
+        resource_type: str, physical_id: str, old: Json, new: Json, stack_name: str, logical_id: str, *more: Any
+    ) -> Json:
+        begun = held.pop((cloudformation._stacks[stack_name]["StackId"], logical_id), None) if old != new else None
+        if begun is not None:
+            begun()
+        return update(resource_type, physical_id, old, new, stack_name, logical_id, *more)
+
+    stacks._add_event = told
+    stacks._update_resource = provisioners._update_resource = updated
 
 
 def add_inline_module(name: str, source: str) -> None:

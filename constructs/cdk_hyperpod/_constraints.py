@@ -1,0 +1,188 @@
+"""What a type says by itself, checked over whole values: a configuration, or the arguments of a construct.
+
+Python checks no types when it runs, so a caller who gives one group where a list of them belongs would meet an
+AttributeError somewhere below. Everything public is judged here first, by its own annotations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from ._fields import Pattern, Range
+from ._structure import (
+    MAPPED,
+    UNKNOWN,
+    field_types,
+    is_known,
+    item_paths,
+    join,
+    leaf_problem,
+    show,
+    split_annotated,
+    union_options,
+)
+from .errors import Finding
+
+T = TypeVar("T")
+
+_LISTS = (tuple, Sequence)
+_PLAIN = (str, int, bool, float)
+_MISSING = "give it a value"
+
+
+def check_constraints(value: object, path: str = "") -> Iterator[Finding]:
+    """Every field, at any depth, whose value its type refuses."""
+    yield from check_value(value, type(value), path)
+
+
+def check_value(value: object, annotation: Any, path: str) -> Iterator[Finding]:
+    """Why a value is not what the annotation says, at any depth of it."""
+    findings: list[Finding] = []
+    _judge(value, annotation, path, findings)
+    yield from findings
+
+
+def check_kinds(value: object, annotation: Any, path: str) -> Iterator[Finding]:
+    """The same without the bounds and patterns: where this finds nothing, a rule can read every field."""
+    findings: list[Finding] = []
+    _judge(value, annotation, path, findings, bounds=False)
+    yield from findings
+
+
+def check_arguments(function: Callable[..., object], /, **arguments: object) -> Iterator[Finding]:
+    """Why arguments of a function, given by name, are not what its signature says."""
+    annotations = typing.get_type_hints(function, include_extras=True)
+    for name, value in arguments.items():
+        yield from check_value(value, annotations[name], name)
+
+
+def as_tuple(value: Sequence[T]) -> tuple[T, ...]:
+    """A list as the frozen values have it. What is no list stays what it is, for the checks of that value to report."""
+    return tuple(value) if _is_list(value) else typing.cast(tuple[T, ...], value)
+
+
+def without_refused(value: T, findings: list[Finding], path: str = "") -> T:
+    """The value, UNKNOWN in place of what its types refuse: a rule that came upon it would report it once more.
+
+    Names stay, good or bad: paths tell the items of a list apart by them.
+    """
+    return _judge_fields(value, path, findings, bounds=True)
+
+
+def _judge_fields(value: T, path: str, findings: list[Finding], *, bounds: bool) -> T:
+    changed = {}
+    for name, annotation in field_types(type(value)).items():
+        before = getattr(value, name)
+        after = _judge(before, annotation, join(path, name), findings, bounds=bounds)
+        if after is not before and not (name == "name" and isinstance(before, str)):
+            changed[name] = after
+    return dataclasses.replace(value, **changed) if changed else value  # type: ignore[type-var]
+
+
+def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, bounds: bool = True) -> Any:
+    """The value as far as the annotation accepts it, UNKNOWN in place of the rest."""
+    annotation, constraints = split_annotated(annotation)
+    kinds = union_options(annotation)
+    if value is UNKNOWN or (value is None and types.NoneType in kinds):
+        return value
+    (kind, *others) = [kind for kind in kinds if kind is not types.NoneType]
+    origin = typing.get_origin(kind)
+    if origin in _LISTS and (isinstance(value, tuple) or (origin is Sequence and _is_list(value))):
+        item_kind = typing.get_args(kind)[0]
+        paths = item_paths(path, value)
+        items = tuple(_judge(item, item_kind, paths[i], findings, bounds=bounds) for i, item in enumerate(value))
+        return value if all(map(operator.is_, items, value)) else items
+    if origin is Mapping and isinstance(value, Mapping) and dataclasses.is_dataclass(typing.get_args(kind)[1]):
+        key_kind, item_kind = typing.get_args(kind)
+        for key, item in value.items():
+            _judge(key, key_kind, path, findings, bounds=bounds)
+            _judge(item, item_kind, f"{path}[{show(key)}]", findings, bounds=bounds)
+        return value
+    if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):
+        return _judge_fields(value, path, findings, bounds=bounds)
+    if _has_token(value) and (origin is not None or kind in _PLAIN):
+        return value
+    problem = _any_problem([kind, *others], value) if others else _problem(kind, origin, value)
+    if problem is None and bounds:
+        problem = _out_of_bounds(value, constraints)
+    if problem is None:
+        return value
+    got, remedy = ("nothing", _MISSING) if value is None else (show(value), problem[1])
+    findings.append(Finding(path=path, problem=f"{problem[0]}, got {got}", remedy=remedy))
+    return UNKNOWN
+
+
+def _problem(kind: Any, origin: Any, value: object) -> tuple[str, str] | None:
+    if origin is tuple:
+        return "must be a tuple", "write it as (a, b) or (a,)"
+    if origin is Sequence:
+        return "must be a list", "write it as [a, b]"
+    if origin is Mapping:
+        key_kind, item_kind = typing.get_args(kind)
+        if isinstance(value, Mapping) and all(
+            _fits(key_kind, key) and _fits(item_kind, item) for key, item in value.items()
+        ):
+            return None
+        words = [MAPPED.get(part) or part.__name__ for part in (key_kind, item_kind)]
+        return f"must be a mapping of {' to '.join(words)}", "make one"
+    if origin is Literal or kind in _PLAIN:
+        return leaf_problem(kind, value)
+    if _is_one(kind, value):
+        return None
+    if _is_interface(kind):
+        return f"must be an {kind.__name__}", "make or import one"
+    return f"must be of the class {kind.__name__}", "make one"
+
+
+def _any_problem(kinds: Sequence[Any], value: object) -> tuple[str, str] | None:
+    if any(_is_one(kind, value) for kind in kinds):
+        return None
+    names = ["text" if kind is str else f"a {kind.__name__}" for kind in kinds]
+    return f"must be {', '.join(names[:-1])} or {names[-1]}", "give it one of these"
+
+
+def _out_of_bounds(value: object, constraints: tuple[Any, ...]) -> tuple[str, str] | None:
+    for constraint in constraints:
+        if isinstance(constraint, (Pattern, Range)) and (words := constraint.problem(value)):
+            return words, "change it"
+    return None
+
+
+def _fits(kind: Any, value: object) -> bool:
+    return _has_token(value) or leaf_problem(kind, value) is None
+
+
+def _is_list(value: object) -> bool:
+    """Whether a value is a list of things: text is one of characters, and never meant as such."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _has_token(value: object) -> bool:
+    """Whether CDK puts another value in its place, or in place of something in it; or it was refused already."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_token, value))
+    if isinstance(value, Mapping):
+        return any(_has_token(item) for pair in value.items() for item in pair)
+    if isinstance(value, (str, float)):
+        return not is_known(value)
+    # What every object that CDK resolves has, and nothing else does.
+    return value is UNKNOWN or hasattr(type(value), "creation_stack")
+
+
+def _is_interface(kind: Any) -> bool:
+    return getattr(kind, "_is_protocol", False) is True
+
+
+def _is_one(kind: Any, value: object) -> bool:
+    """Whether a value is of a class, or has what an interface of jsii asks for, which isinstance cannot tell."""
+    if not _is_interface(kind):
+        return isinstance(value, kind)
+    own = type(value)
+    if hasattr(own, "__jsii_type__"):
+        return all(hasattr(own, name) for name in dir(kind) if not name.startswith("_"))
+    return kind in getattr(own, "__jsii_ifaces__", ()) or hasattr(value, "__jsii_ref__")

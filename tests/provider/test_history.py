@@ -1,0 +1,92 @@
+"""What a stack's events tell about a rollback: how far the failed update got."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod._lambda.hyperpod_provider.history import clusters_reached
+
+STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b"
+CLUSTER = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
+
+CREATED = "stack CREATE_IN_PROGRESS, cluster CREATE_COMPLETE, stack CREATE_COMPLETE, "
+UPDATED = CREATED + "stack UPDATE_IN_PROGRESS, cluster UPDATE_COMPLETE, stack UPDATE_COMPLETE, "
+BEGUN = UPDATED + "stack UPDATE_IN_PROGRESS, prepare UPDATE_COMPLETE, "
+BACK = "stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_IN_PROGRESS"
+
+PHYSICAL = {"stack": STACK, "nested": f"{STACK}-nested", "cluster": CLUSTER, "other": "other", "prepare": "prepare"}
+TYPES = {
+    "stack": "AWS::CloudFormation::Stack",
+    "nested": "AWS::CloudFormation::Stack",
+    "prepare": "Custom::HyperPodScaleDown",
+}
+
+
+def events(told: str) -> list[dict[str, Any]]:
+    """Newest first, from a story that is told oldest first."""
+    return [
+        {
+            "ResourceType": TYPES.get(name, "AWS::SageMaker::Cluster"),
+            "PhysicalResourceId": PHYSICAL[name],
+            "ResourceStatus": status,
+        }
+        for name, status in (item.split() for item in reversed(told.split(", ")))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "reached"),
+    [
+        pytest.param(BEGUN + BACK, set(), id="before the cluster"),
+        pytest.param(BEGUN + "cluster UPDATE_IN_PROGRESS, cluster UPDATE_COMPLETE, " + BACK, {CLUSTER}, id="after it"),
+        pytest.param(BEGUN + "cluster UPDATE_IN_PROGRESS, " + BACK, {CLUSTER}, id="in the middle of it"),
+        pytest.param(BEGUN + "cluster UPDATE_FAILED, " + BACK, {CLUSTER}, id="update cancelled"),
+        pytest.param(BEGUN + "other UPDATE_COMPLETE, " + BACK, {"other"}, id="another cluster of the stack"),
+        pytest.param(
+            BEGUN + "cluster UPDATE_IN_PROGRESS, other UPDATE_COMPLETE, " + BACK, {CLUSTER, "other"}, id="replaced"
+        ),
+        pytest.param(
+            BEGUN + "nested UPDATE_IN_PROGRESS, nested UPDATE_COMPLETE, " + BACK, set(), id="with a nested stack"
+        ),
+        pytest.param(
+            BEGUN + "cluster UPDATE_COMPLETE, stack UPDATE_COMPLETE, " + BACK, {CLUSTER}, id="in a nested stack"
+        ),
+        pytest.param(BEGUN + BACK + ", cluster UPDATE_COMPLETE", set(), id="on the way back"),
+        pytest.param(
+            BEGUN + BACK + ", cluster UPDATE_FAILED, stack UPDATE_ROLLBACK_FAILED, " + BACK,
+            set(),
+            id="continued, before",
+        ),
+        pytest.param(
+            BEGUN + "cluster UPDATE_COMPLETE, " + BACK + ", stack UPDATE_ROLLBACK_FAILED, " + BACK,
+            {CLUSTER},
+            id="continued, after",
+        ),
+        pytest.param(
+            BEGUN + "cluster UPDATE_COMPLETE, stack UPDATE_FAILED, stack UPDATE_IN_PROGRESS, " + BACK,
+            {CLUSTER},
+            id="left in failure by the deployment before",
+        ),
+        pytest.param(
+            BEGUN + "stack UPDATE_FAILED, stack UPDATE_IN_PROGRESS, " + BACK,
+            set(),
+            id="left in failure before the cluster",
+        ),
+        pytest.param(
+            UPDATED + "stack UPDATE_ROLLBACK_COMPLETE, stack UPDATE_IN_PROGRESS, " + BACK, set(), id="after a rollback"
+        ),
+        pytest.param("stack UPDATE_IN_PROGRESS, " + BACK, set(), id="older events are gone"),
+        pytest.param("cluster UPDATE_COMPLETE, " + BACK, None, id="its beginning is gone"),
+        pytest.param(BACK, None, id="all of it is gone"),
+    ],
+)
+def test_clusters_reached(told: str, reached: set[str] | None) -> None:
+    assert clusters_reached(events(told), STACK) == reached
+
+
+def test_no_more_events_are_read_than_necessary() -> None:
+    story = iter(events(BEGUN + BACK))
+    assert clusters_reached(story, STACK) == frozenset()
+    assert len(list(story)) == UPDATED.count(",") - 1, "but for the end of the update before"

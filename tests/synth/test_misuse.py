@@ -1,0 +1,430 @@
+"""Whatever a library user gives in place of an argument: one message that says where and what, never a crash.
+
+Every public class has a row, with arguments that are right. Each of them is then replaced, one at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import App, Environment, Stack
+from aws_cdk import aws_s3 as s3
+
+import cdk_hyperpod
+from cdk_hyperpod import (
+    AddOn,
+    AddOnsConfig,
+    AutoscalingConfig,
+    ClusterConfig,
+    ConfigError,
+    DataRepository,
+    EbsVolume,
+    EksConfig,
+    EksControlPlane,
+    ExistingEksCluster,
+    Finding,
+    HyperPodAddOns,
+    HyperPodCluster,
+    HyperPodError,
+    HyperPodNetwork,
+    HyperPodTeams,
+    InstanceGroup,
+    InstanceType,
+    LifecycleScripts,
+    LoadedConfig,
+    LustreFileSystem,
+    LustreMount,
+    NetworkConfig,
+    PriorityClass,
+    PrivateSubnet,
+    ScaleDown,
+    ScaleDownConfig,
+    StorageConfig,
+    SubnetConfig,
+    Taint,
+    TaskClass,
+    TaskGovernance,
+    Team,
+    TieredStorageConfig,
+    catalogue,
+    eks,
+    encryption_key,
+    existing_lustre_mount,
+    kubernetes,
+    load_config,
+)
+from cdk_hyperpod._structure import show
+from cdk_hyperpod.kubernetes import (
+    Allocatable,
+    ClaimMount,
+    ElasticJob,
+    ElasticPolicy,
+    RunPolicy,
+    ScaleSettings,
+    UnevenBatch,
+)
+from cdk_hyperpod.rules import check_cluster
+
+HEAD = InstanceGroup(name="head", instance_type="ml.m5.xlarge", instance_count=1, node_type="controller")
+WORK = InstanceGroup(name="work", instance_type="ml.p5.48xlarge", instance_count=2, node_type="compute", partition="p5")
+SUBNET = SubnetConfig(subnet_id="subnet-0123456789abcdef0", availability_zone="us-west-2c")
+
+
+JOB_SIZE = ScaleSettings(train_batch_size=64)
+
+
+class Odd:
+    """What no parameter takes."""
+
+
+ODD = Odd()
+WRONG: tuple[Any, ...] = (
+    ODD,
+    5,
+    "x",
+    None,
+    True,
+    {"a": 1},
+    [None],
+    [ODD],
+    (),
+    [["x"]],
+    Path("x"),
+    {"1": JOB_SIZE},
+    HEAD,
+)
+
+
+ODD_FIELDS: Mapping[str, Any] = {"instance_count": "2", "ebs_volumes": EbsVolume(volume_size_gib=5)}
+
+
+class World:
+    """A stack with everything that a construct may want beside it."""
+
+    def __init__(self) -> None:
+        self.stack = Stack(App(), "Stack", env=Environment(region="us-west-2"))
+        self.key = encryption_key(self.stack, "Key", removal="destroy")
+        self.network = HyperPodNetwork(
+            self.stack,
+            "Network",
+            availability_zones=["us-west-2c", "us-west-2a"],
+            more_endpoints=["eks", "eks-auth", "lambda"],
+        )
+        self.logs = s3.Bucket(self.stack, "Logs")
+        self.scripts = LifecycleScripts(self.stack, "Scripts", cluster_name="small", encryption_key=self.key)
+        self.cluster = HyperPodCluster(
+            self.stack,
+            "Cluster",
+            cluster_name="small",
+            network=self.network,
+            instance_groups=[HEAD, WORK],
+            lifecycle_scripts=self.scripts,
+            encryption_key=self.key,
+        )
+        self.eks = EksControlPlane(
+            self.stack,
+            "Eks",
+            cluster_name="small",
+            eks_config=EksConfig(dependencies_chart="installed"),
+            network=self.network,
+            encryption_key=self.key,
+        )
+        self._made = 0
+
+    def next_id(self) -> str:
+        """An id that no construct has yet."""
+        self._made += 1
+        return f"Made{self._made}"
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = {
+    EksControlPlane: lambda world: {
+        "cluster_name": "small",
+        "eks_config": EksConfig(dependencies_chart="installed"),
+        "network": world.network,
+        "encryption_key": world.key,
+        "chart_folder": ".",
+        "neuron": False,
+    },
+    HyperPodAddOns: lambda world: {
+        "control_plane": world.eks,
+        "hyperpod_cluster_arn": "arn",
+        "encryption_key": world.key,
+        "has_file_system": False,
+    },
+    HyperPodCluster: lambda world: {
+        "cluster_name": "small",
+        "instance_groups": [HEAD, WORK],
+        "network": world.network,
+        "file_system": LustreMount(dns_name="a", mount_name="b"),
+        "lifecycle_scripts": world.scripts,
+        "encryption_key": world.key,
+        "node_provisioning_mode": "continuous",
+        "node_recovery": "none",
+        "tiered_storage": TieredStorageConfig(),
+        "tags": {"a": "b"},
+        "eks_cluster_arn": None,
+        "autoscaled_groups": (),
+    },
+    HyperPodNetwork: lambda world: {
+        "availability_zones": ["us-west-2c"],
+        "internet_egress": False,
+        "cidr": "10.0.0.0/16",
+        "interface_endpoints": None,
+        "vpc_id": None,
+        "subnets": (),
+        "endpoint_security_group_id": None,
+        "more_endpoints": ["eks"],
+        "log_encryption_key": world.key,
+    },
+    HyperPodTeams: lambda world: {
+        "control_plane": world.eks,
+        "cluster_name": "small",
+        "hyperpod_cluster_arn": "arn",
+        "teams": [Team(name="research", quota={"ml.p5.48xlarge": 1})],
+        "instance_groups": [WORK],
+        "file_system": LustreMount(dns_name="a", mount_name="b"),
+        "capacity_gib": 1200,
+        "add_ons": [world.cluster],
+    },
+    LifecycleScripts: lambda world: {
+        "cluster_name": "small",
+        "encryption_key": world.key,
+        "source": None,
+        "mount_paths": ["/fsx"],
+        "access_logs": world.logs,
+        "orchestrator": "slurm",
+    },
+    LustreFileSystem: lambda world: {
+        "network": world.network,
+        "encryption_key": world.key,
+        "capacity_gib": 1200,
+        "throughput_mbps_per_tib": 250,
+        "efa": False,
+        "metadata_iops": 1500,
+        "automatic_backup_retention_days": 0,
+        "data_repositories": [DataRepository(file_system_path="/data")],
+        "mount_path": "/fsx",
+        "removal": "retain",
+        "access_logs": world.logs,
+    },
+    ScaleDown: lambda world: {
+        "cluster": world.cluster.resource,
+        "nodes_to_delete": [],
+        "instance_groups_to_delete": [],
+        "max_nodes": 16,
+        "autoscaled_groups": [],
+        "depends_on": [],
+        "encryption_key": world.key,
+    },
+    encryption_key: lambda world: {"removal": "retain"},
+    existing_lustre_mount: lambda world: {
+        "network": world.network,
+        "file_system_id": "fs-0123456789abcdef0",
+        "mount_name": "abc",
+        "mount_path": "/fsx",
+        "security_group_id": "sg-0123456789abcdef0",
+        "availability_zone": "us-west-2c",
+    },
+}  # fmt: skip
+
+
+def _parameters(made: Callable[..., object]) -> list[str]:
+    """The names of the arguments behind scope and id."""
+    function = made.__init__ if inspect.isclass(made) else made
+    return [name for name in inspect.signature(function).parameters if name not in ("self", "scope", "construct_id")]
+
+
+EKS = EksConfig(dependencies_chart="installed")
+JOB = ElasticJob(
+    name="job",
+    namespace="research",
+    image="a",
+    instance_type="ml.p5.48xlarge",
+    elastic_policy=ElasticPolicy(min_replicas=1, max_replicas=2, replica_discrete_values=(1, 2)),
+)
+
+
+def _config(**changes: Any) -> Iterator[object]:
+    return check_cluster(
+        ClusterConfig(**{"name": "a", "region": "us-west-2", "instance_groups": (HEAD, WORK), **changes})
+    )
+
+
+def _group(**changes: Any) -> Iterator[object]:
+    return _config(instance_groups=(HEAD, dataclasses.replace(WORK, **changes)))
+
+
+def _eks(**changes: Any) -> Iterator[object]:
+    group = InstanceGroup(name="work", instance_type="ml.p5.48xlarge", instance_count=2)
+    return _config(orchestrator="eks", instance_groups=(group,), **{"eks": EKS, **changes})
+
+
+def _job(**changes: Any) -> Iterator[object]:
+    return kubernetes.check_job(dataclasses.replace(JOB, **changes), hard={"pods": "5"})
+
+
+# A value of each class, and where its findings come from.
+VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
+    AddOn: (AddOn(), lambda value: _eks(eks=dataclasses.replace(EKS, add_ons=AddOnsConfig(observability=value)))),
+    AddOnsConfig: (AddOnsConfig(), lambda value: _eks(eks=dataclasses.replace(EKS, add_ons=value))),
+    AutoscalingConfig: (
+        AutoscalingConfig(instance_groups=("work",)),
+        lambda value: _eks(eks=dataclasses.replace(EKS, autoscaling=value)),
+    ),
+    ClaimMount: (ClaimMount(claim_name="fsx", mount_path="/fsx"), lambda value: _job(claims=(value,))),
+    ClusterConfig: (
+        ClusterConfig(name="a", region="us-west-2", instance_groups=(HEAD, WORK)),
+        check_cluster,
+    ),
+    DataRepository: (
+        DataRepository(file_system_path="/a"),
+        lambda value: _config(storage=StorageConfig(capacity_gib=1200, data_repositories=(value,))),
+    ),
+    EbsVolume: (EbsVolume(volume_size_gib=5), lambda value: _group(ebs_volumes=(value,))),
+    EksConfig: (EKS, lambda value: _eks(eks=value)),
+    ElasticJob: (JOB, kubernetes.check_job),
+    ElasticPolicy: (JOB.elastic_policy, lambda value: _job(elastic_policy=value)),
+    ExistingEksCluster: (
+        ExistingEksCluster(name="a", security_group_id="sg-0123456789abcdef0"),
+        lambda value: _eks(eks=dataclasses.replace(EKS, existing_cluster=value)),
+    ),
+    InstanceGroup: (WORK, lambda value: _config(instance_groups=(HEAD, value))),
+    NetworkConfig: (NetworkConfig(), lambda value: _config(network=value)),
+    PriorityClass: (
+        PriorityClass(name="high", value=5),
+        lambda value: _eks(eks=dataclasses.replace(EKS, priority_classes=(value,))),
+    ),
+    RunPolicy: (RunPolicy(), lambda value: _job(run_policy=value)),
+    ScaleDownConfig: (ScaleDownConfig(), lambda value: _config(scale_down=value)),
+    ScaleSettings: (
+        JOB_SIZE,
+        lambda value: _job(scale_config={1: value, 2: JOB_SIZE}),
+    ),
+    StorageConfig: (StorageConfig(capacity_gib=1200), lambda value: _config(storage=value)),
+    SubnetConfig: (
+        SUBNET,
+        lambda value: _config(network=NetworkConfig(vpc_id="vpc-0123456789abcdef0", subnets=(value,))),
+    ),
+    Taint: (Taint(key="a", effect="no_execute"), lambda value: _group(taints=(value,))),
+    TaskClass: (
+        TaskClass(name="training", weight=5),
+        lambda value: kubernetes.check_task_governance(TaskGovernance(priority_classes=(value,))),
+    ),
+    TaskGovernance: (TaskGovernance(), kubernetes.check_task_governance),
+    Team: (
+        Team(name="research"),
+        lambda value: kubernetes.check_teams((value,), nodes={}, task_governance=True, autoscaling=True),
+    ),
+    TieredStorageConfig: (TieredStorageConfig(), lambda value: _config(tiered_storage=value)),
+    UnevenBatch: (
+        UnevenBatch(num_dp_groups_with_small_batch_size=1, small_local_batch_size=1, large_local_batch_size=2),
+        lambda value: _job(scale_config={1: ScaleSettings(train_batch_size=64, uneven_batch=value)}),
+    ),
+}
+RESULTS = {Allocatable, ConfigError, Finding, HyperPodError, InstanceType, LoadedConfig, PrivateSubnet}
+"""What the library makes, and users read."""
+
+
+def test_every_public_class_has_a_row() -> None:
+    public = {
+        *(getattr(cdk_hyperpod, name) for name in cdk_hyperpod.__all__),
+        *(getattr(eks, name) for name in eks.__all__),
+        *(value for value in map(kubernetes.__dict__.get, kubernetes.__all__) if inspect.isclass(value)),
+    }
+
+    assert public - {*CONSTRUCTS, *VALUES} == {*RESULTS, LustreMount, catalogue, load_config}
+
+
+@pytest.mark.parametrize("made", CONSTRUCTS, ids=lambda made: made.__name__)
+def test_the_row_of_a_construct_is_right_and_whole(made: Callable[..., object], world: World) -> None:
+    arguments = CONSTRUCTS[made](world)
+
+    made(world.stack, world.next_id(), **arguments)
+    assert _parameters(made) == list(arguments)
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [pytest.param(made, name, id=f"{made.__name__} {name}") for made in CONSTRUCTS for name in _parameters(made)],
+)  # fmt: skip
+def test_a_construct_with_one_wrong_argument(made: Callable[..., object], name: str, world: World) -> None:
+    right = CONSTRUCTS[made](world)
+    for wrong in WRONG:
+        construct_id = world.next_id()
+        try:
+            made(world.stack, construct_id, **{**right, name: wrong})
+        except HyperPodError as error:
+            if isinstance(error, ConfigError):
+                # The construct itself is there, as every construct that fails is; nothing is in it.
+                child = world.stack.node.try_find_child(construct_id)
+                assert child is None or child.node.children == []
+            if wrong is ODD:
+                assert isinstance(error, ConfigError)
+                assert any(_last(finding.path) == _last(name) for finding in error.findings)
+        else:
+            assert wrong is not ODD
+
+
+def _last(path: str) -> str:
+    """The last name of a path; what a construct's argument is called in a file."""
+    return path.rpartition(".")[2].removeprefix("cluster_").replace("eks_config", "eks")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [pytest.param(kind, field.name, id=f"{kind.__name__} {field.name}") for kind in VALUES for field in dataclasses.fields(kind)],
+)  # fmt: skip
+def test_a_value_with_one_wrong_field(kind: type, name: str) -> None:
+    value, check = VALUES[kind]
+    for wrong in WRONG:
+        findings = [*check(dataclasses.replace(value, **{name: wrong}))]  # type: ignore[type-var]
+        if wrong is ODD:
+            assert any("<Odd>" in str(finding) for finding in findings)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in VALUES if kind is not ClusterConfig], ids=lambda kind: kind.__name__)
+def test_something_else_in_place_of_a_value(kind: type) -> None:
+    _, check = VALUES[kind]
+    for wrong in ({"name": "a"}, "a", ODD):
+        assert any(show(wrong) in str(finding) for finding in check(wrong))
+
+
+@pytest.mark.parametrize(
+    ("made", "changes", "messages"),
+    [
+        pytest.param(HyperPodCluster, {"instance_groups": WORK}, ["instance_groups: must be a tuple, got InstanceGroup(name='work', …); write it as (a, b) or (a,)"], id="one group"),
+        pytest.param(HyperPodCluster, {"instance_groups": [HEAD, WORK, {"name": "b"}, None]}, ["instance_groups[b]: must be of the class InstanceGroup, got {'name': 'b'}; make one", "instance_groups[3]: must be of the class InstanceGroup, got nothing; give it a value"], id="groups that are none"),
+        pytest.param(HyperPodCluster, {"instance_groups": [HEAD, dataclasses.replace(WORK, **ODD_FIELDS)]}, ["instance_groups[work].instance_count: must be a whole number, got '2'; write digits without quotes", "instance_groups[work].ebs_volumes: must be a tuple, got EbsVolume(volume_size_gib=5, …); write it as (a, b) or (a,)"], id="fields of a group"),
+        pytest.param(HyperPodCluster, {"network": NetworkConfig(), "encryption_key": "alias/x", "tags": ["a"], "node_recovery": "never"}, ["network: must be of the class HyperPodNetwork, got NetworkConfig(availability_zones=(), …); make one", "encryption_key: must be an IKey, got 'alias/x'; make or import one", "node_recovery: must be one of automatic, none, got 'never'; use one of these", "tags: must be a mapping of text to text, got ['a']; make one"], id="all at once, beside what the rules find"),
+        pytest.param(HyperPodCluster, {"file_system": LustreMount(dns_name=WRONG[1], mount_name="b"), "lifecycle_scripts": {"a": 1}}, ["file_system.dns_name: must be text, got 5; put it in quotes", "lifecycle_scripts: must be a LifecycleScripts, text or a Path, got {'a': 1}; give it one of these"], id="inside of a value that is no configuration"),
+        pytest.param(HyperPodNetwork, {"availability_zones": "us-west-2c", "subnets": [{"subnet_id": "a"}], "more_endpoints": "eks"}, ["more_endpoints: must be a list, got 'eks'; write it as [a, b]", "network.availability_zones: must be a tuple, got 'us-west-2c'; write it as (a, b) or (a,)", "network.subnets[0]: must be of the class SubnetConfig, got {'subnet_id': 'a'}; make one", "network.vpc_id: is missing beside subnets; add the subnets' VPC", "network.availability_zones: an existing VPC's subnets name their zones; remove it"], id="text for a list"),
+        pytest.param(LustreFileSystem, {"capacity_gib": "1200", "removal": "keep", "data_repositories": DataRepository(file_system_path="/a")}, ["removal: must be one of retain, destroy, got 'keep'; use one of these", "storage.capacity_gib: must be a whole number, got '1200'; write digits without quotes", "storage.data_repositories: must be a tuple, got DataRepository(file_system_path='/a', …); write it as (a, b) or (a,)"], id="text for a number"),
+        pytest.param(HyperPodTeams, {"teams": Team(name="a")}, ["teams: must be a list, got Team(name='a', …); write it as [a, b]"], id="one team"),
+        pytest.param(EksControlPlane, {"eks_config": {"dependencies_chart": "installed"}, "neuron": "no"}, ["neuron: must be true or false, got 'no'; write true or false without quotes", "eks: must be of the class EksConfig, got {'dependencies_chart': 'installed'}; make one"], id="a mapping for settings"),
+        pytest.param(ScaleDown, {"nodes_to_delete": "i-0123456789abcdef0", "max_nodes": 1.5}, ["scale_down.nodes_to_delete: must be a tuple, got 'i-0123456789abcdef0'; write it as (a, b) or (a,)", "scale_down.max_nodes: must be a whole number, got 1.5; write digits without quotes"], id="one node"),
+    ],
+)  # fmt: skip
+def test_what_it_says(made: Callable[..., object], changes: dict[str, Any], messages: list[str], world: World) -> None:
+    construct_id = world.next_id()
+
+    with pytest.raises(ConfigError) as caught:
+        made(world.stack, construct_id, **{**CONSTRUCTS[made](world), **changes})
+
+    assert caught.value.source == f"Stack/{construct_id}"
+    assert [str(finding) for finding in caught.value.findings] == messages
+
+
+def test_load_config_with_something_else_than_a_path() -> None:
+    with pytest.raises(ConfigError, match=r"path: must be text or a Path, got <Odd>; give it one of these"):
+        load_config(ODD)  # type: ignore[arg-type]
