@@ -39,8 +39,10 @@ class FoundationStack(Stack):
             analytics_reporting=False,
             tags=dict(config.tags),
         )
-        self.digest = hashlib.sha256(repr((config.network, config.storage, config.eks)).encode()).hexdigest()[:16]
-        """Changes with every setting that may give another subnet, file system or control plane to the cluster."""
+        mounted = config.storage if config.orchestrator == "slurm" else None
+        self.digest = hashlib.sha256(repr((config.network, mounted)).encode()).hexdigest()[:16]
+        """Changes with every setting that may give another subnet or file system to the nodes, and with nothing of `eks`: an
+        add-on's version must send no counts to the cluster."""
         self.key = encryption_key(self, "Key", removal=config.removal)
         group_zones = [group.availability_zone for group in config.instance_groups if group.availability_zone]
         zones = (

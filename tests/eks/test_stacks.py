@@ -119,9 +119,45 @@ def test_a_teams_objects_come_after_its_share_for_which_hyperpod_makes_the_names
         for name, resource in teams.of("AWS::SageMaker::ComputeQuota").items()
     }
     for team, quota in quotas.items():
-        (applied,) = (name for name in teams.of(MANIFEST) if name.startswith(f"TeamsTeam{team}"))
+        (applied,) = (name for name in teams.of(MANIFEST) if name.startswith(f"TeamsTeamhyperpodns{team}"))
         assert {quota, teams.only_id("AWS::SageMaker::ClusterSchedulerConfig")} <= before(teams, applied)
+        (limits,) = (name for name in teams.of(MANIFEST) if name.startswith(f"TeamsLimitshyperpodns{team}"))
+        assert applied in before(teams, limits)
     assert of_kind(teams, "Namespace") == {}
+
+
+def test_teams_add_ons_and_priorities_leave_the_cluster_as_it_is(stacks: dict[str, Template], tmp_path: Path) -> None:
+    """An update of the cluster would send the file's counts again, which under Karpenter are not those there are."""
+    data = yaml.safe_load(EKS.read_text("utf-8"))
+    data["eks"] = {
+        "dependencies_chart": "installed",
+        "kubernetes_version": "1.34",
+        "add_ons": {"training_operator": {"version": "v1.4.0-eksbuild.1"}},
+    }
+    data["teams"] = data["teams"][:1]
+    data["storage"]["capacity_gib"] *= 2
+    changed = of_text(yaml.safe_dump(data), tmp_path)
+    assert changed["hyperpod-elastic-eks"].resources != stacks["eks"].resources
+    assert changed["hyperpod-elastic-teams"].resources != stacks["teams"].resources
+    assert changed["hyperpod-elastic-cluster"].resources == stacks["cluster"].resources
+
+
+def test_a_quota_or_priority_that_is_given_up_is_a_resource_that_goes(tmp_path: Path) -> None:
+    """`kubectl apply --prune`, by which CDK updates a resource, leaves objects of these kinds where they are."""
+    data = yaml.safe_load(EKS.read_text("utf-8"))
+    data["eks"] = {
+        "dependencies_chart": "installed",
+        "add_ons": {"task_governance": {"enabled": False}},
+        "priority_classes": [{"name": "urgent", "value": 1000}, {"name": "spare", "value": 10}],
+    }
+    data["teams"] = [{"name": "research", "quota": {"ml.p5.48xlarge": 4}}, {"name": "inference"}]
+    more = of_text(yaml.safe_dump(data), tmp_path)["hyperpod-elastic-teams"].of(MANIFEST)
+    data["eks"]["priority_classes"].pop()
+    del data["teams"][0]["quota"]
+    fewer = of_text(yaml.safe_dump(data), tmp_path)["hyperpod-elastic-teams"].of(MANIFEST)
+    assert fewer == {name: fewer[name] for name in more if name in fewer}, "what stays is the same"
+    gone = [json.loads(more[name]["Properties"]["Manifest"]) for name in more if name not in fewer]
+    assert [[item["kind"] for item in items] for items in gone] == [["PriorityClass"], ["ResourceQuota", "LimitRange"]]
 
 
 # -- the EKS cluster --------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def under_eks(name: str) -> Json:
             "dependencies_chart_digest": HelmChart(CHART).digest,
             "image_registry": f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/mirror",
             "admin_role_arns": [f"{role}-admin"],
-            "priority_classes": [{"name": "urgent", "value": 1000}],
+            "priority_classes": [{"name": "urgent", "value": 1000}, {"name": "spare", "value": 10}],
             "autoscaling": {"instance_groups": ["auto"]},
         },
         "teams": [

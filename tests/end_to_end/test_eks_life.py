@@ -56,7 +56,7 @@ def first_deployment(life: Rehearsal) -> None:
     charted = names(admin, "/apis/apps/v1/namespaces/kube-system/daemonsets")
     assert {"aws-efa-k8s-device-plugin", "health-monitoring-agent", "nvidia-device-plugin"} <= set(charted)
     # What kubectl made of the manifests.
-    assert "urgent" in names(admin, "/apis/scheduling.k8s.io/v1/priorityclasses")
+    assert {"urgent", "spare"} <= set(names(admin, "/apis/scheduling.k8s.io/v1/priorityclasses"))
     assert names(admin, "/apis/karpenter.sh/v1/nodepools") == ["hyperpod"]
     assert names(admin, "/apis/karpenter.sagemaker.amazonaws.com/v1/hyperpodnodeclasses") == ["hyperpod"]
     assert gpus(admin, RESEARCH) == "16"
@@ -101,12 +101,13 @@ def a_team_stays_within_its_namespace_and_ceiling(life: Rehearsal) -> None:
 
 
 def teams_change(life: Rehearsal) -> Json:
-    """A smaller share, a new team, and one that is gone; no node is touched."""
+    """A smaller share, a new team, one that is gone, and a priority that nobody wants; no node is touched."""
     step, config = Step(life), deepcopy(life.config)
     research, vision = config["teams"]
     research["quota"] = {"ml.p5.48xlarge": 1}
     audio = {**vision, "name": "audio", "role_arns": [vision["role_arns"][0].replace("vision", "audio")]}
     config["teams"] = [research, audio]
+    config["eks"]["priority_classes"].pop()
     before = as_role(life, "vision")
     changed = life.deploy(config)
     assert changed.ok, changed.reason
@@ -121,6 +122,7 @@ def teams_change(life: Rehearsal) -> Json:
     ):
         assert names(admin, "/" + what.format(f"namespaces/{VISION}")) == []
     assert not [name for name in names(admin, "/api/v1/persistentvolumes") if VISION in name]
+    assert {"urgent", "spare"} & set(names(admin, "/apis/scheduling.k8s.io/v1/priorityclasses")) == {"urgent"}
     assert before.ask("GET", f"/api/v1/namespaces/{VISION}/pods")[0] in (401, 403)
     assert as_role(life, "vision").ask("GET", f"/api/v1/namespaces/{VISION}/pods")[0] == 401
     assert as_role(life, "audio").ask("GET", f"/api/v1/namespaces/{AUDIO}/pods")[0] == 200

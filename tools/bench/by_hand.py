@@ -881,7 +881,7 @@ resource = aws_sagemaker.CfnCluster(
         slurm=aws_sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty()
     ),
     tags=[
-        cdk.CfnTag(key="cdk-hyperpod:foundation", value="f26cce1921b5f1aa"),
+        cdk.CfnTag(key="cdk-hyperpod:foundation", value="55bdd280f8c84458"),
         cdk.CfnTag(key="cdk-hyperpod:stack-id", value=Fn.ref("AWS::StackId")),
     ],
     vpc_config=aws_sagemaker.CfnCluster.VpcConfigProperty(
@@ -1456,7 +1456,7 @@ resource = cdk.CfnResource(
                         }
                     }
                 ),
-                '"]},"Tags":[{"key":"cdk-hyperpod:foundation","value":"f26cce1921b5f1aa"},{"key":"cdk-hyperpod:stack-id","value":"',
+                '"]},"Tags":[{"key":"cdk-hyperpod:foundation","value":"55bdd280f8c84458"},{"key":"cdk-hyperpod:stack-id","value":"',
                 Fn.ref("AWS::StackId"),
                 '"}]}',
             ],
@@ -1673,7 +1673,7 @@ resource = cdk.CfnResource(
                         }
                     }
                 ),
-                '"]},"Tags":[{"key":"cdk-hyperpod:foundation","value":"f26cce1921b5f1aa"},{"key":"cdk-hyperpod:stack-id","value":"',
+                '"]},"Tags":[{"key":"cdk-hyperpod:foundation","value":"55bdd280f8c84458"},{"key":"cdk-hyperpod:stack-id","value":"',
                 Fn.ref("AWS::StackId"),
                 '"}]}',
             ],

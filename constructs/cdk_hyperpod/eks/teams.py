@@ -24,6 +24,8 @@ from ..storage import LustreMount
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
 
+_LIMITS = ("LimitRange", "ResourceQuota")
+
 
 class HyperPodTeams(Construct):
     """Shares, ceilings, access and volumes of the teams, the cluster's priorities, and Karpenter's objects.
@@ -91,22 +93,30 @@ class HyperPodTeams(Construct):
             self._access(arn, groups)
         if eks_config.autoscaling is not None:
             self._apply("Karpenter", karpenter_manifests(eks_config.autoscaling))
-        if eks_config.priority_classes:
-            self._apply("PriorityClasses", priority_class_manifests(eks_config.priority_classes))
+        # One resource each, and a team's limits apart from its other objects: CDK updates a resource by `kubectl apply
+        # --prune`, which never deletes an object of these kinds that is not in it any more.
+        for priority in priority_class_manifests(eks_config.priority_classes):
+            self._apply(f"PriorityClass{priority['metadata']['name']}", [priority])
         scheduler = self._scheduler(eks_config) if governance else None
         namespaces = [namespace_name(team, task_governance=governance) for team in teams] or ["default"]
         volumes = file_system_manifests(file_system, namespaces, capacity_gib=capacity_gib or 1200)
-        for index, team in enumerate(teams):
+        for team, namespace, claims in zip(teams, namespaces, volumes, strict=False):
             quota = None if scheduler is None else self._compute_quota(team, scheduler)
-            manifests = [*team_manifests(team, task_governance=governance), *volumes[index]]
-            # HyperPod makes the team's namespace when it sees the share.
-            self._apply(f"Team{team.name}", manifests, *([] if quota is None else [quota]))
+            manifests = team_manifests(team, task_governance=governance)
+            limits = [manifest for manifest in manifests if manifest["kind"] in _LIMITS]
+            others = [manifest for manifest in manifests if manifest["kind"] not in _LIMITS]
+            # Another namespace makes other resources, so that what was in the old one goes. HyperPod makes the namespace
+            # when it sees the share.
+            applied = self._apply(f"Team{namespace}", [*others, *claims], *([] if quota is None else [quota]))
+            if limits:
+                self._apply(f"Limits{namespace}", limits, applied)
         if file_system is not None and not teams:
             self._apply("FileSystem", volumes[0])
 
-    def _apply(self, construct_id: str, manifests: Sequence[Manifest], *after: IDependable) -> None:
+    def _apply(self, construct_id: str, manifests: Sequence[Manifest], *after: IDependable) -> eks.KubernetesManifest:
         applied = eks.KubernetesManifest(self, construct_id, cluster=self._control_plane.cluster, manifest=[*manifests])
         applied.node.add_dependency(*self._first, *after)
+        return applied
 
     def _access(self, role_arn: str, groups: Sequence[str]) -> None:
         digest = hashlib.sha256(role_arn.encode()).hexdigest()[:8]
