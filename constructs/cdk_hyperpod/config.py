@@ -245,7 +245,7 @@ class ScaleDownConfig:
     """What a deployment may take away. Absent: nothing is ever taken by name."""
 
     nodes_to_delete: tuple[NodeId, ...] = ()
-    """Instance ids: exactly these nodes end. Ids of nodes that are gone may stay in the list."""
+    """Instance ids: exactly these nodes end. Ids of nodes that are gone may stay in the list, up to a few thousand."""
     instance_groups_to_delete: tuple[GroupName, ...] = ()
     """Groups to delete with all their nodes. A name may stay here as a tombstone once its group is gone."""
     max_nodes: Annotated[int, Range(0, 6758)] = 16

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .config import ClusterConfig, InstanceGroup, ScaleDownConfig
@@ -21,8 +22,11 @@ __all__ = ["PlanError", "add_plan_parser", "desired"]
 
 _DESCRIPTION = """\
 Read the live cluster with your AWS credentials and say what a deployment of the
-file would take away: which nodes, and why. Nothing is changed. The roles and
-subnets of groups are known to a deployment only, so they are not compared.
+file would take away: which nodes, and why. Nothing is changed. The network, the
+orchestrator and the groups' roles and subnets are known to a deployment only:
+they are not compared here, and a change of them is refused there. A group that
+an autoscaler owns is judged as if the deployment changed something of the
+cluster; one that changes nothing of it sends no count, and is not refused.
 
 Exit code 0: nothing would be taken away; 2: nodes or groups would go, undrained;
 1: the deployment would be refused, or the cluster could not be read.
@@ -82,14 +86,16 @@ def _read(config: ClusterConfig, profile: str | None, endpoint_url: str | None) 
 
 def _client(region: str, profile: str | None, endpoint_url: str | None) -> Any:
     import botocore.session  # type: ignore[import-untyped]
-    from botocore.exceptions import NoCredentialsError  # type: ignore[import-untyped]
 
     from ._lambda.hyperpod_provider import handler
 
     # The pinned models know no service that hands out credentials (SSO, STS), so botocore's own session gets them.
     credentials = botocore.session.Session(profile=profile).get_credentials()
     if credentials is None:
-        raise NoCredentialsError
+        raise PlanError(
+            "there are no AWS credentials to read the live cluster with; name a profile of your AWS configuration: "
+            "AWS_PROFILE=NAME, or --profile NAME"
+        )
     keys = credentials.get_frozen_credentials()
     return handler.make_client(
         "sagemaker",
@@ -110,9 +116,10 @@ def desired(config: ClusterConfig, live: Cluster | None) -> Desired:
     from ._lambda.hyperpod_provider.model import Desired
 
     scale_down = config.scale_down or ScaleDownConfig()
+    autoscaled = () if config.eks is None else config.eks.autoscaled_groups
     return Desired(
         cluster=config.name,
-        groups=tuple(_group(group, live) for group in config.instance_groups),
+        groups=tuple(_group(group, live, autoscaled) for group in config.instance_groups),
         nodes_to_delete=scale_down.nodes_to_delete,
         groups_to_delete=scale_down.instance_groups_to_delete,
         max_nodes=scale_down.max_nodes,
@@ -120,7 +127,7 @@ def desired(config: ClusterConfig, live: Cluster | None) -> Desired:
     )
 
 
-def _group(group: InstanceGroup, live: Cluster | None) -> DesiredGroup:
+def _group(group: InstanceGroup, live: Cluster | None, autoscaled: Sequence[str]) -> DesiredGroup:
     from ._lambda.hyperpod_provider.model import DesiredGroup, Fixed
 
     # A deployment alone knows ids of subnets; an absent network would stand for the cluster's own.
@@ -136,6 +143,7 @@ def _group(group: InstanceGroup, live: Cluster | None) -> DesiredGroup:
             network=networks.get(group.name),
             threads_per_core=group.threads_per_core,
         ),
+        autoscaled=group.name in autoscaled,
     )
 
 

@@ -25,6 +25,7 @@ from constructs import Construct, IDependable, IValidation
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards, wildcard
 from ._assets import lambda_dir
 from ._constraints import as_tuple, check_arguments
+from ._scale_down_checks import check_guarded, check_size
 from .config import ScaleDownConfig
 from .errors import raise_errors
 from .rules import check_constraints, check_scale_down
@@ -40,8 +41,8 @@ class ScaleDown(Construct):
     """Guards one cluster: nodes end only by name, groups only by a tombstone, and accidents before they happen.
 
     Running nodes: the nodes and groups that the arguments name end, undrained; so do as many others as a lowered count
-    asks for, in a fixed order. Nothing else ever does. A deployment that cannot keep that promise is refused before
-    anything has changed. Cost: two small functions that run during deployments.
+    asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
+    (docs/scale-down.md tells what nobody can promise). Cost: two small functions that run during deployments.
     """
 
     def __init__(
@@ -59,14 +60,17 @@ class ScaleDown(Construct):
     ) -> None:
         """Guard a cluster, of this library or of any other app.
 
-        The cluster must have a literal name and be in the same stack, and its properties must not be overridden
-        (`add_property_override`): what the guard does not see, it cannot guard. `autoscaled_groups`: groups whose
+        The cluster must have a name, instance groups and no restricted ones, and be in the same stack; its properties
+        must not be overridden (`add_property_override`): what the guard does not see, it cannot guard.
+        `nodes_to_delete`: ids of nodes that are gone may stay, up to a few thousand. `autoscaled_groups`: groups whose
         count an autoscaler owns, of which only named nodes are taken. `depends_on`: what the cluster needs besides
         what its properties refer to; it comes first, so that nothing can fail between the guard and the cluster.
         `encryption_key` encrypts the logs; absent: CloudWatch's own key does. Raises ConfigError for arguments that
-        contradict each other.
+        contradict each other, and for a cluster that cannot be guarded.
         """
         super().__init__(scope, construct_id)
+        is_cluster = isinstance(cluster, sagemaker.CfnCluster)
+        seen = _properties(cluster) if is_cluster else {}
         config = ScaleDownConfig(
             nodes_to_delete=as_tuple(nodes_to_delete),
             instance_groups_to_delete=as_tuple(instance_groups_to_delete),
@@ -83,23 +87,24 @@ class ScaleDown(Construct):
                 ),
                 *check_constraints(config, "scale_down"),
                 *check_scale_down(config, ()),
+                *(check_guarded(seen) if is_cluster else ()),
             ],
             self.node.path,
         )
-        assert cluster.cluster_name is not None, "the cluster needs a literal cluster_name"
+        raise_errors(check_size(seen, nodes_to_delete, instance_groups_to_delete), self.node.path)
         if nodes_to_delete or instance_groups_to_delete:
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:undrained",
                 "nodes and groups that scale_down names end undrained; drain them before you deploy",
             )
         self._cluster = cluster
-        self._name = cluster.cluster_name
+        self._name = typing.cast(str, cluster.cluster_name)
         self._key = encryption_key
         stack = Stack.of(self)
+        self._prefix = _prefix(self, stack)
         cluster.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
-        seen = _properties(cluster)
         self.node.add_validation(_Unchanged(cluster, seen))
-        groups = typing.cast(list[dict[str, Any]], seen.get("InstanceGroups", []))
+        groups = typing.cast(list[dict[str, Any]], seen["InstanceGroups"])
         create_only = {key: seen[key] for key in ("VpcConfig", "Orchestrator") if key in seen}
         rest = {key: value for key, value in seen.items() if key not in ("ClusterName", "InstanceGroups")}
         role = self._role()
@@ -270,12 +275,7 @@ class ScaleDown(Construct):
         )
 
     def _function_name(self, part: str) -> str:
-        """At most 64 characters, and unique for a cluster."""
-        name = f"hyperpod-{self._name}-{part}"
-        if len(name) <= 64:
-            return name
-        digest = hashlib.sha256(self._name.encode()).hexdigest()[:8]
-        return f"hyperpod-{self._name[: 64 - len(part) - 19]}-{digest}-{part}"
+        return f"{self._prefix}-{part}"
 
     def _acknowledge_provider(self, provider: custom_resources.Provider) -> None:
         """The provider framework is CDK's own: its roles, its runtime and its waiter."""
@@ -298,6 +298,19 @@ class ScaleDown(Construct):
                 for finding in policy_wildcards(stack.resolve(child.document)["Statement"]):
                     reasons[finding] = of_cdk + "it invokes every version of the two functions, and nothing else."
         acknowledge(provider, reasons)
+
+
+def _prefix(construct: Construct, stack: Stack) -> str:
+    """What the functions' names begin with, at most 53 characters: unique for a construct in an account and region.
+
+    Without the cluster's name: CloudFormation refuses a custom resource whose function changed, and whoever renames the
+    cluster would read that, and not why a cluster keeps its name.
+    """
+    while stack.nested_stack_parent is not None:
+        stack = stack.nested_stack_parent
+    inside = construct.node.path.removeprefix(f"{stack.node.path}/")
+    digest = hashlib.sha256(f"{stack.stack_name}/{inside}".encode()).hexdigest()[:8]
+    return f"hyperpod-{stack.stack_name.removeprefix('hyperpod-')[:35]}-{digest}"
 
 
 _RARELY = "CloudFormation alone invokes it, a few times in a deployment that changes the cluster; "

@@ -73,7 +73,7 @@ def test_more_names_than_the_count_allows_are_refused(life: Rehearsal) -> None:
     step, named = Step(life), list(life.nodes("p5"))[:2]
     failed = life.deploy(taking(resized(STANDING, "p5", 5), nodes=named), only=life.cluster)
     message = (
-        'scale_down.nodes_to_delete: names 2 nodes of group "p5", more than its instance_count of 5 lets go; '
+        'scale_down.nodes_to_delete: names 2 nodes of group "p5", but going from 6 to an instance_count of 5 takes 1 node; '
         "set instance_groups[p5].instance_count to 4."
     )
     refused(life, step, message)

@@ -136,6 +136,11 @@ class Stack:
         self._arn = ""
         self._failed = wish
         self._touched: list[str] = []
+        self.blind = False
+        """The first look of every request finds CloudFormation throttling."""
+        self._cancel: tuple[str, int] | None = None
+        self.given_up: list[Json] = []
+        """Requests whose answers nobody waits for any more, while CDK's state machine goes on polling."""
         self.reasons: list[str] = []
         self.log: list[str] = []
         self.poll = poll
@@ -162,6 +167,8 @@ class Stack:
         """CloudFormation's client, as far as the provider needs it."""
         if StackName != STACK_ID:
             raise ClientError({"Error": {"Code": "ValidationError", "Message": "no such stack"}}, "DescribeStacks")
+        if self.blind and not self.polling:
+            raise ClientError({"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}, "DescribeStacks")
         stack: Json = {"StackStatus": self.status}
         if self.updated is not None:
             stack["LastUpdatedTime"] = datetime.fromtimestamp(self.updated, UTC)
@@ -180,10 +187,17 @@ class Stack:
     # -- CloudFormation --
 
     def deploy(
-        self, wish: Wish, *, fail: Literal["", "before", "after"] = "", meanwhile: Callable[[], object] = lambda: None
+        self,
+        wish: Wish,
+        *,
+        fail: Literal["", "before", "after"] = "",
+        cancel: tuple[str, int] | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> Ending:
-        """Deploy; `fail`: some other resource fails right before or right after the cluster. `meanwhile`: what happens
+        """Deploy; `fail`: some other resource fails right before or right after the cluster. `cancel`: a type of resource,
+        and after how many of its polls the update is cancelled, or some other resource fails. `meanwhile`: what happens
         before a rollback begins."""
+        self._cancel = cancel
         old = self.template
         self.updated = self.clock.now() if old else None
         self.reasons = []
@@ -209,6 +223,7 @@ class Stack:
     def roll_back(self) -> Ending:
         """Undo the last, failed deployment; a rollback that failed is continued where it was."""
         assert self.template is not None
+        self._cancel = None
         self._is("UPDATE_ROLLBACK_IN_PROGRESS")
         self.clock.advance(5)
         try:
@@ -227,7 +242,14 @@ class Stack:
         self._event("AWS::CloudFormation::Stack", STACK_ID, status)
 
     def _event(self, kind: str, physical_id: str, status: str) -> None:
-        self.events.append({"ResourceType": kind, "PhysicalResourceId": physical_id, "ResourceStatus": status})
+        self.events.append(
+            {
+                "ResourceType": kind,
+                "PhysicalResourceId": physical_id,
+                "ResourceStatus": status,
+                "Timestamp": self.now(),
+            }
+        )
 
     def _step(self, step: str, new: Wish, old: Wish | None) -> None:
         """What did not change is not touched, and has no event."""
@@ -268,6 +290,7 @@ class Stack:
             if progress.status == "failed":
                 raise ScaleDownError(f"cluster: {progress.message}")
             self.clock.advance(60)
+            self.poll_given_up()
             progress = self.handler.poll(progress)
         raise AssertionError(f"the cluster never settled: {progress.message}")
 
@@ -293,7 +316,12 @@ class Stack:
             self.model.faults = Faults()
 
     def _poll(self, event: Json, began: float) -> None:
+        polls = 0
         while True:
+            if self._cancel == (event["ResourceType"], polls):
+                self.given_up.append(event)
+                raise ScaleDownError("Resource update cancelled")
+            polls += 1
             self.polling = True
             try:
                 if self.provider.is_complete(copy.deepcopy(event))["IsComplete"]:
@@ -303,4 +331,22 @@ class Stack:
             finally:
                 self.polling = False
             self.clock.advance(self.poll)
+            self.poll_given_up()
             assert self.clock.now() - began < 3_600, "CloudFormation's own limit was reached"
+
+    def poll_given_up(self) -> None:
+        """One poll of every request that was given up. It must not change anything."""
+        since = self.model.changes(principal=LAMBDA)
+        for event in list(self.given_up):
+            self.polling = True
+            try:
+                over = self.provider.is_complete(copy.deepcopy(event))["IsComplete"]
+            except ScaleDownError:
+                over = True
+            except CallerKilled:
+                over = False
+            finally:
+                self.polling = False
+            if over:
+                self.given_up.remove(event)
+        assert self.model.changes(principal=LAMBDA) == since, "a request that was given up changed something"

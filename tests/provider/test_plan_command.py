@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli import main
-from config.judging import REMOVED, changed
+from config.judging import REMOVED, ROOT, changed
 from local_aws.hyperpod import HyperPod, ManualClock
-from local_aws.hyperpod.samples import group, run_until_quiet, slurm
+from local_aws.hyperpod.samples import eks, group, run_until_quiet, slurm
 from provider.served_model import serve
 from stacks.names import cluster_stack_name
 
@@ -153,6 +153,50 @@ def test_network_and_role_of_a_group_are_not_compared(capsys: pytest.CaptureFixt
         assert run(capsys, "--endpoint-url", address)[0] == 0
 
 
+@pytest.fixture
+def joining() -> HyperPod:
+    """The EKS cluster of tests/configs/eks_existing.yaml, in which Karpenter has made three nodes of trn1."""
+    Path("cluster.yaml").write_text((ROOT / "tests/configs/eks_existing.yaml").read_text("utf-8"))
+    found = HyperPod(clock=ManualClock())
+    groups = [
+        group("system", 2, instance_type="ml.m5.4xlarge", node_type=None),
+        group("trn1", 3, instance_type="ml.trn1.32xlarge", node_type=None),
+    ]
+    tags = [{"Key": "cdk-hyperpod:stack-id", "Value": OWNER.replace("small", "joining")}]
+    found.call("CreateCluster", eks(*groups, name="joining", Tags=tags))
+    run_until_quiet(found)
+    return found
+
+
+def test_count_of_an_autoscaler_is_refused_as_in_a_deployment(
+    joining: HyperPod, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve(joining) as address:
+        status, out, err = run(capsys, "--endpoint-url", address)
+    assert (status, err) == (1, "")
+    assert "instance_groups[trn1].instance_count: is 0, its autoscaler holds 3, and this change" in " ".join(
+        out.split()
+    )
+
+
+def test_named_nodes_alone_go_from_an_autoscalers_group(joining: HyperPod, capsys: pytest.CaptureFixture[str]) -> None:
+    first, *others = sorted(str(node.instance_id) for node in joining.nodes("joining", "trn1"))
+    text = Path("cluster.yaml").read_text("utf-8").replace("instance_count: 0", "instance_count: 3")
+    Path("cluster.yaml").write_text(f"{text}scale_down: {{nodes_to_delete: [{first}]}}\n")
+    with serve(joining) as address:
+        status, out, err = run(capsys, "--endpoint-url", address)
+    assert (status, err) == (2, "")
+    assert re.search(rf"named +Running .*{first}", out)
+    assert not any(other in out for other in others)
+
+
+def test_help_tells_what_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", "--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    assert "The network, the orchestrator and the groups' roles and subnets are known to a deployment only" in words
+
+
 def test_nodes_that_would_have_to_wait(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
     last, *_, first = sorted(nodes(model, "work"))
     model.change_node(first, status="DeepHealthCheckInProgress", due=model.clock.now() + 3_600)
@@ -197,7 +241,8 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_credentials_that_are_not_there(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     assert failed(capsys) == (
-        "cannot read cluster small in us-west-2: NoCredentialsError: Unable to locate credentials"
+        "there are no AWS credentials to read the live cluster with; name a profile of your AWS configuration: "
+        "AWS_PROFILE=NAME, or --profile NAME"
     )
 
 

@@ -165,6 +165,10 @@ def test_request_without_an_instance_counts_as_a_replacement_once_nodes_are_goin
     ]
     found = plan(live(group(target=6), nodes=crowd), desired(wish(count=5)), occasion(first=False))
     assert taken(found) == [("p5-9", "not yet launched")]
+    # At the first look it was there before, whatever somebody ended by hand: the order applies to it.
+    assert taken(plan(live(group(target=6), nodes=crowd), desired(wish(count=5)), occasion())) == [
+        (node_id(5), "failed")
+    ]
 
 
 def test_replacement_under_a_fallen_target_is_no_reason_to_go_on() -> None:
@@ -326,9 +330,22 @@ def test_cloudformations_own_tag_is_as_good() -> None:
 def test_more_named_nodes_than_the_count_lets_go() -> None:
     wanted = desired(wish(count=7), nodes_to_delete=tuple(node_id(n) for n in (1, 2, 3)))
     assert refusal(EIGHT, wanted) == (
-        'scale_down.nodes_to_delete: names 3 nodes of group "p5", more than its instance_count of 7 lets go; '
+        'scale_down.nodes_to_delete: names 3 nodes of group "p5", but going from 8 to an instance_count of 7 takes 1 node; '
         "set instance_groups[p5].instance_count to 5"
     )
+
+
+def test_more_named_nodes_than_a_count_that_stays() -> None:
+    assert refusal(EIGHT, desired(wish(count=8), nodes_to_delete=(node_id(1),))) == (
+        'scale_down.nodes_to_delete: names 1 node of group "p5", but going from 8 to an instance_count of 8 takes none; '
+        "set instance_groups[p5].instance_count to 7"
+    )
+
+
+def test_named_nodes_above_a_target_that_has_fallen_already() -> None:
+    wanted = desired(wish(count=6), nodes_to_delete=(node_id(1), node_id(2)))
+    found = plan(live(group(target=6, current=8), nodes=nodes("p5", 8)), wanted, occasion())
+    assert taken(found) == [(node_id(1), "named"), (node_id(2), "named")]
 
 
 def test_named_nodes_are_counted_on_the_first_plan_only() -> None:
@@ -460,6 +477,12 @@ def test_nodes_of_deleted_groups_count_towards_the_limit() -> None:
     )
 
 
+def test_nodes_shutting_down_in_a_deleted_group_do_not_count() -> None:
+    leaving = [*nodes("old", 1, first=100), *nodes("old", 2, first=101, status="ShuttingDown")]
+    two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *leaving])
+    assert plan(two, desired(wish(), groups_to_delete=("old",), max_nodes=1), occasion()).done
+
+
 @pytest.mark.parametrize(
     ("wanted", "path"),
     [
@@ -506,6 +529,12 @@ def test_standard_target_that_does_not_fall_is_refused() -> None:
     )
 
 
+def test_standard_target_may_fall_while_the_count_still_holds_nodes_that_left() -> None:
+    after = live(group(target=8, current=7), nodes=nodes("p5", 6), continuous=False)
+    found = plan(after, desired(wish(count=6)), occasion(first=False))
+    assert [wait.why for wait in found.waits] == ['group "p5" still counts 7 nodes, 6 of them in the list']
+
+
 def test_standard_replacements_are_refused() -> None:
     crowd = [*nodes("p5", 6), *late("p5", 9)]
     after = live(group(target=8, current=7), nodes=crowd, continuous=False)
@@ -541,6 +570,15 @@ def test_autoscaled_group_with_the_count_that_it_holds() -> None:
     before = desired(wish(count=2, autoscaled=True))
     wanted = desired(wish(count=7, autoscaled=True), nodes_to_delete=(node_id(3),))
     assert taken(plan(EIGHT, wanted, occasion(previous=before))) == [(node_id(3), "named")]
+
+
+def test_autoscaled_group_whose_target_stays_when_its_node_goes() -> None:
+    wanted = desired(wish(count=7, autoscaled=True), nodes_to_delete=(node_id(8),))
+    crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
+    found = plan(
+        live(group(), nodes=crowd), wanted, occasion(first=False, previous=desired(wish(count=8, autoscaled=True)))
+    )
+    assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(8)})']
 
 
 # -- minimum ----------------------------------------------------------------------------------------------------------
@@ -604,7 +642,11 @@ def test_rollback_of_an_update_whose_nodes_were_not_all_taken_does_nothing() -> 
     assert plan(EIGHT, desired(wish(count=4)), rollback(previous=failed)) == Plan(notes=(messages.NOT_REACHED,))
 
 
-@pytest.mark.parametrize("when", [{"previous": None}, {"renamed_from": "other"}], ids=["malformed", "renamed"])
+@pytest.mark.parametrize(
+    "when",
+    [{"previous": None}, {"previous": replace(desired(wish(count=8)), cluster="other"), "renamed_from": "other"}],
+    ids=["malformed", "renamed"],
+)
 def test_rollback_of_what_never_was_does_nothing(when: dict[str, Any]) -> None:
     found = plan(EIGHT, desired(wish(count=4)), rollback(**when))
     assert found == Plan(notes=(messages.NOT_REACHED,))
@@ -639,11 +681,22 @@ def test_rollback_of_what_cloudformation_got_to_takes_the_excess_whatever_it_loo
     assert taken(found) == [(node_id(8), "newest"), (node_id(7), "newest")]
 
 
-@pytest.mark.parametrize("reached", [{ELSEWHERE}, {HERE, ELSEWHERE}], ids=["another", "another as well"])
-@pytest.mark.parametrize(("count", "takes"), [(6, 0), (8, 4)], ids=["looks refused", "looks done"])
-def test_rollback_judges_by_looks_where_another_cluster_was_touched(reached: set[str], count: int, takes: int) -> None:
-    when = rollback(previous=desired(wish(count=count)), reached=frozenset(reached))
-    assert len(taken(plan(EIGHT, desired(wish(count=4)), when))) == takes
+@pytest.mark.parametrize(
+    ("reached", "looks_refused", "looks_done"),
+    [
+        pytest.param({HERE, ELSEWHERE}, 4, 4, id="another as well"),
+        pytest.param({"train"}, 4, 4, id="by its name"),
+        pytest.param({ELSEWHERE}, 0, 0, id="another alone"),
+        pytest.param({ELSEWHERE, ""}, 0, 4, id="one that has no id yet"),
+        pytest.param({"other"}, 0, 4, id="one that has no ARN"),
+    ],
+)
+def test_rollback_judges_by_looks_only_where_ids_tell_nothing(
+    reached: set[str], looks_refused: int, looks_done: int
+) -> None:
+    for count, takes in ((6, looks_refused), (8, looks_done)):
+        when = rollback(previous=desired(wish(count=count)), reached=frozenset(reached))
+        assert len(taken(plan(EIGHT, desired(wish(count=4)), when))) == takes
 
 
 def test_rollback_that_leaves_the_cluster_alone_does_nothing() -> None:

@@ -56,3 +56,12 @@ def test_rollback_deletes_what_only_the_failed_update_knew() -> None:
     assert back(updated=updated) == Removal(groups=("old",)), "all its nodes are younger than the update"
     assert back(updated=START) == Removal(), "it has nodes from before the update"
     assert back() == Removal(), "nobody says when the update began"
+
+
+def test_rollback_spares_old_nodes_of_a_group_that_the_failed_update_took_back_in() -> None:
+    """The old file names it, but it stood all the same."""
+    failed = desired(wish(), wish("old", 2))
+    for previous in (failed, None):
+        back = occasion(rolling_back=True, previous=previous, updated=START)
+        assert plan_removal(TWO, KEEP, back) == Removal()
+        assert plan_removal(TWO, KEEP, replace(back, updated=START - timedelta(days=60))) == Removal(groups=("old",))

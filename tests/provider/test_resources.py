@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from cdk_hyperpod._lambda.hyperpod_provider import messages
 from cdk_hyperpod._lambda.hyperpod_provider import provider as module
 from cdk_hyperpod._lambda.hyperpod_provider.model import Node
 from cdk_hyperpod._lambda.hyperpod_provider.provider import ScaleDownError
@@ -132,12 +133,39 @@ def test_cluster_of_somebody_else_is_refused() -> None:
 def test_software_update_that_hyperpod_demands_is_refused_with_the_how() -> None:
     train = four(patched_once_required="always")
     assert failure(train, TWO) == (
-        "Scaling down train was refused, nothing was changed. This cluster needs one software update before nodes can be "
+        "Scaling down train was refused, no node was taken. This cluster needs one software update before nodes can be "
         "taken from it by name. Run `aws sagemaker update-cluster-software --cluster-name train` when its jobs can stop (it "
         "replaces every node's root volume and runs the lifecycle scripts again), wait until the cluster is InService, and "
         "deploy again."
     )
     assert changes(train) == {}
+
+
+def test_standard_target_that_stays_is_refused_and_not_lowered() -> None:
+    """There an UpdateCluster with a lower count ends nodes at random, also right after some were taken."""
+    six = Wish(groups=(group("p5", 6),), continuous=False)
+    stays: dict[str, Any] = {
+        "batch_delete_lowers_target": "never",
+        "standard_batch_delete_shows_updating": False,
+        "counts_shutting_down_nodes": "while_counted",
+        "replaces_missing_nodes_after_batch_delete": False,
+    }
+    train = Stack(six, timings=QUICK, behaviour=Behaviour(**stays))
+    chosen = ids(train, "p5")[:2]
+    wish = replace(six, groups=(group("p5", 4),), nodes_to_delete=tuple(chosen))
+    assert "HyperPod holds on to a target of 6 with 4 nodes there" in failure(train, wish)
+    assert changes(train) == {"BatchDeleteClusterNodes": 1}
+    assert ended(train) == set(chosen)
+
+
+def test_refusal_after_a_first_look_that_failed_does_not_say_that_nothing_was_changed() -> None:
+    wish = Wish(groups=(group("p5", 5),), autoscaled=("p5",))
+    train = Stack(wish, timings=QUICK, behaviour=Behaviour(batch_delete_lowers_target="never"))
+    train.model.faults = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=1)
+    train.disturbance = Faults(throttle_operations=frozenset({"UpdateCluster"}), throttle_next=1)
+    reason = failure(train, replace(wish, groups=(group("p5", 4),), nodes_to_delete=(ids(train, "p5")[0],)))
+    assert changes(train) == {"BatchDeleteClusterNodes": 1}
+    assert reason.startswith("Scaling down train was refused, nodes already taken stay taken. instance_groups[p5]")
 
 
 def test_other_network_is_refused() -> None:
@@ -168,7 +196,9 @@ def test_permission_that_is_missing(operation: str) -> None:
     reason = train.reasons[0]
     assert reason.startswith("Scaling down train failed. ")
     assert f"is not authorized to perform: sagemaker:{operation}" in reason
-    assert "its permissions come with it: deploy once without taking anything" in reason
+    first = "its permissions come with it: deploy once without taking anything, then again." in reason
+    assert first is (operation == "BatchDeleteClusterNodes"), "rights to read are there before"
+    assert ("look for what takes it away" in reason) is not first
     assert train.clock.now() - began < 600 or train.status != "UPDATE_ROLLBACK_COMPLETE"
     assert changes(train) == {}
 
@@ -189,12 +219,39 @@ def test_stack_status_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(train, "describe_stacks", describe_stacks)
     assert train.deploy(TWO) == "complete", train.reasons
-    until = train.clock.now() + 10_000
-    assert train.deploy(FOUR) == "rollback failed", "a rollback that nobody can tell from an update touches nothing"
-    assert train.reasons[0].startswith(
+    until = train.clock.now() + 20_000
+    began = train.clock.now()
+    assert train.deploy(replace(TWO, tags={"team": "a"})) == "complete", "nothing was to be taken either way"
+    assert train.clock.now() - began > 120, "it may have been on its way"
+    assert train.deploy(FOUR, fail="after") == "rollback failed", "a rollback that nobody can tell from an update"
+    assert train.reasons[1].startswith(
         "Scaling down train failed. Reading the stack's status: AccessDenied: not authorized to perform: "
         "cloudformation:DescribeStacks."
     )
+
+
+@pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
+def test_status_that_may_not_be_read_matters_where_something_is_to_be_done(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here an update would do it, and a rollback would not."""
+    both = Wish(groups=(group("p5", 4), group("old", 1)))
+    train = Stack(both, timings=QUICK, vanished="leave")
+    wish = replace(both, nodes_to_delete=(ids(train, "p5")[0],))
+    if kind == PREPARE:
+        by_hand(train, 5)
+    else:
+        wish = replace(FOUR, groups_to_delete=("old",))
+
+    def describe_stacks(*, StackName: str) -> Any:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DescribeStacks")
+
+    monkeypatch.setattr(train, "describe_stacks", describe_stacks)
+    started = event("Update", wish, kind, both)
+    started |= train.provider.on_event(started)
+    train.clock.advance(130)
+    with pytest.raises(ScaleDownError, match="Reading the stack's status: AccessDenied: no"):
+        train.provider.is_complete(started)
 
 
 def by_hand(train: Stack, count: int) -> None:
@@ -259,6 +316,97 @@ def test_rollback_that_failed_and_is_continued(fail: Any) -> None:
     assert ids(train, "p5") == (here if fail == "before" else here[:4])
 
 
+SIX = Wish(groups=(group("p5", 6),))
+
+
+def test_rollback_says_at_its_end_what_hyperpod_refused() -> None:
+    train = four(patched_once_required="always")
+    assert train.deploy(SIX, fail="after") == "rollback failed"
+    assert train.reasons[-1].startswith("Scaling down train did not end within 55 minutes: 0 of 2 nodes taken.")
+    assert train.reasons[-1].endswith("wait until the cluster is InService, and continue the rollback.")
+    assert "Run `aws sagemaker update-cluster-software --cluster-name train`" in train.reasons[-1]
+    train.model.behaviour = Behaviour()
+    assert train.roll_back() == "rolled back", train.reasons
+
+
+def test_rollback_says_at_its_end_what_is_not_allowed() -> None:
+    train = four()
+    train.disturbance = Faults(denied_until={"BatchDeleteClusterNodes": train.clock.now() + 1_000_000})
+    assert train.deploy(SIX, fail="after") == "rollback failed"
+    assert "BatchDeleteClusterNodes: AccessDeniedException: User: lambda is not authorized" in train.reasons[-1]
+    assert train.reasons[-1].endswith(
+        "look for what takes it away, such as a permissions boundary or a service control policy."
+    )
+
+
+@pytest.mark.parametrize("operation", ["DescribeCluster", "ListClusterNodes", "BatchDeleteClusterNodes"])
+def test_rollback_waits_for_a_permission_as_long_as_it_can(operation: str) -> None:
+    train = four()
+    here = ids(train)
+
+    def fails() -> None:
+        train.model.faults = train.disturbance = Faults(denied_until={operation: train.clock.now() + 1_200})
+
+    assert train.deploy(SIX, fail="after", meanwhile=fails) == "rolled back", train.reasons
+    assert ids(train) == here
+
+
+def test_rollback_goes_on_where_a_group_cannot_be_deleted() -> None:
+    """The group that the failed update brought stays."""
+    train = Stack(FOUR, timings=QUICK, vanished="leave")
+    train.disturbance = Faults(denied_until={"UpdateCluster": train.clock.now() + 1_000_000})
+    wish = Wish(groups=(*FOUR.groups, group("new", 1)))
+    assert train.deploy(wish, cancel=(FINALIZE, 0)) == "rolled back", train.reasons
+    assert "new" in train.model.cluster("train").groups
+    assert any("not yet: AccessDeniedException" in line for line in train.log)
+
+
+def test_malformed_properties_in_a_rollback_do_nothing() -> None:
+    """Of an earlier version, or edited by hand."""
+    train = four()
+    train.status = "UPDATE_ROLLBACK_IN_PROGRESS"
+    found = event("Update", FOUR, PREPARE, SIX) | {"ResourceProperties": {"ClusterName": "train", "Groups": ["{"]}}
+    assert train.provider.on_event(found)["Pending"] is False
+    assert train.log[0].startswith("malformed: Groups[0]: must be the text of a JSON object")
+    blind = found | {"StartedAt": train.clock.now(), "RollingBack": True, "StackUpdatedAt": None, "Pending": None}
+    assert train.provider.is_complete(blind) == {"IsComplete": True}
+
+
+def reads_updating(train: Stack, monkeypatch: pytest.MonkeyPatch, until: list[float]) -> None:
+    """The cluster says that it is being updated, whatever its groups say."""
+    describe = train.client.describe_cluster
+
+    def describe_cluster(**arguments: Any) -> Any:
+        reply = describe(**arguments)
+        return reply | ({"ClusterStatus": "Updating"} if train.clock.now() < until[0] else {})
+
+    monkeypatch.setattr(train.client, "describe_cluster", describe_cluster)
+
+
+def test_cluster_that_does_not_accept_its_own_update_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = four()
+    until = [0.0]
+    reads_updating(train, monkeypatch, until)
+    started = event("Update", TWO, PREPARE, FOUR)
+    train.status, train.updated = "UPDATE_IN_PROGRESS", train.clock.now()
+    started |= train.provider.on_event(started)
+    assert train.provider.is_complete(started) == {"IsComplete": False}
+    train.clock.advance(2_000)
+    until[0] = train.clock.now() + 60
+    assert train.provider.is_complete(started) == {"IsComplete": False}, "the nodes are gone"
+    train.clock.advance(61)
+    assert train.provider.is_complete(started) == {"IsComplete": True}
+
+
+def test_nothing_to_take_is_no_reason_to_wait_after_a_first_look_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = four()
+    reads_updating(train, monkeypatch, [train.clock.now() + 10_000])
+    train.model.faults = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=1)
+    began = train.clock.now()
+    train.custom(PREPARE, replace(FOUR, tags={"team": "a"}).prepare, FOUR.prepare)
+    assert train.clock.now() == began
+
+
 def test_node_in_use_is_asked_for_again() -> None:
     train = four()
     first, second = ids(train, "p5")[-2:]
@@ -295,7 +443,7 @@ def test_time_limit_while_nodes_shut_down() -> None:
     train.disturbance = Faults(undying_nodes=set(victims))
     assert failure(train, replace(TWO, nodes_to_delete=tuple(victims))) == (
         "Scaling down train did not end within 55 minutes: 2 of 2 nodes taken. Deploying again goes on from here, and takes "
-        f'only what is left. group "p5" has 2 nodes shutting down ({victims[0]}, {victims[1]}).'
+        f'only what is left. Group "p5" has 2 nodes shutting down ({victims[0]}, {victims[1]}).'
     )
 
 
@@ -310,7 +458,7 @@ def test_time_limit_of_a_wait_names_what_could_not_go() -> None:
     (left,) = (node.logical_id for node in train.model.nodes("train", "p5") if node.logical_id in reason)
     assert reason == (
         "Scaling down train did not end within 55 minutes: 0 of 1 node taken. Deploying again goes on from here, and takes "
-        f'only what is left. Left: {left}. group "p5" has 4 of the 5 nodes of its minimum.'
+        f'only what is left. Left: {left}. Group "p5" has 4 of the 5 nodes of its minimum.'
     )
 
 
@@ -335,6 +483,16 @@ def test_group_that_keeps_failing_to_boot_does_not_keep_the_deployment() -> None
     began = train.clock.now()
     assert train.deploy(Wish(groups=(group("p5", 4),))) == "complete", train.reasons
     assert train.clock.now() - began < module.PATIENCE.total_seconds() + 1_000
+
+
+def test_sentences_of_the_end() -> None:
+    """AWS ends a sentence with a period, or not; ids and paths keep their first letter."""
+    waits = ["the cluster is Updating", "ConflictException: The cluster is being updated.", "i-0a1b: NodeIdInUse it."]
+    assert messages.out_of_time("train", 55, None, [], waits, back=False) == (
+        "Scaling down train did not end within 55 minutes: nodes that were taken stay taken. Deploying again goes on from "
+        "here, and takes only what is left. The cluster is Updating. ConflictException: The cluster is being updated. "
+        "i-0a1b: NodeIdInUse it."
+    )
 
 
 # -- the seam ---------------------------------------------------------------------------------------------------------

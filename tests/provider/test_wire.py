@@ -92,7 +92,7 @@ BAD: list[tuple[object, str]] = [
     (None, "ResourceProperties: must be an object"),
     (properties(NodeToDelete=[]), f"NodeToDelete: is no property of {PREPARE}; take it out"),
     (properties(ClusterName="-x"), 'ClusterName: must be 1 to 63 letters, digits and hyphens, got "-x"'),
-    (properties(ClusterName="a-" * 40), "ClusterName: must be 1 to 63 letters, digits and hyphens, got"),
+    (properties(ClusterName="a-" * 39 + "a"), "ClusterName: must be 1 to 63 letters, digits and hyphens, got"),
     (properties(Groups=[]), "Groups: must be a list of at least one group's JSON text, got []"),
     (properties(Groups="x"), 'Groups: must be a list of at least one group\'s JSON text, got "x"'),
     (properties("{"), 'Groups[0]: must be the text of a JSON object, got "{"'),
@@ -184,6 +184,9 @@ BAD: list[tuple[object, str]] = [
         "Groups[0].InstanceRequirements: must be an object, got []",
     ),
     (properties(AutoscaledGroups="p5"), 'AutoscaledGroups: must be a list, got "p5"'),
+    (properties(AutoscaledGroups=[{}]), "AutoscaledGroups[0]: must be 1 to 63 letters, digits and hyphens, got {}"),
+    (properties("[" * 100_000), 'Groups[0]: must be the text of a JSON object, got "[[['),
+    (properties('{"a":' * 100_000), "Groups[0]: must be the text of a JSON object, got"),
 ]
 
 
@@ -268,6 +271,7 @@ def test_live_cluster() -> None:
                 "InstanceStatus": {"Status": "Running"},
                 "ImageVersionStatus": "UpdateAvailable",
             },
+            {"InstanceGroupName": "p5", "InstanceId": "i-0a1b2c3d", "ImageVersionStatus": "UpToDate"},
             {"InstanceGroupName": "p5", "InstanceId": "", "NodeLogicalId": "p5-2", "LaunchTime": began},
         ],
         {"team": "a"},
@@ -278,7 +282,8 @@ def test_live_cluster() -> None:
     assert group.types_in_use == {"ml.a"}
     assert found.network == Network(subnets=frozenset({"subnet-1"}), security_groups=frozenset({"sg-1"}))
     assert (found.continuous, found.eks_cluster, found.tags) == (True, None, {"team": "a"})
-    running, requested = found.nodes
+    running, newest, requested = found.nodes
+    assert not newest.outdated
     assert (running.name, running.outdated, running.launched) == ("i-0123456789abcdef0", True, began)
     assert (requested.name, requested.instance_id, requested.launched, requested.status) == (
         "p5-2", None, None, "Pending",

@@ -943,10 +943,10 @@ resource = aws_lambda.CfnFunction(
     architectures=["arm64"],
     code=aws_lambda.CfnFunction.CodeProperty(
         s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
-        s3_key="5bedbe3bb489e14361522a9a2d84cc1f241ca42ea622b9feac4ca07cdaba988d.zip",
+        s3_key="cd874ade72efa8962397dcf224ee2fd59eba8e935ff3d68f57c76cbd8ebad53e.zip",
     ),
     description="Scaling down HyperPod cluster llm-train",
-    function_name="hyperpod-llm-train-onevent",
+    function_name="hyperpod-llm-train-cluster-efbe141d-onevent",
     handler="hyperpod_provider.handler.on_event",
     logging_config=aws_lambda.CfnFunction.LoggingConfigProperty(log_group=Fn.ref("ScaleDownOnEventLogB8891FE1")),
     memory_size=512,
@@ -976,10 +976,10 @@ resource = aws_lambda.CfnFunction(
     architectures=["arm64"],
     code=aws_lambda.CfnFunction.CodeProperty(
         s3_bucket=Fn.sub("cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2"),
-        s3_key="5bedbe3bb489e14361522a9a2d84cc1f241ca42ea622b9feac4ca07cdaba988d.zip",
+        s3_key="cd874ade72efa8962397dcf224ee2fd59eba8e935ff3d68f57c76cbd8ebad53e.zip",
     ),
     description="Scaling down HyperPod cluster llm-train",
-    function_name="hyperpod-llm-train-iscomplete",
+    function_name="hyperpod-llm-train-cluster-efbe141d-iscomplete",
     handler="hyperpod_provider.handler.is_complete",
     logging_config=aws_lambda.CfnFunction.LoggingConfigProperty(log_group=Fn.ref("ScaleDownIsCompleteLogCD0520FB")),
     memory_size=512,
@@ -1101,7 +1101,7 @@ resource = aws_lambda.CfnFunction(
             "NODE_OPTIONS": "--stack-trace-limit=0",
         }
     ),
-    function_name="hyperpod-llm-train-provider",
+    function_name="hyperpod-llm-train-cluster-efbe141d-provider",
     handler="framework.onEvent",
     logging_config=aws_lambda.CfnFunction.LoggingConfigProperty(
         application_log_level="FATAL", log_format="JSON", log_group=Fn.ref("ScaleDownFrameworkLog59E52B79")

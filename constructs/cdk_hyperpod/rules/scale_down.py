@@ -22,13 +22,6 @@ def check_scale_down(scale_down: ScaleDownConfig, groups: Sequence[InstanceGroup
         for value, count in Counter(value for value in values if is_known(value)).items():
             if count > 1:
                 yield Finding(path=f"{path}.{field}", problem=f"{show(value)} stands twice", remedy="name it once")
-    nodes, limit = scale_down.nodes_to_delete, scale_down.max_nodes
-    if isinstance(nodes, tuple) and is_known(limit) and len(nodes) > limit:
-        yield Finding(
-            path=f"{path}.nodes_to_delete",
-            problem=f"names {len(nodes)} nodes, and one deployment takes at most {limit}",
-            remedy="raise scale_down.max_nodes, or take them in several deployments",
-        )
     if not isinstance(scale_down.instance_groups_to_delete, tuple) or not isinstance(groups, tuple):
         return
     kept = {group.name for group in groups if is_known(group) and is_known(group.name)}

@@ -5,6 +5,7 @@ A path is a place in the configuration file. Each refusal says what is wrong, wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from .actions import Action, DeleteGroup, LowerMinimum, LowerTarget, Pick, Refuse, TakeNodes, Wait
@@ -19,7 +20,7 @@ UNDRAINED = (
 SOFTWARE = (
     "This cluster needs one software update before nodes can be taken from it by name. Run `aws sagemaker "
     "update-cluster-software --cluster-name {cluster}` when its jobs can stop (it replaces every node's root volume and "
-    "runs the lifecycle scripts again), wait until the cluster is InService, and deploy again"
+    "runs the lifecycle scripts again), wait until the cluster is InService, and {then}"
 )
 
 
@@ -40,13 +41,19 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def sentence(text: str) -> str:
+    """The text in one line as a sentence. What begins with a path of the file or an id keeps its first letter."""
+    text = one_line(text).rstrip(".")
+    return f"{text[0].upper() if re.match('[a-z]+ ', text) else text[:1]}{text[1:]}."
+
+
 def fit(head: str, items: Sequence[str], limit: int = LIMIT) -> str:
-    """`head` and as many items as fit into `limit` characters; the rest are counted."""
+    """`head` and as many items as fit into `limit` characters, each a sentence; the rest are counted."""
     text = one_line(head)
     for index, item in enumerate(items):
         more = len(items) - index - 1
         tail = f" And {more} more, in the log." if more else ""
-        longer = f"{text} {one_line(item)}."
+        longer = f"{text} {sentence(item)}"
         if len(longer) + len(tail) > limit:
             if index == 0:
                 return f"{longer[: limit - len(tail) - 1]}…{tail}"
@@ -93,11 +100,13 @@ def replaced(what: str) -> Refuse:
     )
 
 
-def beyond_count(group: str, named: int, count: int, fix: int) -> Refuse:
+def beyond_count(group: str, named: int, most: int, count: int) -> Refuse:
+    """`most`: how many nodes the group has, or works towards."""
     return Refuse(
         path="scale_down.nodes_to_delete",
-        why=f'names {several(named, "node")} of group "{group}", more than its instance_count of {count} lets go',
-        fix=f"set instance_groups[{group}].instance_count to {fix}",
+        why=f'names {several(named, "node")} of group "{group}", but going from {most} to an instance_count of {count} takes '
+        f"{several(most - count, 'node') if most > count else 'none'}",
+        fix=f"set instance_groups[{group}].instance_count to {most - named}",
     )
 
 
@@ -236,6 +245,7 @@ def controller_excess(group: str) -> str:
 
 
 NOT_REACHED = "the failed update never got as far as the cluster: there is nothing to undo"
+OVER = "the operation that asked for this is over: nothing more is done for it"
 NOT_OURS = "the cluster is not this stack's: nothing is done to it"
 TARGET_LEFT = (
     'group "{group}" keeps its target of {target}: under standard provisioning only the cluster\'s own update lowers it'
@@ -292,21 +302,31 @@ def out_of_time(
     return fit(head, [again, *([f"Left: {some(left, 8)}"] if left else []), *waits])
 
 
-def failed(cluster: str, call: str, reason: str, hint: str = "") -> str:
+def failed(cluster: str, said: Sequence[str]) -> str:
     """The reason when AWS refused a call for good."""
-    items = [f"{call}: {reason.rstrip('.')}"]
-    return fit(f"Scaling down {cluster} failed.", [*items, hint] if hint else items)
+    return fit(f"Scaling down {cluster} failed.", said)
 
 
 def needs_software_update(cluster: str) -> str:
-    return fit(f"Scaling down {cluster} was refused, nothing was changed.", [SOFTWARE.format(cluster=cluster)])
+    """The reason when HyperPod takes no node by name yet."""
+    return fit(f"Scaling down {cluster} was refused, no node was taken.", [software_update(cluster, "deploy again")])
+
+
+def software_update(cluster: str, then: str) -> str:
+    return SOFTWARE.format(cluster=cluster, then=then)
 
 
 def removal_failed(cluster: str, groups: Iterable[str], reason: str) -> str:
-    return fit(f"Deleting {some(groups)} of {cluster} was refused by HyperPod.", [reason.rstrip(".")])
+    return fit(f"Deleting {some(groups)} of {cluster} was refused by HyperPod.", [reason])
 
 
-DENIED_HINT = (
+FIRST_HINT = (
     "If this deployment is the first with scale-down, its permissions come with it: deploy once without taking anything, "
     "then again"
+)
+"""For a right to change something, which comes after prepare in a first deployment."""
+
+DENIED_HINT = (
+    "The stack gives the function this right: look for what takes it away, such as a permissions boundary or a service "
+    "control policy"
 )

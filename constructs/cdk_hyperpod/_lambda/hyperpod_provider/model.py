@@ -169,3 +169,7 @@ class Occasion:
     """In a rollback: when the failed update of the stack began. Absent: CloudFormation does not say."""
     reached: frozenset[str] | None = None
     """In a rollback: ids of the clusters that the failed update got to. Absent: nobody knows."""
+
+
+FIRST = Occasion()
+"""A look at a cluster on which nothing happened before."""

@@ -14,10 +14,8 @@ from datetime import datetime
 from . import messages
 from .actions import Change, DeleteGroup, LowerMinimum, LowerTarget, Pick, Plan, TakeNodes, Wait
 from .choice import Need, by_group, find_needs, settled
-from .model import CONTROLLER, MOVING, Cluster, Desired, Node, Occasion
+from .model import CONTROLLER, FIRST, MOVING, Cluster, Desired, Node, Occasion
 from .refusals import OWNER_TAGS, forbidden, over_limit, owned, replacement, resent, stuck
-
-FIRST = Occasion()
 
 
 def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Plan:
@@ -179,9 +177,12 @@ def _hopeless(live: Cluster, need: Need, began: datetime | None) -> bool:
 def _reached(live: Cluster, desired: Desired, occasion: Occasion) -> bool:
     """Whether the failed update got to the cluster, so that CloudFormation sends it back. What it did not get to it leaves
     alone: nothing is to be undone then, and taking nodes would end some that were there before."""
-    # Another id is another cluster's of the stack, or stands for a replacement: neither tells about this one.
-    if occasion.reached is not None and occasion.reached <= {live.arn}:
-        return bool(occasion.reached)
+    if occasion.reached is not None:
+        if occasion.reached & {live.arn, live.name}:
+            return True
+        # An id that is no ARN tells nothing: a cluster that CloudFormation was just making has none yet.
+        if all(each.startswith("arn:") for each in occasion.reached):
+            return False
     failed = occasion.previous
     if failed is None or occasion.renamed_from or failed.same_cluster(desired):
         return False

@@ -30,6 +30,8 @@ them to go, and shorter than a group whose nodes fail to boot again and again wo
 SHORT_PATIENCE = timedelta(minutes=5)
 """The same where there was nothing to take: only somebody else can have ended nodes just before."""
 
+READING_STATUS = "Reading the stack's status"
+
 PHYSICAL_IDS = {PREPARE: "hyperpod-scale-down", FINALIZE: "hyperpod-group-removal"}
 
 Answer = dict[str, Any]
@@ -62,7 +64,7 @@ class Provider:
 
     def on_event(self, event: Mapping[str, Any]) -> Answer:
         """The first look. Raises ScaleDownError where the deployment must not go on; changes nothing."""
-        found = _read(wire.read_event, event)
+        found = _read(event)
         state = State(began=self._now(), rolling_back=False, updated=None, pending=False)
         if found.request != "Delete":
             state = self._look(found, state)
@@ -70,7 +72,7 @@ class Provider:
 
     def is_complete(self, event: Mapping[str, Any]) -> Answer:
         """One poll. Raises ScaleDownError when it is refused, when AWS refuses for good, or when time is up."""
-        found = _read(wire.read_event, event)
+        found = _read(event)
         if found.request == "Delete":
             return COMPLETE
         state = wire.read_state(event)
@@ -78,9 +80,19 @@ class Provider:
             return COMPLETE
         if state.rolling_back is None:
             try:
-                state = self._with_stack(found, state)
+                known = self._with_status(found, state)
             except api.CALL_ERRORS as error:
-                return self._failed_read(error, "Reading the stack's status", found, state)
+                if not self._passing(error, state) and self._idle(found, state):
+                    return COMPLETE
+                return self._failed_read(error, READING_STATUS, found, state)
+            if answer := self._given_up(found, state):
+                return answer
+            state = known
+        if state.pending is None:
+            try:
+                state = self._with_reached(found, state)
+            except api.CALL_ERRORS as error:
+                return self._failed_read(error, "Reading the stack's events", found, state)
         desired = self._desired(found, state)
         if desired is None:
             return COMPLETE
@@ -94,17 +106,22 @@ class Provider:
 
         if event.request == "Update":
             try:
-                state = self._with_stack(event, state)
+                state = self._with_status(event, state)
             except api.CALL_ERRORS as error:
                 self._log(f"cannot read the stack's status yet: {api.reason(error)}")
                 return replace(state, rolling_back=None, pending=None)
+            try:
+                state = self._with_reached(event, state)
+            except api.CALL_ERRORS as error:
+                self._log(f"cannot read the stack's events yet: {api.reason(error)}")
+                return replace(state, pending=None)
         desired = self._desired(event, state)
         if desired is None:
             return state
         occasion = self._occasion(event, desired, state, first=True)
         if event.kind == FINALIZE and not _may_remove(desired, occasion):
             return state
-        if occasion.renamed_from is not None and event.kind == PREPARE and not state.rolling_back:
+        if occasion.renamed_from is not None and event.kind == PREPARE:
             self._refuse(plan(None, desired, occasion), desired, first=True)
         try:
             live = self._live(event, desired, tags=True)
@@ -120,25 +137,84 @@ class Provider:
             state, pending=not found.done or bool(found.deletions), planned=len(found.taken) + len(found.held)
         )
 
-    def _with_stack(self, event: Event, state: State) -> State:
-        """Whether the stack is rolling back, since when it is being updated, and what the failed update got to."""
-        stack = self._cloudformation().describe_stacks(StackName=event.stack)["Stacks"][0]
-        rolling_back = "ROLLBACK" in stack["StackStatus"]
-        # CloudFormation calls finalize in a rollback only after an update that got past the cluster.
-        reached = self._reached(event, state) if rolling_back and event.kind == PREPARE else None
-        return replace(state, rolling_back=rolling_back, updated=stack.get("LastUpdatedTime"), reached=reached)
+    def _with_status(self, event: Event, state: State) -> State:
+        """Whether the stack is rolling back, and since when it is being updated."""
+        stack = self._stack(event)
+        return replace(state, rolling_back="ROLLBACK" in stack["StackStatus"], updated=stack.get("LastUpdatedTime"))
 
-    def _reached(self, event: Event, state: State) -> frozenset[str] | None:
-        """Absent: it may not be read, e.g. with the role of an earlier version; a rollback goes on regardless."""
+    def _with_reached(self, event: Event, state: State) -> State:
+        """In a rollback: what the failed update got to."""
+        # CloudFormation calls finalize in a rollback only after an update that got past the cluster.
+        if not state.rolling_back or event.kind != PREPARE:
+            return state
         from .history import clusters_reached
 
         try:
-            return clusters_reached(api.read_events(self._cloudformation(), event.stack), event.stack)
+            events = api.read_events(self._cloudformation(), event.stack)
+            return replace(state, reached=clusters_reached(events, event.stack))
         except api.CALL_ERRORS as error:
-            if api.is_passing(error, now=self._now(), began=state.began):
+            if self._passing(error, state):
                 raise
+            # E.g. with the role of an earlier version; a rollback goes on regardless.
             self._log(f"cannot read how far the failed update got: {api.reason(error)}")
-            return None
+            return state
+
+    def _stack(self, event: Event) -> Mapping[str, Any]:
+        stack: Mapping[str, Any] = self._cloudformation().describe_stacks(StackName=event.stack)["Stacks"][0]
+        return stack
+
+    def _given_up(self, event: Event, state: State) -> Answer | None:
+        """The answer where CloudFormation no longer waits for one, so that a change would be nobody's wish any more. When an
+        update is cancelled, or another of its resources fails, it goes on without this one; and nobody stops the polls.
+
+        It is a wait: nobody reads it, and should the stack's status ever mislead, a deployment that fails for time costs no
+        node, where one that goes on with the nodes still there costs random ones.
+        """
+        from . import messages
+
+        try:
+            if not self._is_over(event, state):
+                return None
+        except api.CALL_ERRORS as error:
+            return self._failed_read(error, READING_STATUS, event, state)
+        self._log(f"not yet: {messages.OVER}")
+        return self._unfinished(event, state, [messages.OVER])
+
+    def _is_over(self, event: Event, state: State) -> bool:
+        """Whether the stack does something else by now than what this request is part of."""
+        stack = self._stack(event)
+        status, updated = stack["StackStatus"], stack.get("LastUpdatedTime")
+        # A later update begins after this request did. By the clock of the function, unless the first look knew better.
+        later = updated is not None and updated > max(state.began, state.updated or state.began)
+        if later or not status.endswith("_IN_PROGRESS"):
+            return True
+        rolling_back = "ROLLBACK" in status
+        if state.rolling_back is not None or not rolling_back:
+            return rolling_back != bool(state.rolling_back)
+        # The first look could not tell: this request belongs to the rollback if it is younger.
+        from .history import rollback_began
+
+        began = rollback_began(api.read_events(self._cloudformation(), event.stack), event.stack)
+        return began is None or began >= state.began
+
+    def _idle(self, event: Event, state: State) -> bool:
+        """Whether there is nothing to do, be it in an update or in a rollback."""
+        from .planner import plan
+        from .removal import plan_removal
+
+        desired = self._desired(event, state)
+        if desired is None:
+            return False
+        try:
+            live = self._live(event, desired, tags=True)
+        except api.CALL_ERRORS:
+            return False
+        either = [
+            self._occasion(event, desired, replace(state, rolling_back=rolling_back), first=True)
+            for rolling_back in (False, True)
+        ]
+        look = plan if event.kind == PREPARE else plan_removal
+        return all(look(live, desired, occasion).done for occasion in either)
 
     def _occasion(self, event: Event, desired: Desired, state: State, *, first: bool) -> Occasion:
         old = event.old_properties if event.request == "Update" else None
@@ -193,25 +269,30 @@ class Provider:
         occasion = self._occasion(event, desired, state, first=unchecked)
         found = plan(live, desired, occasion)
         self._tell(found)
-        self._refuse(found, desired, first=unchecked)
+        self._refuse(found, desired, first=False)
         if live is None:
             return COMPLETE
         if found.done:
             if waits := self._not_yet(found, live, unchecked=unchecked):
                 return self._unfinished(event, state, waits)
             return COMPLETE
+        if answer := self._given_up(event, state):
+            return answer
         moment = Moment(now=self._now(), began=state.began)
         outcome = execute(found, live, desired, self._sagemaker(), moment)
         for wait in outcome.waits:
             self._log(f"not yet: {wait}")
+        refusal: list[str] = []
         if outcome.error is not None:
             self._log(f"{outcome.call} refused: {api.reason(outcome.error)}")
             # Nothing but time can help a rollback, and failing it is worse than waiting.
             if not state.rolling_back:
                 raise ScaleDownError(_failure(desired.cluster, outcome.call, outcome.error))
+            refusal = _refusal(desired.cluster, outcome.call, outcome.error)
         going = (*found.taken, *found.held)
         left = [pick.node.name for pick in going if pick.node.name not in outcome.accepted]
-        return self._unfinished(event, state, [*outcome.waits, *(wait.why for wait in found.waits)], left)
+        waits = [*refusal, *outcome.waits, *(wait.why for wait in found.waits)]
+        return self._unfinished(event, state, waits, left)
 
     def _not_yet(self, found: Plan, live: Cluster, *, unchecked: bool) -> list[str]:
         """What keeps a plan without anything left to do from being complete."""
@@ -226,9 +307,14 @@ class Provider:
         return [messages.not_accepting(live.status).why] if not unchecked and live.status in MOVING else []
 
     def _failed_read(self, error: Exception, call: str, event: Event, state: State) -> Answer:
-        if state.rolling_back or api.is_passing(error, now=self._now(), began=state.began):
+        from . import messages
+
+        if state.rolling_back or self._passing(error, state):
             return self._unfinished(event, state, [api.reason(error)])
-        raise ScaleDownError(_failure(event.cluster, call, error)) from None
+        raise ScaleDownError(messages.failed(event.cluster, _told(call, error, messages.DENIED_HINT))) from None
+
+    def _passing(self, error: Exception, state: State) -> bool:
+        return api.is_passing(error, now=self._now(), began=state.began)
 
     def _unfinished(self, event: Event, state: State, waits: list[str], left: Sequence[str] = ()) -> Answer:
         """Another poll, or the end of the time there is."""
@@ -265,6 +351,8 @@ class Provider:
             return COMPLETE
         if removal.wait is not None:
             return self._unfinished(event, state, [removal.wait.why])
+        if answer := self._given_up(event, state):
+            return answer
         self._log(f"delete groups: {', '.join(removal.groups)}")
         moment = Moment(now=self._now(), began=state.began)
         outcome = delete_groups(removal.groups, live, desired, self._sagemaker(), moment)
@@ -293,11 +381,11 @@ class Provider:
             raise ScaleDownError(messages.refused(desired.cluster, found.refusals, first=first))
 
 
-def _read(read: Callable[[Mapping[str, Any]], Event], event: Mapping[str, Any]) -> Event:
+def _read(event: Mapping[str, Any]) -> Event:
     from . import messages
 
     try:
-        return read(event)
+        return wire.read_event(event)
     except MalformedError as error:
         raise ScaleDownError(messages.malformed("this resource", error.problems)) from None
 
@@ -311,9 +399,24 @@ def _may_remove(desired: Desired, occasion: Occasion) -> bool:
 
 
 def _failure(cluster: str, call: str, error: Exception) -> str:
+    """The end of a deployment, and not of a rollback."""
     from . import messages
 
     if api.needs_software_update(error):
         return messages.needs_software_update(cluster)
-    hint = messages.DENIED_HINT if api.is_denied(error) else ""
-    return messages.failed(cluster, call, api.reason(error), hint)
+    return messages.failed(cluster, _told(call, error, messages.FIRST_HINT))
+
+
+def _refusal(cluster: str, call: str, error: Exception) -> list[str]:
+    """Why a rollback does not get on."""
+    from . import messages
+
+    if api.needs_software_update(error):
+        return [messages.software_update(cluster, "continue the rollback")]
+    return _told(call, error, messages.DENIED_HINT)
+
+
+def _told(call: str, error: Exception, hint: str) -> list[str]:
+    """What AWS said, and what to do about a missing permission."""
+    said = f"{call}: {api.reason(error)}"
+    return [said, hint] if api.is_denied(error) else [said]

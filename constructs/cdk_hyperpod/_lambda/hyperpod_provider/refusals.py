@@ -67,8 +67,7 @@ def forbidden(live: Cluster, desired: Desired, needs: Sequence[Need], *, first: 
         elif first and not need.wanted.autoscaled:
             most = max(need.group.target, len(need.staying))
             if len(need.named) > max(0, most - need.wanted.count):
-                fix = most - len(need.named)
-                yield messages.beyond_count(need.group.name, len(need.named), need.wanted.count, fix)
+                yield messages.beyond_count(need.group.name, len(need.named), most, need.wanted.count)
 
 
 def resent(needs: Sequence[Need], previous: Desired | None, desired: Desired, *, first: bool) -> Iterator[Refuse]:

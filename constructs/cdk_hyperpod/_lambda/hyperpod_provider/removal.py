@@ -7,10 +7,8 @@ from datetime import datetime
 
 from . import messages
 from .actions import Wait
-from .model import CONTROLLER, MOVING, Cluster, Desired, Occasion
+from .model import CONTROLLER, FIRST, MOVING, Cluster, Desired, Occasion
 from .refusals import owned
-
-FIRST = Occasion()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +33,10 @@ def plan_removal(live: Cluster | None, desired: Desired, occasion: Occasion = FI
     if not owned(live, desired):
         return Removal(notes=(messages.NOT_OURS,))
     doomed = set(desired.groups_to_delete)
-    if occasion.rolling_back and occasion.previous is not None:
-        doomed |= _added_by(occasion.previous, live, occasion.updated)
+    if occasion.rolling_back:
+        # Also a group that the file before named: the failed update may have taken it back in, with its nodes.
+        failed = occasion.previous.groups if occasion.previous else ()
+        doomed = (doomed | {group.name for group in failed}) - _older(live, occasion.updated)
     doomed -= {group.name for group in desired.groups}
     standing = [group for group in live.groups if group.status != "Deleting"]
     groups = [group for group in standing if group.name in doomed and group.fixed.node_type != CONTROLLER]
@@ -50,9 +50,8 @@ def plan_removal(live: Cluster | None, desired: Desired, occasion: Occasion = FI
     return Removal(groups=tuple(group.name for group in groups))
 
 
-def _added_by(failed: Desired, live: Cluster, updated: datetime | None) -> set[str]:
-    """Groups of the failed update that hold no node from before it; without its time, only empty ones."""
-    old = {
+def _older(live: Cluster, updated: datetime | None) -> set[str]:
+    """Groups that hold nodes from before the failed update; without its time, all that hold any."""
+    return {
         node.group for node in live.nodes if updated is None or (node.launched is not None and node.launched < updated)
     }
-    return {group.name for group in failed.groups} - old

@@ -85,12 +85,13 @@ class _Reader:
         return ""
 
     def texts(self, path: str, pattern: re.Pattern[str], wanted: str) -> tuple[str, ...]:
-        """A list of texts without doubles; absent: none."""
+        """A list of texts without doubles, and without those that are wrong; absent: none."""
         value = self.properties.get(path, [])
         if not isinstance(value, list):
             self.wrong(path, "a list", value)
             return ()
-        return tuple(dict.fromkeys(self.text(f"{path}[{n}]", item, pattern, wanted) for n, item in enumerate(value)))
+        found = (self.text(f"{path}[{n}]", item, pattern, wanted) for n, item in enumerate(value))
+        return tuple(dict.fromkeys(item for item in found if item))
 
     def number(self, path: str, value: object, most: int = MAX_COUNT) -> int:
         """A whole number, or its text."""
@@ -105,7 +106,7 @@ class _Reader:
         """A JSON object in a text."""
         try:
             found = json.loads(value) if isinstance(value, str) else None
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if isinstance(found, dict):
             return found

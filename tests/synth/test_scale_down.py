@@ -1,0 +1,231 @@
+"""The guard of a cluster: which clusters it refuses, what it warns of, and the names of its functions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aws_cdk import CfnParameter, NestedStack, Stack
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sagemaker as sagemaker
+from aws_cdk.assertions import Annotations, Match
+
+from cdk_hyperpod import ConfigError, ScaleDown
+from synth.synthesis import Template, new_app, of_stack
+
+Group = sagemaker.CfnCluster.ClusterInstanceGroupProperty
+RestrictedGroup = sagemaker.CfnCluster.ClusterRestrictedInstanceGroupProperty
+NODES = [f"i-{number:017x}" for number in range(3_000)]
+# As long as the ARN of a role of the cluster's stack.
+ROLE = "arn:aws:iam::111122223333:role/hyperpod-train-cluster-ClusterNode605A040B-abcdefghijkl"
+
+
+def group(number: int = 0, role: str = ROLE) -> Group:
+    """A group with most of what a group may have: about a kilobyte."""
+    return Group(
+        execution_role=role,
+        instance_count=8,
+        min_instance_count=4,
+        instance_group_name=f"workers-{number:03d}",
+        instance_type="ml.p5.48xlarge",
+        life_cycle_config=sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
+            source_s3_uri="s3://sagemaker-train-111122223333-us-west-2/lifecycle/0123456789abcdef",
+            on_create="compute.sh",
+        ),
+        instance_storage_configs=[
+            sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
+                ebs_volume_config=sagemaker.CfnCluster.ClusterEbsVolumeConfigProperty(
+                    volume_size_in_gb=500,
+                    volume_kms_key_id="arn:aws:kms:us-west-2:111122223333:key/0a1b2c3d-0000-1111-2222-333344445555",
+                )
+            ),
+            sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
+                fsx_lustre_config=sagemaker.CfnCluster.ClusterFsxLustreConfigProperty(
+                    dns_name="fs-0123456789abcdef0.fsx.us-west-2.amazonaws.com",
+                    mount_name="abcdefgh",
+                    mount_path="/fsx",
+                )
+            ),
+        ],
+        override_vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
+            security_group_ids=["sg-0123456789abcdef0"], subnets=["subnet-0123456789abcdef0"]
+        ),
+        slurm_config=sagemaker.CfnCluster.ClusterSlurmConfigProperty(
+            node_type="Compute", partition_names=[f"partition-of-workers-{number:03d}"]
+        ),
+    )
+
+
+def cluster_in(stack: Stack, construct_id: str = "Cluster", **properties: Any) -> sagemaker.CfnCluster:
+    return sagemaker.CfnCluster(
+        stack, construct_id, **{"cluster_name": "train", "instance_groups": [group()], **properties}
+    )
+
+
+def guard(stack: Stack, arguments: dict[str, Any] | None = None, **properties: Any) -> ScaleDown:
+    return ScaleDown(stack, "ScaleDown", cluster=cluster_in(stack, **properties), **(arguments or {}))
+
+
+def refusals(arguments: dict[str, Any] | None = None, **properties: Any) -> list[str]:
+    """What ScaleDown says of a cluster, which must be something."""
+    with pytest.raises(ConfigError) as caught:
+        guard(Stack(new_app(), "Stack"), arguments, **properties)
+    assert caught.value.source == "Stack/ScaleDown"
+    return [str(finding) for finding in caught.value.findings]
+
+
+# -- clusters that cannot be guarded ----------------------------------------------------------------------------------
+
+NO_NAME = (
+    "cluster.cluster_name: is missing, and CloudFormation would make one up that nobody knows before the cluster is "
+    "there; give the cluster a name"
+)
+RESTRICTED = (
+    "cluster.restricted_instance_groups: are not guarded: HyperPod ends nodes at random where a count there falls; give "
+    "them a cluster of their own, without ScaleDown"
+)
+NO_GROUPS = (
+    "cluster.instance_groups: are missing, and there is nothing else that ScaleDown guards; set them before you make "
+    "ScaleDown, or leave it out"
+)
+
+
+def restricted() -> list[RestrictedGroup]:
+    return [
+        RestrictedGroup(
+            environment_config=sagemaker.CfnCluster.EnvironmentConfigProperty(),
+            execution_role=ROLE,
+            instance_count=4,
+            instance_group_name="restricted",
+            instance_type="ml.p5.48xlarge",
+        )
+    ]
+
+
+def test_a_cluster_without_a_name_is_refused_with_all_else_that_is_wrong() -> None:
+    assert refusals({"max_nodes": -1}, cluster_name=None, instance_groups=None) == [
+        "scale_down.max_nodes: must be 0 to 6758, got -1; change it",
+        NO_NAME,
+        NO_GROUPS,
+    ]
+
+
+def test_restricted_groups_are_refused() -> None:
+    assert refusals(restricted_instance_groups=restricted()) == [RESTRICTED], "beside others"
+    assert refusals(restricted_instance_groups=restricted(), instance_groups=None) == [RESTRICTED], "alone"
+
+
+@pytest.mark.parametrize("groups", [None, []])
+def test_a_cluster_without_groups_is_refused(groups: object) -> None:
+    assert refusals(instance_groups=groups) == [NO_GROUPS]
+
+
+def test_a_name_may_be_a_parameters() -> None:
+    template = of_stack(lambda stack: guard(stack, cluster_name=CfnParameter(stack, "Name").value_as_string))
+    assert template.only("Custom::HyperPodScaleDown")["ClusterName"] == {"Ref": "Name"}
+
+
+# -- what can travel --------------------------------------------------------------------------------------------------
+
+
+def test_more_than_a_deployment_can_carry_is_refused() -> None:
+    (message,) = refusals({"nodes_to_delete": NODES}, instance_groups=[group(number) for number in range(100)])
+    found = re.match(
+        r"scale_down: the groups of the cluster, and the 3000 nodes and groups to delete, come to about ([0-9,]+) bytes "
+        r"\(64 for each value that is known at deployment only\), and a deployment has room for 120,000; take the ids of "
+        r"nodes that are gone out of nodes_to_delete, ",
+        message,
+    )
+    assert found is not None, message
+    assert int(found[1].replace(",", "")) > 150_000
+
+
+def size_in_event(template: Template) -> int:
+    properties = template.only("Custom::HyperPodScaleDown")
+    return len(json.dumps(properties, separators=(",", ":")))
+
+
+@pytest.mark.parametrize(("groups", "nodes"), [(100, 0), (2, 3_000)])
+def test_what_fits_is_let_through(groups: int, nodes: int) -> None:
+    """The most groups that a cluster has, or years of ids: an event holds twice as much as a template without tokens."""
+    template = of_stack(
+        lambda stack: guard(
+            stack,
+            {"nodes_to_delete": NODES[:nodes]},
+            instance_groups=[group(number) for number in range(groups)],
+        )
+    )
+    assert 60_000 < size_in_event(template) < 131_072
+
+
+def test_what_is_known_at_deployment_only_counts() -> None:
+    def sized(role: str) -> int:
+        message = refusals({"nodes_to_delete": NODES}, instance_groups=[group(n, role) for n in range(100)])[0]
+        return int(re.findall(r"about ([0-9,]+) bytes", message)[0].replace(",", ""))
+
+    unknown = CfnParameter(Stack(new_app(), "Other"), "Role").value_as_string
+    assert sized(unknown) == sized("x" * 64)
+
+
+# -- warnings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warned"),
+    [
+        pytest.param({}, False, id="nothing is named: counts may have fallen, and synthesis knows no live count"),
+        pytest.param({"nodes_to_delete": NODES[:1]}, True, id="nodes"),
+        pytest.param({"instance_groups_to_delete": ["old"]}, True, id="groups"),
+    ],
+)
+def test_what_is_named_ends_undrained_and_synthesis_says_so(arguments: dict[str, Any], warned: bool) -> None:
+    stack = Stack(new_app(), "Stack")
+    guard(stack, arguments)
+    found = Annotations.from_stack(stack).find_warning("/Stack/ScaleDown", Match.string_like_regexp("end undrained"))
+    assert bool(found) is warned
+
+
+# -- names of the functions -------------------------------------------------------------------------------------------
+
+
+def functions(stack: Stack) -> Iterator[str]:
+    for construct in stack.node.find_all():
+        name = stack.resolve(construct.function_name) if isinstance(construct, lambda_.CfnFunction) else None
+        if name is not None:
+            yield str(name)
+
+
+def test_a_renamed_cluster_keeps_its_functions() -> None:
+    """Else CloudFormation would refuse the new function of an old resource, and the reason why names stay would not show."""
+
+    def names(cluster_name: str) -> list[str]:
+        stack = Stack(new_app(), "Stack")
+        guard(stack, cluster_name=cluster_name)
+        return sorted(functions(stack))
+
+    assert names("train") == names("renamed")
+    assert [re.sub("-[0-9a-f]{8}-", "-…-", name) for name in names("train")] == [
+        "hyperpod-Stack-…-iscomplete",
+        "hyperpod-Stack-…-onevent",
+        "hyperpod-Stack-…-provider",
+    ]
+
+
+def test_no_two_guards_share_a_function() -> None:
+    app = new_app()
+    same = "a-stack-whose-name-is-as-long-as-names-of-stacks-may-be-" * 2
+    stacks = [Stack(app, name) for name in ("hyperpod-train-cluster", f"{same}1", f"{same}2")]
+    stacks += [NestedStack(stack, "Nested") for stack in stacks]
+    for stack in stacks:
+        for number in range(2):
+            ScaleDown(stack, f"ScaleDown{number}", cluster=cluster_in(stack, f"Cluster{number}"))
+    names = {stack.node.path: list(functions(stack)) for stack in stacks if not stack.nested}
+    found = [name for each in names.values() for name in each]
+    assert len(found) == len(set(found)) == 6 * 2 * 3
+    assert all(re.fullmatch(r"hyperpod-[A-Za-z0-9-]{1,55}", name) for name in found), (
+        "what the bootstrap policies allow"
+    )
+    assert sum(name.startswith("hyperpod-train-cluster-") for name in found) == 12, "hyperpod- stands once"
