@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The app: one cluster file in, two stacks out. `-c config=PATH` names another file than cluster.yaml."""
+"""The app: one cluster file in, two stacks out, four under EKS. `-c config=PATH` names another file than cluster.yaml."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import CfnOutput, CrossStackReferences, Environment, ReferenceStrength, Stack
+from aws_cdk import Annotations, CfnOutput, CrossStackReferences, Environment, ReferenceStrength, Stack
 from constructs import Construct
 
 from cdk_hyperpod import LoadedConfig
@@ -44,4 +44,8 @@ class EksStack(Stack):
             chart_folder=loaded.folder,
             neuron=has_neuron(config.instance_groups),
         )
+        for warning in loaded.warnings:
+            # Those of the nodes are told where the nodes are.
+            if warning.path.startswith("eks."):
+                Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
         CfnOutput(self, "EksClusterName", value=self.control_plane.cluster_name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -96,6 +98,22 @@ def test_the_library_comes_from_the_wheel(environment: Path, tmp_path: Path) -> 
 def test_the_command_line_tool_is_installed(environment: Path, tmp_path: Path) -> None:
     assert "usage: cdk-hyperpod" in run(environment / "cdk-hyperpod", "--help", cwd=tmp_path)
     assert "llm-train" in run(environment / "cdk-hyperpod", "check", "--config", ROOT / "cluster.yaml", cwd=tmp_path)
+
+
+def test_the_extra_for_eks_brings_the_layer_of_kubectl(environment: Path, tmp_path: Path) -> None:
+    """`examples/eks_cluster` below imports it; here is what says to pip that it has to be there."""
+    code = "import importlib.metadata as m; print(*m.requires('cdk-hyperpod'), sep='\\n')"
+    needed = run(environment / "python", "-c", code, cwd=tmp_path).splitlines()
+    (layer,) = [line for line in needed if re.search(r"extra == .eks.", line)]
+    assert layer.startswith("aws-cdk-lambda-layer-kubectl-v35")
+
+
+def test_an_elastic_job_is_rendered(environment: Path, tmp_path: Path) -> None:
+    example = ROOT / "examples" / "elastic_training"
+    readme = (example / "README.md").read_text("utf-8")
+    (documented,) = re.findall(r"^cdk-hyperpod (job render .*?) > job\.yaml$", readme, re.MULTILINE | re.DOTALL)
+    rendered = run(environment / "cdk-hyperpod", *shlex.split(documented.replace("\\\n", " ")), cwd=tmp_path)
+    assert rendered == (example / "job.yaml").read_text("utf-8")
 
 
 def synthesize(environment: Path, program: Path, outdir: Path) -> dict[str, str]:

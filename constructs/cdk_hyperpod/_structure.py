@@ -156,8 +156,12 @@ def leaf_problem(kind: Any, value: object) -> tuple[str, str] | None:
         options = typing.get_args(kind)
         if any(value == option and type(value) is type(option) for option in options):
             return None
+        problem = f"must be one of {', '.join(map(str, options))}"
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and _is_version(options[0]):
+            # YAML takes a version for a number, and 1.30 for 1.3: which one was meant, the number does not say.
+            return problem, f'put it in quotes, such as "{show(value) if show(value) in options else options[0]}"'
         closest = None if isinstance(value, int) else _closest(value, options)
-        return f"must be one of {', '.join(map(str, options))}", closest or "use one of these"
+        return problem, closest or "use one of these"
     if isinstance(value, (int, float) if kind is float else kind) and (kind is bool or not isinstance(value, bool)):
         if isinstance(value, str) and not value.isprintable():
             return "must be printable text on one line", "remove the characters that are not"
@@ -167,6 +171,10 @@ def leaf_problem(kind: Any, value: object) -> tuple[str, str] | None:
     if isinstance(value, (dict, list, tuple)):
         return f"must be {_WORDS[kind][0]}", "give it one plain value"
     return f"must be {_WORDS[kind][0]}", _WORDS[kind][1]
+
+
+def _is_version(option: object) -> bool:
+    return isinstance(option, str) and option[:1].isdecimal()
 
 
 _WORDS = {

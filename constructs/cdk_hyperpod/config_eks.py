@@ -78,7 +78,7 @@ class AutoscalingConfig:
     it holds is refused. Taking a group out of this list lets Karpenter end its nodes."""
     limits: Mapping[str, str] = field(default_factory=dict)
     """The most that its nodes may have together, in Kubernetes' words, such as {cpu: "1536", nvidia.com/gpu: "64"}.
-    Absent: the teams' quotas alone."""
+    Absent: whole nodes for all that the teams' quotas let them hold together. Lowering it ends no node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +99,8 @@ class EksConfig:
     existing_cluster: ExistingEksCluster | None = None
     """An existing EKS cluster. Absent: a new one with the HyperPod cluster's name."""
     public_access_cidrs: tuple[Cidr, ...] = ()
-    """Addresses that may reach the API of a new EKS cluster from the internet. Absent: none; it is reached from inside
-    the VPC only."""
+    """Addresses of the internet that may reach the API of a new EKS cluster; EKS refuses private ones. Absent: none; it
+    is reached from inside the VPC only."""
     admin_role_arns: tuple[RoleArn, ...] = ()
     """IAM roles that may do everything in the EKS cluster. Absent: only this library's own kubectl function may."""
     image_registry: (

@@ -15,25 +15,29 @@ from cdk_hyperpod import (
 app = App()
 env = Environment(region="us-west-2")
 
-nodes = Stack(app, "eks-cluster", env=env)
-key = encryption_key(nodes, "Key", removal="destroy")
+# HyperPod's Helm chart goes into the EKS cluster before the first node, so that the two are not in one stack.
+control_plane_stack = Stack(app, "eks-cluster-control-plane", env=env)
+key = encryption_key(control_plane_stack, "Key", removal="destroy")
 network = HyperPodNetwork(
-    nodes,
+    control_plane_stack,
     "Network",
     availability_zones=["us-west-2c", "us-west-2a"],
-    more_endpoints=["eks", "eks-auth", "lambda"],
+    internet_egress=True,
     log_encryption_key=key,
 )
 control_plane = EksControlPlane(
-    nodes,
+    control_plane_stack,
     "Eks",
     cluster_name="eks-example",
     eks_config=EksConfig(dependencies_chart="installed", admin_role_arns=("arn:aws:iam::111122223333:role/admin",)),
     network=network,
     encryption_key=key,
 )
+
+nodes_stack = Stack(app, "eks-cluster-nodes", env=env)
+nodes_stack.add_stack_dependency(control_plane_stack)
 cluster = HyperPodCluster(
-    nodes,
+    nodes_stack,
     "Cluster",
     cluster_name="eks-example",
     network=network,
@@ -44,14 +48,13 @@ cluster = HyperPodCluster(
         InstanceGroup(name="trn1", instance_type="ml.trn1.32xlarge", instance_count=4, min_instance_count=1),
     ],
 )
-cluster.node.add_dependency(control_plane)
 
 # A stack of its own: an add-on that does not come up must not roll back the nodes.
-teams = Stack(app, "eks-cluster-teams", env=env)
-teams.add_stack_dependency(nodes)
-CrossStackReferences.of(teams).consume(ReferenceStrength.WEAK)
+teams_stack = Stack(app, "eks-cluster-teams", env=env)
+teams_stack.add_stack_dependency(nodes_stack)
+CrossStackReferences.of(teams_stack).consume(ReferenceStrength.WEAK)
 add_ons = HyperPodAddOns(
-    teams,
+    teams_stack,
     "AddOns",
     control_plane=control_plane,
     hyperpod_cluster_arn=cluster.cluster_arn,
@@ -59,7 +62,7 @@ add_ons = HyperPodAddOns(
     has_file_system=False,
 )
 HyperPodTeams(
-    teams,
+    teams_stack,
     "Teams",
     control_plane=control_plane,
     cluster_name="eks-example",

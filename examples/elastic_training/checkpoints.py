@@ -1,5 +1,7 @@
 """Sharded checkpoints in a folder that all nodes share (FSx for Lustre on HyperPod), complete or invisible.
 
+The folder is one job's: what another one has not finished in it would be taken for the rest of a crash.
+
 torch.distributed.checkpoint writes each rank's shards to a file of its own and reads them back for any other number of ranks. What it
 doesn't promise is that a folder which exists is whole: a node may go in the middle of a save. So a checkpoint is written under
 another name and renamed when every rank is done. Rename is atomic on Lustre and on local file systems; it is not on S3 mounts.

@@ -22,7 +22,7 @@ def _remember(signum: int, _frame: FrameType | None) -> None:
     _received.add(signum)
 
 
-# At import, as the agent does: until then SIGUSR1 ends the process.
+# At import, as the agent does; train.py holds SIGUSR1 back until then.
 signal.signal(signal.SIGUSR1, _remember)
 
 _mode = os.environ.get("HYPERPOD_SIGNAL_COORDINATION", "disabled").lower()

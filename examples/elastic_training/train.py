@@ -5,18 +5,22 @@ operator starts them again in the new number, and they go on: same global batch,
 Rank 0 prints one JSON line per step.
 """
 
-# First, because importing it installs the handler of SIGUSR1: until then a scaling event ends the process.
+import signal
+
+# Importing the agent imports torch, and then installs its handler of SIGUSR1; until then a scaling event would end the process. So
+# the signal waits until the handler is there.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 try:
     from hyperpod_elastic_agent.elastic_event_handler import elastic_event_detected  # type: ignore[import-not-found]
 except ImportError:  # the agent excludes this torch, or this is a laptop
     from local_elastic_agent import elastic_event_detected
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 
 import argparse
 import datetime
 import json
 import math
 import os
-import signal
 import sys
 from pathlib import Path
 from types import FrameType
@@ -199,7 +203,13 @@ def train(options: argparse.Namespace, device: torch.device) -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--checkpoints", type=Path, required=True, help="folder on a file system that all nodes share")
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=os.environ.get("CHECKPOINTS"),
+        required="CHECKPOINTS" not in os.environ,
+        help="folder of this job alone, on a file system that all nodes share (default: the environment's CHECKPOINTS)",
+    )
     parser.add_argument("--checkpoint-every", type=int, default=50, help="steps between checkpoints (default: 50)")
     parser.add_argument("--keep", type=int, default=2, help="complete checkpoints to keep (default: 2)")
     parser.add_argument("--samples", type=int, default=4096, help="size of the data set (default: 4096)")

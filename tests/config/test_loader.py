@@ -142,7 +142,7 @@ def test_a_file_that_is_not_there(relative: bool, monkeypatch: pytest.MonkeyPatc
 
     assert str(caught.value) == (
         f"{name}: 1 error\n  there is no file {looked_at}; "
-        "name one with -c config=PATH, from the folder of cdk.json, or --config PATH, from the current one"
+        "name one with -c config=PATH or make's CONFIG=PATH, from the folder of cdk.json, or --config PATH, from the current one"
     )
 
 

@@ -53,6 +53,7 @@ NO_VALUE = "give it a value, or remove the line"
         # One of several
         pytest.param({"removal": "retian"}, "removal: must be one of retain, destroy, got 'retian'; did you mean retain?", id="misspelt option"),
         pytest.param({"removal": True}, "removal: must be one of retain, destroy, got true; use one of these", id="truth value for option"),
+        pytest.param({"removal": 5}, "removal: must be one of retain, destroy, got 5; use one of these", id="number for option"),
         pytest.param({"removal": ["retain"]}, "removal: must be one of retain, destroy, got ['retain']; did you mean retain?", id="list for option"),
         pytest.param({"storage": {"capacity_gib": 1200, "throughput_mbps_per_tib": "250"}}, "storage.throughput_mbps_per_tib: must be one of 125, 250, 500, 1000, got '250'; did you mean 250?", id="text for a numeric option"),
         # Lists and settings

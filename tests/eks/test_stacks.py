@@ -12,14 +12,32 @@ from typing import Any
 import pytest
 import yaml
 from aws_cdk import Stack
+from aws_cdk.assertions import Annotations, Match
 
-from cdk_hyperpod import ConfigError, EksConfig, EksControlPlane, HyperPodNetwork, encryption_key
-from synth.synthesis import CONFIGS, ROOT, Json, Template, assembly_of_file, flat, of_file, of_stack, of_text, walk
+from cdk_hyperpod import ConfigError, EksConfig, EksControlPlane, HyperPodNetwork, encryption_key, load_config
+from cdk_hyperpod.config_eks import AutoscalingConfig
+from cdk_hyperpod.eks.manifests import karpenter_manifests
+from cdk_hyperpod.kubernetes import AWS_EXAMPLE_HARD, Team, quota_hard
+from stacks import add_stacks
+from synth.synthesis import (
+    CONFIGS,
+    ROOT,
+    Json,
+    Template,
+    assembly_of_file,
+    flat,
+    new_app,
+    of_file,
+    of_stack,
+    of_text,
+    walk,
+)
 from synth.test_determinism import run_app
 
 EKS = CONFIGS / "eks.yaml"
 EXISTING = CONFIGS / "eks_existing.yaml"
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
+PATCH = "Custom::AWSCDK-EKS-KubernetesPatch"
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +53,12 @@ def existing() -> dict[str, Template]:
 def manifests(template: Template) -> list[Json]:
     """Every Kubernetes object that a template applies, references as `<name>`."""
     return [item for properties in template.properties(MANIFEST) for item in json.loads(flat(properties["Manifest"]))]
+
+
+def only(template: Template, kind: str, name: str) -> str:
+    """The one resource whose name begins so."""
+    (found,) = (one for one in template.of(kind) if one.startswith(name))
+    return found
 
 
 def of_kind(template: Template, kind: str) -> dict[str, Json]:
@@ -119,11 +143,39 @@ def test_a_teams_objects_come_after_its_share_for_which_hyperpod_makes_the_names
         for name, resource in teams.of("AWS::SageMaker::ComputeQuota").items()
     }
     for team, quota in quotas.items():
-        (applied,) = (name for name in teams.of(MANIFEST) if name.startswith(f"TeamsTeamhyperpodns{team}"))
-        assert {quota, teams.only_id("AWS::SageMaker::ClusterSchedulerConfig")} <= before(teams, applied)
-        (limits,) = (name for name in teams.of(MANIFEST) if name.startswith(f"TeamsLimitshyperpodns{team}"))
-        assert applied in before(teams, limits)
+        patch, limits, defaults, rights = (
+            only(teams, kind, f"Teams{what}hyperpodns{team}")
+            for what, kind in (("PodSecurity", PATCH), ("Limits", MANIFEST), ("Defaults", MANIFEST), ("Team", MANIFEST))
+        )
+        assert {quota, teams.only_id("AWS::SageMaker::ClusterSchedulerConfig")} <= before(teams, patch)
+        assert patch in before(teams, limits) & before(teams, defaults)
+        assert {limits, defaults} <= before(teams, rights)
     assert of_kind(teams, "Namespace") == {}
+
+
+def test_a_namespace_of_ours_is_a_resource_of_its_own_before_all_that_is_in_it(existing: dict[str, Template]) -> None:
+    """One that somebody has already fails by itself, and leaves nothing of ours in it."""
+    teams = existing["teams"]
+    namespace = only(teams, MANIFEST, "TeamsNamespaceneuronjobs")
+    (made,) = json.loads(flat(teams.resources[namespace]["Properties"]["Manifest"]))
+    assert made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "baseline"
+    for what in ("Limits", "Defaults", "Team"):
+        assert namespace in before(teams, only(teams, MANIFEST, f"Teams{what}neuronjobs"))
+    assert not teams.of(PATCH)
+
+
+def test_what_hyperpods_namespaces_may_run_is_patched_on_them(tmp_path: Path) -> None:
+    data = yaml.safe_load(EKS.read_text("utf-8"))
+    data["eks"] = {"dependencies_chart": "installed"}
+    data["teams"][0]["pod_security"] = "restricted"
+    patches = of_text(yaml.safe_dump(data), tmp_path)["hyperpod-elastic-teams"].properties(PATCH)
+    label = "pod-security.kubernetes.io/enforce"
+    assert {
+        patch["ResourceName"]: json.loads(patch["ApplyPatchJson"])["metadata"]["labels"][label] for patch in patches
+    } == {"namespace/hyperpod-ns-research": "restricted", "namespace/hyperpod-ns-inference": "baseline"}
+    # null takes the label away.
+    assert {patch["RestorePatchJson"] for patch in patches} == {json.dumps({"metadata": {"labels": {label: None}}})}
+    assert {patch["PatchType"] for patch in patches} == {"strategic"}
 
 
 def test_teams_add_ons_and_priorities_leave_the_cluster_as_it_is(stacks: dict[str, Template], tmp_path: Path) -> None:
@@ -143,7 +195,10 @@ def test_teams_add_ons_and_priorities_leave_the_cluster_as_it_is(stacks: dict[st
 
 
 def test_a_quota_or_priority_that_is_given_up_is_a_resource_that_goes(tmp_path: Path) -> None:
-    """`kubectl apply --prune`, by which CDK updates a resource, leaves objects of these kinds where they are."""
+    """`kubectl apply --prune`, by which CDK updates a resource, leaves objects of these kinds where they are.
+
+    Only the numbers of a quota go with it: what it says of Services stays.
+    """
     data = yaml.safe_load(EKS.read_text("utf-8"))
     data["eks"] = {
         "dependencies_chart": "installed",
@@ -155,9 +210,13 @@ def test_a_quota_or_priority_that_is_given_up_is_a_resource_that_goes(tmp_path: 
     data["eks"]["priority_classes"].pop()
     del data["teams"][0]["quota"]
     fewer = of_text(yaml.safe_dump(data), tmp_path)["hyperpod-elastic-teams"].of(MANIFEST)
-    assert fewer == {name: fewer[name] for name in more if name in fewer}, "what stays is the same"
-    gone = [json.loads(more[name]["Properties"]["Manifest"]) for name in more if name not in fewer]
-    assert [[item["kind"] for item in items] for items in gone] == [["PriorityClass"], ["ResourceQuota", "LimitRange"]]
+    changed = [name for name in fewer if fewer[name]["Properties"] != more[name]["Properties"]]
+    assert [name[: len("TeamsLimitsresearch")] for name in changed] == ["TeamsLimitsresearch"]
+    objects = {name: json.loads(flat(resource["Properties"]["Manifest"])) for name, resource in (more | fewer).items()}
+    assert [item["kind"] for item in objects[changed[0]]] == ["ResourceQuota", "ResourceQuota"]
+    assert objects[changed[0]][0]["spec"]["hard"] == {"services.loadbalancers": "0", "services.nodeports": "0"}
+    gone = [objects[name] for name in more if name not in fewer]
+    assert [[item["kind"] for item in items] for items in gone] == [["PriorityClass"], ["LimitRange"]]
 
 
 # -- the EKS cluster --------------------------------------------------------------------------------------------------
@@ -189,6 +248,22 @@ def test_the_api_is_private_unless_addresses_are_named(tmp_path: Path) -> None:
     access = cluster["ResourcesVpcConfig"]
     assert (access["EndpointPrivateAccess"], access["EndpointPublicAccess"]) == (True, False)
     assert cluster["Version"] == "1.34"
+
+
+def test_warnings_of_the_eks_cluster_reach_whoever_synthesizes(tmp_path: Path) -> None:
+    data = yaml.safe_load(EKS.read_text("utf-8"))
+    data["eks"] = {"dependencies_chart": "installed", "public_access_cidrs": ["0.0.0.0/0"]}
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump(data), "utf-8")
+    app = new_app()
+    add_stacks(app, load_config(path))
+    stack = app.node.find_child("hyperpod-elastic-eks")
+    assert isinstance(stack, Stack)
+    warnings = Annotations.from_stack(stack).find_warning("/hyperpod-elastic-eks", Match.any_value())
+    assert [str(warning.entry.data).partition(": ")[0] for warning in warnings] == [
+        "eks.dependencies_chart",
+        "eks.public_access_cidrs[0]",
+    ]
 
 
 def test_add_ons_that_need_no_node_come_before_the_nodes_and_the_others_after(stacks: dict[str, Template]) -> None:
@@ -299,7 +374,7 @@ def test_teams_have_shares_and_ceilings(stacks: dict[str, Template]) -> None:
     hard = {
         item["metadata"]["namespace"]: item["spec"]["hard"]["requests.nvidia.com/gpu"]
         for item in manifests(stacks["teams"])
-        if item["kind"] == "ResourceQuota"
+        if item["metadata"]["name"] == "team-quota"
     }
     assert hard == {"hyperpod-ns-research": "48", "hyperpod-ns-inference": "24"}
 
@@ -372,6 +447,36 @@ def test_karpenter_owns_its_groups_counts(existing: dict[str, Template]) -> None
     assert pool["limits"] == {"aws.amazon.com/neuron": "64"}
     assert pool["disruption"]["consolidationPolicy"] == "WhenEmpty"
     assert pool["template"]["spec"]["nodeClassRef"]["name"] == "hyperpod"
+
+
+def test_karpenter_makes_whole_nodes_for_what_the_teams_may_hold() -> None:
+    """A quota by itself bounds no nodes: each of a hundred small pods may want one of its own."""
+    config = AutoscalingConfig(instance_groups=("p5",))
+    teams = [
+        Team(name="half", quota={"ml.p5.48xlarge": 1}, borrow_limit=50, hard=AWS_EXAMPLE_HARD),
+        Team(name="more", quota={"ml.m5.4xlarge": 2}, absolute_borrow_limits={"ml.trn1.32xlarge": 1}),
+    ]
+    pool = karpenter_manifests(config, teams)[1]["spec"]
+    assert pool["limits"] == {
+        "cpu": str(1536 + 2 * 16 + 128),  # the first team's `hard`; 192 vCPUs a node otherwise
+        "memory": f"{5120 + 2 * 64 + 512}Gi",
+        "nvidia.com/gpu": "16",
+        "vpc.amazonaws.com/efa": str(2 * 32 + 8),
+        "aws.amazon.com/neuron": "16",
+        "aws.amazon.com/neuroncore": "32",
+        "aws.amazon.com/neurondevice": "16",
+    }
+    given = AutoscalingConfig(instance_groups=("p5",), limits={"cpu": "8"})
+    assert karpenter_manifests(given, teams)[1]["spec"]["limits"] == {"cpu": "8"}
+    assert "limits" not in karpenter_manifests(config)[1]["spec"]
+
+
+def test_the_limits_let_every_node_of_a_quota_be_made() -> None:
+    """The quota counts what pods can have; the nodes themselves have more."""
+    team = Team(name="t", quota={"ml.p5.48xlarge": 8})
+    limits = karpenter_manifests(AutoscalingConfig(instance_groups=("p5",)), [team])[1]["spec"]["limits"]
+    assert quota_hard(team)["requests.cpu"] == "1432"
+    assert (limits["cpu"], limits["memory"]) == (str(8 * 192), f"{8 * 2048}Gi")
 
 
 def test_without_task_governance_namespaces_are_ours(existing: dict[str, Template]) -> None:

@@ -25,6 +25,8 @@ Json = Any
 NAME = "eks-life"
 RESEARCH, VISION, AUDIO = (f"hyperpod-ns-{team}" for team in ("research", "vision", "audio"))
 GPUS = "requests.nvidia.com/gpu"
+QUOTAS = {"team-quota", "no-system-priorities"}
+POD_SECURITY = "pod-security.kubernetes.io/enforce"
 
 
 def test_life_under_eks(engine: LocalAws, tmp_path: Path) -> None:
@@ -64,6 +66,11 @@ def first_deployment(life: Rehearsal) -> None:
     for namespace in (RESEARCH, VISION):
         assert names(admin, f"/api/v1/namespaces/{namespace}/limitranges") == ["team-defaults"]
         assert names(admin, f"/api/v1/namespaces/{namespace}/persistentvolumeclaims") == ["fsx"]
+        assert set(names(admin, f"/api/v1/namespaces/{namespace}/resourcequotas")) == QUOTAS
+        assert pod_security(admin, namespace) == "baseline"
+    # Whole nodes for what the teams may hold: three of P5.
+    limits = admin.ask("GET", "/apis/karpenter.sh/v1/nodepools/hyperpod")[1]["spec"]["limits"]
+    assert (limits["cpu"], limits["nvidia.com/gpu"]) == ("576", "24")
 
 
 def nothing_changed(life: Rehearsal) -> None:
@@ -90,6 +97,9 @@ def a_team_stays_within_its_namespace_and_ceiling(life: Rehearsal) -> None:
     assert (refused, answer["reason"]) == (403, "Forbidden")
     assert f'in the namespace "{VISION}"' in answer["message"]
     assert research.ask("DELETE", f"/api/v1/namespaces/{RESEARCH}/resourcequotas/team-quota")[0] == 403
+    unlabelled = {"metadata": {"labels": {POD_SECURITY: "privileged"}}}
+    assert research.ask("PATCH", f"/api/v1/namespaces/{RESEARCH}", unlabelled)[0] == 403
+    assert research.ask("GET", f"/api/v1/namespaces/{RESEARCH}")[0] == 200
     if is_recorded(research):
         return
     wait_until(lambda: counts(research))
@@ -98,13 +108,18 @@ def a_team_stays_within_its_namespace_and_ceiling(life: Rehearsal) -> None:
     refused, answer = research.ask("POST", f"/api/v1/namespaces/{RESEARCH}/pods", pod("beyond", 1))
     assert (refused, answer["reason"]) == (403, "Forbidden")
     assert f"exceeded quota: team-quota, requested: {GPUS}=1, used: {GPUS}=16, limited: {GPUS}=16" in answer["message"]
+    system = pod("system", 0)
+    system["spec"]["priorityClassName"] = "system-node-critical"
+    refused, answer = research.ask("POST", f"/api/v1/namespaces/{RESEARCH}/pods", system)
+    assert (refused, answer["reason"]) == (403, "Forbidden")
+    assert "exceeded quota: no-system-priorities" in answer["message"]
 
 
 def teams_change(life: Rehearsal) -> Json:
-    """A smaller share, a new team, one that is gone, and a priority that nobody wants; no node is touched."""
+    """A smaller share and other pods, a new team, one that is gone, and a priority that nobody wants; no node is touched."""
     step, config = Step(life), deepcopy(life.config)
     research, vision = config["teams"]
-    research["quota"] = {"ml.p5.48xlarge": 1}
+    research |= {"quota": {"ml.p5.48xlarge": 1}, "pod_security": "privileged"}
     audio = {**vision, "name": "audio", "role_arns": [vision["role_arns"][0].replace("vision", "audio")]}
     config["teams"] = [research, audio]
     config["eks"]["priority_classes"].pop()
@@ -114,7 +129,9 @@ def teams_change(life: Rehearsal) -> Json:
     assert changed.output.count("(no changes)") == 3
     admin = as_role(life, "admin")
     assert (gpus(admin, RESEARCH), gpus(admin, AUDIO)) == ("8", "8")
-    # HyperPod made the namespace and leaves it; everything of ours in it is gone, and so is the team's access.
+    assert (pod_security(admin, RESEARCH), pod_security(admin, AUDIO)) == ("privileged", "baseline")
+    # HyperPod made the namespace and leaves it; everything of ours in and on it is gone, and so is the team's access.
+    assert pod_security(admin, VISION) is None
     for what in (
         "api/v1/{}/resourcequotas",
         "api/v1/{}/limitranges",
@@ -202,6 +219,13 @@ def names(who: Caller, path: str) -> list[str]:
     return [item["metadata"]["name"] for item in answer["items"]]
 
 
+def pod_security(who: Caller, namespace: str) -> str | None:
+    status, answer = who.ask("GET", f"/api/v1/namespaces/{namespace}")
+    assert status == 200, answer
+    label: str | None = answer["metadata"]["labels"].get(POD_SECURITY)
+    return label
+
+
 def gpus(who: Caller, namespace: str) -> str:
     status, answer = who.ask("GET", f"/api/v1/namespaces/{namespace}/resourcequotas/team-quota")
     assert status == 200, answer
@@ -210,9 +234,9 @@ def gpus(who: Caller, namespace: str) -> str:
 
 def counts(who: Caller) -> bool:
     """A quota refuses nothing before its first status, and a namespace takes no pod before its service account."""
-    quota = who.ask("GET", f"/api/v1/namespaces/{RESEARCH}/resourcequotas/team-quota")[1]
+    quotas = who.ask("GET", f"/api/v1/namespaces/{RESEARCH}/resourcequotas")[1]["items"]
     account = who.ask("GET", f"/api/v1/namespaces/{RESEARCH}/serviceaccounts/default")[0]
-    return bool(quota.get("status", {}).get("hard")) and account == 200
+    return all(quota.get("status", {}).get("hard") for quota in quotas) and account == 200
 
 
 def is_recorded(who: Caller) -> bool:

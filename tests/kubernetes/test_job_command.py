@@ -174,6 +174,21 @@ def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> Non
             {"--claim": "fsx=fsx"},
             "--claim.mount_path: must be an absolute path without a slash at its end, got 'fsx'; change it",
         ),
+        (
+            {"--nproc-per-node": "9"},
+            "--nproc-per-node: ml.p5.48xlarge has 8 GPUs, got 9; leave it out for a process each",
+        ),
+        (
+            {"--instance-type": "ml.trn1.32xlarge", "--nproc-per-node": "33"},
+            "--nproc-per-node: ml.trn1.32xlarge has 32 NeuronCores, got 33; leave it out for a process each",
+        ),
+        (
+            {"--graceful-shutdown-timeout": "0"},
+            (
+                "--graceful-shutdown-timeout: 0 leaves no time for a checkpoint: each change of size would lose what came "
+                "after the last one; leave it out, or use the seconds that a checkpoint takes"
+            ),
+        ),
         ({"--max-retries": "-1"}, "--max-retries: must be 0 to 10000, got -1; change it"),
         ({"--scaling-timeout": "-1"}, "--scaling-timeout: must be 0 to 604800, got -1; change it"),
         (
@@ -199,6 +214,11 @@ def test_what_is_wrong_is_said_in_the_commands_words(
     assert main(arguments(changes)) == 1
     out = capsys.readouterr()
     assert (out.out, out.err) == ("", f"job render: 1 error\n  {said}\n")
+
+
+@pytest.mark.parametrize(("instance_type", "processes"), [("ml.p5.48xlarge", "8"), ("ml.m5.4xlarge", "16")])
+def test_a_process_for_each_accelerator_and_any_number_without_one(instance_type: str, processes: str) -> None:
+    assert main(arguments({"--instance-type": instance_type, "--nproc-per-node": processes})) == 0
 
 
 def test_everything_that_is_wrong_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from cdk_hyperpod.kubernetes import (
     check_teams,
     group_name,
     namespace_name,
+    pod_security_labels,
     team_manifests,
 )
 from kubernetes.samples import BORROWER, NEURON, PRIORITIES, RESEARCH
@@ -28,7 +29,7 @@ ROLE = "arn:aws:iam::111122223333:role/research"
 
 
 def findings(
-    *teams: Team, nodes: Mapping[str, int] | None = CLUSTER, governed: bool = False, autoscaling: bool = False
+    *teams: Team, nodes: Mapping[str, int | None] | None = CLUSTER, governed: bool = False, autoscaling: bool = False
 ) -> list[str]:
     return [*map(str, check_teams(teams, nodes=nodes, task_governance=governed, autoscaling=autoscaling))]
 
@@ -46,6 +47,7 @@ def test_a_team_has_its_own_namespace_first() -> None:
     assert kinds(team_manifests(RESEARCH, task_governance=False)) == [
         "Namespace",
         "ResourceQuota",
+        "ResourceQuota",
         "LimitRange",
         "Role",
         "RoleBinding",
@@ -55,6 +57,7 @@ def test_a_team_has_its_own_namespace_first() -> None:
 def test_under_task_governance_hyperpod_makes_the_namespace() -> None:
     manifests = team_manifests(RESEARCH, task_governance=True)
     assert kinds(manifests) == [
+        "ResourceQuota",
         "ResourceQuota",
         "LimitRange",
         "Role",
@@ -66,7 +69,21 @@ def test_under_task_governance_hyperpod_makes_the_namespace() -> None:
 
 
 def test_without_a_quota_there_are_no_defaults_either() -> None:
-    assert kinds(team_manifests(Team(name="free"), task_governance=False)) == ["Namespace", "Role", "RoleBinding"]
+    manifests = team_manifests(Team(name="free"), task_governance=False)
+    assert kinds(manifests) == ["Namespace", "ResourceQuota", "ResourceQuota", "Role", "RoleBinding"]
+    assert manifests[1]["spec"]["hard"] == {"services.loadbalancers": "0", "services.nodeports": "0"}
+
+
+def test_a_team_may_be_allowed_load_balancers() -> None:
+    hard = {"services.loadbalancers": "2", "services.nodeports": "4"}
+    assert team_manifests(Team(name="t", hard=hard), task_governance=False)[1]["spec"]["hard"] == hard
+
+
+def test_the_namespace_enforces_a_pod_security_standard() -> None:
+    label = "pod-security.kubernetes.io/enforce"
+    for team, level in ((Team(name="t"), "baseline"), (Team(name="t", pod_security="restricted"), "restricted")):
+        assert team_manifests(team, task_governance=False)[0]["metadata"]["labels"][label] == level
+        assert pod_security_labels(team) == {label: level}
 
 
 def test_names_follow_awss_chart() -> None:
@@ -137,7 +154,26 @@ RESERVED = "belongs to Kubernetes, EKS or HyperPod; use one of the team's own"
         ),
         ({"role_arns": (ROLE, ROLE)}, f"teams[t].role_arns: '{ROLE}' stands twice; name it once"),
         ({"fair_share_weight": 101}, "teams[t].fair_share_weight: must be 0 to 100, got 101; change it"),
+        (
+            {"pod_security": "baselin"},
+            "teams[t].pod_security: must be one of privileged, baseline, restricted, got 'baselin'; did you mean baseline?",
+        ),
         ({"default_vcpus": 0}, "teams[t].default_vcpus: must be 1 to 192, got 0; change it"),
+        (
+            {"default_vcpus": 180},
+            (
+                "teams[t].default_vcpus: a container that declares nothing gets 180, and the team's quota holds 179 "
+                "(requests.cpu); lower it, or raise the quota: Kubernetes would refuse every such pod"
+            ),
+        ),
+        ({"default_vcpus": 193}, "teams[t].default_vcpus: must be 1 to 192, got 193; change it"),
+        (
+            {"quota": {}, "hard": {"limits.memory": "3Gi"}},
+            (
+                "teams[t].default_memory_gib: a container that declares nothing gets 4Gi, and the team's quota holds 3Gi "
+                "(limits.memory); lower it, or raise the quota: Kubernetes would refuse every such pod"
+            ),
+        ),
         ({"default_memory_gib": 0}, "teams[t].default_memory_gib: must be 1 to 4096, got 0; change it"),
     ],
 )
@@ -159,8 +195,22 @@ def test_shares_may_not() -> None:
     ]
 
 
-def test_shares_of_an_autoscaled_cluster_are_not_compared() -> None:
+def test_defaults_may_be_all_that_the_ceiling_holds() -> None:
+    """What a team may borrow counts too: its ResourceQuota holds it."""
+    team = Team(name="t", quota={"ml.g6.12xlarge": 1}, borrow_limit=200, default_vcpus=132, default_memory_gib=471)
+    assert findings(team) == []
+    assert [finding.partition(":")[0] for finding in findings(dataclasses.replace(team, borrow_limit=None))] == [
+        "teams[t].default_vcpus",
+        "teams[t].default_memory_gib",
+    ]
+
+
+def test_shares_of_types_that_nobody_can_count_are_not_compared() -> None:
     assert findings(Team(name="a", quota={"ml.p5.48xlarge": 1000}), nodes=None, autoscaling=True) == []
+    assert findings(Team(name="a", quota={"ml.p5.48xlarge": 1000}), nodes={"ml.p5.48xlarge": None}) == []
+    assert findings(Team(name="a", quota={"ml.p5e.48xlarge": 1}), nodes={"ml.p5.48xlarge": None}) == [
+        "teams[a].quota.ml.p5e.48xlarge: no instance group has ml.p5e.48xlarge; use ml.p5.48xlarge, or add a group"
+    ]
 
 
 def test_a_quota_is_needed_where_nodes_are_provisioned() -> None:

@@ -1,8 +1,9 @@
 """What synthesis costs, as ratios measured in one run: `make bench`.
 
 The default cluster's app.py runs in turn with an empty CDK app and with by_hand.py, the same resources as plain L1
-classes; medians are compared. Then app.py synthesizes clusters of 1 to 100 groups. CDK's own validation, which costs
-every app the same, is off but for one row.
+classes; medians are compared. Then a cluster under EKS runs in turn with the default one, which is under Slurm, and with
+the empty app, and app.py synthesizes clusters of 1 to 100 groups. CDK's own validation, which costs every app the same, is
+off but for one row.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+EMPTY_APP = HERE / "empty_app.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ def resources(outdir: Path) -> Counter[str]:
 
 def compare(folder: Path, rounds: int) -> None:
     """Print the default cluster against its two floors."""
-    programs = {"app.py": ROOT / "app.py", "by hand": HERE / "by_hand.py", "empty app": HERE / "empty_app.py"}
+    programs = {"app.py": ROOT / "app.py", "by hand": HERE / "by_hand.py", "empty app": EMPTY_APP}
     runs: dict[str, list[Run]] = {name: [] for name in programs}
     for turn in range(rounds + 1):
         for name, program in programs.items():
@@ -77,12 +79,33 @@ def compare(folder: Path, rounds: int) -> None:
     print(
         f"default cluster, {sum(resources(folder / 'app.py').values())} resources, medians of {rounds} runs in turn:\n"
     )
+    print_ratios({**runs, "app.py, validated": validated})
+
+
+def compare_eks(folder: Path, rounds: int) -> None:
+    """Print a cluster under EKS, its stacks, teams and chart, against the default cluster and an empty app."""
+    app, eks = ROOT / "app.py", ROOT / "tests" / "configs" / "eks.yaml"
+    programs = {"app.py under EKS": (app, eks), "app.py under Slurm": (app, None), "empty app": (EMPTY_APP, None)}
+    runs: dict[str, list[Run]] = {name: [] for name in programs}
+    for turn in range(rounds + 1):
+        for name, (program, config) in programs.items():
+            measured = run(program, folder / name, config=config)
+            if turn:
+                runs[name].append(measured)
+    total = sum(resources(folder / "app.py under EKS").values())
+    print(f"\na cluster under EKS, {total} resources, medians of {rounds} runs in turn:\n")
+    print_ratios(runs)
+
+
+def print_ratios(runs: dict[str, list[Run]]) -> None:
+    """A row for each program; the first is what the others are compared with."""
     print(f"  {'':<24}{'wall s':>8}{'CPU s':>8}{'wall ratio':>12}{'CPU ratio':>11}")
-    own_wall, own_cpu = median(runs["app.py"])
-    for name, measured_runs in [*runs.items(), ("app.py, validated", validated)]:
+    first, *_ = runs
+    own_wall, own_cpu = median(runs[first])
+    for name, measured_runs in runs.items():
         wall, cpu = median(measured_runs)
         print(f"  {name:<24}{wall:>8.2f}{cpu:>8.2f}{own_wall / wall:>12.2f}{own_cpu / cpu:>11.2f}")
-    print("\n  The ratio is app.py's median divided by the row's.")
+    print("\n  The ratio is the first row's median divided by the row's.")
 
 
 def median(runs: list[Run]) -> tuple[float, float]:
@@ -117,6 +140,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         compare(Path(folder), options.rounds)
+        compare_eks(Path(folder), options.rounds)
         grow(Path(folder))
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..config_eks import AutoscalingConfig
+from ..instance_types import catalogue
+from ..kubernetes.allocatable import DEVICE_KEYS, allocatable
 from ..kubernetes.manifests import Manifest
+from ..kubernetes.quantities import memory_quantity, parse_quantity
+from ..kubernetes.teams import Team
 from ..storage import LustreMount
 
 CLAIM_NAME = "fsx"
 """The claim by which pods of a namespace mount the file system."""
 
 
-def karpenter_manifests(config: AutoscalingConfig) -> list[Manifest]:
-    """The node class that names the instance groups, and the pool that makes nodes of it.
+def karpenter_manifests(config: AutoscalingConfig, teams: Sequence[Team] = ()) -> list[Manifest]:
+    """The node class that names the instance groups, and the pool that makes nodes of it, for these teams.
 
     Nodes end only when they are empty: Karpenter would otherwise move pods together, and a training job with them.
     """
@@ -32,8 +37,8 @@ def karpenter_manifests(config: AutoscalingConfig) -> list[Manifest]:
             }
         },
     }
-    if config.limits:
-        spec["limits"] = dict(config.limits)
+    if limits := dict(config.limits) or node_pool_limits(teams):
+        spec["limits"] = limits
     return [
         {
             "apiVersion": "karpenter.sagemaker.amazonaws.com/v1",
@@ -43,6 +48,48 @@ def karpenter_manifests(config: AutoscalingConfig) -> list[Manifest]:
         },
         {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "hyperpod"}, "spec": spec},
     ]
+
+
+def node_pool_limits(teams: Sequence[Team]) -> dict[str, str]:
+    """The most that Karpenter's nodes may have together: whole nodes for all that the teams may hold. Empty: no teams.
+
+    A quota alone bounds no nodes, because a small pod may want one to itself. Karpenter compares what nodes have, and a
+    quota counts what pods can have of them: the quotas' own numbers would end a node too early.
+    """
+    if not teams:
+        return {}
+    keys = ("cpu", "memory", *DEVICE_KEYS)
+    total = dict.fromkeys(keys, 0)
+    for team in teams:
+        nodes = _capacity(_most_nodes(team))
+        # A team whose `hard` is more than its nodes have may hold that.
+        for key in keys:
+            total[key] += max(nodes.get(key, 0), _amount(key, team.hard.get(f"requests.{key}", "0")))
+    return {key: memory_quantity(amount) if key == "memory" else str(amount) for key, amount in total.items()}
+
+
+def _most_nodes(team: Team) -> dict[str, int]:
+    """The team's share and what it may borrow, in whole nodes of each type."""
+    nodes = {name: count + math.ceil(count * (team.borrow_limit or 0) / 100) for name, count in team.quota.items()}
+    for name, count in team.absolute_borrow_limits.items():
+        nodes[name] = nodes.get(name, 0) + count
+    return nodes
+
+
+def _capacity(nodes: Mapping[str, int]) -> dict[str, int]:
+    """vCPUs, MiB and devices of so many nodes, with what each keeps for itself."""
+    total: dict[str, int] = {}
+    for name, count in nodes.items():
+        kind = catalogue()[name]
+        one = {"cpu": kind.vcpus, "memory": round(kind.memory_gib * 1024), **allocatable(kind).devices}
+        for key, amount in one.items():
+            total[key] = total.get(key, 0) + amount * count
+    return total
+
+
+def _amount(key: str, quantity: str) -> int:
+    amount = parse_quantity(quantity) or 0
+    return math.ceil(amount / 2**20 if key == "memory" else amount)
 
 
 def file_system_manifests(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+import typing
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aws_cdk import CfnResource
@@ -12,19 +14,18 @@ from constructs import Construct, IDependable
 
 from .._acknowledge import acknowledge
 from .._constraints import as_tuple, check_arguments
+from .._structure import is_known, item_paths
 from ..config import InstanceGroup
 from ..config_eks import EksConfig, is_on
-from ..errors import raise_errors
+from ..errors import Finding, raise_errors
 from ..kubernetes.governance import compute_quota_properties, scheduler_properties
 from ..kubernetes.manifests import Manifest
 from ..kubernetes.team_objects import priority_class_manifests, team_manifests
-from ..kubernetes.teams import Team, access_groups, namespace_name
+from ..kubernetes.teams import Team, access_groups, namespace_name, pod_security_labels
 from ..rules import check_eks_teams
 from ..storage import LustreMount
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
-
-_LIMITS = ("LimitRange", "ResourceQuota")
 
 
 class HyperPodTeams(Construct):
@@ -80,6 +81,7 @@ class HyperPodTeams(Construct):
                     if isinstance(control_plane, EksControlPlane)
                     else ()
                 ),
+                *_check_known(as_tuple(teams)),
             ],
             self.node.path,
         )
@@ -92,26 +94,56 @@ class HyperPodTeams(Construct):
         for arn, groups in access_groups(teams, task_governance=governance).items():
             self._access(arn, groups)
         if eks_config.autoscaling is not None:
-            self._apply("Karpenter", karpenter_manifests(eks_config.autoscaling))
-        # One resource each, and a team's limits apart from its other objects: CDK updates a resource by `kubectl apply
-        # --prune`, which never deletes an object of these kinds that is not in it any more.
+            self._apply("Karpenter", karpenter_manifests(eks_config.autoscaling, teams))
+        # One resource each: CDK updates a resource by `kubectl apply --prune`, which never deletes an object of this kind
+        # that is not in it any more.
         for priority in priority_class_manifests(eks_config.priority_classes):
             self._apply(f"PriorityClass{priority['metadata']['name']}", [priority])
         scheduler = self._scheduler(eks_config) if governance else None
         namespaces = [namespace_name(team, task_governance=governance) for team in teams] or ["default"]
         volumes = file_system_manifests(file_system, namespaces, capacity_gib=capacity_gib or 1200)
         for team, namespace, claims in zip(teams, namespaces, volumes, strict=False):
-            quota = None if scheduler is None else self._compute_quota(team, scheduler)
-            manifests = team_manifests(team, task_governance=governance)
-            limits = [manifest for manifest in manifests if manifest["kind"] in _LIMITS]
-            others = [manifest for manifest in manifests if manifest["kind"] not in _LIMITS]
-            # Another namespace makes other resources, so that what was in the old one goes. HyperPod makes the namespace
-            # when it sees the share.
-            applied = self._apply(f"Team{namespace}", [*others, *claims], *([] if quota is None else [quota]))
-            if limits:
-                self._apply(f"Limits{namespace}", limits, applied)
+            self._team(team, namespace, claims, scheduler)
         if file_system is not None and not teams:
             self._apply("FileSystem", volumes[0])
+
+    def _team(self, team: Team, namespace: str, claims: Sequence[Manifest], scheduler: CfnResource | None) -> None:
+        """The namespace, what limits it, and then who may do something in it.
+
+        Another namespace makes other resources, so that what was in the old one goes.
+        """
+        of_kind: dict[str, list[Manifest]] = {}
+        for manifest in team_manifests(team, task_governance=scheduler is not None):
+            of_kind.setdefault(manifest["kind"], []).append(manifest)
+        # By itself: where somebody has this namespace already, nothing of ours gets into it.
+        if scheduler is None:
+            made: IDependable = self._apply(f"Namespace{namespace}", of_kind.pop("Namespace"))
+        else:
+            made = self._pod_security(team, namespace, self._compute_quota(team, scheduler))
+        # Apart from the others, and from one another, as priorities are. Every team has quotas.
+        limits = [self._apply(f"Limits{namespace}", of_kind.pop("ResourceQuota"), made)]
+        if defaults := of_kind.pop("LimitRange", None):
+            limits.append(self._apply(f"Defaults{namespace}", defaults, made))
+        others = [manifest for manifests in of_kind.values() for manifest in manifests]
+        self._apply(f"Team{namespace}", [*others, *claims], *limits)
+
+    def _pod_security(self, team: Team, namespace: str, quota: IDependable) -> eks.KubernetesPatch:
+        """HyperPod makes the namespace when it sees the share; what it may run is put on it."""
+        labels = pod_security_labels(team)
+        patch = eks.KubernetesPatch(
+            self,
+            f"PodSecurity{namespace}",
+            cluster=self._control_plane.cluster,
+            resource_name=f"namespace/{namespace}",
+            apply_patch={"metadata": {"labels": labels}},
+            restore_patch={},
+        )
+        # jsii leaves out every null, and null is how a patch takes a label away.
+        restored = json.dumps({"metadata": {"labels": dict.fromkeys(labels)}})
+        resource = patch.node.find_child("Resource").node.default_child
+        typing.cast(CfnResource, resource).add_property_override("RestorePatchJson", restored)
+        patch.node.add_dependency(*self._first, quota)
+        return patch
 
     def _apply(self, construct_id: str, manifests: Sequence[Manifest], *after: IDependable) -> eks.KubernetesManifest:
         applied = eks.KubernetesManifest(self, construct_id, cluster=self._control_plane.cluster, manifest=[*manifests])
@@ -155,6 +187,21 @@ class HyperPodTeams(Construct):
             },
         )
         return resource
+
+
+def _check_known(teams: Sequence[Team]) -> Iterator[Finding]:
+    """Names of resources derive from a team's, and the ceilings of its pods from its share, by arithmetic."""
+    if not isinstance(teams, tuple):
+        return
+    for path, team in zip(item_paths("teams", teams), teams, strict=True):
+        for name in ("name", "namespace", "quota", "borrow_limit", "absolute_borrow_limits"):
+            value = getattr(team, name, None)
+            if isinstance(value, (str, float, Mapping)) and not is_known(value):
+                yield Finding(
+                    path=f"{path}.{name}",
+                    problem="its value is known at deployment only",
+                    remedy="write it out: resources' names and the pods' ceilings derive from it",
+                )
 
 
 def _quota_name(cluster_name: str, team_name: str) -> str:

@@ -5,7 +5,7 @@ order; everything that a `check_` function finds is an error of the configuratio
 
 1. `check_teams`, `check_priority_classes`, `check_task_governance`, with `cluster_nodes` for what there is to share;
 2. with task governance `scheduler_properties` for the cluster and `compute_quota_properties` for each team: HyperPod then
-   makes the teams' namespaces;
+   makes the teams' namespaces, and they get the `pod_security_labels`;
 3. `priority_class_manifests` once and `team_manifests` for each team, applied in the order in which they come;
 4. an EKS access entry for each IAM role in `access_groups`, with its groups.
 
@@ -43,6 +43,7 @@ from .teams import (
     cluster_nodes,
     group_name,
     namespace_name,
+    pod_security_labels,
     quota_hard,
 )
 
@@ -71,6 +72,7 @@ __all__ = [
     "group_name",
     "job_manifests",
     "namespace_name",
+    "pod_security_labels",
     "priority_class_manifests",
     "quota_hard",
     "scheduler_properties",

@@ -65,12 +65,19 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
         yield from wrong_sizes
     granularity = [*_check_granularity(policy)]
     yield from granularity
+    if policy.graceful_shutdown_timeout_in_seconds == 0:
+        yield Finding(
+            path="elastic_policy.graceful_shutdown_timeout_in_seconds",
+            problem="0 leaves no time for a checkpoint: each change of size would lose what came after the last one",
+            remedy="leave it out, or use the seconds that a checkpoint takes",
+        )
     wrong_sizes += granularity
     if not wrong_sizes:
         yield from _check_replicas(job)
         yield from _check_scale_config(job, kind)
     if kind is not None:
         yield from _check_resources(job, kind)
+        yield from _check_processes(job, kind)
         if hard is not None and not wrong_sizes:
             yield from _check_quota(job, hard)
     yield from _check_container(job)
@@ -165,6 +172,17 @@ def _check_resources(job: ElasticJob, kind: InstanceType) -> Iterator[Finding]:
                 problem=f"{kind.name} has {there:g} {unit}, got {wanted}",
                 remedy=f"leave it out for all that pods can have ({_whole_node(allocatable(kind))})",
             )
+
+
+def _check_processes(job: ElasticJob, kind: InstanceType) -> Iterator[Finding]:
+    """More processes than accelerators: two of them would have one device, which NCCL and Neuron refuse."""
+    there = kind.neuron_cores or kind.accelerators
+    if there and job.nproc_per_node is not None and job.nproc_per_node > there:
+        yield Finding(
+            path="nproc_per_node",
+            problem=f"{kind.name} has {there} {'NeuronCores' if kind.neuron_cores else 'GPUs'}, got {job.nproc_per_node}",
+            remedy="leave it out for a process each",
+        )
 
 
 def _check_quota(job: ElasticJob, hard: Mapping[str, str]) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from typing import Any
 from .._structure import is_known, join, show
 from ..errors import Finding
 from ..instance_types import catalogue, suggestion
-from .allocatable import DEVICE_KEYS, allocatable
+from .allocatable import DEVICE_KEYS, GPU, allocatable
 from .quantities import cpu_quantity, memory_quantity, parse_quantity
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "amounts",
     "ceiling",
     "check_hard",
+    "check_limits",
     "check_nodes",
     "check_shares",
     "compute_quota_config",
@@ -115,7 +116,9 @@ def compute_quota_config(
     return {"ComputeQuotaResources": _resources(quota), "ResourceSharingConfig": sharing}
 
 
-def check_nodes(nodes: Mapping[str, int], path: str, *, cluster: Mapping[str, int] | None = None) -> Iterator[Finding]:
+def check_nodes(
+    nodes: Mapping[str, int], path: str, *, cluster: Mapping[str, int | None] | None = None
+) -> Iterator[Finding]:
     """What is wrong with nodes by instance type. `cluster`: the nodes that there are; None: not known."""
     for name, count in nodes.items():
         place = join(path, name)
@@ -138,18 +141,18 @@ def check_nodes(nodes: Mapping[str, int], path: str, *, cluster: Mapping[str, in
 
 
 def check_shares(
-    shares: Mapping[str, Mapping[str, int]], cluster: Mapping[str, int], path: str = "teams"
+    shares: Mapping[str, Mapping[str, int]], cluster: Mapping[str, int | None], path: str = "teams"
 ) -> Iterator[Finding]:
-    """Types of which the teams' shares add up to more nodes than the cluster has."""
+    """Types of which the teams' shares add up to more nodes than the cluster has. None of a type: nobody knows."""
     for name in sorted({name for quota in shares.values() for name in quota if name in cluster}):
         held = {team: quota[name] for team, quota in shares.items() if _is_count(quota.get(name))}
-        total = sum(held.values())
-        if total > cluster[name]:
+        total, there = sum(held.values()), cluster[name]
+        if there is not None and total > there:
             listed = ", ".join(f"{team} {count}" for team, count in [*held.items()][:5])
             yield Finding(
                 path=path,
                 problem=f"the shares of {name} add up to {total} nodes ({listed}{', …' if len(held) > 5 else ''}), "
-                f"and the cluster has {cluster[name]}",
+                f"and the cluster has {there}",
                 remedy="lower a quota and let its team borrow (borrow_limit), or raise instance_count",
             )
 
@@ -161,23 +164,46 @@ def check_hard(overrides: Mapping[str, str], path: str) -> Iterator[Finding]:
             continue
         if not _HARD_KEY.fullmatch(key):
             yield Finding(path=join(path, key), problem=f"a quota {_why_not(key)}", remedy=_instead_of(key))
-        amount = parse_quantity(value) if isinstance(value, str) else None
-        if amount is None:
+        yield from _check_quantity(key, value, path)
+
+
+def check_limits(limits: Mapping[str, str], path: str) -> Iterator[Finding]:
+    """Keys of a NodePool's limits that no node has, which would limit nothing, and values that are no quantities."""
+    for key, value in limits.items():
+        if not is_known(key) or not is_known(value):
+            continue
+        if not _LIMIT_KEY.fullmatch(key):
+            base = key.removeprefix("requests.").removeprefix("limits.")
+            known = [_CPU, _MEMORY, *DEVICE_KEYS]
+            close = [base] if _LIMIT_KEY.fullmatch(base) else [name for name in known if name.endswith(f"/{base}")]
+            close += difflib.get_close_matches(base[:80], known, n=1)
             yield Finding(
                 path=join(path, key),
-                problem=f"must be a quantity, got {show(value)}",
-                remedy='write it as "64", "500m" or "5120Gi"',
+                problem=f"nodes have no resource {show(key)}",
+                remedy=f"did you mean {close[0]}?" if close else f"use one such as {_CPU}, {_MEMORY}, {GPU}",
             )
-        elif amount.denominator != 1 and not _CPU_KEY.fullmatch(key):
-            yield Finding(
-                path=join(path, key),
-                problem=f"must be a whole amount, got {show(value)}",
-                remedy="leave the fraction out",
-            )
+        yield from _check_quantity(key, value, path)
+
+
+def _check_quantity(key: str, value: object, path: str) -> Iterator[Finding]:
+    amount = parse_quantity(value) if isinstance(value, str) else None
+    if amount is None:
+        yield Finding(
+            path=join(path, key),
+            problem=f"must be a quantity, got {show(value)}",
+            remedy='write it as "64", "500m" or "5120Gi"',
+        )
+    elif amount.denominator != 1 and not _CPU_KEY.fullmatch(key):
+        yield Finding(
+            path=join(path, key),
+            problem=f"must be a whole amount, got {show(value)}",
+            remedy="leave the fraction out",
+        )
 
 
 _DEVICE = r"[a-z0-9]([a-z0-9.-]{0,100}[a-z0-9])?\.[a-z]+/[A-Za-z0-9]([A-Za-z0-9._-]{0,60}[A-Za-z0-9])?"
-_CPU_KEY = re.compile(r"(requests|limits)\.cpu")
+_CPU_KEY = re.compile(r"((requests|limits)\.)?cpu")
+_LIMIT_KEY = re.compile(rf"cpu|memory|ephemeral-storage|pods|nodes|hugepages-[0-9]+[KMG]i|{_DEVICE}")
 _HARD_KEY = re.compile(
     r"(requests|limits)\.(cpu|memory|ephemeral-storage)"
     rf"|requests\.(storage|hugepages-[0-9]+[KMG]i|{_DEVICE})"

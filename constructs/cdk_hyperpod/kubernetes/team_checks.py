@@ -10,7 +10,8 @@ from .._structure import is_known, item_paths, show
 from ..errors import Finding
 from . import quotas
 from ._constraints import field_findings
-from .teams import ROLE_ARN, PriorityClass, Team, namespace_findings, namespace_name
+from .quantities import parse_quantity
+from .teams import ROLE_ARN, PriorityClass, Team, namespace_findings, namespace_name, quota_hard
 
 __all__ = ["check_priority_classes", "check_teams"]
 
@@ -18,15 +19,15 @@ __all__ = ["check_priority_classes", "check_teams"]
 def check_teams(
     teams: Sequence[Team],
     *,
-    nodes: Mapping[str, int] | None,
+    nodes: Mapping[str, int | None] | None,
     task_governance: bool,
     autoscaling: bool,
     path: str = "teams",
 ) -> Iterator[Finding]:
     """Everything that is wrong with the teams of one cluster.
 
-    nodes: the cluster's nodes by type (`cluster_nodes`). None: not known, as where an autoscaler owns the counts; shares
-    are then not compared with the cluster.
+    nodes: the cluster's nodes by type (`cluster_nodes`). None for a type: nobody knows how many, as where an autoscaler
+    owns the count, and its shares are not compared. None in place of all: not even the types are known.
     """
     kinds = [*check_kinds(teams, Sequence[Team], path)]
     yield from kinds
@@ -35,10 +36,13 @@ def check_teams(
     paths = item_paths(path, teams)
     known = [(paths[index], team) for index, team in enumerate(teams) if is_known(team)]
     for team_path, team in known:
-        yield from field_findings(team, team_path)
+        wrong = [*field_findings(team, team_path)]
+        yield from wrong
         yield from _check_roles(team, team_path)
         yield from _check_namespace(team, team_path, task_governance)
         yield from _check_quota(team, team_path, nodes, task_governance, autoscaling)
+        refused = {finding.path for finding in wrong}
+        yield from (finding for finding in _check_defaults(team, team_path) if finding.path not in refused)
     yield from _check_unique(known, task_governance)
     if nodes is not None:
         yield from quotas.check_shares(
@@ -89,7 +93,7 @@ def _check_namespace(team: Team, path: str, task_governance: bool) -> Iterator[F
 
 
 def _check_quota(
-    team: Team, path: str, nodes: Mapping[str, int] | None, task_governance: bool, autoscaling: bool
+    team: Team, path: str, nodes: Mapping[str, int | None] | None, task_governance: bool, autoscaling: bool
 ) -> Iterator[Finding]:
     if isinstance(team.hard, Mapping):
         yield from quotas.check_hard(team.hard, f"{path}.hard")
@@ -126,6 +130,29 @@ def _check_quota(
         yield Finding(
             path=path, problem="borrows, and has no quota to borrow beyond", remedy="add a quota, or borrow nothing"
         )
+
+
+def _check_defaults(team: Team, path: str) -> Iterator[Finding]:
+    """A default beyond the whole quota: Kubernetes would refuse every pod that does not say how much it takes."""
+    nodes = (team.quota, team.absolute_borrow_limits)
+    if not is_known((*nodes, team.borrow_limit, team.hard)) or any([*quotas.check_nodes(part, "")] for part in nodes):
+        return
+    hard = quota_hard(team)
+    for field, name, text in (
+        ("default_vcpus", "cpu", f"{team.default_vcpus}"),
+        ("default_memory_gib", "memory", f"{team.default_memory_gib}Gi"),
+    ):
+        # A default is a request and a limit.
+        held = {key: parse_quantity(hard[key]) for key in (f"requests.{name}", f"limits.{name}") if key in hard}
+        default = parse_quantity(text)
+        too_small = [key for key, most in held.items() if default is not None and most is not None and default > most]
+        if too_small:
+            yield Finding(
+                path=f"{path}.{field}",
+                problem=f"a container that declares nothing gets {text}, and the team's quota holds "
+                f"{hard[too_small[0]]} ({too_small[0]})",
+                remedy="lower it, or raise the quota: Kubernetes would refuse every such pod",
+            )
 
 
 def _check_unique(known: Sequence[tuple[str, Team]], task_governance: bool) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from .._fields import Pattern, Range
 from .._structure import show
@@ -26,6 +26,7 @@ __all__ = [
     "group_name",
     "namespace_findings",
     "namespace_name",
+    "pod_security_labels",
     "quota_hard",
 ]
 
@@ -51,6 +52,8 @@ ROLE_ARN = Pattern(
     length=2048,
 )
 RoleArn = Annotated[str, ROLE_ARN]
+POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
+"""By which Kubernetes knows what pods of a namespace may be."""
 
 # Where Kubernetes, EKS, HyperPod and its add-ons live. Any namespace that begins with kube- or hyperpod- is taken too:
 # hyperpod-observability, hyperpod-inference-system, hyperpod-ns-<team>.
@@ -92,10 +95,19 @@ class Team:
     """The same in nodes of each type, such as {ml.p5.48xlarge: 4}; instead of `borrow_limit`."""
     hard: Mapping[str, str] = field(default_factory=dict)
     """Values of the ResourceQuota in Kubernetes' own words, in place of the computed ones or beside them, such as
-    {requests.memory: 5120Gi, pods: "200"}. Absent: the computed ones alone. Acts on new pods only."""
+    {requests.memory: 5120Gi, pods: "200"}. Absent: the computed ones. Without services.loadbalancers and
+    services.nodeports in it the team has no such Services (a load balancer takes a node port for each of its ports).
+    Acts on new pods and Services only."""
     namespace: Namespace | None = None
-    """The team's namespace. Absent: the team's name, or hyperpod-ns-<team> under task governance, which makes that
-    namespace itself and allows no other. Another name is another namespace: nothing moves over."""
+    """The team's namespace, which must not exist yet: it is made, and deleted with the team. Absent: the team's name, or
+    hyperpod-ns-<team> under task governance, which makes that namespace itself and allows no other. Another name is
+    another namespace: nothing moves over."""
+    pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
+    """The Pod Security Standard that the namespace enforces. baseline refuses pods with which a member could take over
+    a node: privileged ones, added capabilities such as IPC_LOCK, hostPath volumes, the host's network, processes or
+    ports. restricted also asks that a pod does not run as root and drops its capabilities. privileged refuses nothing:
+    whoever can make a pod then has its node. AWS's samples that mount the node's /dev/shm by hostPath or add IPC_LOCK
+    need privileged, or an emptyDir of medium Memory instead. Running pods stay."""
     role_arns: tuple[RoleArn, ...] = ()
     """IAM roles whose holders belong to the team. A role may be in several teams. Absent: nobody gets in through this
     file. Taking one out ends access at once, and no pod."""
@@ -161,6 +173,11 @@ def quota_hard(team: Team) -> dict[str, str]:
         team.quota, borrow_limit=team.borrow_limit, absolute_borrow_limits=team.absolute_borrow_limits
     )
     return quotas.hard(total, team.hard)
+
+
+def pod_security_labels(team: Team) -> dict[str, str]:
+    """Labels of the team's namespace. Without a version beside it, Kubernetes takes the standard as it knows it."""
+    return {POD_SECURITY_LABEL: team.pod_security}
 
 
 def cluster_nodes(groups: Sequence[InstanceGroup]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from .._structure import UNKNOWN, is_known, join, show
 from ..config import ClusterConfig
 from ..errors import Finding
 from ..instance_types import regions
-from .eks import check_control_plane, check_eks, check_eks_teams
+from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron
 from .network import check_file_system_zone, check_network, check_region, check_room, check_zones, file_system_zone
 from .scale_down import check_scale_down
@@ -28,6 +28,7 @@ __all__ = [
     "check_eks_teams",
     "check_file_system_zone",
     "check_groups",
+    "check_installed_chart",
     "check_network",
     "check_region",
     "check_room",

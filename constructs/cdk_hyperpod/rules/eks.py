@@ -2,21 +2,26 @@
 
 Sources: the developer guide's pages "Getting started with Amazon EKS support" (versions, authentication, chart first),
 "Autoscaling on HyperPod EKS" (what a node class may hold) and "Installing the training operator" (endpoints); "VPC and
-subnet requirements" in the EKS user guide (two zones).
+subnet requirements" (two zones) and "Cluster API server endpoint" (no reserved addresses) in the EKS user guide;
+ClusterKubernetesConfig in the SageMaker API reference, and "Labels and Selectors" in Kubernetes' documentation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
-from .._structure import is_known, item_paths, show
-from ..config import ClusterConfig, InstanceGroup, NetworkConfig
+from .._structure import UNKNOWN, is_known, item_paths, join, show, shown_name
+from ..config import ClusterConfig, InstanceGroup, NetworkConfig, Taint
 from ..config_eks import INSTALLED, AddOn, AutoscalingConfig, EksConfig, is_on
 from ..errors import Finding
 from ..kubernetes.governance import TaskGovernance, check_task_governance
+from ..kubernetes.quotas import check_limits
 from ..kubernetes.team_checks import check_priority_classes, check_teams
 from ..kubernetes.teams import Team, cluster_nodes
-from .network import own_zones
+from .network import PRIVATE, own_zones
 
 
 def check_eks(config: ClusterConfig) -> Iterator[Finding]:
@@ -59,6 +64,23 @@ def check_control_plane(eks: EksConfig, network: NetworkConfig, *, has_file_syst
         yield from check_priority_classes(eks.priority_classes, "eks.priority_classes")
 
 
+def check_installed_chart(config: ClusterConfig) -> Iterator[Finding]:
+    """A warning where a file makes the very EKS cluster in which it takes HyperPod's chart for installed.
+
+    Of a file only: it goes to the stacks that it names, and an app of one's own has others.
+    """
+    eks = config.eks
+    if isinstance(eks, EksConfig) and eks.dependencies_chart == INSTALLED and eks.existing_cluster is None:
+        yield Finding(
+            path="eks.dependencies_chart",
+            problem="is installed, and this file makes the EKS cluster, which begins without the chart",
+            remedy=f"deploy hyperpod-{shown_name(config.name)}-eks first, install the chart, then deploy the rest "
+            "(docs/eks.md)",
+            level="warning",
+            topic="chart-first",
+        )
+
+
 def _check_groups(groups: tuple[InstanceGroup, ...]) -> Iterator[Finding]:
     for path, group in _known(groups):
         for field in ("node_type", "partition"):
@@ -70,6 +92,49 @@ def _check_groups(groups: tuple[InstanceGroup, ...]) -> Iterator[Finding]:
                 yield Finding(
                     path=f"{path}.{field}", problem=f"there are {len(values)} {field}", remedy="use at most 50"
                 )
+        if isinstance(group.labels, Mapping):
+            for key, value in group.labels.items():
+                yield from _check_label("label", key, value, join(f"{path}.labels", key))
+        if isinstance(group.taints, tuple):
+            yield from _check_taints(group.taints, f"{path}.taints")
+
+
+def _check_taints(taints: tuple[Taint, ...], path: str) -> Iterator[Finding]:
+    known = [(f"{path}[{index}]", taint) for index, taint in enumerate(taints) if is_known(taint)]
+    for taint_path, taint in known:
+        yield from _check_label("taint", taint.key, taint.value, taint_path)
+    pairs = [(taint.key, taint.effect) for _, taint in known if is_known(taint.key) and is_known(taint.effect)]
+    for (key, effect), count in Counter(pairs).items():
+        if count > 1:
+            yield Finding(
+                path=path,
+                problem=f"{count} taints have the key {show(key)} and the effect {effect}",
+                remedy="keep one of them",
+            )
+
+
+def _check_label(kind: str, key: str, value: str | None, path: str) -> Iterator[Finding]:
+    """What Kubernetes, and SageMaker before it, refuses of a label or a taint: both are written alike."""
+    if is_known(key) and not _is_label_key(key):
+        yield Finding(
+            path=path,
+            problem=f"a {kind} cannot have the key {show(key)}",
+            remedy=f"use 1 to 63 {_LABEL_TEXT}, behind a domain and a slash if you like, such as example.com/pool",
+        )
+    if value is not None and is_known(value) and not _LABEL_NAME.fullmatch(value):
+        remedy = f"use 1 to 63 {_LABEL_TEXT}"
+        yield Finding(path=path, problem=f"a {kind} cannot have the value {show(value)}", remedy=remedy)
+
+
+def _is_label_key(key: str) -> bool:
+    domain, slash, name = key.rpartition("/")
+    good_domain = len(domain) <= 253 and _DNS_NAME.fullmatch(domain)
+    return bool(_LABEL_NAME.fullmatch(name) and (good_domain or not slash))
+
+
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_TEXT = "letters, digits and -_., a letter or digit at either end"
+_DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def _check_two_zones(network: NetworkConfig) -> Iterator[Finding]:
@@ -87,7 +152,9 @@ def _check_two_zones(network: NetworkConfig) -> Iterator[Finding]:
 
 
 def _check_cluster(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
+    yield from _check_twice(eks.admin_role_arns, "eks.admin_role_arns")
     if eks.existing_cluster is None:
+        yield from _check_public_access(eks.public_access_cidrs)
         return
     if isinstance(network, NetworkConfig) and network.vpc_id is None:
         yield Finding(
@@ -102,6 +169,53 @@ def _check_cluster(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
                 problem="describes a new EKS cluster, and existing_cluster names one",
                 remedy="remove one of the two",
             )
+
+
+def _check_public_access(cidrs: tuple[str, ...]) -> Iterator[Finding]:
+    path = "eks.public_access_cidrs"
+    yield from _check_twice(cidrs, path)
+    for index, cidr in enumerate(cidrs if isinstance(cidrs, tuple) else ()):
+        if not is_known(cidr):
+            continue
+        try:
+            parsed = ipaddress.IPv4Network(cidr, strict=False)
+        except ValueError:
+            yield Finding(
+                path=f"{path}[{index}]",
+                problem=f"{show(cidr)} is not an IPv4 range",
+                remedy="use one such as 203.0.113.0/24, or 203.0.113.5/32 for one address",
+            )
+            continue
+        if any(parsed.subnet_of(inside) for inside in (*PRIVATE, *_LOCAL)):
+            yield Finding(
+                path=f"{path}[{index}]",
+                problem=f"{show(cidr)} is a private range, which EKS refuses: nobody comes from there over the internet",
+                remedy="name the addresses that the internet sees, or remove it: who is in the VPC gets in without it",
+            )
+        elif str(parsed) != cidr:
+            yield Finding(
+                path=f"{path}[{index}]",
+                problem=f"{show(cidr)} is not where a range begins",
+                remedy=f"use {parsed}, or {cidr.partition('/')[0]}/32 for the one address",
+            )
+        elif parsed.prefixlen == 0:
+            yield Finding(
+                path=f"{path}[{index}]",
+                problem="lets the whole internet reach the API, so that its authentication alone keeps people out",
+                remedy="name the addresses that need it, or remove it for an API that is reached from the VPC only",
+                level="warning",
+                topic="public-api",
+            )
+
+
+_LOCAL = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv4Network("169.254.0.0/16"))
+
+
+def _check_twice(values: tuple[str, ...], path: str) -> Iterator[Finding]:
+    known = [value for value in values if is_known(value)] if isinstance(values, tuple) else []
+    for value, count in Counter(known).items():
+        if count > 1:
+            yield Finding(path=path, problem=f"{show(value)} stands twice", remedy="name it once")
 
 
 def _check_chart(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
@@ -156,6 +270,9 @@ def _check_autoscaling(autoscaling: AutoscalingConfig, config: ClusterConfig) ->
         return
     if not 1 <= len(names) <= 10:
         yield Finding(path=path, problem=f"there are {len(names)} groups", remedy="name 1 to 10")
+    yield from _check_twice(names, path)
+    if isinstance(autoscaling.limits, Mapping):
+        yield from check_limits(autoscaling.limits, "eks.autoscaling.limits")
     if config.node_provisioning_mode == "standard":
         yield Finding(
             path="eks.autoscaling",
@@ -164,7 +281,7 @@ def _check_autoscaling(autoscaling: AutoscalingConfig, config: ClusterConfig) ->
         )
     groups = {group.name: (group_path, group) for group_path, group in _known(config.instance_groups)}
     for index, name in enumerate(names):
-        if not is_known(name):
+        if not is_known(name) or name in names[:index]:
             continue
         if name not in groups:
             yield Finding(
@@ -223,16 +340,16 @@ def check_eks_teams(
         return
     yield from check_teams(
         teams,
-        # Where an autoscaler owns counts, nobody knows how many nodes there will be.
-        nodes=None if eks.autoscaling is not None or groups is None else _nodes(groups),
+        nodes=None if groups is None else _nodes(groups, eks),
         task_governance=is_on(eks, "task_governance", has_file_system=has_file_system),
         autoscaling=eks.autoscaling is not None,
     )
-    admins = set(eks.admin_role_arns) if is_known(eks.admin_role_arns) else set()
+    # Each by itself: one that is malformed hides none of the others.
+    admins = {arn for arn in eks.admin_role_arns if is_known(arn)} if isinstance(eks.admin_role_arns, tuple) else set()
     paths = item_paths("teams", teams)
     for index, team in enumerate(teams):
-        for arn in team.role_arns if isinstance(team, Team) and is_known(team.role_arns) else ():
-            if arn in admins:
+        for arn in team.role_arns if isinstance(team, Team) and isinstance(team.role_arns, tuple) else ():
+            if isinstance(arn, str) and arn in admins:
                 yield Finding(
                     path=f"{paths[index]}.role_arns",
                     problem=f"{show(arn)} is an administrator too, and EKS has one access entry for a role",
@@ -240,14 +357,29 @@ def check_eks_teams(
                 )
 
 
-def _nodes(groups: tuple[InstanceGroup, ...]) -> dict[str, int] | None:
-    """Nodes by type, None where a count or a type is not known."""
+def _nodes(groups: tuple[InstanceGroup, ...], eks: EksConfig) -> dict[str, int | None] | None:
+    """Nodes by type; None for a type whose nodes nobody can count, or in place of all where a type is not known."""
     if not isinstance(groups, tuple) or not all(
-        isinstance(group, InstanceGroup) and is_known(group.instance_count) and is_known(group.all_instance_types)
-        for group in groups
+        isinstance(group, InstanceGroup) and is_known(group.all_instance_types) for group in groups
     ):
         return None
-    return cluster_nodes(groups)
+    autoscaled = _autoscaled(groups, eks)
+    fixed: list[InstanceGroup] = []
+    others: list[InstanceGroup] = []
+    for group in groups:
+        counted = is_known(group.instance_count) and group.name not in autoscaled
+        (fixed if counted else others).append(group)
+    nodes: dict[str, int | None] = {**cluster_nodes(fixed)}
+    return nodes | dict.fromkeys(name for group in others for name in group.all_instance_types)
+
+
+def _autoscaled(groups: tuple[InstanceGroup, ...], eks: EksConfig) -> list[str]:
+    """The groups whose counts an autoscaler owns; all, where it names one that is not there and was meant for any."""
+    if eks.autoscaling is None:
+        return []
+    names = eks.autoscaling.instance_groups if isinstance(eks.autoscaling, AutoscalingConfig) else UNKNOWN
+    every = [group.name for group in groups]
+    return [*names] if isinstance(names, tuple) and all(name in every for name in names) else every
 
 
 def _known(groups: tuple[InstanceGroup, ...]) -> list[tuple[str, InstanceGroup]]:

@@ -151,7 +151,7 @@ def _check_cidr(cidr: str, path: str) -> Iterator[Finding]:
             problem=f"{cidr} is a /{parsed.prefixlen}",
             remedy="use a /16 to /21; an eighth of it is one zone's subnet",
         )
-    elif not any(parsed.subnet_of(private) for private in _PRIVATE):
+    elif not any(parsed.subnet_of(private) for private in PRIVATE):
         yield Finding(
             path=path,
             problem=f"{cidr} is not a private range",
@@ -159,9 +159,10 @@ def _check_cidr(cidr: str, path: str) -> Iterator[Finding]:
         )
 
 
-_PRIVATE = tuple(
+PRIVATE = tuple(
     ipaddress.IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 )
+"""Ranges that a VPC may have, and the internet has not."""
 
 
 def _parse_cidr(cidr: str) -> ipaddress.IPv4Network | None:

@@ -33,7 +33,7 @@ SETTINGS = (
     f"--global-batch-size={GLOBAL_BATCH}",
     "--checkpoint-every=5",
     "--log-samples",
-    f"--scale-config={EXAMPLE / 'scale_config.json'}",
+    f"--scale-config={EXAMPLE / 'tests' / 'scale_config.json'}",
 )
 
 

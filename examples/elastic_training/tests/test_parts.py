@@ -89,8 +89,13 @@ def test_settings_of_a_world_size_override_the_command_line(tmp_path: Path) -> N
     assert scale_at(4, BASE, path) == scale_at(4, BASE, None) == BASE
 
 
-def test_the_examples_own_settings_are_valid() -> None:
-    assert scale_at(2, BASE, EXAMPLE / "scale_config.json").micro_batch_size == 8
+def test_the_examples_settings_are_those_of_the_jobs_sizes() -> None:
+    job, settings = (EXAMPLE / "job.yaml").read_text("utf-8"), EXAMPLE / "scale_config.json"
+    (of_a_node,) = re.findall(r"nprocPerNode: '(\d+)'", job)
+    sizes = [int(of_a_node) * int(nodes) for nodes in re.findall(r"^      - (\d+)$", job, re.MULTILINE)]
+    assert sizes == [16, 32, 64]
+    assert [*json.loads(settings.read_text("utf-8"))] == [str(size) for size in sizes]
+    assert [scale_at(size, BASE, settings).micro_batch_size for size in sizes] == [16, 16, 8]
 
 
 def test_wrong_settings_are_all_named_at_once(tmp_path: Path) -> None:
@@ -170,7 +175,36 @@ def test_the_stand_in_answers_as_the_agent_does(module: str) -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == [[detected, False] for _, _, detected in ANSWERS]
 
 
-def test_the_image_has_what_the_job_needs() -> None:
+AN_AGENT_THAT_LOADS_SLOWLY = """
+import os, signal
+
+os.kill(os.getpid(), signal.SIGUSR1)
+seen = []
+signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+
+
+def elastic_event_detected():
+    return bool(seen)
+"""
+
+
+def test_a_scaling_event_while_torch_loads_is_not_lost(tmp_path: Path) -> None:
+    package = tmp_path / "hyperpod_elastic_agent"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "elastic_event_handler.py").write_text(AN_AGENT_THAT_LOADS_SLOWLY, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", "import train; print(train.elastic_event_detected())"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{EXAMPLE}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_the_image_has_what_the_job_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (EXAMPLE / "Containerfile").read_text("utf-8")
     copied = re.findall(r"^COPY .*?((?:\S+\.(?:py|json) )+)", text, re.MULTILINE)
     names = {name for line in copied for name in line.split()}
@@ -179,7 +213,9 @@ def test_the_image_has_what_the_job_needs() -> None:
     assert re.search(r'^ENTRYPOINT \["hyperpodrun", "--rdzv-backend=hyperpod"', text, re.MULTILINE)
     assert "HYPERPOD_SIGNAL_COORDINATION=distributed" in text
     command = next(line for line in text.splitlines() if line.startswith("CMD "))
-    assert parse(json.loads(command.removeprefix("CMD "))).checkpoints == Path("/checkpoints")
+    monkeypatch.setenv("CHECKPOINTS", "/checkpoints/elastic-training")  # as job.yaml does
+    assert "--env CHECKPOINTS=/checkpoints/elastic-training" in (EXAMPLE / "README.md").read_text("utf-8")
+    assert parse(json.loads(command.removeprefix("CMD "))).checkpoints == Path("/checkpoints/elastic-training")
 
 
 def test_the_image_has_the_agent_that_the_tests_run() -> None:

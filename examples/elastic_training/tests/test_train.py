@@ -144,7 +144,7 @@ def test_rescaling_changes_neither_the_loss_nor_the_weights(rescaled: Run, unint
 
 def test_the_global_batch_stays_by_accumulation(rescaled: Run) -> None:
     full = [line for line in rescaled.trajectory() if sum(map(len, line["samples"])) == 32]
-    # scale_config.json: at 2 ranks pieces of 8; at 4 ranks the default of 4.
+    # tests/scale_config.json: at 2 ranks pieces of 8; at 4 ranks the default of 4.
     assert {(line["world_size"], line["accumulation_steps"]) for line in full} == {(4, 2), (2, 2)}
     assert {(line["world_size"], tuple(map(len, line["samples"]))) for line in full} == {(4, (8,) * 4), (2, (16,) * 2)}
     shares = [tuple(map(len, line["samples"])) for line in rescaled.trajectory() if line not in full]

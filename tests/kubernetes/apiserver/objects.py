@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from cdk_hyperpod.instance_types import catalogue
@@ -55,19 +57,17 @@ def install(admin: Client, team: Team, *, task_governance: bool = False) -> Clie
         # HyperPod's own part.
         admin.apply_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}])
     admin.apply_all(team_manifests(team, task_governance=task_governance))
-    await_usable(admin, namespace, quota=bool(team.quota or team.hard))
+    await_usable(admin, namespace, quotas=("team-quota", "no-system-priorities"))
     return admin.as_member(f"someone-in-{team.name}", group_name(namespace))
 
 
-def await_usable(admin: Client, namespace: str, *, quota: bool) -> None:
+def await_usable(admin: Client, namespace: str, *, quotas: Iterable[str]) -> None:
     """Pods need the namespace's default service account; a quota refuses nothing before its first status."""
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     await_answer(lambda: admin.get(account), lambda answer: bool(answer.body.get("secrets")), "the service account")
-    if quota:
-        path = f"/api/v1/namespaces/{namespace}/resourcequotas/team-quota"
-        await_answer(
-            lambda: admin.get(path), lambda answer: bool(answer.body["status"].get("hard")), "the quota's status"
-        )
+    for name in quotas:
+        read = partial(admin.get, f"/api/v1/namespaces/{namespace}/resourcequotas/{name}")
+        await_answer(read, lambda answer: bool(answer.body["status"].get("hard")), f"the status of {name}")
 
 
 def pod(namespace: str, name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> Manifest:

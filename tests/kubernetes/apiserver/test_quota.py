@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from cdk_hyperpod.instance_types import catalogue
-from cdk_hyperpod.kubernetes import AWS_EXAMPLE_HARD, ElasticPolicy, Team, check_job, quota_hard
+from cdk_hyperpod.kubernetes import AWS_EXAMPLE_HARD, ElasticPolicy, Manifest, Team, check_job, quota_hard
 from cdk_hyperpod.kubernetes.elastic_job import replica_resources
 from kubernetes.apiserver.client import Client, await_answer
 from kubernetes.apiserver.objects import await_usable, install, pod, pods_of, requesting
@@ -84,7 +84,7 @@ def test_a_device_without_requests_is_accepted_and_not_enforced(admin: Client) -
         "spec": {"hard": {"nvidia.com/gpu": "1"}},
     }
     admin.apply_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, quota])
-    await_usable(admin, name, quota=True)
+    await_usable(admin, name, quotas=["team-quota"])
     assert admin.create(pod(name, "greedy", container=requesting(**{"nvidia.com/gpu": "8"}))).status == 201
 
 
@@ -125,6 +125,63 @@ def test_a_request_beyond_the_default_needs_a_limit(admin: Client) -> None:
             "cpu limit"
         ),
     )
+
+
+@pytest.mark.parametrize("name", ["system-node-critical", "system-cluster-critical"])
+def test_a_pod_cannot_have_the_priority_of_the_system(admin: Client, name: str) -> None:
+    """A team without a quota of its own, too."""
+    member = install(admin, Team(name=f"not-{name}"))
+    answer = member.create(pod(f"not-{name}", "p", priorityClassName=name))
+    assert (answer.status, answer.message) == (
+        403,
+        'pods "p" is forbidden: exceeded quota: no-system-priorities, requested: pods=1, used: pods=0, limited: pods=0',
+    )
+    assert member.create(pod(f"not-{name}", "p")).status == 201
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"), [("LoadBalancer", "services.loadbalancers"), ("NodePort", "services.nodeports")]
+)
+def test_a_service_opens_no_port_to_the_network(admin: Client, kind: str, key: str) -> None:
+    namespace = f"closed-{kind.lower()}"
+    member = install(admin, Team(name=namespace, quota={"ml.m5.4xlarge": 1}))
+    answer = member.create(service(namespace, kind))
+    assert answer.status == 403
+    assert answer.message.startswith('services "entry" is forbidden: exceeded quota: team-quota, ')
+    assert f"{key}=1" in answer.message.partition(", used: ")[0]
+    assert member.create(service(namespace, "ClusterIP")).status == 201
+
+
+def test_a_team_gets_the_load_balancers_that_it_is_allowed(admin: Client) -> None:
+    member = install(admin, Team(name="open", hard={"services.loadbalancers": "1", "services.nodeports": "1"}))
+    assert member.create(service("open", "LoadBalancer")).status == 201
+    assert member.create(service("open", "LoadBalancer", name="second")).status == 403
+
+
+def test_a_pod_that_requests_nothing_is_refused(admin: Client) -> None:
+    """It would count nothing in the quota, and have Karpenter make a node."""
+    member = install(admin, Team(name="nothing", quota={"ml.m5.4xlarge": 1}))
+    answer = member.create(pod("nothing", "p", container=requesting(cpu="0", memory="0")))
+    assert answer.status == 403
+    assert "minimum cpu usage per Container is 50m, but request is 0" in answer.message
+    assert "minimum memory usage per Container is 10Mi, but request is 0" in answer.message
+
+
+def test_the_init_container_of_kubeflows_operator_is_not_too_small(admin: Client) -> None:
+    member = install(admin, Team(name="kubeflow-jobs", quota={"ml.m5.4xlarge": 1}))
+    resources = {"requests": {"cpu": "50m", "memory": "10Mi"}, "limits": {"cpu": "100m", "memory": "20Mi"}}
+    first = {"name": "init-pytorch", "image": "none", "resources": resources}
+    assert member.create(pod("kubeflow-jobs", "p", initContainers=[first])).status == 201
+
+
+def service(namespace: str, kind: str, name: str = "entry") -> Manifest:
+    metadata = {"name": name, "namespace": namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {"type": kind, "ports": [{"port": 80}]},
+    }
 
 
 @pytest.mark.parametrize("count", [1, 7])

@@ -14,6 +14,7 @@ import pytest
 from kubernetes.apiserver.build import VERSION
 from kubernetes.apiserver.client import Client
 
+COMPONENTS = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 STARTER = """
 import pathlib, sys, time
 from kubernetes.apiserver.server import control_plane
@@ -37,12 +38,11 @@ def test_nothing_outlives_a_starter_that_is_killed(admin: Client, tmp_path: Path
     try:
         assert starter.stdout is not None
         assert starter.stdout.readline() == "ready\n"
-        assert {Path(command[0]).name for command in running(tmp_path)} == {
-            "etcd",
-            "kube-apiserver",
-            "kube-controller-manager",
-            "kube-scheduler",
-        }
+        # The last ones may not have become what they are yet.
+        deadline = time.monotonic() + 10
+        while {Path(command[0]).name for command in running(tmp_path)} != COMPONENTS:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
     finally:
         starter.kill()
         starter.wait()

@@ -53,6 +53,8 @@ LIMITS = [
     ("create", "serviceaccounts/token"),
     ("patch", "pods/status"),
     ("delete", "namespaces"),
+    ("patch", "namespaces"),
+    ("update", "namespaces"),
 ]
 CLUSTER = [
     ("list", "namespaces"),
@@ -81,6 +83,11 @@ def test_a_member_cannot_widen_the_limits(member: Client, own: str, verb: str, r
 @pytest.mark.parametrize(("verb", "resource"), CLUSTER)
 def test_a_member_has_nothing_outside_of_namespaces(member: Client, verb: str, resource: str) -> None:
     assert not member.may(verb, resource)
+
+
+def test_a_member_sees_the_own_namespace_alone(member: Client, own: str) -> None:
+    assert member.get(f"/api/v1/namespaces/{own}").status == 200
+    assert member.get("/api/v1/namespaces/rbac-other").status == 403
 
 
 def test_a_member_submits_the_rendered_job(admin: Client, member: Client, own: str) -> None:
@@ -127,6 +134,8 @@ def test_under_task_governance_a_team_sees_its_own_queue(admin: Client) -> None:
     assert not governed.may("update", queues, name="hyperpod-ns-g-clusterqueue")
     assert governed.may("list", "workloadpriorityclasses.kueue.x-k8s.io")
     assert governed.may("patch", "workloads.kueue.x-k8s.io", "hyperpod-ns-g")
+    assert governed.may("get", "workloads.kueue.x-k8s.io/status", "hyperpod-ns-g")
+    assert not governed.may("patch", "workloads.kueue.x-k8s.io/status", "hyperpod-ns-g")
     assert not governed.may("patch", "localqueues.kueue.x-k8s.io", "hyperpod-ns-g")
     assert governed.may("create", JOBS, "hyperpod-ns-g")
     assert not governed.may("create", JOBS, "g")
@@ -137,7 +146,7 @@ def test_applying_a_team_again_changes_nothing(admin: Client) -> None:
     install(admin, team)
     path = "/apis/rbac.authorization.k8s.io/v1/namespaces/again/roles/team-member"
     before = admin.get(path).body["metadata"]["resourceVersion"]
-    assert [admin.apply(manifest).status for manifest in team_manifests(team, task_governance=False)] == [200] * 5
+    assert [admin.apply(manifest).status for manifest in team_manifests(team, task_governance=False)] == [200] * 6
     assert admin.get(path).body["metadata"]["resourceVersion"] == before
 
 

@@ -70,8 +70,13 @@ class Api:
     url = "https://127.0.0.1:1"
     certificate_authority = b"authority"
 
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
     def request(self, method: str, path: str, body: Json = None) -> tuple[int, Json]:
-        raise AssertionError
+        assert method == "POST"
+        self.made.append(body["metadata"]["name"])
+        return 201, body
 
 
 class Apis:
@@ -317,7 +322,7 @@ def test_add_on_without_a_node_is_degraded_until_one_comes(active: Rehearsed) ->
     assert active.addon("coredns")["status"] == "ACTIVE"
 
 
-def test_training_operator_needs_cert_manager_first(active: Rehearsed) -> None:
+def test_training_operator_needs_cert_manager_first_and_brings_its_kind(active: Rehearsed) -> None:
     active.account.nodes = 1
     name = "amazon-sagemaker-hyperpod-training-operator"
     add(active, name)
@@ -327,8 +332,10 @@ def test_training_operator_needs_cert_manager_first(active: Rehearsed) -> None:
     add(active, "cert-manager")
     active.later(eks_addons.ADDON_SECONDS)
     add(active, name)
+    assert active.apis.running["one"].made == []
     active.later(eks_addons.ADDON_SECONDS)
     assert active.addon(name)["status"] == "ACTIVE"
+    assert active.apis.running["one"].made == ["hyperpodpytorchjobs.sagemaker.amazonaws.com"]
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from cdk_hyperpod.config_eks import AutoscalingConfig
 from cdk_hyperpod.eks.manifests import karpenter_manifests
 from cdk_hyperpod.kubernetes import PriorityClass, Team, priority_class_manifests, team_manifests
+from kubernetes import sdk
 from kubernetes.apiserver.build import built
 from local_aws import kubectl
-from local_aws.engine.kubernetes import KubernetesApi, karpenter, real, recording
+from local_aws.engine.kubernetes import KubernetesApi, karpenter, real, recording, training_operator
 from local_aws.engine.kubernetes.running import Apis, Start
 from local_aws.engine.kubernetes.tokens import Callers
 from local_aws.places import CHECKOUT, kubernetes_schemas
@@ -29,6 +31,7 @@ pytestmark = pytest.mark.slow
 Json = Any
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
+JOB = CHECKOUT / "examples" / "elastic_training" / "job.yaml"
 CHART = CHECKOUT / "tests" / "eks" / "chart"
 TEAM = Team(name="research", quota={"ml.p5.48xlarge": 2}, role_arns=("arn:aws:iam::111122223333:role/research",))
 PODS = "/api/v1/namespaces/research/pods"
@@ -111,7 +114,7 @@ def test_kubectl_creates_applies_prunes_and_deletes(run: Run, api: KubernetesApi
     more = labelled({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more", "namespace": "research"}})
     run("kubectl", "create", "-f", as_file(tmp_path, *team, *more), "--save-config")
     assert api.request("GET", "/api/v1/namespaces/research/resourcequotas/team-quota")[0] == 200
-    (quota,) = (item for item in team if item["kind"] == "ResourceQuota")
+    (quota,) = (item for item in team if item["metadata"]["name"] == "team-quota")
     quota["spec"]["hard"]["pods"] = "7"
     said = run("kubectl", "apply", "-f", as_file(tmp_path, *team), "--prune", "-l", "prune=me").stdout
     assert "configmap/more pruned" in said
@@ -135,6 +138,35 @@ def test_kubectl_prunes_neither_quotas_nor_priorities(run: Run, tmp_path: Path) 
     assert "pruned" not in said
     run("kubectl", "get", "quota/team-quota", "limits/team-defaults", "-n", "research")
     run("kubectl", "get", "pc/urgent")
+
+
+def test_kubectl_applies_an_elastic_job(run: Run, api: KubernetesApi, tmp_path: Path) -> None:
+    training_operator.install(api)
+    job = yaml.safe_load(JOB.read_text("utf-8"))
+    run("kubectl", "create", "namespace", job["metadata"]["namespace"])
+    assert "created" in run("kubectl", "apply", "-f", str(JOB)).stdout
+    assert "unchanged" in run("kubectl", "apply", "-f", str(JOB)).stdout
+    job["spec"]["elasticPolicy"]["minReplica"] = 3
+    assert "minReplica" in run("kubectl", "apply", "-f", as_file(tmp_path, job), ok=False).stderr
+
+
+def test_a_job_has_the_fields_that_the_sdk_knows() -> None:
+    model = sdk.job_model().model_json_schema(by_alias=False)
+    assert_same_fields(training_operator.SPEC, model, model["$defs"])
+
+
+def assert_same_fields(schema: Json, model: Json, definitions: Json) -> None:
+    """As deep as the schema goes; what the model leaves out may be null there."""
+    (model,) = [item for item in model.get("anyOf", [model]) if item.get("type") != "null"]
+    model = definitions[model["$ref"].rpartition("/")[2]] if "$ref" in model else model
+    assert schema["type"] == model["type"]
+    if schema["type"] == "array":
+        assert_same_fields(schema["items"], model["items"], definitions)
+    elif "properties" in schema:
+        assert schema["properties"].keys() == model["properties"].keys()
+        assert set(schema.get("required", [])) == set(model.get("required", []))
+        for name, field in schema["properties"].items():
+            assert_same_fields(field, model["properties"][name], definitions)
 
 
 def test_apply_merges_lists_by_their_keys(run: Run, api: KubernetesApi, tmp_path: Path) -> None:

@@ -1,90 +1,61 @@
 """The kinds that HyperPod brings with its autoscaling: the parts of Karpenter's that its documentation shows.
 
-The schemas are small and strict, so that a misspelt field is seen; Karpenter itself does not run here.
+Karpenter itself does not run here.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from local_aws.engine.kubernetes import KubernetesApi, custom_kinds
+from local_aws.engine.kubernetes.custom_kinds import TEXT, TEXTS, WHOLE, an_object, definition
 
-from local_aws.engine.kubernetes import KubernetesApi
-
-Json = Any
-_TEXT: Json = {"type": "string"}
-_TEXTS: Json = {"type": "array", "items": _TEXT}
-
-
-def _object(required: tuple[str, ...] = (), **properties: Json) -> Json:
-    found: Json = {"type": "object", "properties": properties}
-    return {**found, "required": list(required)} if required else found
-
-
-def _kind(group: str, name: str, plural: str, spec: Json) -> Json:
-    schema = _object(("spec",), apiVersion=_TEXT, kind=_TEXT, metadata={"type": "object"}, spec=spec)
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "names": {"kind": name, "plural": plural, "singular": name.lower(), "listKind": f"{name}List"},
-            "scope": "Cluster",
-            "versions": [version],
-        },
-    }
-
-
-_TAINT = _object(("key", "effect"), key=_TEXT, value=_TEXT, effect=_TEXT)
-_REQUIREMENT = _object(
+_TAINT = an_object(("key", "effect"), key=TEXT, value=TEXT, effect=TEXT)
+_REQUIREMENT = an_object(
     ("key", "operator"),
-    key=_TEXT,
+    key=TEXT,
     operator={"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]},
-    values=_TEXTS,
-    minValues={"type": "integer"},
+    values=TEXTS,
+    minValues=WHOLE,
 )
-_TEMPLATE = _object(
+_TEMPLATE = an_object(
     ("nodeClassRef", "requirements"),
-    nodeClassRef=_object(("group", "kind", "name"), group=_TEXT, kind=_TEXT, name=_TEXT),
+    nodeClassRef=an_object(("group", "kind", "name"), group=TEXT, kind=TEXT, name=TEXT),
     requirements={"type": "array", "items": _REQUIREMENT},
     expireAfter={"type": "string", "pattern": "^(([0-9]+(s|m|h))+|Never)$"},
     terminationGracePeriod={"type": "string", "pattern": "^([0-9]+(s|m|h))+$"},
     taints={"type": "array", "items": _TAINT},
     startupTaints={"type": "array", "items": _TAINT},
 )
-_DISRUPTION = _object(
+_DISRUPTION = an_object(
     ("consolidateAfter",),
     consolidationPolicy={"type": "string", "enum": ["WhenEmpty", "WhenEmptyOrUnderutilized"]},
     consolidateAfter={"type": "string", "pattern": "^(([0-9]+(s|m|h))+|Never)$"},
-    budgets={"type": "array", "items": _object(nodes=_TEXT, schedule=_TEXT, duration=_TEXT, reasons=_TEXTS)},
+    budgets={"type": "array", "items": an_object(nodes=TEXT, schedule=TEXT, duration=TEXT, reasons=TEXTS)},
 )
-_LABELS: Json = {"type": "object", "additionalProperties": _TEXT}
-_AMOUNTS: Json = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
+_LABELS = {"type": "object", "additionalProperties": TEXT}
+_AMOUNTS = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
 KINDS = (
-    _kind(
+    definition(
         "karpenter.sagemaker.amazonaws.com",
         "HyperpodNodeClass",
         "hyperpodnodeclasses",
-        _object(("instanceGroups",), instanceGroups={**_TEXTS, "minItems": 1}),
+        an_object(("instanceGroups",), instanceGroups={**TEXTS, "minItems": 1}),
+        namespaced=False,
     ),
-    _kind(
+    definition(
         "karpenter.sh",
         "NodePool",
         "nodepools",
-        _object(
+        an_object(
             ("template",),
-            template=_object(("spec",), metadata=_object(labels=_LABELS, annotations=_LABELS), spec=_TEMPLATE),
+            template=an_object(("spec",), metadata=an_object(labels=_LABELS, annotations=_LABELS), spec=_TEMPLATE),
             disruption=_DISRUPTION,
             limits=_AMOUNTS,
-            weight={"type": "integer"},
+            weight=WHOLE,
         ),
+        namespaced=False,
     ),
 )
 
 
 def install(api: KubernetesApi) -> None:
-    """What is there stays as it is."""
-    for kind in KINDS:
-        status, answer = api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", kind)
-        if status not in (201, 409):
-            raise RuntimeError(f"{kind['metadata']['name']}: {answer}")
+    custom_kinds.install(api, KINDS)

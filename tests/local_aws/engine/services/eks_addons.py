@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from local_aws.engine.kubernetes import training_operator
 from local_aws.engine.services.eks_world import (
     Json,
     Where,
@@ -153,10 +154,18 @@ def settle(world: World, cluster: Json) -> None:
             record["status"] = "UPDATE_FAILED" if record["status"] == "UPDATING" else "CREATE_FAILED"
             _blame(record, "ConfigurationConflict", f"{name} needs the add-on {missing}, which is not there")
         elif name in _ONLY_DAEMON_SETS or world.account.running_nodes(cluster["arn"]):
+            _bring_kinds(world, cluster["name"], name)
             record |= {"status": "ACTIVE", "health": {"issues": []}}
         elif world.now() >= record["_limit"]:
             record["status"] = "DEGRADED"
             _blame(record, "InsufficientNumberOfReplicas", "no nodes available to schedule pods")
+
+
+def _bring_kinds(world: World, cluster: str, addon: str) -> None:
+    """They stay when the add-on goes, and with them their objects: what EKS does then is not documented."""
+    api = world.kubernetes.get(cluster) if addon == _TRAINING_OPERATOR else None
+    if api is not None:
+        training_operator.install(api)
 
 
 def _blame(record: Json, code: str, message: str) -> None:
