@@ -21,21 +21,26 @@ help: ## Show this list
 
 ## -- set-up: uv, the locked Python packages, Node 24 and the CDK CLI, all inside this folder ------------------------
 
+UNFETCHED := { echo "The set-up could not fetch what it needs. It needs the network, this once: try again when it is there."; exit 1; }
+
 .tools/ready: requirements/uv.lock
 	@echo "· uv, into .tools/"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $(PYTHON) is $$($(PYTHON) --version). Name another: make PYTHON=python3.11 …"; exit 1; }
-	@$(PYTHON) -m venv .tools && .tools/bin/python -m pip install --quiet --require-hashes -r requirements/uv.lock && touch $@
+	@$(PYTHON) -m venv .tools
+	@.tools/bin/python -m pip install --quiet --require-hashes -r requirements/uv.lock || $(UNFETCHED)
+	@touch $@
 
 .venv/ready: .tools/ready requirements/dev.lock pyproject.toml
 	@echo "· the locked Python packages and Node 24, into .venv/"
 	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv
-	@.tools/bin/uv pip sync --quiet --compile-bytecode --require-hashes requirements/dev.lock
+	@.tools/bin/uv pip sync --quiet --compile-bytecode --require-hashes requirements/dev.lock || $(UNFETCHED)
 	@.tools/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 node_modules/ready: .venv/ready package-lock.json
 	@echo "· the CDK CLI, into node_modules/"
-	@npm ci --loglevel=error --no-audit --no-fund >/dev/null && touch $@
+	@npm ci --loglevel=error --no-audit --no-fund >/dev/null || $(UNFETCHED)
+	@touch $@
 
 .PHONY: setup
 setup: .venv/ready node_modules/ready ## Bring everything this project needs into its own folder
@@ -48,18 +53,18 @@ lock: .tools/ready ## Resolve the Python packages again (only what changed moves
 
 .PHONY: synth
 synth: setup ## Synthesize CONFIG (default: cluster.yaml) to cdk.out
-	@cdk synth --quiet -c config=$(CONFIG) $(CDK_FLAGS)
-	@cdk-hyperpod check --config $(CONFIG)
+	@cdk synth --quiet -c config="$(CONFIG)" $(CDK_FLAGS)
+	@cdk-hyperpod check --config "$(CONFIG)"
 	@echo "The templates are in cdk.out. Next: make diff, make deploy (an AWS account), make help."
 
 .PHONY: diff deploy destroy
 diff: setup ## Compare CONFIG with what is deployed
-	@cdk diff -c config=$(CONFIG) $(CDK_FLAGS)
+	@cdk diff -c config="$(CONFIG)" $(CDK_FLAGS)
 deploy: setup ## Deploy CONFIG with your AWS credentials
-	@cdk deploy --all -c config=$(CONFIG) $(CDK_FLAGS)
+	@cdk deploy --all -c config="$(CONFIG)" $(CDK_FLAGS)
 destroy: setup ## Delete the stacks of CONFIG; what it retains stays, and is listed
-	@cdk destroy --all -c config=$(CONFIG) $(CDK_FLAGS)
-	@cdk-hyperpod retained --config $(CONFIG)
+	@cdk destroy --all -c config="$(CONFIG)" $(CDK_FLAGS)
+	@cdk-hyperpod retained --config "$(CONFIG)"
 
 include tests/local_aws/local.mk
 
@@ -77,7 +82,7 @@ test-fast: setup .kubernetes/ready ## Run the tests that need neither the CDK CL
 lint: setup ## Style, shell scripts, templates
 	@ruff check && ruff format --check
 	@shellcheck -x lifecycle/*.sh lifecycle/*/*.sh .ci/run && shfmt -d lifecycle .ci/run
-	@cdk synth --quiet -c config=$(CONFIG) --output .lint.out && cfn-lint .lint.out/*.template.json && rm -r .lint.out
+	@cdk synth --quiet -c config="$(CONFIG)" --output .lint.out && cfn-lint .lint.out/*.template.json && rm -r .lint.out
 
 .PHONY: types
 types: setup ## mypy, strict

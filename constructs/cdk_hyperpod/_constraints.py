@@ -33,6 +33,7 @@ T = TypeVar("T")
 _LISTS = (tuple, Sequence)
 _PLAIN = (str, int, bool, float)
 _MISSING = "give it a value"
+_AT_SYNTH = ("its value is known at deployment only", "write it out")
 
 
 def check_constraints(value: object, path: str = "") -> Iterator[Finding]:
@@ -92,6 +93,12 @@ def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, b
         return value
     (kind, *others) = [kind for kind in kinds if kind is not types.NoneType]
     origin = typing.get_origin(kind)
+    if _is_token(value, kind) and (others or origin is not None or kind in _PLAIN):
+        late = _AT_SYNTH if others else _late_problem(kind, origin, value)
+        if late is None:
+            return value
+        findings.append(Finding(path=path, problem=late[0], remedy=late[1]))
+        return UNKNOWN
     if origin in _LISTS and (isinstance(value, tuple) or (origin is Sequence and _is_list(value))):
         item_kind = typing.get_args(kind)[0]
         paths = item_paths(path, value)
@@ -105,8 +112,6 @@ def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, b
         return value
     if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):
         return _judge_fields(value, path, findings, bounds=bounds)
-    if _has_token(value) and (origin is not None or kind in _PLAIN):
-        return value
     problem = _any_problem([kind, *others], value) if others else _problem(kind, origin, value)
     if problem is None and bounds:
         problem = _out_of_bounds(value, constraints)
@@ -115,6 +120,25 @@ def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, b
     got, remedy = ("nothing", _MISSING) if value is None else (show(value), problem[1])
     findings.append(Finding(path=path, problem=f"{problem[0]}, got {got}", remedy=remedy))
     return UNKNOWN
+
+
+def _late_problem(kind: Any, origin: Any, value: object) -> tuple[str, str] | None:
+    """Why a token cannot stand here; None: it goes into the template as it is.
+
+    A list, a flag, a choice and a path decide at synth what is made, where a token would count as one of their values.
+    """
+    choices = typing.get_args(kind) if origin is Literal else ()
+    if kind is str:
+        return None if isinstance(value, str) else _of_another_kind("text", "string")
+    if kind in (int, float) or (choices and isinstance(choices[0], int)):
+        return None if isinstance(value, float) else _of_another_kind("a number", "number")
+    if choices:
+        return _AT_SYNTH[0], f"{_AT_SYNTH[1]}: {', '.join(choices[:-1])} or {choices[-1]}"
+    return _AT_SYNTH
+
+
+def _of_another_kind(noun: str, way: str) -> tuple[str, str]:
+    return f"must be {noun}, got a token of another kind", f"use the parameter's value_as_{way}, or Token.as_{way}"
 
 
 def _problem(kind: Any, origin: Any, value: object) -> tuple[str, str] | None:
@@ -154,7 +178,9 @@ def _out_of_bounds(value: object, constraints: tuple[Any, ...]) -> tuple[str, st
 
 
 def _fits(kind: Any, value: object) -> bool:
-    return _has_token(value) or leaf_problem(kind, value) is None
+    if value is UNKNOWN:
+        return True
+    return (_late_problem(kind, None, value) if _is_token(value, kind) else leaf_problem(kind, value)) is None
 
 
 def _is_list(value: object) -> bool:
@@ -162,16 +188,15 @@ def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
-def _has_token(value: object) -> bool:
-    """Whether CDK puts another value in its place, or in place of something in it; or it was refused already."""
+def _is_token(value: object, kind: Any) -> bool:
+    """Whether CDK puts another value in the place of this one."""
     if isinstance(value, (list, tuple)):
-        return any(map(_has_token, value))
-    if isinstance(value, Mapping):
-        return any(_has_token(item) for pair in value.items() for item in pair)
+        # A list that is a token has one item, which says so.
+        return any(isinstance(item, str) and "#{Token[" in item for item in value)
     if isinstance(value, (str, float)):
         return not is_known(value)
-    # What every object that CDK resolves has, and nothing else does.
-    return value is UNKNOWN or hasattr(type(value), "creation_stack")
+    # A parameter itself, mostly, in place of its value: what CDK resolves has this, and nothing else does.
+    return kind in (str, int, float) and hasattr(type(value), "creation_stack")
 
 
 def _is_interface(kind: Any) -> bool:

@@ -53,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(commands: argparse._SubParsersAction, name: str, text: str, run: object) -> argparse.ArgumentParser:  # type: ignore[type-arg]
-    command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text[:1].upper()}{text[1:]}."
+    )
     command.set_defaults(run=run)
     return command
 

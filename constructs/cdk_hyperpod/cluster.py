@@ -293,7 +293,7 @@ class HyperPodCluster(Construct):
 
 
 def _check_known(config: ClusterConfig) -> Iterator[Finding]:
-    """Whether synth knows what it cannot do without: the name, and each group's role, scripts and subnet.
+    """Whether synth knows what it cannot do without: the name, and each group's subnet.
 
     The zones of an existing VPC, and of a network that names none, are judged already.
     """
@@ -308,12 +308,6 @@ def _check_known(config: ClusterConfig) -> Iterator[Finding]:
     for path, group in zip(item_paths("instance_groups", groups), groups, strict=True):
         if not is_known(group):
             continue
-        if _is_token(group.node_type):
-            yield Finding(
-                path=f"{path}.node_type",
-                problem="its value is known at deployment only",
-                remedy="write it out: controller, login or compute",
-            )
         if zones and group.availability_zone not in (None, UNKNOWN, *zones):
             yield Finding(
                 path=f"{path}.availability_zone",

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aws_cdk import RemovalPolicy, Stack
@@ -24,7 +24,7 @@ from ._pseudo import ACCOUNT_ID, PARTITION
 from ._structure import is_known
 from .buckets import private_bucket
 from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, Orchestrator
-from .errors import HyperPodError, raise_errors
+from .errors import Finding, HyperPodError, raise_errors
 
 # Byte code and editors' leavings are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.DS_Store"]
@@ -61,21 +61,20 @@ class LifecycleScripts(Construct):
         """
         super().__init__(scope, construct_id)
         raise_errors(
-            check_arguments(
-                LifecycleScripts.__init__,
-                cluster_name=cluster_name,
-                encryption_key=encryption_key,
-                source=source,
-                mount_paths=mount_paths,
-                access_logs=access_logs,
-                orchestrator=orchestrator,
-            ),
+            [
+                *check_arguments(
+                    LifecycleScripts.__init__,
+                    cluster_name=cluster_name,
+                    encryption_key=encryption_key,
+                    source=source,
+                    mount_paths=mount_paths,
+                    access_logs=access_logs,
+                    orchestrator=orchestrator,
+                ),
+                *_check_name_known(cluster_name),
+            ],
             self.node.path,
         )
-        if not is_known(cluster_name):
-            raise HyperPodError(
-                "cluster_name: its value is known at deployment only; write it out: the bucket's name derives from it"
-            )
         entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
         own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
         folder = own if source is None else Path(source)
@@ -150,6 +149,15 @@ def content_hash(folder: Path, *more: str, without: str | None = None) -> str:
     for text in more:
         digest.update(text.encode())
     return digest.hexdigest()[:16]
+
+
+def _check_name_known(cluster_name: object) -> Iterator[Finding]:
+    if isinstance(cluster_name, str) and not is_known(cluster_name):
+        yield Finding(
+            path="cluster_name",
+            problem="its value is known at deployment only",
+            remedy="write it out: the bucket's name derives from it",
+        )
 
 
 def _bucket_name(scope: Construct, cluster_name: str) -> str:

@@ -14,7 +14,7 @@ from ._structure import item_paths, join, show, shown_name, structure
 from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig
 from .config_eks import INSTALLED, EksConfig
 from .errors import ConfigError, Finding, raise_errors
-from .rules import check_cluster, has_neuron
+from .rules import check_cluster, check_installed_chart, has_neuron
 
 MAX_FILE_BYTES = 1_048_576
 """A cluster of 100 groups is a tenth of this."""
@@ -75,7 +75,10 @@ def _read(path: Path, source: str) -> str:
             )
         return content.decode()
     except FileNotFoundError:
-        remedy = "name one with -c config=PATH, from the folder of cdk.json, or --config PATH, from the current one"
+        remedy = (
+            "name one with -c config=PATH or make's CONFIG=PATH, from the folder of cdk.json, "
+            "or --config PATH, from the current one"
+        )
         raise _refusal(source, f"there is no file {shown_name(str(path.absolute()), length=4096)}", remedy) from None
     except UnicodeDecodeError as error:
         raise _refusal(source, f"byte {error.start} is not UTF-8 text", "save the file as UTF-8") from None
@@ -207,7 +210,7 @@ def _check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[F
     if config.orchestrator != "eks" or not isinstance(eks, EksConfig) or not isinstance(eks.dependencies_chart, str):
         return []
     if eks.dependencies_chart == INSTALLED:
-        return []
+        return check_installed_chart(config)
     # Only here, where there is a chart to read.
     from .helm_chart import check_chart
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -63,7 +64,8 @@ def test_from_nothing_to_nothing(place: Place) -> None:
     assert unchanged.returncode == 0 and "Number of stacks with differences: 0" in unchanged.stdout
 
     exports = make(place, "shell-local").stdout
-    environment = {**os.environ, **dict(re.findall(r"^export (\w+)='(.*)'$", exports, re.MULTILINE))}
+    words = [shlex.split(line) for line in exports.splitlines()]
+    environment = {**os.environ, **dict(line[1].split("=", 1) for line in words if line[0] == "export")}
     asked = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=True)
     assert asked.stdout == "llm-train\n"
 
@@ -76,10 +78,16 @@ def test_from_nothing_to_nothing(place: Place) -> None:
 
 
 def test_a_wrong_file_is_said_at_the_end(place: Place, tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.yaml"
+    wrong = tmp_path / "a wrong one.yaml"
     wrong.write_text("name: x\nregion: us-west-2\nfleet: []\n", "utf-8")
     refused = make(place, "deploy-local", CONFIG=str(wrong))
     assert refused.returncode != 0
     assert "fleet" in refused.stderr and "Traceback" not in refused.stderr
-    assert make(place, "destroy-local").returncode == 0
-    assert daemon.running(place) is None
+    assert daemon.running(place) is None and not place.folder.exists(), "no engine was started for it"
+
+
+def test_a_wrong_setting_is_said_in_one_line(place: Place) -> None:
+    for refused in (make(place, "deploy-local", LOCAL_PORT="-1"), make(place, "deploy-local", LOCAL_SPEED="-inf")):
+        assert refused.returncode != 0
+        assert re.match(r"local AWS: LOCAL_(PORT=-1|SPEED=-inf) is no .*\nmake: ", refused.stderr)
+    assert not place.folder.exists()

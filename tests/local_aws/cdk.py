@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,12 +74,14 @@ class Cdk:
         return self._run([command, "--app", str(assembly), *options], cwd=self.place.empty, seconds=seconds)
 
     def _own_environment(self) -> dict[str, str]:
-        return {"TMPDIR": str(self.place.temporary), "NODE_OPTIONS": f"--require {COMPANION}"}
+        # Node.js splits the options at blanks, and reads a quoted one as JSON.
+        companion = json.dumps(str(COMPANION), ensure_ascii=False)
+        return {"TMPDIR": str(self.place.temporary), "NODE_OPTIONS": f"--require {companion}"}
 
     def _run(self, arguments: Sequence[str], *, cwd: Path, seconds: float) -> Result:
         self.place.empty.mkdir(parents=True, exist_ok=True)
         command = [str(CDK), *arguments, "--no-notices"]
-        if not (self.show and sys.stdout.isatty()):
+        if not (self.show and environment.is_styled()):
             command += ["--ci", "--no-color"]
             if arguments[0] in ("bootstrap", "deploy"):
                 command += ["--progress", "events"]

@@ -18,6 +18,7 @@ from local_aws.places import ENGINE_PYTHON, LAUNCHER, NODE_MODULES, Place, kuber
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
+_PROC = Path("/proc/self")  # Linux; elsewhere `ps` is asked
 
 
 class EngineError(Exception):
@@ -26,13 +27,9 @@ class EngineError(Exception):
 
 def running(place: Place) -> int | None:
     """The process id of the port's engine; None where it does not run."""
-    try:
-        known = json.loads(place.process.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    pid = int(known["pid"])
+    pid = _noted(place)
     # A process id comes round again after a reboot: only a process with our launcher and port is the engine.
-    return pid if _is_engine(pid, place) else None
+    return pid if pid is not None and _is_engine(pid, place) else None
 
 
 def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None) -> bool:
@@ -44,6 +41,7 @@ def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None
     if running(place) is not None:
         wait_until_up(place)
         return False
+    _end_left_over(place)
     for needed in (ENGINE_PYTHON, NODE_MODULES):
         if not needed.exists():
             raise EngineError(f"{needed} is missing: run `make local-aws-setup` first")
@@ -77,6 +75,7 @@ def stop(place: Place) -> None:
     pid = running(place)
     if pid is not None:
         _end(pid)
+    _end_left_over(place)
     place.process.unlink(missing_ok=True)
     shutil.rmtree(place.temporary, ignore_errors=True)
 
@@ -86,6 +85,7 @@ def remove(place: Place) -> None:
     pid = running(place)
     if pid is not None:
         _end(pid, seconds=0)
+    _end_left_over(place)
     shutil.rmtree(place.folder, ignore_errors=True)
     place.lock.unlink(missing_ok=True)
 
@@ -122,6 +122,15 @@ def _is_taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def _noted(place: Place) -> int | None:
+    """The process id that the engine's file names, whoever has it now; None where the file says nothing."""
+    try:
+        pid = json.loads(place.process.read_text("utf-8"))["pid"]
+    except (OSError, ValueError, TypeError, LookupError):
+        return None
+    return pid if isinstance(pid, int) and pid > 1 else None
+
+
 def _is_engine(pid: int, place: Place) -> bool:
     command = _command(pid)
     return str(LAUNCHER) in command and str(place.folder) in command
@@ -132,8 +141,46 @@ def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
     except OSError:
-        found = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
-        return found.stdout
+        return "" if _PROC.exists() else _ps("-o", "command=", "-p", str(pid))
+
+
+def _ps(*options: str) -> str:
+    return subprocess.run(["ps", *options], capture_output=True, text=True, check=False).stdout
+
+
+def _end_left_over(place: Place) -> None:
+    """The Lambda functions of an engine that was killed: they are still its process group.
+
+    Group numbers come round again too, so only what names the engine's folder is ended; a function has it in TMPDIR.
+    """
+    group = _noted(place)
+    if group is None:
+        return
+    for pid in _group(group):
+        if f"{place.folder}{os.sep}" in _command(pid) + _environment(pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _group(group: int) -> list[int]:
+    if _PROC.exists():
+        pids = [int(entry.name) for entry in _PROC.parent.iterdir() if entry.name.isdigit()]
+    else:
+        pids = [int(line) for line in _ps("-A", "-o", "pid=").split()]
+    found = []
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(pid) == group:
+                found.append(pid)
+    return found
+
+
+def _environment(pid: int) -> str:
+    """Empty where it is not ours to read; without /proc, what a function was started with names the folder too."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _end(pid: int, *, seconds: float = STOP_SECONDS) -> None:

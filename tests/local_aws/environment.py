@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,10 +18,15 @@ SECRET = "local"
 
 _FOREIGN = ("AWS_", "CDK_", "JSII_", "BOTO_", "PYTHON", "NODE_", "npm_")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+_OTHER_AWS = ("AWS_", "BOTO_", "CDK_DEFAULT_")
+_LOOPBACK = ("127.0.0.1", "localhost")
 
 
-def variables(place: Place, *, region: str, account: str = ACCOUNT) -> dict[str, str]:
+def variables(
+    place: Place, *, region: str, account: str = ACCOUNT, base: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """The variables that make the difference; `shell-local` prints them."""
+    direct = _no_proxy(os.environ if base is None else base)
     return {
         "AWS_ENDPOINT_URL": place.url,
         "AWS_ACCESS_KEY_ID": account,
@@ -33,8 +39,18 @@ def variables(place: Place, *, region: str, account: str = ACCOUNT) -> dict[str,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_PAGER": "",
-        "NO_PROXY": "127.0.0.1,localhost",
+        # Programs that look at both take the small one.
+        "NO_PROXY": direct,
+        "no_proxy": direct,
     }
+
+
+def foreign(given: Mapping[str, str], made: Mapping[str, str]) -> list[str]:
+    """What has to go from a shell that takes over `made`: what could still lead it to another AWS.
+
+    Less than `complete` leaves out: the shell is the caller's own, who needs their proxy and PYTHONPATH there.
+    """
+    return sorted(name for name in given if name.startswith(_OTHER_AWS) and name.isidentifier() and name not in made)
 
 
 def complete(
@@ -52,7 +68,12 @@ def complete(
         "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION": "true",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    return kept | quiet | variables(place, region=region, account=account) | {"PATH": path}
+    return kept | quiet | variables(place, region=region, account=account, base=given) | {"PATH": path}
+
+
+def is_styled() -> bool:
+    """Bold type and progress bars: on a terminal that has them, for someone who wants them (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def client(place: Place, service: str, *, region: str, account: str = ACCOUNT) -> Any:
@@ -66,3 +87,10 @@ def client(place: Place, service: str, *, region: str, account: str = ACCOUNT) -
             retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=30, proxies={"https": "", "http": ""}
         ),
     )
+
+
+def _no_proxy(given: Mapping[str, str]) -> str:
+    """The caller's hosts that are reached without a proxy, and this machine."""
+    named = ",".join(filter(None, (given.get("no_proxy"), given.get("NO_PROXY"))))
+    hosts = list(dict.fromkeys([*filter(None, map(str.strip, named.split(","))), *_LOOPBACK]))
+    return "*" if "*" in hosts else ",".join(hosts)

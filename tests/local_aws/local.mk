@@ -10,31 +10,31 @@ test: .local-aws/ready
 .local-aws/ready: node_modules/ready requirements/local-aws.lock tests/local_aws/engine/node/package-lock.json
 	@echo "· the local AWS engine, into .local-aws/"
 	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .local-aws/venv
-	@.tools/bin/uv pip sync --quiet --require-hashes --python .local-aws/venv/bin/python requirements/local-aws.lock
+	@.tools/bin/uv pip sync --quiet --require-hashes --python .local-aws/venv/bin/python requirements/local-aws.lock || $(UNFETCHED)
 	@mkdir -p .local-aws/node && cp tests/local_aws/engine/node/package.json tests/local_aws/engine/node/package-lock.json .local-aws/node/
-	@cd .local-aws/node && npm ci --loglevel=error --no-audit --no-fund >/dev/null
+	@cd .local-aws/node && npm ci --loglevel=error --no-audit --no-fund >/dev/null || $(UNFETCHED)
 	@touch $@
 
 .PHONY: local-aws-setup deploy-local diff-local drift-local destroy-local stop-local shell-local
 local-aws-setup: .local-aws/ready ## Bring the local AWS engine into .local-aws/
 
 deploy-local: .local-aws/ready ## Deploy CONFIG=cluster.yaml to an AWS on this machine (LOCAL_PORT, LOCAL_SPEED)
-	@$(LOCAL) deploy --config $(CONFIG) --port $(LOCAL_PORT) --speed $(LOCAL_SPEED)
+	@$(LOCAL) deploy --config="$(CONFIG)" --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
 
 diff-local: .local-aws/ready ## What CONFIG would change on the local AWS
-	@$(LOCAL) diff --config $(CONFIG) --port $(LOCAL_PORT) --speed $(LOCAL_SPEED)
+	@$(LOCAL) diff --config="$(CONFIG)" --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
 
 drift-local: .local-aws/ready ## What was changed on the local AWS behind CloudFormation's back
-	@$(LOCAL) drift --config $(CONFIG) --port $(LOCAL_PORT)
+	@$(LOCAL) drift --config="$(CONFIG)" --port="$(LOCAL_PORT)"
 
 destroy-local: .local-aws/ready ## Take everything on the local AWS down and end it
-	@$(LOCAL) destroy --port $(LOCAL_PORT) --speed $(LOCAL_SPEED)
+	@$(LOCAL) destroy --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
 
 stop-local: .local-aws/ready ## End the local AWS's process and keep its state
-	@$(LOCAL) stop --port $(LOCAL_PORT)
+	@$(LOCAL) stop --port="$(LOCAL_PORT)"
 
-shell-local: .local-aws/ready ## A shell (or, in a pipe, the variables) for the aws CLI and boto3 on the local AWS
-	@$(LOCAL) shell --port $(LOCAL_PORT)
+shell-local: .local-aws/ready ## A shell (or, in a pipe, the variables) for the aws CLI, boto3, and kubectl and helm under EKS
+	@$(LOCAL) shell --port="$(LOCAL_PORT)"
 
 .PHONY: lock-local
 lock-local: .tools/ready ## Resolve the engine's packages again

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App, Environment, Stack
+from aws_cdk import App, Aws, CfnParameter, Environment, Stack, Token
 from aws_cdk import aws_s3 as s3
+from aws_cdk.assertions import Template
 
 import cdk_hyperpod
 from cdk_hyperpod import (
@@ -101,6 +103,11 @@ WRONG: tuple[Any, ...] = (
 
 
 ODD_FIELDS: Mapping[str, Any] = {"instance_count": "2", "ebs_volumes": EbsVolume(volume_size_gib=5)}
+TOKEN_FIELDS: Mapping[str, Any] = {"instance_count": Aws.REGION, "node_type": Aws.REGION, "spot": Aws.REGION}
+TOKEN_SHARES: Mapping[str, Any] = {
+    "quota": {"ml.p5.48xlarge": Token.as_number({"Ref": "Nodes"})},
+    "borrow_limit": Token.as_number({"Ref": "Percent"}),
+}
 
 
 class World:
@@ -376,6 +383,86 @@ def test_a_construct_with_one_wrong_argument(made: Callable[..., object], name: 
             assert wrong is not ODD
 
 
+TOKENS: Mapping[str, tuple[str, Callable[[CfnParameter], object]]] = {
+    "text": ("String", lambda parameter: parameter.value_as_string),
+    "number": ("Number", lambda parameter: parameter.value_as_number),
+    "list": ("CommaDelimitedList", lambda parameter: parameter.value_as_list),
+    "bare": ("String", lambda parameter: parameter),
+}
+"""The type of a parameter, and what people write to use it."""
+
+# What else must be given with an argument, for a token to be all that may be wrong.
+_EXISTING_VPC = {"availability_zones": (), "vpc_id": "vpc-0123456789abcdef0", "subnets": [SUBNET]}
+BESIDE: Mapping[str, Mapping[str, Any]] = {
+    "vpc_id": _EXISTING_VPC,
+    "subnets": _EXISTING_VPC,
+    "endpoint_security_group_id": _EXISTING_VPC,
+    "eks_cluster_arn": {"instance_groups": [dataclasses.replace(WORK, node_type=None, partition=None)]},
+}
+
+# The arguments that go into the template as they are.
+PASSED_ON: Mapping[Callable[..., object], set[str]] = {
+    EksControlPlane: {"cluster_name text"},
+    HyperPodAddOns: {"hyperpod_cluster_arn text"},
+    HyperPodCluster: {"eks_cluster_arn text"},
+    HyperPodNetwork: {"vpc_id text", "endpoint_security_group_id text"},
+    HyperPodTeams: {"cluster_name text", "hyperpod_cluster_arn text", "capacity_gib number"},
+    LifecycleScripts: set(),
+    LustreFileSystem: {
+        "capacity_gib number",
+        "throughput_mbps_per_tib number",
+        "metadata_iops number",
+        "automatic_backup_retention_days number",
+        "mount_path text",
+    },
+    ScaleDown: {"max_nodes number"},
+    encryption_key: set(),
+    existing_lustre_mount: {
+        "file_system_id text",
+        "mount_name text",
+        "mount_path text",
+        "security_group_id text",
+        "availability_zone text",
+    },
+}
+
+
+@pytest.mark.parametrize("made", CONSTRUCTS, ids=lambda made: made.__name__)
+def test_a_token_in_place_of_an_argument(made: Callable[..., object]) -> None:
+    """One finding, or the template refers to the parameter: at synth nobody takes it for a value."""
+    world = World()
+    passed: dict[str, str] = {}
+    mounts: list[object] = []
+    for name in _parameters(made):
+        for kind, (parameter_type, use) in TOKENS.items():
+            parameter_id, construct_id = world.next_id(), world.next_id()
+            token = use(CfnParameter(world.stack, parameter_id, type=parameter_type))
+            try:
+                result = made(
+                    world.stack, construct_id, **{**CONSTRUCTS[made](world), **BESIDE.get(name, {}), name: token}
+                )
+            except ConfigError as error:
+                assert [_last(finding.path) for finding in error.findings] == [_last(name)], str(error)
+                child = world.stack.node.try_find_child(construct_id)
+                assert child is None or child.node.children == []
+            else:
+                passed[f"{name} {kind}"] = f'{{"Ref": "{parameter_id}"}}'
+                mount = getattr(result, "mount", result)
+                if isinstance(mount, LustreMount):
+                    mounts += [mount.dns_name, mount.mount_name, mount.mount_path, mount.availability_zone]
+    template = json.dumps([Template.from_stack(world.stack).to_json(), world.stack.resolve(mounts)])
+
+    assert {*passed} == PASSED_ON[made]
+    assert [what for what, reference in passed.items() if reference not in template] == []
+
+
+def test_a_number_token_where_a_mapping_holds_text(world: World) -> None:
+    arguments = {**CONSTRUCTS[HyperPodCluster](world), "tags": {"nodes": Token.as_number({"Ref": "Nodes"})}}
+
+    with pytest.raises(ConfigError, match=r"1 error\n  tags: must be a mapping of text to text, got "):
+        HyperPodCluster(world.stack, world.next_id(), **arguments)
+
+
 def _last(path: str) -> str:
     """The last name of a path; what a construct's argument is called in a file."""
     return path.rpartition(".")[2].removeprefix("cluster_").replace("eks_config", "eks")
@@ -410,7 +497,9 @@ def test_something_else_in_place_of_a_value(kind: type) -> None:
         pytest.param(HyperPodCluster, {"file_system": LustreMount(dns_name=WRONG[1], mount_name="b"), "lifecycle_scripts": {"a": 1}}, ["file_system.dns_name: must be text, got 5; put it in quotes", "lifecycle_scripts: must be a LifecycleScripts, text or a Path, got {'a': 1}; give it one of these"], id="inside of a value that is no configuration"),
         pytest.param(HyperPodNetwork, {"availability_zones": "us-west-2c", "subnets": [{"subnet_id": "a"}], "more_endpoints": "eks"}, ["more_endpoints: must be a list, got 'eks'; write it as [a, b]", "network.availability_zones: must be a tuple, got 'us-west-2c'; write it as (a, b) or (a,)", "network.subnets[0]: must be of the class SubnetConfig, got {'subnet_id': 'a'}; make one", "network.vpc_id: is missing beside subnets; add the subnets' VPC", "network.availability_zones: an existing VPC's subnets name their zones; remove it"], id="text for a list"),
         pytest.param(LustreFileSystem, {"capacity_gib": "1200", "removal": "keep", "data_repositories": DataRepository(file_system_path="/a")}, ["removal: must be one of retain, destroy, got 'keep'; use one of these", "storage.capacity_gib: must be a whole number, got '1200'; write digits without quotes", "storage.data_repositories: must be a tuple, got DataRepository(file_system_path='/a', …); write it as (a, b) or (a,)"], id="text for a number"),
+        pytest.param(HyperPodCluster, {"instance_groups": [HEAD, dataclasses.replace(WORK, **TOKEN_FIELDS)], "node_recovery": Aws.REGION, "lifecycle_scripts": Aws.REGION, "autoscaled_groups": Aws.REGION}, ["lifecycle_scripts: its value is known at deployment only; write it out", "autoscaled_groups: its value is known at deployment only; write it out", "instance_groups[work].instance_count: must be a number, got a token of another kind; use the parameter's value_as_number, or Token.as_number", "instance_groups[work].node_type: its value is known at deployment only; write it out: controller, login or compute", "instance_groups[work].spot: its value is known at deployment only; write it out", "node_recovery: its value is known at deployment only; write it out: automatic or none"], id="tokens that decide"),
         pytest.param(HyperPodTeams, {"teams": Team(name="a")}, ["teams: must be a list, got Team(name='a', …); write it as [a, b]"], id="one team"),
+        pytest.param(HyperPodTeams, {"teams": [Team(name=Aws.REGION, quota={"ml.p5.48xlarge": 1}), Team(name="b", **TOKEN_SHARES)]}, [f"teams[{field}: its value is known at deployment only; write it out: resources' names and the pods' ceilings derive from it" for field in ("0].name", "b].quota", "b].borrow_limit")], id="tokens in arithmetic"),
         pytest.param(EksControlPlane, {"eks_config": {"dependencies_chart": "installed"}, "neuron": "no"}, ["neuron: must be true or false, got 'no'; write true or false without quotes", "eks: must be of the class EksConfig, got {'dependencies_chart': 'installed'}; make one"], id="a mapping for settings"),
         pytest.param(ScaleDown, {"nodes_to_delete": "i-0123456789abcdef0", "max_nodes": 1.5}, ["scale_down.nodes_to_delete: must be a tuple, got 'i-0123456789abcdef0'; write it as (a, b) or (a,)", "scale_down.max_nodes: must be a whole number, got 1.5; write digits without quotes"], id="one node"),
     ],

@@ -1,13 +1,12 @@
-"""What stands on the engine, as tables that fit a terminal."""
+"""What stands on the engine, as tables, and what to do next."""
 
 from __future__ import annotations
 
-import shutil
-import sys
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from local_aws import kubectl
+from local_aws import environment, kubectl
 from local_aws.assemblies import Stack
 from local_aws.places import DEFAULT_PORT, Place
 from local_aws.session import LocalAws
@@ -88,15 +87,19 @@ def kept(aws: LocalAws, stack_ids: Sequence[str]) -> str:
     return table(("TYPE", "RESOURCE"), sorted(rows)) if rows else ""
 
 
+def make(target: str, place: Place) -> str:
+    """The command that means this engine."""
+    return f"make {target}" if place.port == DEFAULT_PORT else f"make {target} LOCAL_PORT={place.port}"
+
+
 def how_to_go_on(place: Place, config: str, seconds: float) -> str:
-    extra = "" if place.port == DEFAULT_PORT else f" LOCAL_PORT={place.port}"
-    same = "" if config == "cluster.yaml" else f" CONFIG={config}"
+    same = "" if config == "cluster.yaml" else f" CONFIG={shlex.quote(config)}"
     tools = "the aws CLI, boto3, kubectl and helm" if place.kubernetes.exists() else "the aws CLI or boto3"
     lines = [
-        (f"make diff-local{same}{extra}", "what a changed cluster file would change"),
-        (f"make deploy-local{same}{extra}", "change it (CONFIG=… deploys another file beside it)"),
-        (f"make shell-local{extra}", f"a shell for {tools}"),
-        (f"make destroy-local{extra}", "take it all down and end the engine"),
+        (make(f"diff-local{same}", place), "what a changed cluster file would change"),
+        (make(f"deploy-local{same}", place), "change it (CONFIG=… deploys another file beside it)"),
+        (make("shell-local", place), f"a shell for {tools}"),
+        (make("destroy-local", place), "take it all down and end the engine"),
     ]
     width = max(len(command) for command, _ in lines) + _GAP
     rows = "\n".join(f"  {_bold(command.ljust(width))}{text}" for command, text in lines)
@@ -104,18 +107,16 @@ def how_to_go_on(place: Place, config: str, seconds: float) -> str:
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need to be; the last one is cut where the terminal ends."""
+    """Columns as wide as they need to be; a narrow terminal wraps them, so that an ARN can still be copied."""
     if not rows:
         return ""
     widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(len(titles))]
-    # Output to a file or a pipe is not cut: a program may read it.
-    limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
     lines = [
-        "".join(cell.ljust(width + _GAP) for cell, width in zip(row, widths, strict=True)).rstrip()[:limit]
+        "".join(cell.ljust(width + _GAP) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in [titles, *rows]
     ]
     return "\n".join([_bold(lines[0]), *lines[1:], ""])
 
 
 def _bold(text: str) -> str:
-    return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text
+    return f"\033[1m{text}\033[0m" if environment.is_styled() else text

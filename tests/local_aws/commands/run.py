@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,12 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdk_hyperpod.errors import HyperPodError
+from cdk_hyperpod.loader import load_config
 from local_aws import daemon, environment, kubectl
 from local_aws.assemblies import Stack, stacks
 from local_aws.cdk import Cdk, Result
 from local_aws.commands import report
 from local_aws.daemon import EngineError
-from local_aws.places import Place
+from local_aws.places import CHECKOUT, Place
 from local_aws.session import LocalAws
 
 # For the synthesis alone, which asks no AWS for anything but zones.
@@ -40,8 +43,14 @@ class Job:
         digest = hashlib.sha256(f"{self.app}\0{self.config}".encode()).hexdigest()[:8]
         return self.place.assemblies / f"{name}-{digest}"
 
+    @property
+    def config_file(self) -> Path:
+        """A relative one begins in the app's folder."""
+        return self.app / self.config
+
 
 def deploy(job: Job) -> int:
+    _check(job)
     with _alone(job.place):
         began = time.monotonic()
         _start(job)
@@ -57,10 +66,7 @@ def deploy(job: Job) -> int:
         _say(f"cdk deploy --all ({', '.join(stack.name for stack in found)})")
         result = cdk.deploy(job.assembly)
         if not result.ok:
-            reason = "the reason is above" if daemon.running(job.place) else "the engine is gone, run the same again"
-            raise EngineError(
-                f"cdk deploy ended with {result.code}: {reason}; the engine's log is {_short(job.place.log)}"
-            )
+            raise EngineError(f"cdk deploy ended with {result.code}: {_where_to_look(job.place)}")
         print()
         print(report.outputs(aws, found))
         print(report.clusters(aws))
@@ -72,6 +78,7 @@ def deploy(job: Job) -> int:
 
 
 def diff(job: Job) -> int:
+    _check(job)
     with _alone(job.place):
         _start(job)
         assembly = job.place.folder / "diff"
@@ -108,12 +115,17 @@ def shell(job: Job) -> int:
     made = environment.complete(job.place, region=region, account=account)
     if not sys.stdin.isatty():
         printed = environment.variables(job.place, region=region, account=account)
-        for name, value in (printed | kubectl.variables(job.place, os.environ)).items():
-            print(f"export {name}={value!r}")
+        printed |= kubectl.variables(job.place, os.environ)
+        for name in environment.foreign(os.environ, printed):
+            print(f"unset {name}")
+        for name, value in printed.items():
+            print(f"export {name}={shlex.quote(value)}")
         return 0
     made |= kubectl.variables(job.place, made)
     _say("a shell whose AWS is this machine; `exit` leaves it")
-    return subprocess.run([os.environ.get("SHELL", "/bin/bash")], env=made, check=False).returncode
+    # Its code is that of the last command typed there, at which make would call this one failed.
+    subprocess.run([os.environ.get("SHELL", "/bin/bash")], env=made, check=False)
+    return 0
 
 
 def status(job: Job) -> int:
@@ -125,7 +137,11 @@ def status(job: Job) -> int:
 def stop(job: Job) -> int:
     """End the process and keep the state: the next command goes on where this one left off."""
     with _alone(job.place):
+        ran = daemon.running(job.place)
         daemon.stop(job.place)
+    what = "has ended" if ran else "did not run"
+    kept = f"; its state stays in {_short(job.place.folder)}" if job.place.folder.exists() else ""
+    _say(f"the engine on port {job.place.port} {what}{kept}")
     return 0
 
 
@@ -152,6 +168,15 @@ def _alone(place: Place) -> Iterator[None]:
         yield
 
 
+def _check(job: Job) -> None:
+    """A wrong cluster file is said before an engine is started for it. Another app's is its own affair."""
+    if job.app == CHECKOUT:
+        try:
+            load_config(job.config_file)
+        except HyperPodError as error:
+            raise EngineError(str(error)) from None
+
+
 def _start(job: Job) -> None:
     began = time.monotonic()
     started = daemon.start(job.place, speed=job.speed)
@@ -160,17 +185,15 @@ def _start(job: Job) -> None:
 
 def _need_running(place: Place) -> None:
     if daemon.running(place) is None:
-        raise EngineError(f"no engine runs on port {place.port}: `make deploy-local` starts one")
+        raise EngineError(f"no engine runs on port {place.port}: `{report.make('deploy-local', place)}` starts one")
 
 
 def _synthesize(job: Job, assembly: Path) -> tuple[Stack, ...]:
     _say(f"cdk synth -c config={job.config}")
-    config = Path(job.config)
-    given = str(config if config.is_absolute() else job.app / config)
     # Into a folder of its own first: what was deployed is still needed by destroy-local when the new config is wrong.
     fresh = assembly.with_name(f"{assembly.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    result = Cdk(place=job.place, region=_ANY_REGION).synth(fresh, "-c", f"config={given}", app=job.app)
+    result = Cdk(place=job.place, region=_ANY_REGION).synth(fresh, "-c", f"config={job.config_file}", app=job.app)
     if not result.ok:
         shutil.rmtree(fresh, ignore_errors=True)
         _need(result, f"cdk synth of {job.config} failed")
@@ -219,10 +242,8 @@ def destroy_assembly(place: Place, assembly: Path) -> None:
     cdk = Cdk(place=place, region=found[0].region, account=found[0].account, show=True)
     result = cdk.destroy(assembly)
     if not result.ok:
-        raise EngineError(
-            f"cdk destroy ended with {result.code}: the reason is above, the engine's log is {_short(place.log)}; "
-            "`make destroy-local` again after a fix"
-        )
+        again = report.make("destroy-local", place)
+        raise EngineError(f"cdk destroy ended with {result.code}: {_where_to_look(place)}; `{again}` again after a fix")
     kept = report.kept(aws, list(identifiers.values()))
     if kept:
         print(f"\nOn AWS these would still be there (and cost), because the config retains them:\n{kept}")
@@ -231,6 +252,11 @@ def destroy_assembly(place: Place, assembly: Path) -> None:
 def _need(result: Result, what: str) -> None:
     if not result.ok:
         raise EngineError(f"{what} ({result.code}):\n{result.output.strip()}")
+
+
+def _where_to_look(place: Place) -> str:
+    reason = "the reason is above" if daemon.running(place) else "the engine is gone, run the same again"
+    return f"{reason}; the engine's log is {_short(place.log)}"
 
 
 def _say(text: str) -> None:

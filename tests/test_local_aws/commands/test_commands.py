@@ -1,0 +1,227 @@
+"""What the commands say where something is wrong; what they do on a whole engine is in tests/end_to_end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from local_aws import cdk, daemon
+from local_aws.commands import __main__ as command_line
+from local_aws.commands import report, run
+from local_aws.places import DEFAULT_PORT, LAUNCHER, Place
+
+PORT = 4599
+SECRETS = {"AWS_PROFILE": "production", "AWS_SESSION_TOKEN": "secret", "AWS_ENDPOINT_URL_S3": "https://s3.example.com"}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """The commands' engine on PORT has its folder here."""
+    home = tmp_path / "home of engines"
+    monkeypatch.setattr(command_line, "Place", partial(Place, home=home))
+    return Place(PORT, home=home)
+
+
+@pytest.fixture
+def engine(place: Place) -> Iterator[Place]:
+    """A process that `daemon` takes for the engine."""
+    place.folder.mkdir(parents=True)
+    command = [sys.executable, "-c", "import time; time.sleep(60)", str(LAUNCHER), str(place.folder)]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        place.process.write_text(json.dumps({"pid": process.pid}), "utf-8")
+        wait_for(lambda: daemon.running(place) is not None)
+        yield place
+        process.kill()
+
+
+def call(*arguments: str) -> int:
+    return command_line.main([*arguments, f"--port={PORT}"])
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (f"--port={port}", f"LOCAL_PORT={port} is no port: choose one from 1 to 65535")
+        for port in ("0", "-1", "99999", "x")
+    ]
+    + [
+        (f"--speed={speed}", f"LOCAL_SPEED={speed} is no speed: choose a number above 0, as 100")
+        for speed in ("0", "-5", "inf", "-inf", "nan", "", "fast")
+    ],
+)
+def test_a_wrong_port_or_speed_makes_nothing(
+    place: Place, option: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main(["deploy", f"--port={PORT}", option]) == 1
+    assert capsys.readouterr().err == f"local AWS: {said}\n"
+    assert not place.home.exists()
+
+
+@pytest.mark.parametrize("command", ["deploy", "diff"])
+def test_a_wrong_cluster_file_starts_nothing(
+    place: Place, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("name: x\nregion: us-west-2\nfleet: []\n", "utf-8")
+    assert call(command, "--config", str(wrong)) == 1
+    assert f"local AWS: {wrong}: " in (said := capsys.readouterr().err) and "  fleet: " in said
+    assert not place.home.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_one_line(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.home.write_text("no folder", "utf-8")
+    assert call("stop") == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"everything below {place.home} has to be yours to write" in said
+
+
+def test_an_interruption_says_whether_the_engine_goes_on(
+    engine: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(job: run.Job) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(run.COMMANDS, "diff", interrupted)
+    assert call("diff") == 130
+    ends = f"`make destroy-local LOCAL_PORT={PORT}` ends it"
+    assert capsys.readouterr().err == f"\nlocal AWS: interrupted; the engine goes on, {ends}\n"
+    daemon.stop(engine)
+    assert call("diff") == 130
+    assert capsys.readouterr().err == "\nlocal AWS: interrupted; no engine runs\n"
+
+
+def test_a_command_that_is_named_means_the_same_engine(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("drift") == 1
+    assert f"`make deploy-local LOCAL_PORT={PORT}` starts one" in capsys.readouterr().err
+    assert report.make("deploy-local", Place(DEFAULT_PORT)) == "make deploy-local"
+
+
+def test_stop_says_what_it_did(engine: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("stop") == 0
+    assert f"the engine on port {PORT} has ended; its state stays in {engine.folder}\n" in capsys.readouterr().out
+    assert call("stop") == 0
+    assert f"the engine on port {PORT} did not run; its state" in capsys.readouterr().out
+
+
+def test_variables_in_a_pipe_lead_away_from_another_aws(engine: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken over by a shell whose own variables lead to AWS, through a proxy."""
+    program = f"""\
+import sys
+from functools import partial
+from local_aws.commands import __main__ as command_line
+from local_aws.places import Place
+from pathlib import Path
+command_line.Place = partial(Place, home=Path({str(engine.home)!r}))
+sys.exit(command_line.main(["shell", "--port={PORT}"]))
+"""
+    own = {
+        "PATH": os.environ["PATH"],
+        "HTTPS_PROXY": "http://proxy:3128",
+        "no_proxy": "intranet",
+        "PYTHONPATH": "tests",
+    }
+    taken = subprocess.run(
+        ["bash", "-c", 'source <("$0" -c "$1" </dev/null) && env', sys.executable, program],
+        cwd=LAUNCHER.parents[3],
+        env=own | SECRETS,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    made = dict(line.split("=", 1) for line in taken)
+    assert not made.keys() & SECRETS.keys()
+    assert made["AWS_ENDPOINT_URL"] == engine.url and made["AWS_CA_BUNDLE"] == str(engine.authority)
+    assert made["no_proxy"] == made["NO_PROXY"] == "intranet,127.0.0.1,localhost"
+    assert made["HTTPS_PROXY"] == own["HTTPS_PROXY"], "the shell is the caller's own"
+
+
+def test_a_shell_leaves_well(engine: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("SHELL", "/bin/false")
+    assert call("shell") == 0
+
+
+def test_a_narrow_terminal_loses_nothing_and_a_plain_one_gets_no_bold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    titles, row = ("STACK", "VALUE"), ("LlmTrain", "arn:aws:sagemaker:us-west-2:000000000000:cluster/abc")
+    styled = report.table(titles, [row])
+    assert row[1] in styled and styled.startswith("\033[1m")
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, value)
+            assert report.table(titles, [row]).startswith("STACK ")
+
+
+def test_the_companion_loads_from_a_path_with_blanks(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = tmp_path / 'a \\ check"out'
+    checkout.mkdir()
+    companion = checkout / cdk.COMPANION.name
+    companion.write_bytes(cdk.COMPANION.read_bytes())
+    # The companion takes itself out of the environment of what the CLI starts.
+    cli = checkout / "cdk"
+    cli.write_text("#!/usr/bin/env node\nconsole.log(`options: ${process.env.NODE_OPTIONS}`);\n", "utf-8")
+    cli.chmod(cli.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(cdk, "COMPANION", companion)
+    monkeypatch.setattr(cdk, "CDK", cli)
+    result = cdk.Cdk(place=place, region="us-west-2").diff(checkout)
+    assert (result.code, result.output) == (0, "options: undefined\n")
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", "{}", '{"pid": null}', '{"pid": "x"}', '{"pid": -1}', "7", "\0"])
+def test_a_damaged_note_of_the_process_is_none(place: Place, damaged: str) -> None:
+    place.folder.mkdir(parents=True)
+    for command in ("stop", "destroy"):
+        place.folder.mkdir(exist_ok=True)
+        place.process.write_text(damaged, "utf-8")
+        assert call(command) == 0
+        assert not place.process.exists()
+
+
+@pytest.mark.parametrize("end", [daemon.stop, daemon.remove])
+def test_functions_do_not_outlive_an_engine_that_was_killed(place: Place, end: Callable[[Place], None]) -> None:
+    place.folder.mkdir(parents=True)
+    # Two of the engine's process group; only the first one is a function of it.
+    script = f"TMPDIR='{place.temporary}' sleep 60 & echo $!; sleep 61 & echo $!; wait"
+    with subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True) as killed:
+        assert killed.stdout is not None
+        function, other = (int(killed.stdout.readline()) for _ in range(2))
+        place.process.write_text(json.dumps({"pid": killed.pid}), "utf-8")
+        killed.kill()
+    try:
+        wait_for(lambda: command_of(function) == b"sleep\x0060\0" and command_of(other) == b"sleep\x0061\0")
+        end(place)
+        wait_for(lambda: not command_of(function))
+        assert command_of(other)
+    finally:
+        os.kill(other, signal.SIGKILL)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """A process has another command for a moment after its start, and its own for a moment after its end."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def command_of(pid: int) -> bytes:
+    """Nothing where it is gone, or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
