@@ -36,6 +36,8 @@ control_plane = EksControlPlane(
 
 nodes_stack = Stack(app, "eks-cluster-nodes", env=env)
 nodes_stack.add_stack_dependency(control_plane_stack)
+# An export could not change while it is in use.
+CrossStackReferences.of(nodes_stack).consume(ReferenceStrength.WEAK)
 cluster = HyperPodCluster(
     nodes_stack,
     "Cluster",
