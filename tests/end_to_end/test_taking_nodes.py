@@ -251,7 +251,7 @@ def test_a_node_that_does_not_end_in_time(life: Rehearsal) -> None:
     (reason,) = step.failures()
     assert reason.splitlines()[0] == (
         "Error: Scaling down standing did not end within 55 minutes: 1 of 1 node taken. Deploying again goes on from here, "
-        f'and takes only what is left. group "p5" has 1 node shutting down ({stuck}).'
+        f'and takes only what is left. Group "p5" has 1 node shutting down ({stuck}).'
     )
     life.aws.change_hyperpod(defaults=True)
     settle(life)

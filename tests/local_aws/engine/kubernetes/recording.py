@@ -114,7 +114,9 @@ class RecordingApi:
         if not target.name:
             verb = {"get": "watch" if "watch" in query else "list", "delete": "deletecollection"}.get(verb, verb)
         resource = "/".join(filter(None, (target.kind.plural, target.subresource)))
-        attempt = Attempt(verb, target.kind.group, resource, target.namespace, target.name)
+        # A namespace is in itself, as Kubernetes has it: a Role may grant its own.
+        namespace = target.name if resource == "namespaces" else target.namespace
+        attempt = Attempt(verb, target.kind.group, resource, namespace, target.name)
         if not allowed(self._store, user, attempt):
             raise RefusedError(403, "Forbidden", forbidden(user, target.kind, attempt))
 
