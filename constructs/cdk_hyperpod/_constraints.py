@@ -10,6 +10,7 @@ import dataclasses
 import operator
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -60,6 +61,14 @@ def check_arguments(function: Callable[..., object], /, **arguments: object) -> 
     annotations = typing.get_type_hints(function, include_extras=True)
     for name, value in arguments.items():
         yield from check_value(value, annotations[name], name)
+
+
+def check_repeated(values: object, path: str) -> Iterator[Finding]:
+    """What stands more than once in a list that is one as far as its type goes."""
+    known = [value for value in values if is_known(value)] if isinstance(values, tuple) else []
+    for value, count in Counter(known).items():
+        if count > 1:
+            yield Finding(path=path, problem=f"{show(value)} stands twice", remedy="name it once")
 
 
 def as_tuple(value: Sequence[T]) -> tuple[T, ...]:

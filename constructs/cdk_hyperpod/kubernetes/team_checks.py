@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from .._constraints import check_kinds
+from .._constraints import check_kinds, check_repeated
 from .._structure import is_known, item_paths, show
 from ..errors import Finding
 from . import quotas
@@ -71,9 +71,7 @@ def _check_roles(team: Team, path: str) -> Iterator[Finding]:
     for index, arn in enumerate(team.role_arns):
         if is_known(arn) and (words := ROLE_ARN.problem(arn)):
             yield Finding(path=f"{path}.role_arns[{index}]", problem=f"{words}, got {show(arn)}", remedy="change it")
-    for arn, count in Counter(arn for arn in team.role_arns if is_known(arn)).items():
-        if count > 1:
-            yield Finding(path=f"{path}.role_arns", problem=f"{show(arn)} stands twice", remedy="name it once")
+    yield from check_repeated(team.role_arns, f"{path}.role_arns")
 
 
 def _check_namespace(team: Team, path: str, task_governance: bool) -> Iterator[Finding]:

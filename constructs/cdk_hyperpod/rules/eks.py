@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from .._constraints import check_repeated
 from .._structure import UNKNOWN, is_known, item_paths, join, show, shown_name
 from ..config import ClusterConfig, InstanceGroup, NetworkConfig, Taint
 from ..config_eks import INSTALLED, AddOn, AutoscalingConfig, EksConfig, is_on
@@ -152,7 +153,7 @@ def _check_two_zones(network: NetworkConfig) -> Iterator[Finding]:
 
 
 def _check_cluster(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
-    yield from _check_twice(eks.admin_role_arns, "eks.admin_role_arns")
+    yield from check_repeated(eks.admin_role_arns, "eks.admin_role_arns")
     if eks.existing_cluster is None:
         yield from _check_public_access(eks.public_access_cidrs)
         return
@@ -173,7 +174,7 @@ def _check_cluster(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
 
 def _check_public_access(cidrs: tuple[str, ...]) -> Iterator[Finding]:
     path = "eks.public_access_cidrs"
-    yield from _check_twice(cidrs, path)
+    yield from check_repeated(cidrs, path)
     for index, cidr in enumerate(cidrs if isinstance(cidrs, tuple) else ()):
         if not is_known(cidr):
             continue
@@ -209,13 +210,6 @@ def _check_public_access(cidrs: tuple[str, ...]) -> Iterator[Finding]:
 
 
 _LOCAL = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv4Network("169.254.0.0/16"))
-
-
-def _check_twice(values: tuple[str, ...], path: str) -> Iterator[Finding]:
-    known = [value for value in values if is_known(value)] if isinstance(values, tuple) else []
-    for value, count in Counter(known).items():
-        if count > 1:
-            yield Finding(path=path, problem=f"{show(value)} stands twice", remedy="name it once")
 
 
 def _check_chart(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
@@ -270,7 +264,7 @@ def _check_autoscaling(autoscaling: AutoscalingConfig, config: ClusterConfig) ->
         return
     if not 1 <= len(names) <= 10:
         yield Finding(path=path, problem=f"there are {len(names)} groups", remedy="name 1 to 10")
-    yield from _check_twice(names, path)
+    yield from check_repeated(names, path)
     if isinstance(autoscaling.limits, Mapping):
         yield from check_limits(autoscaling.limits, "eks.autoscaling.limits")
     if config.node_provisioning_mode == "standard":

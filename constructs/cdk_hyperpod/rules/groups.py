@@ -6,9 +6,9 @@ guide's pages on continuous provisioning for Slurm, on Slurm configuration throu
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from .._constraints import check_repeated
 from .._structure import is_known, item_paths, show
 from ..config import InstanceGroup, Orchestrator
 from ..errors import Finding
@@ -35,7 +35,7 @@ def check_groups(
         yield from _check_threads(group, group_path)
         yield from _check_counts(group, group_path)
         yield from _check_ebs_volumes(group, group_path)
-        yield from _check_health_checks(group, group_path)
+        yield from check_repeated(group.on_start_deep_health_checks, f"{group_path}.on_start_deep_health_checks")
         yield from _check_region(group, group_path, region)
         yield from _check_capacity(group, group_path)
         if node_provisioning_mode == "standard":
@@ -79,9 +79,7 @@ def _check_types(group: InstanceGroup, path: str) -> Iterator[Finding]:
             problem=f"there are {len(group.instance_types)} types",
             remedy="use at most 20",
         )
-    for name, count in Counter(group.instance_types).items():
-        if count > 1 and is_known(name):
-            yield Finding(path=f"{path}.instance_types", problem=f"{show(name)} stands twice", remedy="name it once")
+    yield from check_repeated(group.instance_types, f"{path}.instance_types")
     for name in dict.fromkeys(group.all_instance_types):
         if is_known(name) and name not in catalogue():
             field = "instance_types" if group.instance_types else "instance_type"
@@ -154,15 +152,6 @@ def _check_ebs_volumes(group: InstanceGroup, path: str) -> Iterator[Finding]:
                 path=f"{path}[{index}].volume_size_gib",
                 problem="a second volume needs a size",
                 remedy="add volume_size_gib, 1 to 16384",
-            )
-
-
-def _check_health_checks(group: InstanceGroup, path: str) -> Iterator[Finding]:
-    checks = group.on_start_deep_health_checks
-    for name, count in Counter(checks).items() if isinstance(checks, tuple) else ():
-        if count > 1 and is_known(name):
-            yield Finding(
-                path=f"{path}.on_start_deep_health_checks", problem=f"{show(name)} stands twice", remedy="name it once"
             )
 
 

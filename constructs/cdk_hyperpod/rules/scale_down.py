@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from .._constraints import without_refused
+from .._constraints import check_repeated, without_refused
 from .._structure import is_known, show
 from ..config import InstanceGroup, ScaleDownConfig
 from ..errors import Finding
@@ -16,12 +15,7 @@ def check_scale_down(scale_down: ScaleDownConfig, groups: Sequence[InstanceGroup
     path = "scale_down"
     scale_down = without_refused(scale_down, [])
     for field in ("nodes_to_delete", "instance_groups_to_delete"):
-        values = getattr(scale_down, field)
-        if not isinstance(values, tuple):
-            continue
-        for value, count in Counter(value for value in values if is_known(value)).items():
-            if count > 1:
-                yield Finding(path=f"{path}.{field}", problem=f"{show(value)} stands twice", remedy="name it once")
+        yield from check_repeated(getattr(scale_down, field), f"{path}.{field}")
     if not isinstance(scale_down.instance_groups_to_delete, tuple) or not isinstance(groups, tuple):
         return
     kept = {group.name for group in groups if is_known(group) and is_known(group.name)}

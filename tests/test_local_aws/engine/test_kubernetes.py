@@ -34,7 +34,6 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 JOB = CHECKOUT / "examples" / "elastic_training" / "job.yaml"
 CHART = CHECKOUT / "tests" / "eks" / "chart"
 TEAM = Team(name="research", quota={"ml.p5.48xlarge": 2}, role_arns=("arn:aws:iam::111122223333:role/research",))
-PODS = "/api/v1/namespaces/research/pods"
 PEOPLE = {"of-the-team": ("someone", ["hyperpod-ns-research-team"])}
 
 
