@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from ._constraints import check_arguments
 from ._structure import item_paths, join, show, shown_name, structure
+from ._yaml import Loader, YamlProblem, decoded, in_words
 from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig
 from .config_eks import INSTALLED, EksConfig
 from .errors import ConfigError, Finding, raise_errors
@@ -18,9 +18,6 @@ from .rules import check_cluster, check_installed_chart, has_neuron
 
 MAX_FILE_BYTES = 1_048_576
 """A cluster of 100 groups is a tenth of this."""
-MAX_VALUES = 20_000
-"""How many values a file holds at most, one that has an alias as often as it is used. 100 groups and as many nodes to
-delete as a group can have are half of this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,54 +70,18 @@ def _read(path: Path, source: str) -> str:
             raise _refusal(
                 source, f"the file has more than {MAX_FILE_BYTES:,} bytes", "name a cluster file, which is smaller"
             )
-        return content.decode()
+        return decoded(content)
     except FileNotFoundError:
         remedy = (
             "name one with -c config=PATH or make's CONFIG=PATH, from the folder of cdk.json, "
             "or --config PATH, from the current one"
         )
         raise _refusal(source, f"there is no file {shown_name(str(path.absolute()), length=4096)}", remedy) from None
-    except UnicodeDecodeError as error:
-        raise _refusal(source, f"byte {error.start} is not UTF-8 text", "save the file as UTF-8") from None
+    except YamlProblem as problem:
+        raise _refusal(source, str(problem), "save the file as UTF-8") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _refusal(source, f"the file cannot be read ({reason})", "name a readable file") from None
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that stops at a file that unfolds to too much, and says where a value is that cannot be read."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._count = 0
-        self._sizes: dict[int, int] = {}
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        before = self._count
-        is_alias = self.check_event(yaml.AliasEvent)
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        node = super().compose_node(parent, index)
-        if not is_alias:
-            self._count += 1
-            self._sizes[id(node)] = self._count - before
-        elif id(node) in self._sizes:
-            self._count += self._sizes[id(node)]
-        else:
-            raise _problem("a value that holds itself", mark)
-        if self._count > MAX_VALUES:
-            raise _problem(f"more than {MAX_VALUES:,} values, aliases unfolded,", mark)
-        return node
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            # What PyYAML lets through for a date that is none, a number that is none, and the like.
-            raise _problem(f"{show(node.value)} is no valid date, number or truth value", node.start_mark) from None
-
-
-def _problem(text: str, mark: yaml.Mark | None) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=text, problem_mark=mark)
 
 
 class _Document:
@@ -130,7 +91,7 @@ class _Document:
         self.findings: list[Finding] = []
         self.data: object = None
         self._places: dict[str, int] = {"": 0}
-        loader = _Loader(text)
+        loader = Loader(text)
         try:
             node = loader.get_single_node()
             if node is not None:
@@ -188,18 +149,10 @@ def _name_of(node: yaml.Node) -> dict[str, object]:
 
 
 def _parse(text: str, source: str) -> _Document:
-    def refuse(problem: str, mark: yaml.Mark | None = None) -> ConfigError:
-        where = "" if mark is None else f" in line {mark.line + 1}"
-        return _refusal(source, f"cannot be read as YAML: {shown_name(problem, 300)}{where}", "mend the file")
-
     try:
         document = _Document(text)
-    except yaml.MarkedYAMLError as error:
-        raise refuse(", ".join(filter(None, [error.context, error.problem])), error.problem_mark) from None
-    except yaml.reader.ReaderError as error:
-        raise refuse(f"the character U+{error.character:04X} is not allowed") from None
-    except RecursionError:
-        raise refuse("nested too deeply") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise _refusal(source, f"cannot be read as YAML: {in_words(error, text)}", "mend the file") from None
     if document.data is None:
         raise _refusal(source, "the file is empty", "begin with name, region and instance_groups, as cluster.yaml does")
     return document

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cdk_hyperpod._yaml import MAX_VALUES
 from cdk_hyperpod.errors import ConfigError
-from cdk_hyperpod.loader import MAX_FILE_BYTES, MAX_VALUES, load_config
+from cdk_hyperpod.loader import MAX_FILE_BYTES, load_config
 from config.judging import SMALL, changed, findings_of, load_text, told
 
 EMPTY = "the file is empty; begin with name, region and instance_groups, as cluster.yaml does"
@@ -33,10 +34,10 @@ def yaml_error(text: str) -> str:
         pytest.param("null\n", EMPTY, id="null"),
         pytest.param("cluster", f"must hold settings, got 'cluster'; {NO_SETTINGS}", id="one word"),
         pytest.param("- name: a\n", f"must hold settings, got [{{'name': 'a'}}]; {NO_SETTINGS}", id="a list"),
-        pytest.param(b"\xff\xfen\x00", "byte 0 is not UTF-8 text; save the file as UTF-8", id="UTF-16"),
-        pytest.param(b"name: caf\xe9\n", "byte 9 is not UTF-8 text; save the file as UTF-8", id="Latin-1"),
-        pytest.param("name: a\0b\n", yaml_error("the character U+0000 is not allowed"), id="NUL"),
-        pytest.param("name: a\x1b[31m\n", yaml_error("the character U+001B is not allowed"), id="escape"),
+        pytest.param(b"\xff\xfen\x00", "byte 0, in line 1, is not UTF-8 text; save the file as UTF-8", id="UTF-16"),
+        pytest.param(b"name: caf\xe9\n", "byte 9, in line 1, is not UTF-8 text; save the file as UTF-8", id="Latin-1"),
+        pytest.param("name: a\0b\n", yaml_error("the character U+0000 is not allowed in line 1"), id="NUL"),
+        pytest.param("name: a\x1b[31m\n", yaml_error("the character U+001B is not allowed in line 1"), id="escape"),
         pytest.param(
             "name: {a\n",
             yaml_error("while parsing a flow mapping, expected ',' or '}', but got '<stream end>' in line 2"),
@@ -94,7 +95,17 @@ def yaml_error(text: str) -> str:
             yaml_error("'soon' is no valid date, number or truth value in line 1"),
             id="no date at all",
         ),
-        pytest.param("[" * 100_000, yaml_error("nested too deeply"), id="nested deeply"),
+        pytest.param("[" * 100_000, yaml_error("nested too deeply in line 1"), id="nested deeply"),
+        pytest.param("a:\n  " + "[" * 60 + "]" * 60, yaml_error("nested too deeply in line 2"), id="nested and closed"),
+        pytest.param(
+            "a: b\nc: !mine d\n",
+            yaml_error("could not determine a constructor for the tag '!mine' in line 2"),
+            id="a tag of one's own",
+        ),
+        pytest.param("a: 1\nb: \x07\n", yaml_error("the character U+0007 is not allowed in line 2"), id="bell"),
+        pytest.param(
+            b"a: 1\nb: \xff\n", "byte 8, in line 2, is not UTF-8 text; save the file as UTF-8", id="one bad byte"
+        ),
         pytest.param(
             "x" * (MAX_FILE_BYTES + 1),
             "the file has more than 1,048,576 bytes; name a cluster file, which is smaller",
