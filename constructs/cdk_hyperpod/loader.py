@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,12 +85,17 @@ def _read(path: Path, source: str) -> str:
         raise _refusal(source, f"the file cannot be read ({reason})", "name a readable file") from None
 
 
+# The marks of CDK's tokens (core/lib/private/encoding.ts), and CloudFormation's dynamic references.
+_REPLACED = re.compile(r"[$#]\{Token\[|\{\{\s*resolve\s*:", re.IGNORECASE)
+
+
 class _Document:
     """What a file says, and where in it each setting stands."""
 
     def __init__(self, text: str) -> None:
         self.findings: list[Finding] = []
         self.data: object = None
+        self._replaced: dict[str, Finding] = {}
         self._places: dict[str, int] = {"": 0}
         loader = Loader(text)
         try:
@@ -103,7 +109,9 @@ class _Document:
     def _note(self, node: yaml.Node, path: str) -> None:
         """Note the place of a value and of all in it; and keys that stand twice, of which YAML would keep the last."""
         self._places.setdefault(path, len(self._places))
-        if isinstance(node, yaml.SequenceNode):
+        if isinstance(node, yaml.ScalarNode):
+            self._refuse_replaced(node, path)
+        elif isinstance(node, yaml.SequenceNode):
             names = [_name_of(item) for item in node.value]
             for item, item_path in zip(node.value, item_paths(path, names), strict=True):
                 self._note(item, item_path)
@@ -116,6 +124,7 @@ class _Document:
                     self._note_merged(value, path)
                     continue
                 key_path = join(path, key.value)
+                self._refuse_replaced(key, key_path)
                 if (key.tag, key.value) in seen:
                     line = key.start_mark.line + 1
                     self.findings.append(
@@ -123,6 +132,13 @@ class _Document:
                     )
                 seen.add((key.tag, key.value))
                 self._note(value, key_path)
+
+    def _refuse_replaced(self, node: yaml.ScalarNode, path: str) -> None:
+        """Note text that would be another one in the template: nothing here could judge what is deployed."""
+        if path not in self._replaced and (found := _REPLACED.search(node.value)):
+            who = "CDK" if found[0][0] in "$#" else "CloudFormation"
+            problem = f"{who} would put another value in the place of {found[0]}…, got {show(node.value)}"
+            self._replaced[path] = Finding(path=path, problem=problem, remedy="write the value itself")
 
     def _note_merged(self, node: yaml.Node, path: str) -> None:
         for item in node.value if isinstance(node, yaml.SequenceNode) else [node]:
@@ -137,7 +153,9 @@ class _Document:
                 path = path[: max(path.rfind("."), path.rfind("["), 0)]
             return self._places[path]
 
-        return sorted(dict.fromkeys(findings), key=place)
+        # Text that is replaced is wrong whatever else is wrong with it.
+        others = [finding for finding in findings if finding.path not in self._replaced]
+        return sorted(dict.fromkeys([*self._replaced.values(), *others]), key=place)
 
 
 def _name_of(node: yaml.Node) -> dict[str, object]:

@@ -13,7 +13,7 @@ import yaml
 from cdk_hyperpod._yaml import MAX_VALUES
 from cdk_hyperpod.errors import ConfigError
 from cdk_hyperpod.loader import MAX_FILE_BYTES, load_config
-from config.judging import SMALL, changed, findings_of, load_text, told
+from config.judging import SMALL, changed, findings_of, judge, load_text, told
 
 EMPTY = "the file is empty; begin with name, region and instance_groups, as cluster.yaml does"
 NO_SETTINGS = "write it as key: value lines"
@@ -302,3 +302,53 @@ def test_own_scripts_in_a_place_that_is_no_folder(name: str, problem: str) -> No
     (message,) = told(findings_of(yaml.safe_dump(changed({"lifecycle_scripts": name}))))
 
     assert message.startswith("lifecycle_scripts: ") and message.endswith(problem)
+
+
+# -- text that something else would take the place of -------------------------------------------------------------------
+
+CDK_WOULD = "CDK would put another value in the place of"
+CLOUDFORMATION_WOULD = "CloudFormation would put another value in the place of"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        pytest.param("name", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="name"),
+        pytest.param("name", "a#{Token[", f"{CDK_WOULD} #{{Token[…", id="list token, unfinished"),
+        pytest.param("region", "${Token[AWS.Region.3]}", f"{CDK_WOULD} ${{Token[…", id="region"),
+        pytest.param("account", "${Token[AWS.AccountId.0]}", f"{CDK_WOULD} ${{Token[…", id="account"),
+        pytest.param("tags.Team", "{{resolve:ssm:/x}}", f"{CLOUDFORMATION_WOULD} {{{{resolve:…", id="tag"),
+        pytest.param(
+            "tags.Team", "x {{ RESOLVE :ssm:/x}}", f"{CLOUDFORMATION_WOULD} {{{{ RESOLVE :…", id="spelt otherwise"
+        ),
+        pytest.param("network.cidr", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="range"),
+        pytest.param("lifecycle_scripts", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="folder"),
+        pytest.param("storage", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="in place of settings"),
+        pytest.param("instance_groups", "#{Token[TOKEN.1]}", f"{CDK_WOULD} #{{Token[…", id="in place of a list"),
+        pytest.param("removal", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="in place of a choice"),
+    ],
+)
+def test_text_that_is_replaced_later_is_refused(path: str, value: str, message: str) -> None:
+    assert judge({path: value}) == [f"{path}: {message}, got {value!r}; write the value itself"]
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        pytest.param("tags: {'${Token[TOKEN.1]}': x}", "tags.${Token[TOKEN.1]}", id="of a mapping"),
+        pytest.param("'{{resolve:ssm:/x}}': 1", "{{resolve:ssm:/x}}", id="of a setting"),
+        pytest.param("x: [{a: {'#{Token[1]}': 1}}]", "x[0].a.#{Token[1]}", id="below what is no setting"),
+        pytest.param('tags: {"\\x24{Token[1]}": x}', "tags.${Token[1]}", id="escaped"),
+        pytest.param("a: &a {'${Token[1]}': 1}\ntags: {<<: *a}", "tags.${Token[1]}", id="merged"),
+    ],
+)
+def test_so_is_a_key(text: str, path: str) -> None:
+    (message, *_) = [line for line in told(findings_of(text)) if line.startswith(f"{path}: ")]
+
+    assert "would put another value in the place of" in message
+
+
+def test_it_is_refused_behind_an_alias_too() -> None:
+    messages = told(findings_of("name: &n '${Token[TOKEN.1]}'\ntags: {Team: *n}\n"))
+
+    assert [line.partition(":")[0] for line in messages if CDK_WOULD in line] == ["name", "tags.Team"]
