@@ -71,12 +71,12 @@ include tests/local_aws/local.mk
 ## -- checks ----------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup .kubernetes/ready ## Run every test
-	@python -m pytest --numprocesses=auto --dist=loadfile $(PYTEST_FLAGS)
+test: setup .kubernetes/ready ## Run every test but those on real Slurm
+	@python -m pytest --numprocesses=auto --dist=loadfile --ignore=tests/slurm $(PYTEST_FLAGS)
 
 .PHONY: test-fast
 test-fast: setup .kubernetes/ready ## Run the tests that need neither the CDK CLI nor a wheel (under two minutes)
-	@python -m pytest --numprocesses=auto --dist=loadfile -m "not slow" $(PYTEST_FLAGS)
+	@python -m pytest --numprocesses=auto --dist=loadfile -m "not slow" --ignore=tests/slurm $(PYTEST_FLAGS)
 
 .PHONY: lint
 lint: setup ## Style, shell scripts, templates
@@ -121,4 +121,5 @@ clean: ## Remove everything that these commands made
 ## -- what has set-up of its own ---------------------------------------------------------------------------------------
 
 include tests/kubernetes/kubernetes.mk
+include tests/slurm/slurm.mk
 include examples/elastic_training/elastic.mk
