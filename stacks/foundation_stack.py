@@ -76,6 +76,7 @@ class FoundationStack(Stack):
             mount_paths=() if self.mount is None or config.orchestrator == "eks" else (self.mount.mount_path,),
             access_logs=self._access_logs,
             orchestrator=config.orchestrator,
+            steps=config.lifecycle_steps,
         )
 
     def _mount(self, storage: StorageConfig, loaded: LoadedConfig) -> LustreMount:
