@@ -58,6 +58,7 @@ class FoundationStack(Stack):
             vpc_id=config.network.vpc_id,
             subnets=config.network.subnets,
             endpoint_security_group_id=config.network.endpoint_security_group_id,
+            s3_prefix_list_id=config.network.s3_prefix_list_id,
             more_endpoints=more_endpoints(config),
             log_encryption_key=self.key,
         )

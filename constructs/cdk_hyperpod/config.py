@@ -183,6 +183,12 @@ class NetworkConfig:
     endpoint_security_group_id: SecurityGroupId | None = None
     """The security group of an existing VPC's interface endpoints: the nodes are let into it. Absent: without
     `internet_egress`, they reach S3's gateway endpoint and nothing else."""
+    # What follows gives the nodes no other subnet, and is no part of the repr, of which the foundation's digest is made.
+    s3_prefix_list_id: (
+        Annotated[str, Pattern(r"pl-[0-9a-f]{8,17}", "a prefix list's id such as pl-68a54001")] | None
+    ) = field(default=None, repr=False)
+    """S3's managed prefix list of the region, which is all that nodes reach besides endpoints while `internet_egress` is
+    false. Absent: the library's own table, which lacks a few regions; an existing VPC there needs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
