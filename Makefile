@@ -85,8 +85,9 @@ lint: setup ## Style, shell scripts, templates
 	@cdk synth --quiet -c config="$(CONFIG)" --output .lint.out && cfn-lint .lint.out/*.template.json && rm -r .lint.out
 
 .PHONY: types
-types: setup ## mypy, strict
+types: setup ## mypy, strict; what runs on nodes by itself, because it imports nothing of ours
 	@mypy
+	@MYPYPATH=lifecycle mypy --strict lifecycle/*.py lifecycle/steps/*.py
 
 .PHONY: check
 check: lint types test wheel ## Everything that CI checks

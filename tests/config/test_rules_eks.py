@@ -187,3 +187,10 @@ def test_an_administrator_in_a_team_is_told_beside_an_arn_that_is_none() -> None
         ),
         f"teams[research].role_arns[0]: {no_arn}, got 'research'; change it",
     ]
+
+
+@pytest.mark.parametrize("mode", ["extended", "bootstrap", "customer_managed", None])
+def test_under_eks_only_oncreate_is_documented(mode: str | None) -> None:
+    settings = {} if mode is None else {"lifecycle": {"mode": mode}}
+    refused = [f"lifecycle.mode: {mode} is documented for Slurm only; remove it, or set it to customer_managed"]
+    assert judge(settings) == (refused if mode in ("extended", "bootstrap") else [])
