@@ -120,5 +120,6 @@ clean: ## Remove everything that these commands made
 
 ## -- what has set-up of its own ---------------------------------------------------------------------------------------
 
+include tests/lifetimes/lifetimes.mk
 include tests/kubernetes/kubernetes.mk
 include examples/elastic_training/elastic.mk
