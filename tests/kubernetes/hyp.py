@@ -68,7 +68,7 @@ def main(folder: str) -> None:
         HyperPodPytorchJob,
     )
 
-    from kubernetes import client
+    from kubernetes import client  # type: ignore[attr-defined]
 
     HyperPodPytorchJob.is_kubeconfig_loaded = True
     create = client.CustomObjectsApi.return_value.create_namespaced_custom_object

@@ -76,7 +76,7 @@ def _no_other_priorities(namespace: str, allowed: Sequence[str]) -> Manifest:
     """Pods of a class that outranks others end those of every other team where nothing else makes room; those of
     Kubernetes' own classes end the cluster's own."""
     scope = "PriorityClass"
-    selector = [{"scopeName": scope, "operator": "Exists"}]
+    selector: list[Manifest] = [{"scopeName": scope, "operator": "Exists"}]
     if allowed:
         selector.append({"scopeName": scope, "operator": "NotIn", "values": [*allowed]})
     spec = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": selector}}
