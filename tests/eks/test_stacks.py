@@ -263,7 +263,7 @@ def test_warnings_of_the_eks_cluster_reach_whoever_synthesizes(tmp_path: Path) -
     warnings = Annotations.from_stack(stack).find_warning("/hyperpod-elastic-eks", Match.any_value())
     assert [str(warning.entry.data).partition(": ")[0] for warning in warnings] == [
         "eks.dependencies_chart",
-        "eks.public_access_cidrs[0]",
+        "eks.public_access_cidrs",
     ]
 
 
