@@ -20,7 +20,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
-from constructs import Construct, IDependable, IValidation
+from constructs import Construct, Dependable, IConstruct, IDependable, IValidation
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards, wildcard
 from ._assets import lambda_dir
@@ -63,8 +63,8 @@ class ScaleDown(Construct):
         The cluster must have a name, instance groups and no restricted ones, and be in the same stack; its properties
         must not be overridden (`add_property_override`): what the guard does not see, it cannot guard.
         `nodes_to_delete`: ids of nodes that are gone may stay, up to a few thousand. `autoscaled_groups`: groups whose
-        count an autoscaler owns, of which only named nodes are taken. `depends_on`: what the cluster needs besides
-        what its properties refer to; it comes first, so that nothing can fail between the guard and the cluster.
+        count an autoscaler owns, of which only named nodes are taken. Whatever the cluster depends on, now or later,
+        comes first, so that nothing can fail between the guard and the cluster; `depends_on`: what else should.
         `encryption_key` encrypts the logs; absent: CloudWatch's own key does. Raises ConfigError for arguments that
         contradict each other, and for a cluster that cannot be guarded.
         """
@@ -135,9 +135,9 @@ class ScaleDown(Construct):
                 "CreateOnly": stack.to_json_string(create_only),
             },
         )
-        self.prepare.node.add_dependency(reading, *depends_on, *cluster.node.dependencies)
+        self.prepare.node.add_dependency(reading, *depends_on, _Needs(cluster, self))
         cluster.node.add_dependency(self.prepare)
-        writing = self._allow_writing(role, list(dict.fromkeys(str(group["ExecutionRole"]) for group in groups)))
+        writing = self._allow_writing(role, groups)
         self.finalize = CustomResource(
             self,
             "Finalize",
@@ -191,25 +191,38 @@ class ScaleDown(Construct):
         )
         return policy
 
-    def _allow_writing(self, role: iam.Role, execution_roles: list[str]) -> iam.CfnManagedPolicy:
+    def _allow_writing(self, role: iam.Role, groups: Sequence[Mapping[str, Any]]) -> iam.CfnManagedPolicy:
         """What the functions change: this one cluster, and nothing before it exists."""
-        return self._policy(
-            role,
-            "Writing",
-            [
-                {
-                    "Effect": "Allow",
-                    "Action": ["sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster"],
-                    "Resource": self._cluster.attr_cluster_arn,
-                },
-                {
-                    "Effect": "Allow",
-                    "Action": ["iam:PassRole"],
-                    "Resource": execution_roles,
-                    "Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
-                },
-            ],
+        statements: list[dict[str, Any]] = [
+            {
+                "Effect": "Allow",
+                "Action": ["sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster"],
+                "Resource": self._cluster.attr_cluster_arn,
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["iam:PassRole"],
+                "Resource": _each(groups, "ExecutionRole"),
+                "Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
+            },
+        ]
+        plans = _each(groups, "TrainingPlanArn")
+        if not plans:
+            return self._policy(role, "Writing", statements)
+        # UpdateCluster authorises the plan of a group that it sends, and the capacity behind it (service authorization
+        # reference, SageMaker AI).
+        capacity = f"arn:{Aws.PARTITION}:sagemaker:{Stack.of(self).region}:{Aws.ACCOUNT_ID}:reserved-capacity/*"
+        statements.append({"Effect": "Allow", "Action": ["sagemaker:UpdateCluster"], "Resource": [*plans, capacity]})
+        policy = self._policy(role, "Writing", statements)
+        acknowledge(
+            policy,
+            {
+                wildcard("Resource", capacity): (
+                    "A training plan's reserved capacity has an id that SageMaker chooses, and nothing tells it beforehand."
+                )
+            },
         )
+        return policy
 
     def _policy(self, role: iam.Role, construct_id: str, statements: list[dict[str, Any]]) -> iam.CfnManagedPolicy:
         return iam.CfnManagedPolicy(
@@ -300,6 +313,11 @@ class ScaleDown(Construct):
         acknowledge(provider, reasons)
 
 
+def _each(groups: Sequence[Mapping[str, Any]], key: str) -> list[str]:
+    """What the groups say under a key, without doubles; absent: nothing."""
+    return list(dict.fromkeys(str(group[key]) for group in groups if group.get(key)))
+
+
 def _prefix(construct: Construct, stack: Stack) -> str:
     """What the functions' names begin with, at most 53 characters: unique for a construct in an account and region.
 
@@ -314,6 +332,27 @@ def _prefix(construct: Construct, stack: Stack) -> str:
 
 
 _RARELY = "CloudFormation alone invokes it, a few times in a deployment that changes the cluster; "
+
+
+@jsii.implements(IDependable)
+class _Needs(Dependable):
+    """What a cluster depends on besides its guard, looked up when the template is made, so that what came last counts too."""
+
+    def __init__(self, cluster: sagemaker.CfnCluster, guard: ScaleDown) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._guard = guard.node.path
+        around = {scope.node.path for scope in guard.node.scopes}
+        self._inside = [scope for scope in cluster.node.scopes if scope.node.path not in around]
+        Dependable.implement(self, self)
+
+    @property
+    @jsii.member(jsii_name="dependencyRoots")
+    def dependency_roots(self) -> list[IConstruct]:
+        """`add_dependency` of the cluster's own node, of a construct around it, and of CloudFormation's resource itself."""
+        found = [root for scope in self._inside for root in scope.node.dependencies]
+        found += typing.cast(list[IConstruct], self._cluster.obtain_dependencies())
+        return [root for root in found if not f"{root.node.path}/".startswith(f"{self._guard}/")]
 
 
 @jsii.implements(IValidation)

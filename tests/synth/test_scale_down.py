@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aws_cdk import CfnParameter, NestedStack, Stack
+from aws_cdk import CfnParameter, CfnResource, NestedStack, Stack
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sagemaker as sagemaker
 from aws_cdk.assertions import Annotations, Match
+from constructs import Construct
 
 from cdk_hyperpod import ConfigError, ScaleDown
-from synth.synthesis import Template, new_app, of_stack
+from synth.synthesis import Template, needs, new_app, of_stack
 
 Group = sagemaker.CfnCluster.ClusterInstanceGroupProperty
 RestrictedGroup = sagemaker.CfnCluster.ClusterRestrictedInstanceGroupProperty
@@ -229,3 +230,61 @@ def test_no_two_guards_share_a_function() -> None:
         "what the bootstrap policies allow"
     )
     assert sum(name.startswith("hyperpod-train-cluster-") for name in found) == 12, "hyperpod- stands once"
+
+
+# -- what comes before the cluster ------------------------------------------------------------------------------------
+
+
+def test_whatever_the_cluster_waits_for_the_guard_waits_for_too() -> None:
+    """Else it could fail after nodes were taken, and before the cluster is told. Added before and after the guard, to the
+    resource, to its node, and to a construct around it."""
+
+    def build(stack: Stack) -> None:
+        home = Construct(stack, "Home")
+        cluster = sagemaker.CfnCluster(home, "Cluster", cluster_name="train", instance_groups=[group()])
+        wanted = [CfnResource(stack, name, type="AWS::CloudFormation::WaitConditionHandle") for name in "ABCD"]
+        CfnResource(outer := Construct(stack, "Outer"), "E", type="AWS::CloudFormation::WaitConditionHandle")
+        cluster.node.add_dependency(wanted[0])
+        cluster.add_resource_dependency(wanted[1])
+        ScaleDown(stack, "ScaleDown", cluster=cluster)
+        cluster.add_resource_dependency(wanted[2])
+        cluster.node.add_dependency(outer)
+        home.node.add_dependency(wanted[3])
+
+    template = of_stack(build)
+    cluster, prepare = (
+        needs(template, template.only_id(kind)) for kind in ("AWS::SageMaker::Cluster", "Custom::HyperPodScaleDown")
+    )
+    assert cluster - prepare == {template.only_id("Custom::HyperPodScaleDown")}
+    assert {"A", "B", "C", "D"} <= prepare and any(name.startswith("OuterE") for name in prepare)
+
+
+# -- rights of a training plan ----------------------------------------------------------------------------------------
+
+PLAN = "arn:aws:sagemaker:us-west-2:111122223333:training-plan/winter"
+
+
+def writing(template: Template) -> list[dict[str, Any]]:
+    """The statements of what the functions may change."""
+    (found,) = (
+        item["PolicyDocument"]["Statement"]
+        for item in template.properties("AWS::IAM::ManagedPolicy")
+        if item["Description"].startswith("Writing")
+    )
+    return list(found)
+
+
+def test_a_training_plan_brings_the_rights_that_sending_it_takes() -> None:
+    """UpdateCluster is authorised on the plan and on its capacity as well; each plan stands there once."""
+
+    def planned(number: int) -> dict[str, Any]:
+        return {"instance_group_name": f"p5-{number}", "instance_type": "ml.p5.48xlarge", "training_plan_arn": PLAN}
+
+    plain = of_stack(lambda stack: guard(stack))
+    groups = [Group(execution_role=ROLE, instance_count=1, **planned(number)) for number in range(2)]
+    using = of_stack(lambda stack: guard(stack, instance_groups=[*groups, group()]))
+    assert not any("training-plan" in json.dumps(each) or "reserved" in json.dumps(each) for each in writing(plain))
+    (added,) = (each for each in writing(using) if each not in writing(plain))
+    plan, capacity = added["Resource"]
+    assert (added["Action"], plan) == (["sagemaker:UpdateCluster"], PLAN)
+    assert json.dumps(capacity).endswith(':reserved-capacity/*"]]}')
