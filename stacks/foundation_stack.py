@@ -58,6 +58,7 @@ class FoundationStack(Stack):
             vpc_id=config.network.vpc_id,
             subnets=config.network.subnets,
             endpoint_security_group_id=config.network.endpoint_security_group_id,
+            s3_prefix_list_id=config.network.s3_prefix_list_id,
             more_endpoints=more_endpoints(config),
             log_encryption_key=self.key,
         )
@@ -76,6 +77,7 @@ class FoundationStack(Stack):
             mount_paths=() if self.mount is None or config.orchestrator == "eks" else (self.mount.mount_path,),
             access_logs=self._access_logs,
             orchestrator=config.orchestrator,
+            steps=config.lifecycle_steps,
         )
 
     def _mount(self, storage: StorageConfig, loaded: LoadedConfig) -> LustreMount:
