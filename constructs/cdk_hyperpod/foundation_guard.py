@@ -6,19 +6,15 @@ cluster. A template cannot know what lives, so a custom resource comes first of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aws_cdk import Aws, CustomResource, Duration, Fn, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, wildcard
 from ._functions import log_group, python_function
+from ._lambda.hyperpod_provider.foundation_guard.wish import KIND, write
 from .config import ClusterConfig
-from .zones import plan_subnets
-
-if TYPE_CHECKING:
-    from ._lambda.hyperpod_provider.foundation_guard.decision import Wish
+from .for_life import wish
 
 _TIMEOUT = Duration.minutes(20)
 """The function answers within five minutes, and Lambda invokes one that died twice more."""
@@ -33,8 +29,6 @@ class FoundationGuard(Construct):
     def __init__(self, scope: Construct, construct_id: str, *, config: ClusterConfig, cluster_stack: str) -> None:
         """`cluster_stack`: the name of the stack that the cluster belongs to; a cluster of another is not compared."""
         super().__init__(scope, construct_id)
-        from ._lambda.hyperpod_provider.foundation_guard.guard import KIND, write
-
         wanted = wish(config, cluster_stack)
         role = iam.Role(
             self,
@@ -114,22 +108,3 @@ class FoundationGuard(Construct):
             },
         )
         return policy
-
-
-def wish(config: ClusterConfig, cluster_stack: str) -> Wish:
-    """What a cluster file says of what is for life."""
-    from ._lambda.hyperpod_provider.foundation_guard.decision import Wish
-
-    network, storage = config.network, config.storage
-    zones = [group.availability_zone for group in config.instance_groups if group.availability_zone]
-    own = plan_subnets(network, zones)[0]
-    exists = bool(network.subnets)
-    return Wish(
-        cluster=config.name,
-        cluster_stack=cluster_stack,
-        orchestrator=config.orchestrator,
-        subnet_id=network.subnets[0].subnet_id if exists else None,
-        zone=None if exists else own.availability_zone,
-        cidr=None if exists else own.cidr,
-        efa=None if storage is None or storage.file_system_id is not None else storage.efa,
-    )

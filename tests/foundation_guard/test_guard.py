@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard import handler
-from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.decision import Live, Subnet, Wish, refusals
-from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.guard import GuardError, read, write
+from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.decision import Live, Subnet, refusals
+from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.guard import GuardError
+from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.wish import Wish, read, write
 from foundation_guard.world import OURS, THEIRS, World, error, event, wish
 
 EKS = {"Eks": {"ClusterArn": "arn:aws:eks:us-west-2:111122223333:cluster/train"}}

@@ -9,8 +9,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.decision import Wish
-from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.guard import KIND, Guard, write
+from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.guard import Guard
+from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.wish import KIND, Wish, write
 
 Json = Any
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/hyperpod-train-foundation/0a1b2c"

@@ -4,32 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from .. import api
 from ..actions import Refuse
-from ..messages import DENIED_HINT, fit
-
-Orchestrator = Literal["slurm", "eks"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What the file says of it. Absent values are not compared."""
-
-    cluster: str
-    """The HyperPod cluster's name."""
-    cluster_stack: str
-    """The name of the stack that the cluster belongs to; a cluster of another stack is nobody's concern here."""
-    orchestrator: Orchestrator
-    subnet_id: str | None = None
-    """The cluster's own subnet in an existing VPC. Absent: a subnet that the foundation makes, as below."""
-    zone: str | None = None
-    """The name or the id of its zone. Absent: the account's first one, which is not known here."""
-    cidr: str | None = None
-    """Its range, an eighth of the VPC's own."""
-    efa: bool | None = None
-    """Whether the foundation's file system has EFA. Absent: it makes none."""
+from ..messages import fit
+from .wish import Orchestrator, Wish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +49,6 @@ def refused(cluster: str, found: Sequence[Refuse]) -> str:
     """The reason that CloudFormation shows. The guard comes first of all, so that it speaks for every stack."""
     head = f"Changing the foundation of {cluster} was refused, no stack has been changed."
     return fit(head, [str(each) for each in found])
-
-
-def unreadable(cluster: str, error: Exception) -> str:
-    """The reason where nobody can tell what lives."""
-    head = f"Could not read what the foundation of {cluster} stands on, no stack has been changed."
-    return fit(head, [api.reason(error), *([DENIED_HINT] if api.is_denied(error) else [])])
 
 
 def _refusals(wish: Wish, live: Live) -> Iterator[Refuse]:

@@ -1,32 +1,20 @@
-"""The custom resource `Custom::HyperPodFoundationGuard`: looks once, and refuses or lets pass. It changes nothing.
-
-=================  =============================================================================================
-property           meaning (all are texts; an empty one is absent)
-=================  =============================================================================================
-ClusterName        the HyperPod cluster's name
-ClusterStack       the name of the stack that it belongs to
-Orchestrator       slurm or eks
-SubnetId           the cluster's own subnet, where it exists already
-AvailabilityZone   the first zone of a new network, by name or id
-SubnetCidr         the range of the cluster's own subnet in a new network
-Efa                true or false: whether the foundation's file system has EFA; absent: it makes none
-=================  =============================================================================================
-"""
+"""Looks what lives, and refuses or lets pass. It changes nothing."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from .. import api
-from .decision import Orchestrator, Wish, refusals, refused, unreadable
+from ..messages import DENIED_HINT, fit
+from .decision import refusals, refused
 from .look import Clients, Stack, look
+from .wish import read
 
 T = TypeVar("T")
 
-KIND = "Custom::HyperPodFoundationGuard"
 PATIENCE = timedelta(minutes=3)
 """How long what may pass is waited for: throttling, and the function's own rights, which IAM spreads in its own time. The
 function has five minutes."""
@@ -64,11 +52,10 @@ class Guard:
         wish = read(event["ResourceProperties"])
         try:
             live = self._patiently(began, lambda: look(wish, stack, self._client))
-            self._log(f"wanted: {wish}; live: {live}")
             found = refusals(wish, live)
             problem = refused(wish.cluster, found) if found else None
         except api.CALL_ERRORS as error:
-            problem = unreadable(wish.cluster, error)
+            problem = _unreadable(wish.cluster, error)
         if problem is None:
             return
         if self._rolls_back(stack, began):
@@ -98,32 +85,7 @@ class Guard:
             self._sleep(PAUSE.total_seconds())
 
 
-def read(properties: Mapping[str, Any]) -> Wish:
-    """The wish of a resource's properties, as the construct writes them."""
-
-    def text(name: str) -> str | None:
-        return properties.get(name) or None
-
-    efa = text("Efa")
-    return Wish(
-        cluster=properties["ClusterName"],
-        cluster_stack=properties["ClusterStack"],
-        orchestrator=cast(Orchestrator, properties["Orchestrator"]),
-        subnet_id=text("SubnetId"),
-        zone=text("AvailabilityZone"),
-        cidr=text("SubnetCidr"),
-        efa=None if efa is None else efa == "true",
-    )
-
-
-def write(wish: Wish) -> dict[str, str]:
-    """The properties of a wish."""
-    return {
-        "ClusterName": wish.cluster,
-        "ClusterStack": wish.cluster_stack,
-        "Orchestrator": wish.orchestrator,
-        "SubnetId": wish.subnet_id or "",
-        "AvailabilityZone": wish.zone or "",
-        "SubnetCidr": wish.cidr or "",
-        "Efa": "" if wish.efa is None else str(wish.efa).lower(),
-    }
+def _unreadable(cluster: str, error: Exception) -> str:
+    """The reason where nobody can tell what lives."""
+    head = f"Could not read what the foundation of {cluster} stands on, no stack has been changed."
+    return fit(head, [api.reason(error), *([DENIED_HINT] if api.is_denied(error) else [])])

@@ -1,6 +1,7 @@
 """The Lambda's entry point. CloudFormation invokes it itself, and waits for the answer at an address that is in the event.
 
-Nothing of an event is logged: whoever reads that address could answer in the function's place.
+Nothing of an event is logged: whoever reads that address could answer in the function's place. Nor is a refusal, which the
+stack's events tell: the CDK CLI prints the log below it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ def decide(event: Mapping[str, Any], guard: Guard) -> dict[str, str]:
     try:
         guard.check(event)
     except GuardError as error:
-        print(f"refused: {error}")
         return {**told, "Status": "FAILED", "Reason": str(error)}
     return {**told, "Status": "SUCCESS"}
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from .. import api
-from .decision import Live, Orchestrator, Subnet, Wish
+from .decision import Live, Subnet
+from .wish import Orchestrator, Wish
 
 FILE_SYSTEM = "AWS::FSx::FileSystem"
 
