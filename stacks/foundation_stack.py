@@ -59,6 +59,7 @@ class FoundationStack(Stack):
             vpc_id=config.network.vpc_id,
             subnets=config.network.subnets,
             endpoint_security_group_id=config.network.endpoint_security_group_id,
+            s3_prefix_list_id=config.network.s3_prefix_list_id,
             more_endpoints=more_endpoints(config),
             log_encryption_key=self.key,
         )
@@ -77,6 +78,7 @@ class FoundationStack(Stack):
             mount_paths=() if self.mount is None or config.orchestrator == "eks" else (self.mount.mount_path,),
             access_logs=self._access_logs,
             orchestrator=config.orchestrator,
+            steps=config.lifecycle_steps,
         )
         everything = self.node.children
         FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name)).come_before(

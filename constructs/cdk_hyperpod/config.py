@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from ._fields import Pattern, Range
 from .config_eks import EksConfig
+from .config_lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
 from .kubernetes.teams import Team
 
 Orchestrator = Literal["slurm", "eks"]
@@ -24,7 +25,7 @@ ENTRY_SCRIPTS: Mapping[NodeType, str] = {
     "login": "login.sh",
     "compute": "compute.sh",
 }
-"""What HyperPod runs on a node of each type (LifeCycleConfig.OnCreate)."""
+"""What HyperPod runs on a node of each type (LifeCycleConfig.OnInitComplete or OnCreate)."""
 EKS_ENTRY_SCRIPT = "node.sh"
 """What HyperPod runs on a node under EKS, where all nodes are of one kind."""
 
@@ -182,6 +183,12 @@ class NetworkConfig:
     endpoint_security_group_id: SecurityGroupId | None = None
     """The security group of an existing VPC's interface endpoints: the nodes are let into it. Absent: without
     `internet_egress`, they reach S3's gateway endpoint and nothing else."""
+    # What follows gives the nodes no other subnet, and is no part of the repr, of which the foundation's digest is made.
+    s3_prefix_list_id: (
+        Annotated[str, Pattern(r"pl-[0-9a-f]{8,17}", "a prefix list's id such as pl-68a54001")] | None
+    ) = field(default=None, repr=False)
+    """S3's managed prefix list of the region, which is all that nodes reach besides endpoints while `internet_egress` is
+    false. Absent: the library's own table, which lacks a few regions; an existing VPC there needs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,9 +296,10 @@ class ClusterConfig:
     """The shared file system. Absent: none."""
     tiered_storage: TieredStorageConfig | None = None
     """Managed tiered checkpointing, which AWS announced for EKS clusters. Absent: off."""
+    lifecycle: LifecycleConfig | None = None
+    """What runs on a new node. Absent: HyperPod sets it up, and the library's scripts run afterwards."""
     lifecycle_scripts: str | None = None
-    """A folder of lifecycle scripts, relative to this file, in place of the ones that come with the library. A changed
-    script reaches new and replaced nodes only."""
+    """The older way to say `lifecycle: {mode: customer_managed, scripts: FOLDER}`."""
     scale_down: ScaleDownConfig | None = None
     """What a deployment may take away. Absent: nothing is ever taken by name."""
     removal: Removal = "retain"
@@ -301,3 +309,21 @@ class ClusterConfig:
     """True: CloudFormation refuses to delete the stacks until this is false and deployed."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of every resource that has tags."""
+
+    @property
+    def scripts_folder(self) -> str | None:
+        """The user's own folder of lifecycle scripts, as the file names it; None for the library's."""
+        own = None if self.lifecycle is None else self.lifecycle.scripts
+        return self.lifecycle_scripts if own is None else own
+
+    @property
+    def lifecycle_mode(self) -> LifecycleMode:
+        """What runs on a new node, with what an absent `mode` means."""
+        if self.lifecycle is not None and self.lifecycle.mode is not None:
+            return self.lifecycle.mode
+        return default_mode(own_scripts=self.scripts_folder is not None, orchestrator=self.orchestrator)
+
+    @property
+    def lifecycle_steps(self) -> LifecycleSteps:
+        """Which steps of the library's scripts run."""
+        return LifecycleSteps() if self.lifecycle is None else self.lifecycle.steps

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from ._constraints import check_arguments
 from ._structure import item_paths, join, show, shown_name, structure
+from ._yaml import Loader, YamlProblem, decoded, in_words
 from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig
 from .config_eks import INSTALLED, EksConfig
+from .config_lifecycle import LifecycleConfig
 from .errors import ConfigError, Finding, raise_errors
 from .rules import check_cluster, check_installed_chart, has_neuron
 
 MAX_FILE_BYTES = 1_048_576
 """A cluster of 100 groups is a tenth of this."""
-MAX_VALUES = 20_000
-"""How many values a file holds at most, one that has an alias as often as it is used. 100 groups and as many nodes to
-delete as a group can have are half of this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class LoadedConfig:
     @property
     def lifecycle_scripts(self) -> Path | None:
         """The user's own folder of lifecycle scripts; None for the library's."""
-        name = self.config.lifecycle_scripts
+        name = self.config.scripts_folder
         return None if name is None else self.folder / name
 
 
@@ -73,54 +72,22 @@ def _read(path: Path, source: str) -> str:
             raise _refusal(
                 source, f"the file has more than {MAX_FILE_BYTES:,} bytes", "name a cluster file, which is smaller"
             )
-        return content.decode()
+        return decoded(content)
     except FileNotFoundError:
         remedy = (
             "name one with -c config=PATH or make's CONFIG=PATH, from the folder of cdk.json, "
             "or --config PATH, from the current one"
         )
         raise _refusal(source, f"there is no file {shown_name(str(path.absolute()), length=4096)}", remedy) from None
-    except UnicodeDecodeError as error:
-        raise _refusal(source, f"byte {error.start} is not UTF-8 text", "save the file as UTF-8") from None
+    except YamlProblem as problem:
+        raise _refusal(source, str(problem), "save the file as UTF-8") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _refusal(source, f"the file cannot be read ({reason})", "name a readable file") from None
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that stops at a file that unfolds to too much, and says where a value is that cannot be read."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._count = 0
-        self._sizes: dict[int, int] = {}
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        before = self._count
-        is_alias = self.check_event(yaml.AliasEvent)
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        node = super().compose_node(parent, index)
-        if not is_alias:
-            self._count += 1
-            self._sizes[id(node)] = self._count - before
-        elif id(node) in self._sizes:
-            self._count += self._sizes[id(node)]
-        else:
-            raise _problem("a value that holds itself", mark)
-        if self._count > MAX_VALUES:
-            raise _problem(f"more than {MAX_VALUES:,} values, aliases unfolded,", mark)
-        return node
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            # What PyYAML lets through for a date that is none, a number that is none, and the like.
-            raise _problem(f"{show(node.value)} is no valid date, number or truth value", node.start_mark) from None
-
-
-def _problem(text: str, mark: yaml.Mark | None) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=text, problem_mark=mark)
+# The marks of CDK's tokens (core/lib/private/encoding.ts), and CloudFormation's dynamic references.
+_REPLACED = re.compile(r"[$#]\{Token\[|\{\{\s*resolve\s*:", re.IGNORECASE)
 
 
 class _Document:
@@ -129,8 +96,9 @@ class _Document:
     def __init__(self, text: str) -> None:
         self.findings: list[Finding] = []
         self.data: object = None
+        self._replaced: dict[str, Finding] = {}
         self._places: dict[str, int] = {"": 0}
-        loader = _Loader(text)
+        loader = Loader(text)
         try:
             node = loader.get_single_node()
             if node is not None:
@@ -142,7 +110,9 @@ class _Document:
     def _note(self, node: yaml.Node, path: str) -> None:
         """Note the place of a value and of all in it; and keys that stand twice, of which YAML would keep the last."""
         self._places.setdefault(path, len(self._places))
-        if isinstance(node, yaml.SequenceNode):
+        if isinstance(node, yaml.ScalarNode):
+            self._refuse_replaced(node, path)
+        elif isinstance(node, yaml.SequenceNode):
             names = [_name_of(item) for item in node.value]
             for item, item_path in zip(node.value, item_paths(path, names), strict=True):
                 self._note(item, item_path)
@@ -155,6 +125,7 @@ class _Document:
                     self._note_merged(value, path)
                     continue
                 key_path = join(path, key.value)
+                self._refuse_replaced(key, key_path)
                 if (key.tag, key.value) in seen:
                     line = key.start_mark.line + 1
                     self.findings.append(
@@ -162,6 +133,13 @@ class _Document:
                     )
                 seen.add((key.tag, key.value))
                 self._note(value, key_path)
+
+    def _refuse_replaced(self, node: yaml.ScalarNode, path: str) -> None:
+        """Note text that would be another one in the template: nothing here could judge what is deployed."""
+        if path not in self._replaced and (found := _REPLACED.search(node.value)):
+            who = "CDK" if found[0][0] in "$#" else "CloudFormation"
+            problem = f"{who} would put another value in the place of {found[0]}…, got {show(node.value)}"
+            self._replaced[path] = Finding(path=path, problem=problem, remedy="write the value itself")
 
     def _note_merged(self, node: yaml.Node, path: str) -> None:
         for item in node.value if isinstance(node, yaml.SequenceNode) else [node]:
@@ -176,7 +154,9 @@ class _Document:
                 path = path[: max(path.rfind("."), path.rfind("["), 0)]
             return self._places[path]
 
-        return sorted(dict.fromkeys(findings), key=place)
+        # Text that is replaced is wrong whatever else is wrong with it.
+        others = [finding for finding in findings if finding.path not in self._replaced]
+        return sorted(dict.fromkeys([*self._replaced.values(), *others]), key=place)
 
 
 def _name_of(node: yaml.Node) -> dict[str, object]:
@@ -188,18 +168,10 @@ def _name_of(node: yaml.Node) -> dict[str, object]:
 
 
 def _parse(text: str, source: str) -> _Document:
-    def refuse(problem: str, mark: yaml.Mark | None = None) -> ConfigError:
-        where = "" if mark is None else f" in line {mark.line + 1}"
-        return _refusal(source, f"cannot be read as YAML: {shown_name(problem, 300)}{where}", "mend the file")
-
     try:
         document = _Document(text)
-    except yaml.MarkedYAMLError as error:
-        raise refuse(", ".join(filter(None, [error.context, error.problem])), error.problem_mark) from None
-    except yaml.reader.ReaderError as error:
-        raise refuse(f"the character U+{error.character:04X} is not allowed") from None
-    except RecursionError:
-        raise refuse("nested too deeply") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise _refusal(source, f"cannot be read as YAML: {in_words(error, text)}", "mend the file") from None
     if document.data is None:
         raise _refusal(source, "the file is empty", "begin with name, region and instance_groups, as cluster.yaml does")
     return document
@@ -224,11 +196,11 @@ def _check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[F
 
 
 def _check_scripts(config: ClusterConfig, folder: Path) -> Sequence[Finding]:
-    name = config.lifecycle_scripts
+    path = "lifecycle_scripts" if config.lifecycle_scripts is not None else "lifecycle.scripts"
+    name = config.scripts_folder if isinstance(config.lifecycle, LifecycleConfig | None) else config.lifecycle_scripts
     if not isinstance(name, str):
         return []
     wanted = [EKS_ENTRY_SCRIPT] if config.orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
-    path = "lifecycle_scripts"
     try:
         scripts = folder / name
         if not scripts.is_dir():

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cdk_hyperpod._yaml import MAX_VALUES
 from cdk_hyperpod.errors import ConfigError
-from cdk_hyperpod.loader import MAX_FILE_BYTES, MAX_VALUES, load_config
-from config.judging import SMALL, changed, findings_of, load_text, told
+from cdk_hyperpod.loader import MAX_FILE_BYTES, load_config
+from config.judging import SMALL, changed, findings_of, judge, load_text, told
 
 EMPTY = "the file is empty; begin with name, region and instance_groups, as cluster.yaml does"
 NO_SETTINGS = "write it as key: value lines"
@@ -33,10 +34,10 @@ def yaml_error(text: str) -> str:
         pytest.param("null\n", EMPTY, id="null"),
         pytest.param("cluster", f"must hold settings, got 'cluster'; {NO_SETTINGS}", id="one word"),
         pytest.param("- name: a\n", f"must hold settings, got [{{'name': 'a'}}]; {NO_SETTINGS}", id="a list"),
-        pytest.param(b"\xff\xfen\x00", "byte 0 is not UTF-8 text; save the file as UTF-8", id="UTF-16"),
-        pytest.param(b"name: caf\xe9\n", "byte 9 is not UTF-8 text; save the file as UTF-8", id="Latin-1"),
-        pytest.param("name: a\0b\n", yaml_error("the character U+0000 is not allowed"), id="NUL"),
-        pytest.param("name: a\x1b[31m\n", yaml_error("the character U+001B is not allowed"), id="escape"),
+        pytest.param(b"\xff\xfen\x00", "byte 0, in line 1, is not UTF-8 text; save the file as UTF-8", id="UTF-16"),
+        pytest.param(b"name: caf\xe9\n", "byte 9, in line 1, is not UTF-8 text; save the file as UTF-8", id="Latin-1"),
+        pytest.param("name: a\0b\n", yaml_error("the character U+0000 is not allowed in line 1"), id="NUL"),
+        pytest.param("name: a\x1b[31m\n", yaml_error("the character U+001B is not allowed in line 1"), id="escape"),
         pytest.param(
             "name: {a\n",
             yaml_error("while parsing a flow mapping, expected ',' or '}', but got '<stream end>' in line 2"),
@@ -94,7 +95,17 @@ def yaml_error(text: str) -> str:
             yaml_error("'soon' is no valid date, number or truth value in line 1"),
             id="no date at all",
         ),
-        pytest.param("[" * 100_000, yaml_error("nested too deeply"), id="nested deeply"),
+        pytest.param("[" * 100_000, yaml_error("nested too deeply in line 1"), id="nested deeply"),
+        pytest.param("a:\n  " + "[" * 60 + "]" * 60, yaml_error("nested too deeply in line 2"), id="nested and closed"),
+        pytest.param(
+            "a: b\nc: !mine d\n",
+            yaml_error("could not determine a constructor for the tag '!mine' in line 2"),
+            id="a tag of one's own",
+        ),
+        pytest.param("a: 1\nb: \x07\n", yaml_error("the character U+0007 is not allowed in line 2"), id="bell"),
+        pytest.param(
+            b"a: 1\nb: \xff\n", "byte 8, in line 2, is not UTF-8 text; save the file as UTF-8", id="one bad byte"
+        ),
         pytest.param(
             "x" * (MAX_FILE_BYTES + 1),
             "the file has more than 1,048,576 bytes; name a cluster file, which is smaller",
@@ -291,3 +302,53 @@ def test_own_scripts_in_a_place_that_is_no_folder(name: str, problem: str) -> No
     (message,) = told(findings_of(yaml.safe_dump(changed({"lifecycle_scripts": name}))))
 
     assert message.startswith("lifecycle_scripts: ") and message.endswith(problem)
+
+
+# -- text that something else would take the place of -------------------------------------------------------------------
+
+CDK_WOULD = "CDK would put another value in the place of"
+CLOUDFORMATION_WOULD = "CloudFormation would put another value in the place of"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        pytest.param("name", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="name"),
+        pytest.param("name", "a#{Token[", f"{CDK_WOULD} #{{Token[…", id="list token, unfinished"),
+        pytest.param("region", "${Token[AWS.Region.3]}", f"{CDK_WOULD} ${{Token[…", id="region"),
+        pytest.param("account", "${Token[AWS.AccountId.0]}", f"{CDK_WOULD} ${{Token[…", id="account"),
+        pytest.param("tags.Team", "{{resolve:ssm:/x}}", f"{CLOUDFORMATION_WOULD} {{{{resolve:…", id="tag"),
+        pytest.param(
+            "tags.Team", "x {{ RESOLVE :ssm:/x}}", f"{CLOUDFORMATION_WOULD} {{{{ RESOLVE :…", id="spelt otherwise"
+        ),
+        pytest.param("network.cidr", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="range"),
+        pytest.param("lifecycle_scripts", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="folder"),
+        pytest.param("storage", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="in place of settings"),
+        pytest.param("instance_groups", "#{Token[TOKEN.1]}", f"{CDK_WOULD} #{{Token[…", id="in place of a list"),
+        pytest.param("removal", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="in place of a choice"),
+    ],
+)
+def test_text_that_is_replaced_later_is_refused(path: str, value: str, message: str) -> None:
+    assert judge({path: value}) == [f"{path}: {message}, got {value!r}; write the value itself"]
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        pytest.param("tags: {'${Token[TOKEN.1]}': x}", "tags.${Token[TOKEN.1]}", id="of a mapping"),
+        pytest.param("'{{resolve:ssm:/x}}': 1", "{{resolve:ssm:/x}}", id="of a setting"),
+        pytest.param("x: [{a: {'#{Token[1]}': 1}}]", "x[0].a.#{Token[1]}", id="below what is no setting"),
+        pytest.param('tags: {"\\x24{Token[1]}": x}', "tags.${Token[1]}", id="escaped"),
+        pytest.param("a: &a {'${Token[1]}': 1}\ntags: {<<: *a}", "tags.${Token[1]}", id="merged"),
+    ],
+)
+def test_so_is_a_key(text: str, path: str) -> None:
+    (message, *_) = [line for line in told(findings_of(text)) if line.startswith(f"{path}: ")]
+
+    assert "would put another value in the place of" in message
+
+
+def test_it_is_refused_behind_an_alias_too() -> None:
+    messages = told(findings_of("name: &n '${Token[TOKEN.1]}'\ntags: {Team: *n}\n"))
+
+    assert [line.partition(":")[0] for line in messages if CDK_WOULD in line] == ["name", "tags.Team"]

@@ -41,6 +41,7 @@ CHART_FIRST = "warning: eks.dependencies_chart: is installed, and this file make
 KEY = "use 1 to 63 letters, digits and -_., a letter or digit at either end, behind a domain and a slash if you like, such as example.com/pool"
 VALUE = "use 1 to 63 letters, digits and -_., a letter or digit at either end"
 QUANTITY = 'write it as "64", "500m" or "5120Gi"'
+OPEN = "reach the API, so that its authentication alone keeps people out; name the addresses that need it, or remove it for an API that is reached from the VPC only"
 PRIVATE = "is a private range, which EKS refuses: nobody comes from there over the internet; name the addresses that the internet sees, or remove it: who is in the VPC gets in without it"  # fmt: skip
 RANGES = "203.0.113.0/24, or 203.0.113.5/32 for"
 ALSO_FIXED = {"name": "spare", "instance_type": "ml.g6.xlarge", "instance_count": 4}
@@ -82,8 +83,10 @@ def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
         pytest.param({"eks.public_access_cidrs": ["anywhere"]}, ["eks.public_access_cidrs[0]: must be an IPv4 range such as 203.0.113.0/24, got 'anywhere'; change it"], {"eks.public_access_cidrs": ["203.0.113.0/24"]}, id="range"),
         pytest.param({"eks.public_access_cidrs": ["203.0.113.0/24", "999.1.1.1/99"]}, [f"eks.public_access_cidrs[1]: '999.1.1.1/99' is not an IPv4 range; use one such as {RANGES} one address"], {"eks.public_access_cidrs": ["203.0.113.5/32"]}, id="range that is none"),
         pytest.param({"eks.public_access_cidrs": ["203.0.113.5/24"]}, [f"eks.public_access_cidrs[0]: '203.0.113.5/24' is not where a range begins; use {RANGES} the one address"], {"eks.public_access_cidrs": ["203.0.113.0/24"]}, id="address with a range's length"),
-        pytest.param({"eks.public_access_cidrs": ["10.0.0.0/8", "192.168.7.9/24", "127.0.0.1/32"]}, [f"eks.public_access_cidrs[0]: '10.0.0.0/8' {PRIVATE}", f"eks.public_access_cidrs[1]: '192.168.7.9/24' {PRIVATE}", f"eks.public_access_cidrs[2]: '127.0.0.1/32' {PRIVATE}"], {"eks.public_access_cidrs": ["11.0.0.0/8"]}, id="private ranges"),
-        pytest.param({"eks.public_access_cidrs": ["0.0.0.0/0"]}, ["warning: eks.public_access_cidrs[0]: lets the whole internet reach the API, so that its authentication alone keeps people out; name the addresses that need it, or remove it for an API that is reached from the VPC only"], {"eks.public_access_cidrs": []}, id="the whole internet"),
+        pytest.param({"eks.public_access_cidrs": ["10.0.0.0/8", "192.168.7.9/24", "127.0.0.1/32"]}, [f"eks.public_access_cidrs[0]: '10.0.0.0/8' {PRIVATE}", f"eks.public_access_cidrs[1]: '192.168.7.9/24' {PRIVATE}", f"eks.public_access_cidrs[2]: '127.0.0.1/32' {PRIVATE}"], {"eks.public_access_cidrs": ["11.0.0.0/16"]}, id="private ranges"),
+        pytest.param({"eks.public_access_cidrs": ["0.0.0.0/0"]}, [f"warning: eks.public_access_cidrs: lets the whole internet {OPEN}"], {"eks.public_access_cidrs": []}, id="the whole internet"),
+        pytest.param({"eks.public_access_cidrs": ["0.0.0.0/1", "128.0.0.0/1"]}, [f"warning: eks.public_access_cidrs: lets the whole internet {OPEN}"], {"eks.public_access_cidrs": []}, id="the whole internet in halves"),
+        pytest.param({"eks.public_access_cidrs": ["11.0.0.0/17", "11.0.128.0/17", "203.0.113.5/32"]}, [f"warning: eks.public_access_cidrs: lets 65,537 addresses {OPEN}"], {"eks.public_access_cidrs": ["11.0.0.0/17", "11.0.128.0/17", "11.0.7.0/24"]}, id="more than a /16, ranges that overlap counted once"),
         pytest.param({"eks.public_access_cidrs": ["203.0.113.0/24"] * 2}, ["eks.public_access_cidrs: '203.0.113.0/24' stands twice; name it once"], {"eks.public_access_cidrs": ["203.0.113.0/24"]}, id="range twice"),
         pytest.param({"eks.admin_role_arns": [ADMIN, ADMIN]}, [f"eks.admin_role_arns: '{ADMIN}' stands twice; name it once"], {"eks.admin_role_arns": [ADMIN, f"{ADMIN}2"]}, id="administrator twice"),
         pytest.param({"eks.existing_cluster": OLD_EKS["eks.existing_cluster"]}, ["eks.existing_cluster: an existing EKS cluster has a VPC, and network describes a new one; add network.vpc_id and network.subnets of the EKS cluster's VPC"], OLD_EKS, id="existing cluster, new VPC"),
@@ -118,12 +121,13 @@ def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
         pytest.param({**SCALED, "instance_groups.2": {**ALSO_FIXED, "instance_type": "ml.p5.48xlarge"}, "teams": [{**TEAM, "quota": {"ml.p5.48xlarg": 70}}]}, ["teams[research].quota.ml.p5.48xlarg: HyperPod has no instance type 'ml.p5.48xlarg'; did you mean ml.p5.48xlarge?"], {**SCALED, "instance_groups.2": {**ALSO_FIXED, "instance_type": "ml.p5.48xlarge"}, "teams": [{**TEAM, "quota": {"ml.p5.48xlarge": 70}}]}, id="a type that a fixed group and an autoscaled one have"),
         pytest.param({"teams": [{**TEAM, "quota": {"ml.m5.xlarge": 2}, "default_vcpus": 7, "default_memory_gib": 23}]}, ["teams[research].default_vcpus: a container that declares nothing gets 7, and the team's quota holds 6 (requests.cpu); lower it, or raise the quota: Kubernetes would refuse every such pod", "teams[research].default_memory_gib: a container that declares nothing gets 23Gi, and the team's quota holds 22Gi (requests.memory); lower it, or raise the quota: Kubernetes would refuse every such pod"], {"teams": [{**TEAM, "quota": {"ml.m5.xlarge": 2}, "default_vcpus": 6, "default_memory_gib": 22}]}, id="defaults beyond the quota"),
         pytest.param({"teams": [{**TEAM, "quota": {"ml.p5.48xlarge": "8"}}]}, ["teams[research].quota.ml.p5.48xlarge: must be a whole number, got '8'; write digits without quotes"], {"teams": [TEAM]}, id="quota in quotes"),
-        pytest.param({"teams": [{"name": "research"}]}, ["teams[research].quota: is missing, and task governance gives each team a share; add one such as {ml.p5.48xlarge: 8}"], {**NO_GOVERNANCE, "teams": [{"name": "research"}]}, id="no quota"),
+        pytest.param({"teams": [{"name": "research"}]}, ["teams[research].quota: is missing, and task governance gives each team a share; add one such as {ml.p5.48xlarge: 8}"], {**NO_GOVERNANCE, "teams": [TEAM]}, id="no quota"),
+        pytest.param({**NO_GOVERNANCE, "teams": [{"name": "research"}]}, ["warning: teams[research].quota: is missing: the team 'research' may take every node of the cluster; add one such as {ml.p5.48xlarge: 8}, or acknowledge that it has no ceiling"], {**NO_GOVERNANCE, "teams": [TEAM]}, id="no quota without task governance"),
         pytest.param({**SCALED, **NO_GOVERNANCE, "teams": [{"name": "research"}]}, ["teams[research].quota: is missing, and autoscaling is on: the team's requests could provision nodes without limit; add one such as {ml.p5.48xlarge: 8}"], {**SCALED, **NO_GOVERNANCE, "teams": [TEAM]}, id="no quota under autoscaling"),
         pytest.param({**NO_GOVERNANCE, "teams": [{**TEAM, "namespace": "kube-system"}]}, ["teams[research].namespace: the namespace 'kube-system' belongs to Kubernetes, EKS or HyperPod; use one of the team's own"], {**NO_GOVERNANCE, "teams": [{**TEAM, "namespace": "science"}]}, id="namespace kube-system"),
         pytest.param({"teams": [{**TEAM, "namespace": "science"}]}, ["teams[research].namespace: under task governance HyperPod makes the namespace hyperpod-ns-research, got 'science'; remove it, or turn task governance off"], {"teams": [{**TEAM, "namespace": "hyperpod-ns-research"}]}, id="namespace under task governance"),
         pytest.param({"eks.admin_role_arns": [ADMIN], "teams": [{**TEAM, "role_arns": [ADMIN]}]}, [f"teams[research].role_arns: '{ADMIN}' is an administrator too, and EKS has one access entry for a role; remove it here: administrators may do everything that a team may"], {"eks.admin_role_arns": [ADMIN], "teams": [TEAM]}, id="administrator in a team"),
-        pytest.param({"teams": [{**TEAM, "members": []}]}, ["teams[research].members: is not a setting; remove it, or use one of name, quota, borrow_limit, absolute_borrow_limits, hard, namespace, pod_security, role_arns, fair_share_weight, default_vcpus, default_memory_gib"], {"teams": [TEAM]}, id="unknown key of a team"),
+        pytest.param({"teams": [{**TEAM, "members": []}]}, ["teams[research].members: is not a setting; remove it, or use one of name, quota, borrow_limit, absolute_borrow_limits, hard, namespace, pod_security, role_arns, priority_classes, patch_workloads, fair_share_weight, default_vcpus, default_memory_gib"], {"teams": [TEAM]}, id="unknown key of a team"),
     ],
 )  # fmt: skip
 def test_rule(bad: Changes, messages: list[str], good: Changes) -> None:
@@ -184,3 +188,10 @@ def test_an_administrator_in_a_team_is_told_beside_an_arn_that_is_none() -> None
         ),
         f"teams[research].role_arns[0]: {no_arn}, got 'research'; change it",
     ]
+
+
+@pytest.mark.parametrize("mode", ["extended", "bootstrap", "customer_managed", None])
+def test_under_eks_only_oncreate_is_documented(mode: str | None) -> None:
+    settings = {} if mode is None else {"lifecycle": {"mode": mode}}
+    refused = [f"lifecycle.mode: {mode} is documented for Slurm only; remove it, or set it to customer_managed"]
+    assert judge(settings) == (refused if mode in ("extended", "bootstrap") else [])

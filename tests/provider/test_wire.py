@@ -88,7 +88,15 @@ def test_flexible_group() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
+def test_retry_changes_nothing(kind: str) -> None:
+    """It only makes CloudFormation call."""
+    assert wire.read_properties(properties(Retry="x" * 256), kind=kind) == wire.read_properties(properties(), kind=kind)
+
+
 BAD: list[tuple[object, str]] = [
+    (properties(Retry="x" * 257), "Retry: must be a text of at most 256 characters, got"),
+    (properties(Retry=["x"]), 'Retry: must be a text of at most 256 characters, got ["x"]'),
     (None, "ResourceProperties: must be an object"),
     (properties(NodeToDelete=[]), f"NodeToDelete: is no property of {PREPARE}; take it out"),
     (properties(ClusterName="-x"), 'ClusterName: must be 1 to 63 letters, digits and hyphens, got "-x"'),

@@ -175,6 +175,7 @@ def _check_cluster(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
 def _check_public_access(cidrs: tuple[str, ...]) -> Iterator[Finding]:
     path = "eks.public_access_cidrs"
     yield from check_repeated(cidrs, path)
+    good: list[ipaddress.IPv4Network] = []
     for index, cidr in enumerate(cidrs if isinstance(cidrs, tuple) else ()):
         if not is_known(cidr):
             continue
@@ -199,16 +200,23 @@ def _check_public_access(cidrs: tuple[str, ...]) -> Iterator[Finding]:
                 problem=f"{show(cidr)} is not where a range begins",
                 remedy=f"use {parsed}, or {cidr.partition('/')[0]}/32 for the one address",
             )
-        elif parsed.prefixlen == 0:
-            yield Finding(
-                path=f"{path}[{index}]",
-                problem="lets the whole internet reach the API, so that its authentication alone keeps people out",
-                remedy="name the addresses that need it, or remove it for an API that is reached from the VPC only",
-                level="warning",
-                topic="public-api",
-            )
+        else:
+            good.append(parsed)
+    # 0.0.0.0/1 and 128.0.0.0/1 are the whole internet too.
+    addresses = sum(network.num_addresses for network in ipaddress.collapse_addresses(good))
+    if addresses > MANY_ADDRESSES:
+        who = "the whole internet" if addresses == 2**32 else f"{addresses:,} addresses"
+        yield Finding(
+            path=path,
+            problem=f"lets {who} reach the API, so that its authentication alone keeps people out",
+            remedy="name the addresses that need it, or remove it for an API that is reached from the VPC only",
+            level="warning",
+            topic="public-api",
+        )
 
 
+MANY_ADDRESSES = 2**16
+"""More addresses than this, a /16, are no organization's own any more; docs/eks.md names it."""
 _LOCAL = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv4Network("169.254.0.0/16"))
 
 

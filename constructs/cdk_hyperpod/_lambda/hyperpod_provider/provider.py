@@ -37,6 +37,7 @@ PHYSICAL_IDS = {PREPARE: "hyperpod-scale-down", FINALIZE: "hyperpod-group-remova
 Answer = dict[str, Any]
 UNFINISHED: Answer = {"IsComplete": False}
 COMPLETE: Answer = {"IsComplete": True}
+ATTRIBUTES = {PREPARE: {"NodesTaken": "nothing"}, FINALIZE: {"StillStanding": "nothing"}}
 
 
 class ScaleDownError(Exception):
@@ -68,7 +69,11 @@ class Provider:
         state = State(began=self._now(), rolling_back=False, updated=None, pending=False)
         if found.request != "Delete":
             state = self._look(found, state)
-        return {"PhysicalResourceId": found.physical_id or PHYSICAL_IDS[found.kind], **state.write()}
+        return {
+            "PhysicalResourceId": found.physical_id or PHYSICAL_IDS[found.kind],
+            "Data": ATTRIBUTES[found.kind],
+            **state.write(),
+        }
 
     def is_complete(self, event: Mapping[str, Any]) -> Answer:
         """One poll. Raises ScaleDownError when it is refused, when AWS refuses for good, or when time is up."""

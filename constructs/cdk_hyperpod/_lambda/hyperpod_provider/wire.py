@@ -17,11 +17,23 @@ CreateOnly                 prepare    no        JSON text {"VpcConfig": …, "Or
                                                 them; absent: a replacement of the cluster is not looked for
 Digest                     both       no        any text that changes whenever something else of the cluster's
                                                 properties does: CloudFormation calls a custom resource only on a change
+Retry                      both       no        any text of at most 256 characters, never looked at: a new one makes
+                                                CloudFormation call both once more, so that they go on
 =========================  =========  ========  ==================================================================
 
 ServiceToken and ServiceTimeout belong to CloudFormation. Anything else is refused. The cluster must carry the tag
 `cdk-hyperpod:stack-id` with the value of AWS::StackId (or CloudFormation's own aws:cloudformation:stack-id), which is
 compared with the event's StackId.
+
+What the template may read of an answer (Fn::GetAtt); both are in every answer, whatever was asked for, and 4 kB of it
+at most, which is what CloudFormation takes:
+
+==============  =========  =============================================================================================
+attribute       resource   meaning
+==============  =========  =============================================================================================
+NodesTaken      prepare    text: which nodes went, and why, the first of them by id; "nothing" where none was to go
+StillStanding   finalize   text: groups that should be gone and are not, with their nodes; "nothing" where there is none
+==============  =========  =============================================================================================
 
 State between polls is what on_event returns, which the provider framework adds to the event of every is_complete:
 StartedAt (seconds since 1970), RollingBack (true, false, null: could not be read yet), StackUpdatedAt (seconds or null),
@@ -46,9 +58,11 @@ FINALIZE = "Custom::HyperPodGroupRemoval"
 MAX_COUNT = 6758
 """Most nodes of a group (botocore: ClusterInstanceCount)."""
 
-_OURS = frozenset({"ClusterName", "Groups", "InstanceGroupsToDelete", "AutoscaledGroups", "Digest"})
+_OURS = frozenset({"ClusterName", "Groups", "InstanceGroupsToDelete", "AutoscaledGroups", "Digest", "Retry"})
 _ONLY_PREPARE = frozenset({"NodesToDelete", "MaxNodes", "CreateOnly"})
 _CLOUDFORMATION = frozenset({"ServiceToken", "ServiceTimeout"})
+
+MAX_RETRY = 256
 
 _NODE_TYPES = (CONTROLLER, "Login", "Compute")
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
@@ -148,6 +162,9 @@ def read_properties(properties: object, *, kind: str, owner: str | None = None) 
     groups = _groups(reader, autoscaled)
     for stray in sorted(set(autoscaled) - {group.name for group in groups}):
         reader.problems.append(f"AutoscaledGroups: names {stray}, which is not in Groups")
+    retry = properties.get("Retry", "")
+    if not (isinstance(retry, str) and len(retry) <= MAX_RETRY):
+        reader.wrong("Retry", f"a text of at most {MAX_RETRY} characters", retry)
     create_only = properties.get("CreateOnly", "")
     fixed = reader.json("CreateOnly", create_only) if create_only else {}
     for unknown in sorted(set(fixed) - {"VpcConfig", "Orchestrator"}):
