@@ -21,28 +21,8 @@ from ._structure import is_known
 from .config import NetworkConfig, SubnetConfig
 from .errors import Finding, raise_errors
 from .rules import check_constraints, check_network
+from .s3_prefix_lists import S3_PREFIX_LISTS
 from .zones import INTERFACE_ENDPOINTS, ZoneSubnet, has_interface_endpoints, is_zone_id, plan_subnets
-
-# S3's managed prefix list of each region, for a rule that lets nodes reach S3 through its gateway endpoint and nothing
-# else. CloudFormation cannot look a list up. A region that is not here gets a rule for HTTPS to any address, which in
-# a closed subnet leads to S3 all the same: no other route goes out.
-S3_PREFIX_LISTS = {
-    "ap-northeast-1": "pl-61a54008",
-    "ap-northeast-2": "pl-78a54011",
-    "ap-south-1": "pl-78a54011",
-    "ap-southeast-1": "pl-6fa54006",
-    "ap-southeast-2": "pl-6ca54005",
-    "ca-central-1": "pl-7da54014",
-    "eu-central-1": "pl-6ea54007",
-    "eu-north-1": "pl-c3aa4faa",
-    "eu-west-1": "pl-6da54004",
-    "eu-west-2": "pl-7ca54015",
-    "sa-east-1": "pl-6aa54003",
-    "us-east-1": "pl-63a5400a",
-    "us-east-2": "pl-7ba54012",
-    "us-west-1": "pl-6ba54002",
-    "us-west-2": "pl-68a54001",
-}
 
 _ANYWHERE = "0.0.0.0/0"
 # A security group without an egress rule gets one for everything; this one leads nowhere.
@@ -85,6 +65,7 @@ class HyperPodNetwork(Construct):
         vpc_id: str | None = None,
         subnets: Sequence[SubnetConfig] = (),
         endpoint_security_group_id: str | None = None,
+        s3_prefix_list_id: str | None = None,
         more_endpoints: Sequence[str] = (),
         log_encryption_key: kms.IKey | None = None,
     ) -> None:
@@ -105,6 +86,7 @@ class HyperPodNetwork(Construct):
             vpc_id=vpc_id,
             subnets=as_tuple(subnets),
             endpoint_security_group_id=endpoint_security_group_id,
+            s3_prefix_list_id=s3_prefix_list_id,
         )
         stack = Stack.of(self)
         region = stack.region
@@ -301,7 +283,7 @@ class HyperPodNetwork(Construct):
             return ec2.CfnSecurityGroup.EgressProperty(
                 ip_protocol="-1", cidr_ip=_ANYWHERE, description="Internet egress"
             )
-        prefix_list = S3_PREFIX_LISTS.get(self._region)
+        prefix_list = self.config.s3_prefix_list_id or S3_PREFIX_LISTS.get(self._region)
         if prefix_list is not None:
             return ec2.CfnSecurityGroup.EgressProperty(
                 ip_protocol="tcp",
@@ -310,6 +292,8 @@ class HyperPodNetwork(Construct):
                 destination_prefix_list_id=prefix_list,
                 description="S3 through its gateway endpoint",
             )
+        # A new VPC: its closed subnets have no other way out than the endpoints. An existing one may, so there the rules
+        # want the list.
         return ec2.CfnSecurityGroup.EgressProperty(
             ip_protocol="tcp",
             from_port=443,

@@ -162,6 +162,22 @@ def test_nodes_of_an_existing_vpc_without_a_way_to_aws_services_are_warned_of() 
     assert judge({"network": {**closed, "internet_egress": True}}) == []
 
 
+@pytest.mark.parametrize("region", ["ap-south-2", "ap-southeast-3", "ap-southeast-4", "eu-south-2"])
+def test_an_existing_vpc_names_s3s_prefix_list_where_the_library_does_not_know_it(region: str) -> None:
+    subnet = {**SUBNET, "availability_zone": f"{region}a"}
+    closed = {"region": region, "network": {"vpc_id": VPC, "subnets": [subnet], **ENDPOINTS}}
+
+    assert [line for line in judge(closed) if "prefix" in line] == [
+        (
+            f"network.s3_prefix_list_id: is missing, and S3's prefix list of {region} is not known here; name what "
+            "`aws ec2 describe-managed-prefix-lists --filters Name=prefix-list-name,"
+            f"Values=com.amazonaws.{region}.s3` prints, or set internet_egress"
+        )
+    ]
+    for more in ({"network.s3_prefix_list_id": "pl-01234567"}, {"network.internet_egress": True}):
+        assert not [line for line in judge({**closed, **more}) if "prefix" in line]
+
+
 def test_a_network_has_at_most_six_zones_also_of_those_that_are_known_at_deployment_only() -> None:
     def said(count: int) -> list[str]:
         zones = tuple(f"${{Token[TOKEN.{n}]}}" for n in range(count))

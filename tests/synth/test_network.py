@@ -112,10 +112,23 @@ def test_no_subnet_hands_out_public_addresses(open_to_internet: Template) -> Non
     assert not any(subnet["MapPublicIpOnLaunch"] for subnet in subnets)
 
 
-def test_a_region_whose_prefix_list_is_not_known_gets_https_and_no_more() -> None:
+def test_a_new_vpc_whose_prefix_list_is_not_known_gets_https_and_no_more() -> None:
     template = network(region="ap-southeast-3")
     (rule,) = inline_egress(template)
     assert (rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) == ("tcp", 443, 443)
+
+
+@pytest.mark.parametrize("region", ["ap-southeast-3", None])
+def test_an_existing_vpc_reaches_s3_by_a_prefix_list_or_is_refused(region: str | None) -> None:
+    zone = "ap-southeast-3a" if region else "us-west-2a"
+    subnets = [SubnetConfig(subnet_id="subnet-0123456789abcdef0", availability_zone=zone)]
+    with pytest.raises(ConfigError, match=r"network\.s3_prefix_list_id: is missing, and S3's prefix list of"):
+        network(region=region, **{**EXISTING, "subnets": subnets})
+    for kind in (EXISTING, {}):
+        arguments = {**kind, "subnets": subnets} if kind else {}
+        (rule,) = inline_egress(network(region=region, **arguments, s3_prefix_list_id="pl-0123456789abcdef0"))
+        assert rule["DestinationPrefixListId"] == "pl-0123456789abcdef0"
+        assert "0.0.0.0/0" not in str(rule)
 
 
 def endpoints(template: Template, kind: str) -> set[str]:
@@ -307,6 +320,7 @@ def test_tokens_are_passed_on_and_never_judged() -> None:
             vpc_id=vpc.value_as_string,
             subnets=[SubnetConfig(subnet_id=subnet.value_as_string, availability_zone=stack.availability_zones[0])],
             endpoint_security_group_id=CfnParameter(stack, "Endpoints").value_as_string,
+            s3_prefix_list_id=CfnParameter(stack, "PrefixList").value_as_string,
         )
 
     template = of_stack(build, region=None)

@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from .._constraints import without_refused
-from .._structure import is_known, item_paths, show
+from .._structure import UNKNOWN, is_known, item_paths, show
 from ..config import ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig
 from ..errors import Finding
 from ..instance_types import regions
+from ..s3_prefix_lists import S3_PREFIX_LISTS
 from ..zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets, zone_prefixes
 from .groups import known_types
 
@@ -50,6 +51,7 @@ def check_network(network: NetworkConfig, *, region: str, path: str = "network")
     network = without_refused(network, [])
     if network.vpc_id is not None or network.subnets:
         yield from _check_existing(network, path)
+        yield from _check_prefix_list(network, region, path)
     else:
         yield from _check_cidr(network.cidr, f"{path}.cidr")
         if network.endpoint_security_group_id is not None:
@@ -137,6 +139,23 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
                 problem=f"{subnet.cidr} is a /{parsed.prefixlen}, and AWS has subnets of /16 to /28",
                 remedy="write the subnet's own range",
             )
+
+
+def _check_prefix_list(network: NetworkConfig, region: str, path: str) -> Iterator[Finding]:
+    """An existing VPC may have routes to anywhere, so "S3" has to be S3's own addresses."""
+    if network.internet_egress or network.s3_prefix_list_id is not None or region in S3_PREFIX_LISTS:
+        return
+    if region is UNKNOWN or (is_known(region) and region not in regions().available):
+        return
+    name = f"com.amazonaws.{region}.s3" if is_known(region) else "com.amazonaws.REGION.s3"
+    yield Finding(
+        path=f"{path}.s3_prefix_list_id",
+        problem=f"is missing, and S3's prefix list of {region if is_known(region) else 'the region'} is not known here",
+        remedy=(
+            "name what `aws ec2 describe-managed-prefix-lists --filters "
+            f"Name=prefix-list-name,Values={name}` prints, or set internet_egress"
+        ),
+    )
 
 
 def _check_cidr(cidr: str, path: str) -> Iterator[Finding]:
