@@ -551,6 +551,7 @@ def test_group_that_still_stands_is_told_and_goes_at_the_next_try() -> None:
     train.disturbance = Faults()
     assert train.deploy(replace(wish, retry="once more")) == "complete", train.reasons
     assert train.attributes[FINALIZE]["StillStanding"] == "nothing"
+    train.clock.advance(600)
     assert "old" not in train.model.cluster("train").groups
 
 
