@@ -78,6 +78,10 @@ class FoundationStack(Stack):
             access_logs=self._access_logs,
             orchestrator=config.orchestrator,
             steps=config.lifecycle_steps,
+            groups=config.groups,
+            users=config.users,
+            accounts=() if config.slurm is None else config.slurm.accounts,
+            home_path=config.home_path,
         )
 
     def _mount(self, storage: StorageConfig, loaded: LoadedConfig) -> LustreMount:
