@@ -221,8 +221,8 @@ class StorageConfig:
     throughput_mbps_per_tib: Literal[125, 250, 500, 1000] = 250
     """Throughput in MB/s for each TiB (PERSISTENT_2)."""
     efa: bool = False
-    """True: nodes with EFA reach the file system over it, and the throughput is then fixed. A change makes a new, empty
-    file system; the old one is kept or deleted as `removal` says, and stays mounted on the nodes that have it."""
+    """True: nodes with EFA reach the file system over it, and the throughput is then fixed. A change is refused while the
+    file system lives: take storage out first, in a deployment of its own. Running nodes keep what they have mounted."""
     metadata_iops: int | None = None
     """Provisioned metadata operations a second: 1500, 3000, 6000 or a multiple of 12000 up to 192000. Absent: automatic,
     by capacity."""
