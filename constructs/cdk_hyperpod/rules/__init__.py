@@ -22,6 +22,7 @@ from .lifecycle import check_lifecycle
 from .network import check_file_system_zone, check_network, check_region, check_room, check_zones, file_system_zone
 from .scale_down import check_scale_down
 from .storage import check_storage
+from .users import check_users
 
 __all__ = [
     "check_cluster",
@@ -37,6 +38,7 @@ __all__ = [
     "check_room",
     "check_scale_down",
     "check_storage",
+    "check_users",
     "check_zones",
     "has_neuron",
 ]
@@ -64,6 +66,7 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     if config.storage is not None and is_known(config.storage):
         yield from check_storage(config.storage)
     yield from check_lifecycle(config)
+    yield from check_users(config)
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
     if config.orchestrator == "slurm" and config.tiered_storage is not None:
