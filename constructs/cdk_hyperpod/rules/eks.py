@@ -346,6 +346,8 @@ def check_eks_teams(
         task_governance=is_on(eks, "task_governance", has_file_system=has_file_system),
         autoscaling=eks.autoscaling is not None,
     )
+    if not is_on(eks, "eks_pod_identity_agent", has_file_system=has_file_system):
+        yield from _check_pod_roles(teams)
     # Each by itself: one that is malformed hides none of the others.
     admins = {arn for arn in eks.admin_role_arns if is_known(arn)} if isinstance(eks.admin_role_arns, tuple) else set()
     paths = item_paths("teams", teams)
@@ -357,6 +359,19 @@ def check_eks_teams(
                     problem=f"{show(arn)} is an administrator too, and EKS has one access entry for a role",
                     remedy="remove it here: administrators may do everything that a team may",
                 )
+
+
+def _check_pod_roles(teams: tuple[Team, ...]) -> Iterator[Finding]:
+    paths = item_paths("teams", teams)
+    for index, team in enumerate(teams):
+        if isinstance(team, Team) and team.pod_role_arn is not None:
+            yield Finding(
+                path=f"{paths[index]}.pod_role_arn",
+                problem="pods get it from EKS's pod identity agent, and that add-on is off here",
+                remedy="set eks.add_ons.eks_pod_identity_agent.enabled: true, unless the EKS cluster has it already",
+                level="warning",
+                topic="no-pod-identity-agent",
+            )
 
 
 def _nodes(groups: tuple[InstanceGroup, ...], eks: EksConfig) -> dict[str, int | None] | None:
