@@ -121,6 +121,7 @@ clean: ## Remove everything that these commands made
 
 ## -- what has set-up of its own ---------------------------------------------------------------------------------------
 
+include tests/lifetimes/lifetimes.mk
 include tests/kubernetes/kubernetes.mk
 include tests/slurm/slurm.mk
 include examples/elastic_training/elastic.mk
