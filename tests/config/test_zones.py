@@ -159,7 +159,7 @@ SECOND = {
 @pytest.mark.parametrize("region", sorted(regions().available - {"us-west-1"}))
 def test_the_second_zone_never_moves(region: str) -> None:
     """Written down here once more: a change would replace subnets of control planes that stand."""
-    first, second = SECOND.get(region, "ab")
+    first, second = list(SECOND.get(region, "ab"))
     assert second_zone(region, f"{region}{first}") == f"{region}{second}"
     assert second_zone(region, f"{region}{second}") == f"{region}{first}"
     assert second_zone(region, f"{region}d") == f"{region}{first}"

@@ -55,8 +55,7 @@ def under_eks(name: str) -> Json:
         "region": "us-west-2",
         "account": ACCOUNT,
         "orchestrator": "eks",
-        # The control plane gets a second one.
-        "network": {"availability_zones": ["us-west-2c"]},
+        "network": {"availability_zones": ["us-west-2c", "us-west-2a"]},
         "eks": {
             "dependencies_chart": str(CHART),
             "dependencies_chart_digest": HelmChart(CHART).digest,
@@ -66,12 +65,7 @@ def under_eks(name: str) -> Json:
             "autoscaling": {"instance_groups": ["auto"]},
         },
         "teams": [
-            {
-                "name": "research",
-                "quota": {"ml.p5.48xlarge": 2},
-                "role_arns": [f"{role}-research"],
-                "pod_role_arn": f"{role}-pods",
-            },
+            {"name": "research", "quota": {"ml.p5.48xlarge": 2}, "role_arns": [f"{role}-research"]},
             {"name": "vision", "quota": {"ml.p5.48xlarge": 1}, "role_arns": [f"{role}-vision"]},
         ],
         "instance_groups": [
