@@ -190,6 +190,7 @@ class HyperPodCluster(Construct):
                 cluster_name=self.cluster_name,
                 scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
                 scripts_key_arn=self.lifecycle_scripts.encryption_key.key_arn,
+                vpc_id=self._network.vpc_id,
                 subnet_ids=subnet_ids,
                 security_group_id=self._network.security_group_id,
                 volume_key_arns=self._volume_keys(node_type),

@@ -150,22 +150,49 @@ def test_network_interfaces_go_into_our_subnets_and_our_group(template: Template
             f"{ec2}:network-interface/*",
             f"{ec2}:security-group/<{nodes}.GroupId>",
         }
-        rest = statement_with(statements, "ec2:DeleteNetworkInterface")
-        assert [flat(arn) for arn in rest["Resource"]] == [f"{ec2}:network-interface/*"]
-        assert set(rest["Action"]) == {
-            "ec2:CreateNetworkInterfacePermission",
-            "ec2:CreateTags",
-            "ec2:DeleteNetworkInterface",
-            "ec2:DeleteNetworkInterfacePermission",
+
+
+INTERFACES = "arn:<AWS::Partition>:ec2:us-west-2:<AWS::AccountId>:network-interface/*"
+IN_VPC = {
+    "ec2:DeleteNetworkInterface": "ArnEquals",
+    "ec2:DeleteNetworkInterfacePermission": "ArnEquals",
+    "ec2:DetachNetworkInterface": "ArnEquals",
+    "ec2:CreateTags": "ArnEqualsIfExists",  # while one is made it is in no VPC yet, as far as anybody has documented
+}
+
+
+def on_interfaces(statements: list[Json]) -> dict[str, Json]:
+    """What may be done with any network interface, and under which condition."""
+    return {
+        action: statement.get("Condition")
+        for statement in statements
+        if INTERFACES in map(flat, statement["Resource"])
+        for action in statement["Action"]
+    }
+
+
+def test_only_network_interfaces_of_our_vpc_are_touched(template: Template) -> None:
+    ec2 = "arn:<AWS::Partition>:ec2:us-west-2:<AWS::AccountId>"
+    vpc = f"{ec2}:vpc/<{template.only_id('AWS::EC2::VPC')}.VpcId>"
+    for statements in node_policies(template):
+        conditions = on_interfaces(statements)
+        # Where one is made, the subnet and the group are resources of the same statement.
+        assert conditions.pop("ec2:CreateNetworkInterface") is None
+        permission = conditions.pop("ec2:CreateNetworkInterfacePermission")["ArnEquals"]
+        assert {flat(arn) for arn in permission["ec2:Subnet"]} == {
+            f"{ec2}:subnet/<{name}.SubnetId>" for name in template.of("AWS::EC2::Subnet")
         }
+        assert conditions.keys() == IN_VPC.keys()
+        for action, operator in IN_VPC.items():
+            assert {key: flat(arn) for key, arn in conditions[action][operator].items()} == {"ec2:Vpc": vpc}
+            assert len(conditions[action]) == 1
 
 
 def test_network_interfaces_are_detached_from_instances_of_aws_own_account(template: Template) -> None:
     for statements in node_policies(template):
-        detach = statement_with(statements, "ec2:DetachNetworkInterface")
-        assert detach["Action"] == ["ec2:DetachNetworkInterface"]
-        assert [flat(arn) for arn in detach["Resource"]] == [
-            "arn:<AWS::Partition>:ec2:us-west-2:<AWS::AccountId>:network-interface/*",
+        detach = [statement for statement in statements if "ec2:DetachNetworkInterface" in statement["Action"]]
+        assert [flat(arn) for statement in detach for arn in statement["Resource"]] == [
+            INTERFACES,
             "arn:<AWS::Partition>:ec2:us-west-2:*:instance/*",
         ]
 
