@@ -17,7 +17,15 @@ from ..errors import Finding
 from ..instance_types import regions
 from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron
-from .network import check_file_system_zone, check_network, check_region, check_room, check_zones, file_system_zone
+from .network import (
+    check_file_system_zone,
+    check_network,
+    check_region,
+    check_room,
+    check_zones,
+    file_system_zone,
+    what_closed_means,
+)
 from .scale_down import check_scale_down
 from .storage import check_storage
 
@@ -36,6 +44,7 @@ __all__ = [
     "check_storage",
     "check_zones",
     "has_neuron",
+    "what_closed_means",
 ]
 
 
