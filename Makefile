@@ -71,12 +71,12 @@ include tests/local_aws/local.mk
 ## -- checks ----------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup .kubernetes/ready ## Run every test
-	@python -m pytest --numprocesses=auto --dist=loadfile $(PYTEST_FLAGS)
+test: setup .kubernetes/ready ## Run every test but those on real Slurm
+	@python -m pytest --numprocesses=auto --dist=loadfile --ignore=tests/slurm $(PYTEST_FLAGS)
 
 .PHONY: test-fast
 test-fast: setup .kubernetes/ready ## Run the tests that need neither the CDK CLI nor a wheel (under two minutes)
-	@python -m pytest --numprocesses=auto --dist=loadfile -m "not slow" $(PYTEST_FLAGS)
+	@python -m pytest --numprocesses=auto --dist=loadfile -m "not slow" --ignore=tests/slurm $(PYTEST_FLAGS)
 
 .PHONY: lint
 lint: setup ## Style, shell scripts, templates
@@ -85,8 +85,9 @@ lint: setup ## Style, shell scripts, templates
 	@cdk synth --quiet -c config="$(CONFIG)" --output .lint.out && cfn-lint .lint.out/*.template.json && rm -r .lint.out
 
 .PHONY: types
-types: setup ## mypy, strict
+types: setup ## mypy, strict; what runs on nodes by itself, because it imports nothing of ours
 	@mypy
+	@MYPYPATH=lifecycle mypy --strict lifecycle/*.py lifecycle/steps/*.py
 
 .PHONY: check
 check: lint types test wheel ## Everything that CI checks
@@ -120,5 +121,7 @@ clean: ## Remove everything that these commands made
 
 ## -- what has set-up of its own ---------------------------------------------------------------------------------------
 
+include tests/lifetimes/lifetimes.mk
 include tests/kubernetes/kubernetes.mk
+include tests/slurm/slurm.mk
 include examples/elastic_training/elastic.mk

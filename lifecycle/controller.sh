@@ -1,3 +1,4 @@
 #!/bin/bash
-# What LifeCycleConfig.OnCreate of a controller group names: HyperPod runs it on every new node of the group.
-exec bash "$(dirname -- "${BASH_SOURCE[0]}")/on_create.sh" controller
+# What LifeCycleConfig of a controller group names: HyperPod runs it on every new node of the group. A step's name runs that
+# step alone.
+exec bash "$(dirname -- "${BASH_SOURCE[0]}")/on_create.sh" controller "$@"

@@ -1,14 +1,15 @@
 #!/bin/bash
-# Usage: on_create.sh NODE_TYPE: controller, login or compute.
+# Usage: on_create.sh NODE_TYPE [STEP]: controller, login or compute, and the one step to run; absent: all that the node
+# needs.
 #
-# HyperPod runs the script that LifeCycleConfig.OnCreate of the instance group names, controller.sh, login.sh or
-# compute.sh, and that runs this one. It does so as root on every new node: once for each root volume, so when the node
-# is created or replaced and after a software update, and not on a reboot. Every exit code but 0 fails the node; 2:
-# NODE_TYPE is absent or unknown. Running it again is harmless.
+# HyperPod runs the script that the LifeCycleConfig of the instance group names (OnInitComplete, or OnCreate),
+# controller.sh, login.sh or compute.sh, and that runs this one. It does so as root on every new node: once for each root
+# volume, so when the node is created or replaced and after a software update, and not on a reboot. Every exit code but 0
+# fails the node; 2: NODE_TYPE or STEP is absent or unknown. Running it again is harmless, and heals a node that failed.
 #
-# It finds out which node this is (provision.py) and runs the steps that a node needs (steps/). What it needs to know of
+# It finds out which node this is, and runs the steps that a node needs (provision.py, steps/). What it needs to know of
 # the cluster is in cluster.json beside it; without that file it only checks that HyperPod knows the node, as one of
-# this type.
+# this type. The last line of the log says that all went well, or which step failed, why, and what to do.
 #
 #   SAGEMAKER_RESOURCE_CONFIG_PATH  set by HyperPod; default /opt/ml/config/resource_config.json
 #   PROVISION_LOG                   default /var/log/provision/provisioning.log; HyperPod sends stdout to CloudWatch Logs
@@ -20,29 +21,19 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$here/lib.sh"
 
-# A service's PATH may lack the folders of `ip`. At the end, so that nothing is hidden.
-export PATH=$PATH:/usr/sbin:/sbin
+# A service's PATH may lack the folders of `ip` and of Slurm. At the end, so that nothing is hidden.
+export PATH=$PATH:/usr/sbin:/sbin:/opt/slurm/bin:/opt/slurm/sbin
 log_file=${PROVISION_LOG:-/var/log/provision/provisioning.log}
 
 main() {
 	set -Eeuo pipefail
 	report_errors
-	trap 'log INFO "ended with exit code $?"' EXIT
 	log INFO "started in $here"
-	(($# == 1)) || die "usage: ${0##*/} NODE_TYPE, got $# arguments; LifeCycleConfig.OnCreate of the instance group must \
-name controller.sh, login.sh or compute.sh" 2
+	(($# == 1 || $# == 2)) || die "usage: ${0##*/} NODE_TYPE [STEP], got $# arguments; LifeCycleConfig of the instance \
+group must name controller.sh, login.sh or compute.sh" 2
 	command -v python3 >/dev/null || die "python3 is not on the PATH ($PATH); use an AMI that has it"
-
-	local plan step
-	local -a steps=() words
-	plan=$(python3 -B "$here/provision.py" "$here/cluster.json" "$1") || exit "$?"
-	[[ -z $plan ]] || mapfile -t steps <<<"$plan"
-	for step in "${steps[@]}"; do
-		IFS=$'\t' read -r -a words <<<"$step"
-		log INFO "step: ${words[*]}"
-		# By bash and not by the file's mode: S3 does not keep modes.
-		bash "$here/steps/${words[0]}" "${words[@]:1}" </dev/null || exit "$?"
-	done
+	python3 -B "$here/provision.py" "$here/cluster.json" "$@" || exit "$?"
+	log INFO "ended with exit code 0"
 }
 
 mkdir -p -- "$(dirname -- "$log_file")" || log WARNING "there is no folder for $log_file; logging to stdout only"

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Decide which steps this node runs. Usage: provision.py CLUSTER_FILE NODE_TYPE.
+"""Find out which node this is, and run the steps that it needs. Usage: provision.py CLUSTER_FILE NODE_TYPE [STEP].
 
-Prints one line for each step: the name of a script in steps/ and its arguments, separated by tabs. What it finds out
-goes to stderr. Exit code 1, after one line that starts with the time and ERROR, when it cannot tell which node this is
-or the node is not what NODE_TYPE says; exit code 2, after such a line, when there is no such NODE_TYPE.
+What it does goes to stderr, one line each. Exit code 1, with a last line that starts with the time and ERROR, when it
+cannot tell which node this is, when the node is not what NODE_TYPE says, or when a step failed, which is then named with
+what to do; the steps after it are not run. Exit code 2, after such a line, when there is no such NODE_TYPE or STEP.
 
 It reads two files. resource_config.json is HyperPod's: the cluster, its instance groups and their instances with
 addresses, and no node types except where the controller is. CLUSTER_FILE (cluster.json) is written with the scripts and
 says what this cluster expects of every node; without it no step is run:
 
-    {"cluster_name": "llm-train", "mounts": [{"path": "/fsx", "type": "lustre"}]}
+    {"cluster_name": "llm-train", "mounts": [{"path": "/fsx", "type": "lustre"}], "steps": {"slurm": true}}
 
 It names no instance group: the scripts' S3 prefix is a hash of all that is uploaded with them, and one more group must
-not change the prefix of every other. So NODE_TYPE comes from the script that the group's LifeCycleConfig.OnCreate names.
+not change the prefix of every other. So NODE_TYPE comes from the script that the group's LifeCycleConfig names.
 
 Only the standard library, and nothing newer than Python 3.8: that is what nodes with Ubuntu 20.04 have.
 """
@@ -33,8 +33,11 @@ from typing import Any
 RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"
 """Where HyperPod puts the file unless SAGEMAKER_RESOURCE_CONFIG_PATH says otherwise."""
 NODE_TYPES = ("controller", "login", "compute")
-"""The values of SlurmConfig.NodeType, in lower case. Each has a script of that name, which OnCreate names."""
+"""The values of SlurmConfig.NodeType, in lower case. Each has a script of that name, which LifeCycleConfig names."""
+STEPS = ("mounts", "slurm")
+"""Every step there is, in the order in which they run. cluster.json may switch each off."""
 MOUNT_PATH = re.compile(r"(/[A-Za-z0-9._-]+)+")
+HERE = os.path.dirname(os.path.abspath(__file__))
 FILE_SYSTEM_TYPE = re.compile(r"[a-z0-9.]+")
 
 
@@ -51,6 +54,10 @@ class Instance:
     """The instance id, or HyperPod's name for the instance where the file has no id."""
     addresses: frozenset[str]
     """What HyperPod knows it by. The node itself need not see all of them: its agent may have a network of its own."""
+    customer_address: str | None = None
+    """Its address in the cluster's own network."""
+    type: str = ""
+    """Its instance type; empty where HyperPod does not say."""
 
 
 @dataclass(frozen=True)
@@ -68,51 +75,79 @@ class Cluster:
 
     name: str
     mounts: tuple[Mount, ...]
+    off: frozenset[str] = frozenset()
+    """The steps that are switched off."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """What decides on this node's steps."""
+
+    type: str
+    """One of NODE_TYPES."""
+    instance: Instance
+    controllers: tuple[str, ...] = ()
+    """The addresses of the controllers, as far as HyperPod says them."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A script in steps/ and its arguments."""
+    """One of STEPS: a script in steps/ and its arguments."""
 
+    name: str
     script: str
     arguments: tuple[str, ...] = ()
 
 
-def steps_for(cluster: Cluster) -> tuple[Step, ...]:
-    """The steps of every node, in the order in which they run. A new step is a new line here and a script in steps/."""
-    steps = []
+def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
+    """The steps of a node, in the order in which they run. A new step is a name in STEPS, a line here and a script."""
+    controller = node.controllers[0] if node.controllers else "-"
+    steps = [Step("slurm", "20_slurm.py", (node.type, controller))]
     if cluster.mounts:
-        steps.append(
-            Step("10_verify_mounts.sh", tuple(word for mount in cluster.mounts for word in (mount.path, mount.type)))
-        )
-    return tuple(steps)
+        words = tuple(word for mount in cluster.mounts for word in (mount.path, mount.type))
+        steps.append(Step("mounts", "10_verify_mounts.sh", words))
+    return tuple(sorted((step for step in steps if step.name not in cluster.off), key=lambda step: step.script))
 
 
 def parse_cluster(content: Any) -> Cluster:
     """cluster.json, checked: what is wrong in it must not show on a node as a step that was left out."""
     mounts = _mapping("its content", content).get("mounts", [])
+    switches = _mapping("steps", content.get("steps", {}))
+    for name, switch in switches.items():
+        if not isinstance(switch, bool):
+            raise ProvisionError(f"cluster.json: steps.{name}: must be true or false, got {json.dumps(switch)}")
     if not isinstance(mounts, list):
         raise ProvisionError(f"cluster.json: mounts: must be a list, got {json.dumps(mounts)}")
     return Cluster(
         name=_text("cluster_name", content.get("cluster_name")),
         mounts=tuple(_parse_mount(f"mounts[{i}]", _mapping(f"mounts[{i}]", mount)) for i, mount in enumerate(mounts)),
+        off=frozenset(name for name, switch in switches.items() if not switch),
     )
 
 
 def find_self(resource_config: Any, addresses: frozenset[str]) -> Instance:
     """The instance that has one of this node's addresses.
 
-    Never a guess: a node that took itself for another one would start the wrong daemons.
+    Never a guess: a node that took itself for another one would start the wrong daemons. The agents' network may
+    overlap the cluster's own, so that one node's AgentIpAddress is another's CustomerIpAddress: the agents' addresses
+    count only where no other matches.
     """
     try:
-        found = {
-            Instance(group["Name"], instance.get("InstanceId") or instance["InstanceName"], _known_addresses(instance))
+        instances = [
+            Instance(
+                group["Name"],
+                instance.get("InstanceId") or instance["InstanceName"],
+                _known_addresses(instance),
+                instance.get("CustomerIpAddress"),
+                group.get("InstanceType") or "",
+            )
             for group in resource_config["InstanceGroups"]
             for instance in group.get("Instances") or ()
             if addresses & _known_addresses(instance)
-        }
+        ]
     except (KeyError, TypeError, AttributeError) as error:
         raise _unknown_form(error) from error
+    found = {instance for instance in instances if instance.customer_address in addresses} or set(instances)
     own = ", ".join(sorted(addresses)) or "none"
     if not found:
         raise ProvisionError(
@@ -127,25 +162,39 @@ def find_self(resource_config: Any, addresses: frozenset[str]) -> Instance:
     return found.pop()
 
 
+def controllers_in(resource_config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The controllers' addresses, the primary one first; empty where HyperPod does not say.
+
+    SecondaryControllerIps are those of a cluster with several.
+    """
+    try:
+        slurm = resource_config.get("SlurmConfig") or {}
+        if not slurm.get("PrimaryControllerIp"):
+            return ()
+        found = (slurm["PrimaryControllerIp"], *(slurm.get("SecondaryControllerIps") or ()))
+    except (TypeError, AttributeError) as error:
+        raise _unknown_form(error) from error
+    if not all(isinstance(address, str) for address in found):
+        raise _unknown_form(TypeError("an address that is no text"))
+    return found
+
+
 def check_node_type(
     node_type: str, instance: Instance, resource_config: Mapping[str, Any], addresses: frozenset[str]
 ) -> None:
-    """Refuse a controller where HyperPod has it elsewhere, and any other node where HyperPod has the controller.
-
-    Without PrimaryControllerIp HyperPod does not say. SecondaryControllerIps are those of a cluster with several.
-    """
+    """Refuse a controller where HyperPod has it elsewhere, and any other node where HyperPod has the controller."""
     own = addresses | instance.addresses
-    try:
-        slurm = resource_config.get("SlurmConfig") or {}
-        controllers = [slurm.get("PrimaryControllerIp"), *(slurm.get("SecondaryControllerIps") or ())]
-        is_controller = not own.isdisjoint(controllers)
-    except (TypeError, AttributeError) as error:
-        raise _unknown_form(error) from error
-    if controllers[0] and is_controller != (node_type == "controller"):
+    controllers = controllers_in(resource_config)
+    customers = _customer_addresses(resource_config)
+    # An address of the cluster's own network is that of one node, even where an agent of another has the same.
+    is_controller = any(
+        address == instance.customer_address if address in customers else address in own for address in controllers
+    )
+    if controllers and is_controller != (node_type == "controller"):
         raise ProvisionError(
-            f"OnCreate of the instance group {instance.group!r} says {node_type}, but HyperPod says the controller is "
-            f"{', '.join(map(str, controllers))} (SlurmConfig in resource_config.json), and this node has the addresses "
-            f"{', '.join(sorted(own))}; correct LifeCycleConfig.OnCreate of the group"
+            f"LifeCycleConfig of the instance group {instance.group!r} says {node_type}, but HyperPod says the "
+            f"controller is {', '.join(controllers)} (SlurmConfig in resource_config.json), and this node has the "
+            f"addresses {', '.join(sorted(own))}; correct LifeCycleConfig of the group"
         )
 
 
@@ -174,6 +223,12 @@ def addresses_in(interfaces: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 def _known_addresses(instance: Mapping[str, Any]) -> frozenset[str]:
     addresses = (instance.get("CustomerIpAddress"), instance.get("AgentIpAddress"))
     return frozenset(address for address in addresses if address)
+
+
+def _customer_addresses(resource_config: Mapping[str, Any]) -> frozenset[str]:
+    groups = resource_config.get("InstanceGroups") or ()
+    instances = (instance for group in groups for instance in group.get("Instances") or ())
+    return frozenset(instance["CustomerIpAddress"] for instance in instances if instance.get("CustomerIpAddress"))
 
 
 def _unknown_form(error: Exception) -> ProvisionError:
@@ -247,15 +302,50 @@ def _wait_for_self(path: str, node_type: str) -> tuple[Instance, Any]:
     raise ProvisionError("PROVISION_ATTEMPTS: must be 1 or more")
 
 
-def main(cluster_file: str, node_type: str) -> int:
-    """Print the steps of this node."""
-    if node_type not in NODE_TYPES:
-        allowed = ", ".join(NODE_TYPES)
-        _log(
-            "ERROR",
-            f"NODE_TYPE: must be one of {allowed}, got {json.dumps(node_type)}; correct the script that gave it",
-        )
-        return 2
+def _run(step: Step) -> tuple[int, str]:
+    """Run a step, and pass on what it says. Its exit code, and the last error that it told."""
+    script = os.path.join(HERE, "steps", step.script)
+    # By the interpreter and not by the file's mode: S3 does not keep modes.
+    interpreter = [sys.executable, "-B"] if step.script.endswith(".py") else ["bash"]
+    environment = {**os.environ, "PYTHONPATH": HERE}
+    told = ""
+    with subprocess.Popen(
+        [*interpreter, script, *step.arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", file=sys.stderr, flush=True)
+            if " ERROR " in line:
+                told = line.split(": ", 1)[-1].strip()
+    return process.returncode, told
+
+
+def _run_all(steps: Iterable[Step], node_type: str) -> int:
+    """Run the steps up to the first that fails, and say which one that was, why, and what to do."""
+    for step in steps:
+        _log("INFO", f"step {step.name}: {' '.join((step.script, *step.arguments))}")
+        code, told = _run(step)
+        if code != 0:
+            how = f"failed with exit code {code}" if code > 0 else f"was ended by signal {-code}"
+            again = f"bash {os.path.join(HERE, node_type)}.sh"
+            _log("ERROR", f"step {step.name} {how}: {told or 'see above'}; then run `{again}` again on this node")
+            return code if code > 0 else 128 - code
+    return 0
+
+
+def main(cluster_file: str, node_type: str, only: str | None = None) -> int:
+    """Run the steps of this node, or one of them."""
+    for name, value, allowed in (("NODE_TYPE", node_type, NODE_TYPES), ("STEP", only, (None, *STEPS))):
+        if value not in allowed:
+            words = ", ".join(filter(None, allowed))
+            _log("ERROR", f"{name}: must be one of {words}, got {json.dumps(value)}; correct the script that gave it")
+            return 2
     try:
         cluster = parse_cluster(_read_json(cluster_file)) if os.path.exists(cluster_file) else None
         path = os.environ.get("SAGEMAKER_RESOURCE_CONFIG_PATH") or RESOURCE_CONFIG
@@ -265,13 +355,16 @@ def main(cluster_file: str, node_type: str) -> int:
             _log("INFO", f"there is no {cluster_file}: no step to run")
             return 0
         check_cluster(resource_config, cluster)
-        for step in steps_for(cluster):
-            print("\t".join((step.script, *step.arguments)))
+        steps = steps_for(cluster, Node(node_type, instance, controllers_in(resource_config)))
     except ProvisionError as error:
         _log("ERROR", str(error))
         return 1
-    return 0
+    if only is not None:
+        steps = tuple(step for step in steps if step.name == only)
+        if not steps:
+            _log("INFO", f"this node has no step {only}: it is switched off, or of no use on a {node_type} node")
+    return _run_all(steps, node_type)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    sys.exit(main(*sys.argv[1:]))

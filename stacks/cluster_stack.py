@@ -54,6 +54,7 @@ class ClusterStack(Stack):
             network=foundation.network,
             file_system=foundation.mount,
             lifecycle_scripts=foundation.lifecycle_scripts,
+            lifecycle_mode=config.lifecycle_mode,
             encryption_key=foundation.key,
             node_provisioning_mode=config.node_provisioning_mode,
             node_recovery=config.node_recovery,

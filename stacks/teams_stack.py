@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import CrossStackReferences, Environment, ReferenceStrength, Stack
+from aws_cdk import Annotations, CrossStackReferences, Environment, ReferenceStrength, Stack
 from constructs import Construct
 
 from cdk_hyperpod import LoadedConfig
@@ -40,6 +40,9 @@ class TeamsStack(Stack):
             tags=dict(config.tags),
         )
         CrossStackReferences.of(self).consume(ReferenceStrength.WEAK)
+        for warning in loaded.warnings:
+            if warning.path.startswith("teams"):
+                Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
         self.add_stack_dependency(cluster)
         self.add_ons = HyperPodAddOns(
             self,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         EksConfig,
         ExistingEksCluster,
     )
+    from .config_lifecycle import LifecycleConfig, LifecycleSteps
     from .eks import EksControlPlane, HyperPodAddOns, HyperPodTeams
     from .encryption import encryption_key
     from .errors import ConfigError, Finding, HyperPodError
@@ -63,6 +64,7 @@ _MODULES = {
         "EksConfig",
         "ExistingEksCluster",
     ],
+    "config_lifecycle": ["LifecycleConfig", "LifecycleSteps"],
     "eks": ["EksControlPlane", "HyperPodAddOns", "HyperPodTeams"],
     "encryption": ["encryption_key"],
     "errors": ["ConfigError", "Finding", "HyperPodError"],
@@ -96,7 +98,9 @@ __all__ = [
     "HyperPodTeams",
     "InstanceGroup",
     "InstanceType",
+    "LifecycleConfig",
     "LifecycleScripts",
+    "LifecycleSteps",
     "LoadedConfig",
     "LustreFileSystem",
     "LustreMount",

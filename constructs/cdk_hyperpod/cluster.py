@@ -27,6 +27,7 @@ from .config import (
     TieredStorageConfig,
 )
 from .config_eks import INSTALLED, AutoscalingConfig, EksConfig
+from .config_lifecycle import LifecycleConfig, LifecycleMode
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
 from .lifecycle import LifecycleScripts
@@ -58,6 +59,7 @@ class HyperPodCluster(Construct):
         network: HyperPodNetwork,
         file_system: LustreMount | None = None,
         lifecycle_scripts: LifecycleScripts | str | Path | None = None,
+        lifecycle_mode: LifecycleMode | None = None,
         encryption_key: kms.IKey | None = None,
         node_provisioning_mode: str = "continuous",
         node_recovery: str = "automatic",
@@ -72,6 +74,7 @@ class HyperPodCluster(Construct):
         The arguments are those of `ClusterConfig`, where they are described. `file_system` is mounted by every node;
         absent: none is. `lifecycle_scripts`: an upload that exists, or a folder; absent: the scripts that come with
         the library. A folder is uploaded to a bucket that is made, and a second one gets its access logs.
+        `lifecycle_mode`: what runs on a new node, as `LifecycleConfig.mode` says; a change touches no running node.
         `encryption_key` encrypts the groups' EBS volumes and the scripts; absent: one is made. `eks_cluster_arn`: the
         EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
         Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. Raises ConfigError with everything that
@@ -79,6 +82,7 @@ class HyperPodCluster(Construct):
         """
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
+        refused_mode = [*check_arguments(HyperPodCluster.__init__, lifecycle_mode=lifecycle_mode)]
         config = ClusterConfig(
             name=cluster_name,
             region=stack.region,
@@ -89,6 +93,7 @@ class HyperPodCluster(Construct):
             node_recovery=node_recovery,  # type: ignore[arg-type]
             network=network.config if isinstance(network, HyperPodNetwork) else UNKNOWN,
             tiered_storage=tiered_storage,
+            lifecycle=LifecycleConfig(mode=UNKNOWN if refused_mode else lifecycle_mode),
             tags={} if tags is None else tags,
             encrypt_root_volumes=encrypt_root_volumes,
         )
@@ -105,6 +110,7 @@ class HyperPodCluster(Construct):
                         eks_cluster_arn=eks_cluster_arn,
                         autoscaled_groups=autoscaled_groups,
                     ),
+                    *refused_mode,
                     *check_cluster(config),
                     *_check_known(known),
                     *check_file_system_zone(
@@ -137,6 +143,7 @@ class HyperPodCluster(Construct):
                 access_logs=access_logs_bucket(self, "AccessLogs", removal="destroy"),
                 orchestrator=config.orchestrator,
             )
+        self.lifecycle_mode: LifecycleMode = lifecycle_mode or self.lifecycle_scripts.default_mode
         self._continuous = node_provisioning_mode == "continuous"
         self.roles: Mapping[NodeType | Literal["node"], iam.CfnRole] = self._add_roles()
         """The groups' execution roles by node type; under EKS the one of all nodes, `node`."""
@@ -239,10 +246,7 @@ class HyperPodCluster(Construct):
             # Sent even if it is 0: nobody knows whether an update without it keeps the minimum that the group had.
             min_instance_count=group.min_instance_count if self._continuous else None,
             execution_role=self.roles[_node_type(group)].attr_arn,
-            life_cycle_config=sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
-                source_s3_uri=self.lifecycle_scripts.s3_uri,
-                on_create=EKS_ENTRY_SCRIPT if group.node_type is None else ENTRY_SCRIPTS[group.node_type],
-            ),
+            life_cycle_config=self._life_cycle_config(group),
             slurm_config=sagemaker.CfnCluster.ClusterSlurmConfigProperty(
                 node_type=group.node_type.capitalize(),
                 partition_names=None if group.partition is None else [group.partition],
@@ -261,6 +265,17 @@ class HyperPodCluster(Construct):
             if group.spot
             else None,
             override_vpc_config=override,
+        )
+
+    def _life_cycle_config(self, group: InstanceGroup) -> sagemaker.CfnCluster.ClusterLifeCycleConfigProperty | None:
+        """Which hook names the script decides who sets the node up: OnInitComplete HyperPod, OnCreate the script."""
+        script = EKS_ENTRY_SCRIPT if group.node_type is None else ENTRY_SCRIPTS[group.node_type]
+        if self.lifecycle_mode == "bootstrap":
+            return None
+        return sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
+            source_s3_uri=self.lifecycle_scripts.s3_uri,
+            on_create=script if self.lifecycle_mode == "customer_managed" else None,
+            on_init_complete=script if self.lifecycle_mode == "extended" else None,
         )
 
     def _storage_configs(self, group: InstanceGroup) -> list[sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty]:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from ._fields import Pattern, Range
 from .config_eks import EksConfig
+from .config_lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
 from .kubernetes.teams import Team
 
 Orchestrator = Literal["slurm", "eks"]
@@ -24,7 +25,7 @@ ENTRY_SCRIPTS: Mapping[NodeType, str] = {
     "login": "login.sh",
     "compute": "compute.sh",
 }
-"""What HyperPod runs on a node of each type (LifeCycleConfig.OnCreate)."""
+"""What HyperPod runs on a node of each type (LifeCycleConfig.OnInitComplete or OnCreate)."""
 EKS_ENTRY_SCRIPT = "node.sh"
 """What HyperPod runs on a node under EKS, where all nodes are of one kind."""
 
@@ -235,8 +236,8 @@ class StorageConfig:
     throughput_mbps_per_tib: Literal[125, 250, 500, 1000] = 250
     """Throughput in MB/s for each TiB (PERSISTENT_2)."""
     efa: bool = False
-    """True: nodes with EFA reach the file system over it, and the throughput is then fixed. A change makes a new, empty
-    file system; the old one is kept or deleted as `removal` says, and stays mounted on the nodes that have it."""
+    """True: nodes with EFA reach the file system over it, and the throughput is then fixed. A change is refused while the
+    file system lives: take storage out first, in a deployment of its own. Running nodes keep what they have mounted."""
     metadata_iops: int | None = None
     """Provisioned metadata operations a second: 1500, 3000, 6000 or a multiple of 12000 up to 192000. Absent: automatic,
     by capacity."""
@@ -311,9 +312,10 @@ class ClusterConfig:
     """The shared file system. Absent: none."""
     tiered_storage: TieredStorageConfig | None = None
     """Managed tiered checkpointing, which AWS announced for EKS clusters. Absent: off."""
+    lifecycle: LifecycleConfig | None = None
+    """What runs on a new node. Absent: HyperPod sets it up, and the library's scripts run afterwards."""
     lifecycle_scripts: str | None = None
-    """A folder of lifecycle scripts, relative to this file, in place of the ones that come with the library. A changed
-    script reaches new and replaced nodes only."""
+    """The older way to say `lifecycle: {mode: customer_managed, scripts: FOLDER}`."""
     encrypt_root_volumes: bool = True
     """True: the nodes' root volumes are encrypted with the cluster's own key, or the one that a group's `ebs_volumes` name.
     False: with a key that AWS owns, unless a group says otherwise. A change reaches new and replaced nodes only."""
@@ -326,3 +328,21 @@ class ClusterConfig:
     """True: CloudFormation refuses to delete the stacks until this is false and deployed."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of every resource that has tags."""
+
+    @property
+    def scripts_folder(self) -> str | None:
+        """The user's own folder of lifecycle scripts, as the file names it; None for the library's."""
+        own = None if self.lifecycle is None else self.lifecycle.scripts
+        return self.lifecycle_scripts if own is None else own
+
+    @property
+    def lifecycle_mode(self) -> LifecycleMode:
+        """What runs on a new node, with what an absent `mode` means."""
+        if self.lifecycle is not None and self.lifecycle.mode is not None:
+            return self.lifecycle.mode
+        return default_mode(own_scripts=self.scripts_folder is not None, orchestrator=self.orchestrator)
+
+    @property
+    def lifecycle_steps(self) -> LifecycleSteps:
+        """Which steps of the library's scripts run."""
+        return LifecycleSteps() if self.lifecycle is None else self.lifecycle.steps

@@ -24,6 +24,7 @@ from ._pseudo import ACCOUNT_ID, PARTITION
 from ._structure import is_known
 from .buckets import private_bucket
 from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, Orchestrator
+from .config_lifecycle import LifecycleMode, LifecycleSteps, default_mode, switches
 from .errors import Finding, HyperPodError, raise_errors
 
 # Byte code and editors' leavings are no part of a script: they would change the hash on every machine.
@@ -52,11 +53,12 @@ class LifecycleScripts(Construct):
         mount_paths: Sequence[str] = (),
         access_logs: s3.IBucket | None = None,
         orchestrator: Orchestrator = "slurm",
+        steps: LifecycleSteps | None = None,
     ) -> None:
         """Upload a folder of scripts.
 
         `source` absent: the scripts that come with this library. Under Slurm they verify that the file systems at
-        `mount_paths` are mounted before a node takes work. Raises HyperPodError for a folder that lacks one of
+        `mount_paths` are mounted before a node takes work, and do what `steps` leaves on; absent: every step. Raises HyperPodError for a folder that lacks one of
         `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Under Slurm a folder `eks` in it is not uploaded.
         """
         super().__init__(scope, construct_id)
@@ -70,6 +72,7 @@ class LifecycleScripts(Construct):
                     mount_paths=mount_paths,
                     access_logs=access_logs,
                     orchestrator=orchestrator,
+                    steps=steps,
                 ),
                 *_check_name_known(cluster_name),
             ],
@@ -86,10 +89,16 @@ class LifecycleScripts(Construct):
             )
         # What the scripts must know of this cluster. No group is in it: a group more must not be a change of the others.
         cluster = json.dumps(
-            {"cluster_name": cluster_name, "mounts": [{"path": path, "type": "lustre"} for path in mount_paths]}
+            {
+                "cluster_name": cluster_name,
+                "mounts": [{"path": path, "type": "lustre"} for path in mount_paths],
+                "steps": switches(steps or LifecycleSteps()),
+            }
         )
         # A token's own text is a number that any change of the app may change; what it stands for is not.
         known = json.dumps(Stack.of(self).resolve(cluster)) if not is_known(cluster) else cluster
+        self.default_mode: LifecycleMode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
+        """When the scripts run, where a cluster that names them does not say."""
         self.prefix = f"lifecycle/{content_hash(folder, known, without=without)}"
         self.encryption_key = encryption_key
         # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.

@@ -14,6 +14,7 @@ from ._structure import item_paths, join, show, shown_name, structure
 from ._yaml import Loader, YamlProblem, decoded, in_words
 from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig
 from .config_eks import INSTALLED, EksConfig
+from .config_lifecycle import LifecycleConfig
 from .errors import ConfigError, Finding, raise_errors
 from .rules import check_cluster, check_installed_chart, has_neuron
 
@@ -33,7 +34,7 @@ class LoadedConfig:
     @property
     def lifecycle_scripts(self) -> Path | None:
         """The user's own folder of lifecycle scripts; None for the library's."""
-        name = self.config.lifecycle_scripts
+        name = self.config.scripts_folder
         return None if name is None else self.folder / name
 
 
@@ -195,11 +196,11 @@ def _check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[F
 
 
 def _check_scripts(config: ClusterConfig, folder: Path) -> Sequence[Finding]:
-    name = config.lifecycle_scripts
+    path = "lifecycle_scripts" if config.lifecycle_scripts is not None else "lifecycle.scripts"
+    name = config.scripts_folder if isinstance(config.lifecycle, LifecycleConfig | None) else config.lifecycle_scripts
     if not isinstance(name, str):
         return []
     wanted = [EKS_ENTRY_SCRIPT] if config.orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
-    path = "lifecycle_scripts"
     try:
         scripts = folder / name
         if not scripts.is_dir():

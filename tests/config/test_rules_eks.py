@@ -121,12 +121,13 @@ def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
         pytest.param({**SCALED, "instance_groups.2": {**ALSO_FIXED, "instance_type": "ml.p5.48xlarge"}, "teams": [{**TEAM, "quota": {"ml.p5.48xlarg": 70}}]}, ["teams[research].quota.ml.p5.48xlarg: HyperPod has no instance type 'ml.p5.48xlarg'; did you mean ml.p5.48xlarge?"], {**SCALED, "instance_groups.2": {**ALSO_FIXED, "instance_type": "ml.p5.48xlarge"}, "teams": [{**TEAM, "quota": {"ml.p5.48xlarge": 70}}]}, id="a type that a fixed group and an autoscaled one have"),
         pytest.param({"teams": [{**TEAM, "quota": {"ml.m5.xlarge": 2}, "default_vcpus": 7, "default_memory_gib": 23}]}, ["teams[research].default_vcpus: a container that declares nothing gets 7, and the team's quota holds 6 (requests.cpu); lower it, or raise the quota: Kubernetes would refuse every such pod", "teams[research].default_memory_gib: a container that declares nothing gets 23Gi, and the team's quota holds 22Gi (requests.memory); lower it, or raise the quota: Kubernetes would refuse every such pod"], {"teams": [{**TEAM, "quota": {"ml.m5.xlarge": 2}, "default_vcpus": 6, "default_memory_gib": 22}]}, id="defaults beyond the quota"),
         pytest.param({"teams": [{**TEAM, "quota": {"ml.p5.48xlarge": "8"}}]}, ["teams[research].quota.ml.p5.48xlarge: must be a whole number, got '8'; write digits without quotes"], {"teams": [TEAM]}, id="quota in quotes"),
-        pytest.param({"teams": [{"name": "research"}]}, ["teams[research].quota: is missing, and task governance gives each team a share; add one such as {ml.p5.48xlarge: 8}"], {**NO_GOVERNANCE, "teams": [{"name": "research"}]}, id="no quota"),
+        pytest.param({"teams": [{"name": "research"}]}, ["teams[research].quota: is missing, and task governance gives each team a share; add one such as {ml.p5.48xlarge: 8}"], {**NO_GOVERNANCE, "teams": [TEAM]}, id="no quota"),
+        pytest.param({**NO_GOVERNANCE, "teams": [{"name": "research"}]}, ["warning: teams[research].quota: is missing: the team 'research' may take every node of the cluster; add one such as {ml.p5.48xlarge: 8}, or acknowledge that it has no ceiling"], {**NO_GOVERNANCE, "teams": [TEAM]}, id="no quota without task governance"),
         pytest.param({**SCALED, **NO_GOVERNANCE, "teams": [{"name": "research"}]}, ["teams[research].quota: is missing, and autoscaling is on: the team's requests could provision nodes without limit; add one such as {ml.p5.48xlarge: 8}"], {**SCALED, **NO_GOVERNANCE, "teams": [TEAM]}, id="no quota under autoscaling"),
         pytest.param({**NO_GOVERNANCE, "teams": [{**TEAM, "namespace": "kube-system"}]}, ["teams[research].namespace: the namespace 'kube-system' belongs to Kubernetes, EKS or HyperPod; use one of the team's own"], {**NO_GOVERNANCE, "teams": [{**TEAM, "namespace": "science"}]}, id="namespace kube-system"),
         pytest.param({"teams": [{**TEAM, "namespace": "science"}]}, ["teams[research].namespace: under task governance HyperPod makes the namespace hyperpod-ns-research, got 'science'; remove it, or turn task governance off"], {"teams": [{**TEAM, "namespace": "hyperpod-ns-research"}]}, id="namespace under task governance"),
         pytest.param({"eks.admin_role_arns": [ADMIN], "teams": [{**TEAM, "role_arns": [ADMIN]}]}, [f"teams[research].role_arns: '{ADMIN}' is an administrator too, and EKS has one access entry for a role; remove it here: administrators may do everything that a team may"], {"eks.admin_role_arns": [ADMIN], "teams": [TEAM]}, id="administrator in a team"),
-        pytest.param({"teams": [{**TEAM, "members": []}]}, ["teams[research].members: is not a setting; remove it, or use one of name, quota, borrow_limit, absolute_borrow_limits, hard, namespace, pod_security, role_arns, fair_share_weight, default_vcpus, default_memory_gib"], {"teams": [TEAM]}, id="unknown key of a team"),
+        pytest.param({"teams": [{**TEAM, "members": []}]}, ["teams[research].members: is not a setting; remove it, or use one of name, quota, borrow_limit, absolute_borrow_limits, hard, namespace, pod_security, role_arns, priority_classes, patch_workloads, fair_share_weight, default_vcpus, default_memory_gib"], {"teams": [TEAM]}, id="unknown key of a team"),
     ],
 )  # fmt: skip
 def test_rule(bad: Changes, messages: list[str], good: Changes) -> None:
@@ -187,3 +188,10 @@ def test_an_administrator_in_a_team_is_told_beside_an_arn_that_is_none() -> None
         ),
         f"teams[research].role_arns[0]: {no_arn}, got 'research'; change it",
     ]
+
+
+@pytest.mark.parametrize("mode", ["extended", "bootstrap", "customer_managed", None])
+def test_under_eks_only_oncreate_is_documented(mode: str | None) -> None:
+    settings = {} if mode is None else {"lifecycle": {"mode": mode}}
+    refused = [f"lifecycle.mode: {mode} is documented for Slurm only; remove it, or set it to customer_managed"]
+    assert judge(settings) == (refused if mode in ("extended", "bootstrap") else [])

@@ -214,7 +214,8 @@ def test_a_quota_or_priority_that_is_given_up_is_a_resource_that_goes(tmp_path: 
     assert [name[: len("TeamsLimitsresearch")] for name in changed] == ["TeamsLimitsresearch"]
     objects = {name: json.loads(flat(resource["Properties"]["Manifest"])) for name, resource in (more | fewer).items()}
     assert [item["kind"] for item in objects[changed[0]]] == ["ResourceQuota", "ResourceQuota"]
-    assert objects[changed[0]][0]["spec"]["hard"] == {"services.loadbalancers": "0", "services.nodeports": "0"}
+    hard = objects[changed[0]][0]["spec"]["hard"]
+    assert (hard["secrets"], "requests.cpu" in hard) == ("200", False)
     gone = [objects[name] for name in more if name not in fewer]
     assert [[item["kind"] for item in items] for items in gone] == [["PriorityClass"], ["LimitRange"]]
 

@@ -25,7 +25,7 @@ Json = Any
 NAME = "eks-life"
 RESEARCH, VISION, AUDIO = (f"hyperpod-ns-{team}" for team in ("research", "vision", "audio"))
 GPUS = "requests.nvidia.com/gpu"
-QUOTAS = {"team-quota", "no-system-priorities"}
+QUOTAS = {"team-quota", "no-other-priorities"}
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 
 
@@ -112,7 +112,7 @@ def a_team_stays_within_its_namespace_and_ceiling(life: Rehearsal) -> None:
     system["spec"]["priorityClassName"] = "system-node-critical"
     refused, answer = research.ask("POST", f"/api/v1/namespaces/{RESEARCH}/pods", system)
     assert (refused, answer["reason"]) == (403, "Forbidden")
-    assert "exceeded quota: no-system-priorities" in answer["message"]
+    assert "exceeded quota: no-other-priorities" in answer["message"]
 
 
 def teams_change(life: Rehearsal) -> Json:

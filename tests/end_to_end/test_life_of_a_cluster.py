@@ -48,7 +48,7 @@ def first_deployment(life: Rehearsal) -> None:
     source = created.request["InstanceGroups"][0]["LifeCycleConfig"]["SourceS3Uri"]
     bucket, _, prefix = source.removeprefix("s3://").partition("/")
     stored = life.aws.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
-    assert {group["LifeCycleConfig"]["OnCreate"] for group in created.request["InstanceGroups"]} <= {
+    assert {group["LifeCycleConfig"]["OnInitComplete"] for group in created.request["InstanceGroups"]} <= {
         item["Key"].removeprefix(prefix).lstrip("/") for item in stored
     }
 

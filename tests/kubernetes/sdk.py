@@ -1,14 +1,18 @@
-"""AWS's SDK for HyperPod, as far as the tests need it: its model of a job, and what it thinks a node can allocate.
+"""AWS's SDK for HyperPod, as far as the tests need it: its model of a job, what it thinks a node can allocate, and what
+it submits.
 
-Loaded file by file: importing the package would import forty others, and its telemetry.
+Loaded file by file, but for the last: importing the package would import forty others, and its telemetry.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +20,9 @@ from typing import Any
 
 import pytest
 
-SDK = Path(__file__).resolve().parents[2] / ".kubernetes" / "sdk" / "sagemaker" / "hyperpod" / "training"
+HERE = Path(__file__).resolve()
+FOLDER = HERE.parents[2] / ".kubernetes" / "sdk"
+SDK = FOLDER / "sagemaker" / "hyperpod" / "training"
 
 
 @cache
@@ -42,6 +48,22 @@ def reservations() -> tuple[Callable[[int], float], Callable[[int], float]]:
     space: dict[str, Any] = {}
     exec(compile(tree, "quota_allocation_util.py", "exec"), space)  # noqa: S102 - two functions of a locked package
     return space[names[0]], space[names[1]]
+
+
+def submitted_by_hyp(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `hyp create hyp-pytorch-job` submits for each of these sets of flags."""
+    _file("hyperpod_pytorch_job.py")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(HERE.with_name("hyp.py")), str(FOLDER)],
+        input=json.dumps([*jobs]),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    bodies: list[dict[str, Any]] = json.loads(done.stdout)
+    return bodies
 
 
 def _load(name: str) -> ModuleType:

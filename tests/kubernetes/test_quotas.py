@@ -17,6 +17,18 @@ from cdk_hyperpod.kubernetes.quotas import amounts, ceiling, check_hard, check_n
 NODES = st.dictionaries(st.sampled_from([*catalogue()]), st.integers(1, 6758), max_size=5)
 
 
+BOUNDS = {
+    "pods": "1k",
+    "persistentvolumeclaims": "100",
+    "configmaps": "1k",
+    "secrets": "200",
+    "count/jobs.batch": "1k",
+    "count/hyperpodpytorchjobs.sagemaker.amazonaws.com": "1k",
+    "services.loadbalancers": "0",
+    "services.nodeports": "0",
+}
+
+
 def quantities(nodes: Mapping[str, int]) -> dict[str, Fraction]:
     parsed = {key: parse_quantity(text) for key, text in hard(amounts(nodes)).items()}
     return {key: amount for key, amount in parsed.items() if amount is not None}
@@ -31,8 +43,9 @@ def test_eight_p5_nodes() -> None:
         "requests.aws.amazon.com/neurondevice": "0",
         "requests.cpu": "1432",
         "requests.memory": "15120Gi",
-        "limits.cpu": "1432",
         "limits.memory": "15120Gi",
+        "requests.ephemeral-storage": "800Gi",
+        **BOUNDS,
     }
 
 
@@ -44,8 +57,9 @@ def test_the_numbers_of_the_guide_by_an_override() -> None:
         "requests.vpc.amazonaws.com/efa": "256",
         "requests.cpu": "1536",
         "requests.memory": "5120Gi",
-        "limits.cpu": "1536",
         "limits.memory": "5120Gi",
+        "requests.ephemeral-storage": "800Gi",
+        **BOUNDS,
     }
 
 
@@ -65,9 +79,15 @@ def test_trn1_has_all_three_neuron_keys() -> None:
     }
 
 
-def test_a_team_without_quota_has_only_what_it_says() -> None:
-    assert quota_hard(Team(name="free")) == {}
-    assert quota_hard(Team(name="free", hard={"pods": "10"})) == {"pods": "10"}
+def test_a_team_without_quota_is_bounded_where_all_would_run_out() -> None:
+    assert quota_hard(Team(name="free")) == BOUNDS
+    assert quota_hard(Team(name="free", hard={"pods": "10"})) == {**BOUNDS, "pods": "10"}
+
+
+def test_a_large_team_has_pods_for_all_of_its_nodes() -> None:
+    team = Team(name="large", quota={"ml.m5.4xlarge": 30}, borrow_limit=10)
+    assert quota_hard(team)["pods"] == "1650"
+    assert quota_hard(team)["requests.ephemeral-storage"] == "3300Gi"
 
 
 @given(NODES)

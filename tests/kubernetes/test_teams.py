@@ -71,12 +71,14 @@ def test_under_task_governance_hyperpod_makes_the_namespace() -> None:
 def test_without_a_quota_there_are_no_defaults_either() -> None:
     manifests = team_manifests(Team(name="free"), task_governance=False)
     assert kinds(manifests) == ["Namespace", "ResourceQuota", "ResourceQuota", "Role", "RoleBinding"]
-    assert manifests[1]["spec"]["hard"] == {"services.loadbalancers": "0", "services.nodeports": "0"}
+    hard = manifests[1]["spec"]["hard"]
+    assert not [key for key in hard if key.startswith(("requests.", "limits."))]
 
 
 def test_a_team_may_be_allowed_load_balancers() -> None:
     hard = {"services.loadbalancers": "2", "services.nodeports": "4"}
-    assert team_manifests(Team(name="t", hard=hard), task_governance=False)[1]["spec"]["hard"] == hard
+    quota = team_manifests(Team(name="t", hard=hard), task_governance=False)[1]["spec"]["hard"]
+    assert quota | hard == quota
 
 
 def test_the_namespace_enforces_a_pod_security_standard() -> None:
@@ -158,6 +160,21 @@ RESERVED = "belongs to Kubernetes, EKS or HyperPod; use one of the team's own"
             {"pod_security": "baselin"},
             "teams[t].pod_security: must be one of privileged, baseline, restricted, got 'baselin'; did you mean baseline?",
         ),
+        (
+            {"hard": {"limits.cpu": "179"}},
+            (
+                "teams[t].hard: has limits.cpu, with which Kubernetes refuses every job of hyp: they declare no CPU limit; "
+                "keep requests.cpu alone; what is requested is what is shared"
+            ),
+        ),
+        (
+            {"priority_classes": ("urgent", "system-x")},
+            (
+                "teams[t].priority_classes[1]: must be 1 to 63 lower-case letters, digits and hyphens, not beginning with "
+                "system-, got 'system-x'; change it"
+            ),
+        ),
+        ({"priority_classes": ("a", "a")}, "teams[t].priority_classes: 'a' stands twice; name it once"),
         ({"default_vcpus": 0}, "teams[t].default_vcpus: must be 1 to 192, got 0; change it"),
         (
             {"default_vcpus": 180},
@@ -214,7 +231,13 @@ def test_shares_of_types_that_nobody_can_count_are_not_compared() -> None:
 
 
 def test_a_quota_is_needed_where_nodes_are_provisioned() -> None:
-    assert findings(Team(name="free")) == []
+    assert findings(Team(name="free")) == [
+        (
+            "teams[free].quota: is missing: the team 'free' may take every node of the cluster; add one such as "
+            "{ml.p5.48xlarge: 8}, or acknowledge that it has no ceiling"
+        )
+    ]
+    assert findings(Team(name="free", hard={"requests.nvidia.com/gpu": "8"})) == []
     assert findings(Team(name="free"), autoscaling=True) == [
         (
             "teams[free].quota: is missing, and autoscaling is on: the team's requests could provision nodes without limit; "

@@ -8,146 +8,24 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lifecycle import provision
+from lifecycle.node_folder import CLUSTER, LIFECYCLE, RESOURCE_CONFIG, Node, messages, the_error
 
-LIFECYCLE = Path(provision.__file__).parent
 SCRIPTS = sorted(LIFECYCLE.rglob("*.sh"))
+PROGRAMS = sorted(LIFECYCLE.rglob("*.py"))
 TOOLS = Path(sys.executable).parent
-
-RESOURCE_CONFIG: dict[str, Any] = {
-    "ClusterConfig": {"ClusterName": "llm-train"},
-    "ClusterType": "Slurm",
-    "SlurmConfig": {"PrimaryControllerIp": "10.1.0.10"},
-    "InstanceGroups": [
-        {
-            "Name": "head",
-            "Instances": [
-                {"InstanceName": "head-1", "CustomerIpAddress": "10.1.0.10", "InstanceId": "i-0aaaaaaaaaaaaaaa1"}
-            ],
-        },
-        {
-            "Name": "door",
-            "Instances": [
-                {"InstanceName": "door-1", "CustomerIpAddress": "10.1.0.11", "InstanceId": "i-0aaaaaaaaaaaaaaa2"}
-            ],
-        },
-        {
-            "Name": "p5",
-            "InstanceType": "ml.p5.48xlarge",
-            "Instances": [
-                {"InstanceName": "p5-1", "CustomerIpAddress": "10.1.0.21", "InstanceId": "i-0bbbbbbbbbbbbbbb1"},
-                {"InstanceName": "p5-2", "CustomerIpAddress": "10.1.0.22", "InstanceId": "i-0bbbbbbbbbbbbbbb2"},
-            ],
-        },
-        {"Name": "trn1", "Instances": [{"InstanceName": "trn1-1", "CustomerIpAddress": "10.1.0.31"}]},
-    ],
-}
-CLUSTER: dict[str, Any] = {
-    "cluster_name": "llm-train",
-    "mounts": [{"path": "/fsx", "type": "lustre"}],
-}
 ROOT_MOUNT = "23 1 259:1 / / rw,relatime shared:1 - ext4 /dev/root rw,discard\n"
 FSX_MOUNT = "96 23 0:54 / /fsx rw,noatime shared:62 master:3 - lustre 10.1.0.99@tcp:/abcdefgh rw,checksum,flock\n"
 AUTOMOUNT = "95 23 0:53 / /fsx rw,relatime shared:61 - autofs systemd-1 rw,fd=51,timeout=0,direct\n"
 
 
-@dataclass
-class Node:
-    """A folder with the scripts as HyperPod downloads them, and what they look at."""
-
-    root: Path
-    environment: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        shutil.copytree(LIFECYCLE, self.scripts, ignore=shutil.ignore_patterns("__pycache__"))
-        for script in self.scripts.rglob("*.*"):
-            script.chmod(0o644)  # what S3 makes of 0755
-        self.write("resource_config.json", json.dumps(RESOURCE_CONFIG))
-        self.write("mountinfo", ROOT_MOUNT + FSX_MOUNT)
-        self.write("scripts/cluster.json", json.dumps(CLUSTER))
-        self.addresses("127.0.0.1", "10.1.0.22")
-        # So that a test that waits does not: the sleeps are counted.
-        self.command("sleep", f'echo "$1" >>{self.root}/sleeps')
-
-    @property
-    def scripts(self) -> Path:
-        return self.root / "scripts"
-
-    @property
-    def log(self) -> Path:
-        return self.root / "log" / "provision" / "provisioning.log"
-
-    @property
-    def sleeps(self) -> list[str]:
-        file = self.root / "sleeps"
-        return file.read_text().split() if file.exists() else []
-
-    def write(self, name: str, content: str) -> None:
-        (self.root / name).write_text(content, "utf-8")
-
-    def command(self, name: str, body: str) -> None:
-        """Put a command of this name before all others on the PATH."""
-        file = self.root / "bin" / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(f"#!/bin/bash\n{body}\n", "utf-8")
-        file.chmod(0o755)
-
-    def addresses(self, *addresses: str) -> None:
-        interfaces = [{"ifname": f"eth{i}", "addr_info": [{"local": a}]} for i, a in enumerate(addresses)]
-        self.command("ip", f"[[ $* == '-json address show' ]] || exit 9\necho '{json.dumps(interfaces)}'")
-
-    def provision(
-        self, script: str = "compute.sh", *arguments: str, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Run the script that OnCreate names."""
-        return subprocess.run(
-            ["bash", str(self.scripts / script), *arguments],
-            env={
-                "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
-                "SAGEMAKER_RESOURCE_CONFIG_PATH": str(self.root / "resource_config.json"),
-                "PROVISION_LOG": str(self.log),
-                "PROVISION_MOUNTINFO": str(self.root / "mountinfo"),
-                "PROVISION_DELAY_S": "0",
-                "PROVISION_ATTEMPTS": "3",
-                **environment,
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
-
-
-def messages(output: str) -> list[str]:
-    """The lines without their time, which every line must have."""
-    lines = output.splitlines()
-    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (INFO|WARNING|ERROR) [\w.]+: ", line) for line in lines), (
-        output
-    )
-    return [line.split(" ", 1)[1] for line in lines]
-
-
-def the_error(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line that says why, of a run that failed as it should."""
-    lines = messages(result.stdout)
-    errors = [line for line in lines if line.startswith("ERROR ")]
-    assert len(errors) == 1, result.stdout
-    assert lines[-1] == f"INFO on_create.sh: ended with exit code {result.returncode}"
-    assert result.returncode != 0
-    return errors[0]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +43,7 @@ def test_a_node_is_provisioned_by_its_type_s_script(node: Node, node_type: str, 
     assert messages(result.stdout) == [
         f"INFO on_create.sh: started in {node.scripts}",
         f"INFO provision.py: this node is {found}, node type {node_type}",
-        "INFO on_create.sh: step: 10_verify_mounts.sh /fsx lustre",
+        "INFO provision.py: step mounts: 10_verify_mounts.sh /fsx lustre",
         "INFO 10_verify_mounts.sh: /fsx is mounted (lustre)",
         "INFO on_create.sh: ended with exit code 0",
     ]
@@ -178,12 +56,12 @@ def test_every_node_type_has_a_script_and_every_such_script_a_node_type() -> Non
     assert entries == set(provision.NODE_TYPES)
 
 
-@pytest.mark.parametrize("arguments", [(), ("compute", "p5")], ids=["none", "two"])
+@pytest.mark.parametrize("arguments", [(), ("compute", "mounts", "slurm")], ids=["none", "three"])
 def test_without_one_node_type_the_node_fails(node: Node, arguments: tuple[str, ...]) -> None:
     result = node.provision("on_create.sh", *arguments)
     assert the_error(result) == (
-        f"ERROR on_create.sh: usage: on_create.sh NODE_TYPE, got {len(arguments)} arguments; LifeCycleConfig.OnCreate of "
-        "the instance group must name controller.sh, login.sh or compute.sh"
+        f"ERROR on_create.sh: usage: on_create.sh NODE_TYPE [STEP], got {len(arguments)} arguments; LifeCycleConfig "
+        "of the instance group must name controller.sh, login.sh or compute.sh"
     )
     assert result.returncode == 2
     assert "provision.py" not in result.stdout
@@ -197,7 +75,7 @@ def test_an_unknown_node_type_fails_at_once_and_is_not_taken_for_compute(node: N
         "correct the script that gave it"
     )
     assert result.returncode == 2
-    assert len(messages(result.stdout)) == 3
+    assert len(messages(result.stdout)) == 2
 
 
 @pytest.mark.parametrize("with_cluster_file", [True, False])
@@ -213,9 +91,9 @@ def test_a_group_whose_script_is_not_what_hyperpod_says_fails(
         (node.scripts / "cluster.json").unlink()
     result = node.provision(f"{node_type}.sh")
     assert the_error(result) == (
-        f"ERROR provision.py: OnCreate of the instance group '{group}' says {node_type}, but HyperPod says the controller "
-        f"is 10.1.0.10 (SlurmConfig in resource_config.json), and this node has the addresses {address}; "
-        "correct LifeCycleConfig.OnCreate of the group"
+        f"ERROR provision.py: LifeCycleConfig of the instance group '{group}' says {node_type}, but HyperPod says the "
+        f"controller is 10.1.0.10 (SlurmConfig in resource_config.json), and this node has the addresses {address}; "
+        "correct LifeCycleConfig of the group"
     )
     assert result.returncode == 1
     assert "step" not in result.stdout
@@ -285,9 +163,9 @@ def test_a_missing_mount_fails_the_node_after_a_bounded_wait(node: Node, mountin
     node.command("stat", f"touch {node.root}/touched")
     result = node.provision()
     assert the_error(result) == (
-        f"ERROR 10_verify_mounts.sh: /fsx is not mounted as lustre, found {found} after 3 checks every 0 s; look at the "
+        f"ERROR provision.py: step mounts failed with exit code 1: /fsx is not mounted as lustre, found {found} after 3 checks every 0 s; look at the "
         "file system's status, at TCP ports 988 and 1018-1023 of its security group, and at the group's "
-        "InstanceStorageConfigs"
+        f"InstanceStorageConfigs; then run `bash {node.scripts}/compute.sh` again on this node"
     )
     assert result.returncode == 1
     assert node.sleeps == ["0", "0"]
@@ -364,7 +242,7 @@ def test_a_controller_that_hyperpod_names_late_is_waited_for(node: Node) -> None
     ip.write_text(ip.read_text() + f"cp {node.root}/later.json {node.root}/resource_config.json\n", "utf-8")
     result = node.provision("controller.sh")
     assert result.returncode == 0
-    assert "waiting: OnCreate of the instance group 'head' says controller, but HyperPod says" in result.stdout
+    assert "waiting: LifeCycleConfig of the instance group 'head' says controller, but HyperPod says" in result.stdout
 
 
 def test_the_scripts_of_another_cluster_fail(node: Node) -> None:
@@ -407,7 +285,9 @@ def test_a_machine_without_python_fails(node: Node) -> None:
     only.mkdir()
     for name in ("bash", "date", "dirname", "mkdir", "tee"):
         (only / name).symlink_to(shutil.which(name) or name)
-    assert f"python3 is not on the PATH ({only}:/usr/sbin:/sbin)" in the_error(node.provision(PATH=str(only)))
+    assert f"python3 is not on the PATH ({only}:/usr/sbin:/sbin:/opt/slurm/bin:/opt/slurm/sbin)" in the_error(
+        node.provision(PATH=str(only))
+    )
 
 
 def test_a_step_s_own_exit_code_is_that_of_the_script(node: Node) -> None:
@@ -415,8 +295,11 @@ def test_a_step_s_own_exit_code_is_that_of_the_script(node: Node) -> None:
     result = node.provision()
     assert result.returncode == 37
     assert messages(result.stdout)[-2:] == [
-        "INFO on_create.sh: step: 10_verify_mounts.sh /fsx lustre",
-        "INFO on_create.sh: ended with exit code 37",
+        "INFO provision.py: step mounts: 10_verify_mounts.sh /fsx lustre",
+        (
+            "ERROR provision.py: step mounts failed with exit code 37: see above; "
+            f"then run `bash {node.scripts}/compute.sh` again on this node"
+        ),
     ]
 
 
@@ -427,14 +310,16 @@ def test_an_unforeseen_failure_in_a_step_names_the_line_and_the_exit_code(node: 
         'broken() {\n\tlocal value\n\tvalue=$(bash -c "exit 41")\n\techo "$value"\n}\nbroken\n',
     )
     result = node.provision()
-    assert the_error(result) == 'ERROR 10_verify_mounts.sh: line 6: exit code 41: value=$(bash -c "exit 41")'
+    assert 'step mounts failed with exit code 41: line 6: exit code 41: value=$(bash -c "exit 41"); ' in the_error(
+        result
+    )
     assert result.returncode == 41
 
 
 def test_an_unforeseen_failure_in_on_create_names_the_line_and_the_exit_code(node: Node) -> None:
     script = (node.scripts / "on_create.sh").read_text()
     node.write(
-        "scripts/on_create.sh", script.replace("\tlocal plan step\n", '\tbash -c "exit 42"\n\tlocal plan step\n')
+        "scripts/on_create.sh", script.replace("\tcommand -v python3", '\tbash -c "exit 42"\n\tcommand -v python3', 1)
     )
     result = node.provision()
     assert re.fullmatch(r'ERROR on_create\.sh: line \d+: exit code 42: bash -c "exit 42"', the_error(result))
@@ -445,7 +330,7 @@ def test_a_step_that_is_killed_fails_the_node(node: Node) -> None:
     node.write("scripts/steps/10_verify_mounts.sh", "kill -KILL $$\n")
     result = node.provision()
     assert result.returncode == 137
-    assert result.stdout.endswith("on_create.sh: ended with exit code 137\n")
+    assert "step mounts was ended by signal 9: see above; then run" in the_error(result)
 
 
 def test_a_step_called_wrongly_says_how(node: Node) -> None:
@@ -465,17 +350,44 @@ def test_a_log_that_cannot_be_written_does_not_fail_the_node(node: Node) -> None
     assert result.stdout.endswith("ended with exit code 0\n")
 
 
+def test_one_step_can_be_run_again_alone(node: Node) -> None:
+    both = {**CLUSTER, "steps": {**CLUSTER["steps"], "slurm": True}}
+    node.write("scripts/cluster.json", json.dumps(both))
+    node.write("scripts/steps/20_slurm.py", "raise SystemExit(3)\n")
+    assert node.provision("compute.sh").returncode == 3
+    assert node.provision("compute.sh", "mounts").returncode == 0
+
+
+def test_an_unknown_step_is_refused(node: Node) -> None:
+    result = node.provision("compute.sh", "mount")
+    assert the_error(result).startswith("ERROR provision.py: STEP: must be one of mounts, slurm, ")
+    assert result.returncode == 2
+
+
+def test_a_step_that_is_switched_off_is_not_run_when_asked_for(node: Node) -> None:
+    result = node.provision("compute.sh", "slurm")
+    assert result.returncode == 0
+    assert "this node has no step slurm: it is switched off, or of no use on a compute node" in result.stdout
+
+
 def test_every_step_that_can_be_asked_for_exists() -> None:
-    cluster = provision.parse_cluster(CLUSTER)
-    scripts = {step.script for step in provision.steps_for(cluster)}
-    assert scripts == {file.name for file in (LIFECYCLE / "steps").iterdir()}
+    asked = {
+        step.script
+        for node_type in provision.NODE_TYPES
+        for step in provision.steps_for(
+            provision.parse_cluster({**CLUSTER, "steps": {}}),
+            provision.Node(node_type, provision.Instance("g", "i", frozenset())),
+        )
+    }
+    assert asked == {file.name for file in (LIFECYCLE / "steps").iterdir() if file.is_file()}
 
 
 def test_modes_and_line_endings() -> None:
     executable = {file.name for file in LIFECYCLE.rglob("*") if file.is_file() and os.access(file, os.X_OK)}
     entries = {"controller.sh", "login.sh", "compute.sh", "node.sh"}
-    assert executable == {*entries, "on_create.sh", "provision.py", "10_verify_mounts.sh"}
-    for file in [*SCRIPTS, LIFECYCLE / "provision.py"]:
+    steps = {file.name for file in (LIFECYCLE / "steps").iterdir() if file.is_file()}
+    assert executable == {*entries, *steps, "on_create.sh", "provision.py"}
+    for file in [*SCRIPTS, *PROGRAMS]:
         assert b"\r" not in file.read_bytes()
         assert file.read_bytes().endswith(b"\n")
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lifecycle import provision
-from lifecycle.provision import Cluster, Instance, Mount, ProvisionError, Step
+from lifecycle.provision import Cluster, Instance, Mount, Node, ProvisionError, Step
 
 CLUSTER_JSON: dict[str, Any] = {"cluster_name": "llm-train", "mounts": [{"path": "/fsx", "type": "lustre"}]}
 CLUSTER = Cluster("llm-train", (Mount("/fsx", "lustre"),))
-CONTROLLER = Instance("controller", "i-0aaaaaaaaaaaaaaa1", frozenset({"10.1.0.10", "169.254.3.10"}))
-P5_1 = Instance("p5", "p5-1", frozenset({"10.1.0.21", "172.16.0.1"}))
-P5_2 = Instance("p5", "p5-2", frozenset({"10.1.0.22", "172.16.0.2"}))
-TRN1_1 = Instance("trn1", "trn1-1", frozenset({"10.1.0.31"}))
+CONTROLLER = Instance(
+    "controller", "i-0aaaaaaaaaaaaaaa1", frozenset({"10.1.0.10", "169.254.3.10"}), "10.1.0.10", "ml.m5.4xlarge"
+)
+P5_1 = Instance("p5", "p5-1", frozenset({"10.1.0.21", "172.16.0.1"}), "10.1.0.21", "ml.p5.48xlarge")
+P5_2 = Instance("p5", "p5-2", frozenset({"10.1.0.22", "172.16.0.2"}), "10.1.0.22", "ml.p5.48xlarge")
+TRN1_1 = Instance("trn1", "trn1-1", frozenset({"10.1.0.31"}), "10.1.0.31", "ml.trn1.32xlarge")
 RESOURCE_CONFIG: dict[str, Any] = {
     "ClusterConfig": {"ClusterName": "llm-train", "ClusterArn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/abc"},
     "ClusterType": "Slurm",
@@ -166,9 +170,9 @@ def test_hyperpod_need_not_say_where_the_controller_is(node_type: str, resource_
             "controller",
             P5_1,
             RESOURCE_CONFIG,
-            r"^OnCreate of the instance group 'p5' says controller, but HyperPod says the controller is 10\.1\.0\.10 "
+            r"^LifeCycleConfig of the instance group 'p5' says controller, but HyperPod says the controller is 10\.1\.0\.10 "
             r"\(SlurmConfig in resource_config\.json\), and this node has the addresses 10\.1\.0\.21, 10\.1\.9\.9, "
-            r"172\.16\.0\.1; correct LifeCycleConfig\.OnCreate of the group$",
+            r"172\.16\.0\.1; correct LifeCycleConfig of the group$",
             id="a second controller",
         ),
         pytest.param("compute", CONTROLLER, RESOURCE_CONFIG, "'controller' says compute, but", id="compute"),
@@ -256,6 +260,8 @@ def test_cluster_file() -> None:
     [
         ({"cluster_name": ""}, r'^cluster\.json: cluster_name: must be text, got ""$'),
         ({"cluster_name": None}, r"^cluster\.json: cluster_name: must be text, got null$"),
+        ({"steps": ["mounts"]}, r"^cluster\.json: steps: must be an object"),
+        ({"steps": {"mounts": "off"}}, r'^cluster\.json: steps\.mounts: must be true or false, got "off"$'),
         ({"mounts": "/fsx"}, r'^cluster\.json: mounts: must be a list, got "/fsx"$'),
         ({"mounts": ["/fsx"]}, r'^cluster\.json: mounts\[0\]: must be an object, got "/fsx"$'),
         ({"mounts": [{"path": "/fsx"}]}, r"mounts\[0\]\.type: must be text, got null$"),
@@ -280,11 +286,63 @@ def test_a_cluster_file_that_is_no_object_is_an_error() -> None:
         provision.parse_cluster([])
 
 
+def overlapping() -> dict[str, Any]:
+    """The agents' network overlaps the cluster's: the agents of P5_1 and of the controller have others' addresses."""
+    agents = {"10.1.0.21": "10.1.0.22", "10.1.0.10": "10.1.0.21", "10.1.0.22": "10.1.0.10"}
+    groups = [
+        {
+            **group,
+            "Instances": [
+                {**instance, "AgentIpAddress": agents.get(instance["CustomerIpAddress"])}
+                for instance in group["Instances"] or ()
+            ],
+        }
+        for group in RESOURCE_CONFIG["InstanceGroups"]
+    ]
+    return {**RESOURCE_CONFIG, "InstanceGroups": groups}
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "node_type"),
+    [
+        ("10.1.0.10", "i-0aaaaaaaaaaaaaaa1", "controller"),
+        ("10.1.0.21", "p5-1", "compute"),
+        ("10.1.0.22", "p5-2", "compute"),
+    ],
+)
+def test_the_agents_network_may_overlap_the_cluster_s_own(address: str, name: str, node_type: str) -> None:
+    own = frozenset({address})
+    found = provision.find_self(overlapping(), own)
+    assert found.name == name
+    # P5_2's agent has the controller's address, and P5_2 is no controller for that.
+    provision.check_node_type(node_type, found, overlapping(), own)
+
+
 def test_steps() -> None:
     two = Cluster("a", (Mount("/fsx", "lustre"), Mount("/home", "nfs4")))
-    assert provision.steps_for(CLUSTER) == (Step("10_verify_mounts.sh", ("/fsx", "lustre")),)
-    assert provision.steps_for(two) == (Step("10_verify_mounts.sh", ("/fsx", "lustre", "/home", "nfs4")),)
-    assert provision.steps_for(Cluster("a", ())) == ()
+    node = Node("compute", P5_1, ("10.1.0.10", "10.1.0.11"))
+    slurm = Step("slurm", "20_slurm.py", ("compute", "10.1.0.10"))
+    assert provision.steps_for(CLUSTER, node)[:2] == (
+        Step("mounts", "10_verify_mounts.sh", ("/fsx", "lustre")),
+        slurm,
+    )
+    assert provision.steps_for(two, node)[0].arguments == ("/fsx", "lustre", "/home", "nfs4")
+    assert provision.steps_for(Cluster("a", ()), node)[0] == slurm
+    assert provision.steps_for(Cluster("a", ()), Node("login", P5_1))[0].arguments == ("login", "-")
+
+
+def test_every_step_can_be_switched_off() -> None:
+    for off in provision.STEPS:
+        cluster = provision.parse_cluster({**CLUSTER_JSON, "steps": {off: False}})
+        for node_type in provision.NODE_TYPES:
+            assert off not in {step.name for step in provision.steps_for(cluster, Node(node_type, P5_1))}
+
+
+def test_every_step_runs_somewhere_and_is_known_by_its_name() -> None:
+    found = {
+        step.name for node_type in provision.NODE_TYPES for step in provision.steps_for(CLUSTER, Node(node_type, P5_1))
+    }
+    assert found == set(provision.STEPS)
 
 
 def test_addresses_leave_out_what_every_machine_has() -> None:
@@ -297,13 +355,13 @@ def test_addresses_leave_out_what_every_machine_has() -> None:
     assert provision.addresses_in(interfaces) == {"10.1.0.21", "2001:db8::1"}
 
 
-def test_the_node_s_python_can_parse_the_program() -> None:
-    with open(provision.__file__, encoding="utf-8") as file:
-        tree = ast.parse(file.read(), feature_version=(3, 8))
+@pytest.mark.parametrize("file", sorted(Path(provision.__file__).parent.rglob("*.py")), ids=lambda file: file.name)
+def test_the_node_s_python_can_parse_the_programs(file: Path) -> None:
+    tree = ast.parse(file.read_text("utf-8"), feature_version=(3, 8))
     # New names in annotations are no harm as long as nothing evaluates them.
     assert any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
     modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert modules <= {
-        "__future__", "collections.abc", "dataclasses", "ipaddress", "json", "os", "re", "subprocess", "sys", "time", "typing"
-    }  # fmt: skip
+    own = {path.stem for path in Path(provision.__file__).parent.glob("*.py")}
+    newer = {"graphlib", "tomllib", "zoneinfo"}
+    assert {module.split(".")[0] for module in modules} - own <= sys.stdlib_module_names - newer

@@ -79,7 +79,9 @@ def test_first_deployment_finds_no_cluster() -> None:
 
 
 def test_unknown_request_is_refused() -> None:
-    with pytest.raises(ScaleDownError, match=r"^The properties of this resource are malformed, nothing was changed"):
+    with pytest.raises(
+        ScaleDownError, match=r"^The properties of this resource are malformed, nothing of the cluster was changed"
+    ):
         four().provider.on_event(event("Import", FOUR))
 
 
@@ -96,7 +98,7 @@ def test_log_holds_no_event() -> None:
 def test_refusal_is_readable_and_nothing_happened() -> None:
     train = four()
     assert failure(train, replace(TWO, max_nodes=1)) == (
-        "Scaling down train was refused, nothing was changed. scale_down.max_nodes: is 1, and this deployment would take "
+        "Scaling down train was refused, nothing of the cluster was changed. scale_down.max_nodes: is 1, and this deployment would take "
         "2 nodes; raise it to 2 if that is meant, or take them in several deployments."
     )
     assert changes(train) == {}
@@ -106,7 +108,9 @@ def test_many_refusals_are_counted() -> None:
     names = [f"group-{number}" for number in range(30)]
     train = Stack(Wish(groups=tuple(group(name, 1) for name in names)), timings=QUICK)
     reason = failure(train, Wish(groups=()))
-    assert reason.startswith("Scaling down train was refused, nothing was changed. instance_groups: the live group")
+    assert reason.startswith(
+        "Scaling down train was refused, nothing of the cluster was changed. instance_groups: the live group"
+    )
     assert reason.endswith("more, in the log.")
     assert sum("is missing; dropping a group" in line for line in train.log) == 30, "all of them are in the log"
 
@@ -115,7 +119,7 @@ def test_renamed_cluster_is_refused_without_a_look_at_it() -> None:
     train = four()
     since = len(train.model.journal)
     assert failure(train, replace(FOUR, name="other")).startswith(
-        'Scaling down other was refused, nothing was changed. name: the deployed cluster is "train" and the file says "other"'
+        'Scaling down other was refused, nothing of the cluster was changed. name: the deployed cluster is "train" and the file says "other"'
     )
     # The rollback looks at the old cluster, and does nothing.
     assert {call.params.get("ClusterName") for call in train.model.journal[since:]} <= {"train", None}

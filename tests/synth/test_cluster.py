@@ -26,7 +26,8 @@ from cdk_hyperpod import (
     encryption_key,
     existing_lustre_mount,
 )
-from synth.synthesis import Json, Template, flat, needs, new_app, of_stack
+from cdk_hyperpod.config_lifecycle import LifecycleMode
+from synth.synthesis import ROOT, Json, Template, flat, needs, new_app, of_stack
 
 CONTROLLER = InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.large", instance_count=1)
 LOGIN = InstanceGroup(name="login", node_type="login", instance_type="ml.m5.large", instance_count=1)
@@ -113,23 +114,52 @@ def test_a_plain_group_sends_what_was_said_and_nothing_else(plain: Template) -> 
         "InstanceCount": 1,
         "InstanceGroupName": "controller",
         "InstanceType": "ml.m5.large",
-        "LifeCycleConfig": {"OnCreate": "controller.sh"},
+        "LifeCycleConfig": {"OnInitComplete": "controller.sh"},
         "MinInstanceCount": 0,
         "SlurmConfig": {"NodeType": "Controller"},
     }
     assert groups["login"]["SlurmConfig"] == {"NodeType": "Login"}
-    assert groups["login"]["LifeCycleConfig"] == {"OnCreate": "login.sh"}
+    assert groups["login"]["LifeCycleConfig"] == {"OnInitComplete": "login.sh"}
     assert groups["p5"] == {
         "InstanceCount": 8,
         "InstanceGroupName": "p5",
         "InstanceType": "ml.p5.48xlarge",
-        "LifeCycleConfig": {"OnCreate": "compute.sh"},
+        "LifeCycleConfig": {"OnInitComplete": "compute.sh"},
         "MinInstanceCount": 4,
         "SlurmConfig": {"NodeType": "Compute", "PartitionNames": ["p5"]},
     }
 
 
-ROOT = "the root volume as every group has it"
+@pytest.mark.parametrize(
+    ("mode", "life_cycle_config"),
+    [
+        (None, {"OnInitComplete": "p5"}),
+        ("extended", {"OnInitComplete": "p5"}),
+        ("customer_managed", {"OnCreate": "p5"}),
+        ("bootstrap", None),
+    ],
+)
+def test_the_mode_decides_which_hook_names_the_script(
+    mode: LifecycleMode | None, life_cycle_config: dict[str, str] | None
+) -> None:
+    group = template_with(P5, lifecycle_mode=mode).groups()["p5"]
+    if life_cycle_config is None:
+        assert "LifeCycleConfig" not in group
+    else:
+        (hook,) = life_cycle_config
+        assert group["LifeCycleConfig"].pop(hook) == "compute.sh"
+        assert list(group["LifeCycleConfig"]) == ["SourceS3Uri"]
+
+
+def test_scripts_of_one_s_own_do_everything_unless_the_mode_says_otherwise() -> None:
+    templates = [
+        template_with(P5, lifecycle_scripts=ROOT / "lifecycle", **more) for more in ({}, {"lifecycle_mode": "extended"})
+    ]
+    hooks = [set(template.groups()["p5"]["LifeCycleConfig"]) - {"SourceS3Uri"} for template in templates]
+    assert hooks == [{"OnCreate"}, {"OnInitComplete"}]
+
+
+ROOT_VOLUME = "the root volume as every group has it"
 OPTIONS = [
     pytest.param({"min_instance_count": 8}, {"MinInstanceCount": 8}, id="min_instance_count"),
     pytest.param({"min_instance_count": 0}, {"MinInstanceCount": 0}, id="min_instance_count of 0 is sent too"),
@@ -148,7 +178,7 @@ OPTIONS = [
     ),
     pytest.param(
         {"ebs_volumes": (EbsVolume(volume_size_gib=500, volume_kms_key_arn=KEY),)},
-        {"InstanceStorageConfigs": [ROOT, {"EbsVolumeConfig": {"VolumeKmsKeyId": KEY, "VolumeSizeInGB": 500}}]},
+        {"InstanceStorageConfigs": [ROOT_VOLUME, {"EbsVolumeConfig": {"VolumeKmsKeyId": KEY, "VolumeSizeInGB": 500}}]},
         id="second volume",
     ),
     pytest.param(
@@ -168,7 +198,7 @@ def test_an_option_of_a_group_becomes_its_property(
     assert expected == {
         key: value
         if key != "InstanceStorageConfigs"
-        else [ROOT if config == root_volume(plain) else config for config in value]
+        else [ROOT_VOLUME if config == root_volume(plain) else config for config in value]
         for key, value in {**dict.fromkeys(before), **group}.items()
         if value != before.get(key)
     }

@@ -22,6 +22,8 @@ from cdk_hyperpod import (
     ExistingEksCluster,
     HyperPodError,
     InstanceGroup,
+    LifecycleConfig,
+    LifecycleSteps,
     NetworkConfig,
     PriorityClass,
     ScaleDownConfig,
@@ -156,7 +158,7 @@ def test_a_changed_script_is_a_changed_property_of_every_group_and_an_unchanged_
     tmp_path: Path, default: dict[str, Template], cluster: Template
 ) -> None:
     shutil.copytree(ROOT / "lifecycle", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
-    text = changed(lifecycle_scripts="scripts")
+    text = changed(lifecycle={"scripts": "scripts", "mode": "extended"})
     same = of_text(text, tmp_path)
     assert {name: template.body for name, template in same.items()} == {
         name: template.body for name, template in default.items()
@@ -348,7 +350,7 @@ def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
         Team,
         PriorityClass,
     ]
-    for kind in [*kinds, TieredStorageConfig, ScaleDownConfig, *under_eks]:
+    for kind in [*kinds, TieredStorageConfig, ScaleDownConfig, LifecycleConfig, LifecycleSteps, *under_eks]:
         unset |= {f"{kind.__name__}.{field.name}" for field in dataclasses.fields(kind)}
 
     def look(value: Any) -> None:

@@ -11,7 +11,7 @@ from ..instance_types import catalogue
 from ..kubernetes.allocatable import DEVICE_KEYS, allocatable
 from ..kubernetes.manifests import Manifest
 from ..kubernetes.quantities import memory_quantity, parse_quantity
-from ..kubernetes.teams import Team
+from ..kubernetes.teams import Team, most_nodes
 from ..storage import LustreMount
 
 CLAIM_NAME = "fsx"
@@ -61,19 +61,11 @@ def node_pool_limits(teams: Sequence[Team]) -> dict[str, str]:
     keys = ("cpu", "memory", *DEVICE_KEYS)
     total = dict.fromkeys(keys, 0)
     for team in teams:
-        nodes = _capacity(_most_nodes(team))
+        nodes = _capacity(most_nodes(team))
         # A team whose `hard` is more than its nodes have may hold that.
         for key in keys:
             total[key] += max(nodes.get(key, 0), _amount(key, team.hard.get(f"requests.{key}", "0")))
     return {key: memory_quantity(amount) if key == "memory" else str(amount) for key, amount in total.items()}
-
-
-def _most_nodes(team: Team) -> dict[str, int]:
-    """The team's share and what it may borrow, in whole nodes of each type."""
-    nodes = {name: count + math.ceil(count * (team.borrow_limit or 0) / 100) for name, count in team.quota.items()}
-    for name, count in team.absolute_borrow_limits.items():
-        nodes[name] = nodes.get(name, 0) + count
-    return nodes
 
 
 def _capacity(nodes: Mapping[str, int]) -> dict[str, int]:

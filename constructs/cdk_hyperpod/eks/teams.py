@@ -113,7 +113,7 @@ class HyperPodTeams(Construct):
         Another namespace makes other resources, so that what was in the old one goes.
         """
         of_kind: dict[str, list[Manifest]] = {}
-        for manifest in team_manifests(team, task_governance=scheduler is not None):
+        for manifest in self._manifests(team, scheduler is not None):
             of_kind.setdefault(manifest["kind"], []).append(manifest)
         # By itself: where somebody has this namespace already, nothing of ours gets into it.
         if scheduler is None:
@@ -126,6 +126,10 @@ class HyperPodTeams(Construct):
             limits.append(self._apply(f"Defaults{namespace}", defaults, made))
         others = [manifest for manifests in of_kind.values() for manifest in manifests]
         self._apply(f"Team{namespace}", [*others, *claims], *limits)
+
+    def _manifests(self, team: Team, task_governance: bool) -> tuple[Manifest, ...]:
+        classes = self._control_plane.config.priority_classes
+        return team_manifests(team, task_governance=task_governance, priority_classes=classes)
 
     def _pod_security(self, team: Team, namespace: str, quota: IDependable) -> eks.KubernetesPatch:
         """HyperPod makes the namespace when it sees the share; what it may run is put on it."""

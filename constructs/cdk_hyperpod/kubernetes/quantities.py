@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-__all__ = ["cpu_quantity", "memory_quantity", "parse_quantity"]
+__all__ = ["count_quantity", "cpu_quantity", "memory_quantity", "parse_quantity"]
 
 _UNITS = {
     "m": Fraction(1, 1000),
@@ -20,6 +20,14 @@ def parse_quantity(text: str) -> Fraction | None:
     """The amount in vCPUs, bytes or pieces; None where the text is no quantity. Exponents (`1e3`) are not taken."""
     match = _QUANTITY.fullmatch(text)
     return Fraction(match[1]) * _UNITS[match[2]] if match else None
+
+
+def count_quantity(count: int) -> str:
+    """Pieces as text, as the API server writes them: `64`, and `1k` for 1000."""
+    thousands = 0
+    while count and count % 1000 == 0 and thousands < 3:
+        count, thousands = count // 1000, thousands + 1
+    return f"{count}{('', 'k', 'M', 'G')[thousands]}"
 
 
 def cpu_quantity(millicpus: int) -> str:

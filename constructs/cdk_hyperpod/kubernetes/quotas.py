@@ -25,24 +25,27 @@ from .._structure import is_known, join, show
 from ..errors import Finding
 from ..instance_types import catalogue, suggestion
 from .allocatable import DEVICE_KEYS, GPU, allocatable
-from .quantities import cpu_quantity, memory_quantity, parse_quantity
+from .quantities import count_quantity, cpu_quantity, memory_quantity, parse_quantity
 
 __all__ = [
     "AWS_EXAMPLE_HARD",
     "amounts",
+    "bounds",
     "ceiling",
     "check_hard",
     "check_limits",
     "check_nodes",
     "check_shares",
     "compute_quota_config",
+    "disk",
     "hard",
 ]
 
 AWS_EXAMPLE_HARD: Mapping[str, str] = MappingProxyType(
-    {"requests.cpu": "1536", "requests.memory": "5120Gi", "limits.cpu": "1536", "limits.memory": "5120Gi"}
+    {"requests.cpu": "1536", "requests.memory": "5120Gi", "limits.memory": "5120Gi"}
 )
 """The vCPUs and memory that AWS's elastic-training guide gives eight ml.p5.48xlarge nodes: 8 x 192 and 8 x 640 GiB.
+Without the guide's `limits.cpu`, which refuses every job of `hyp` (`hard` says why).
 
 Given as `hard` beside `quota: {ml.p5.48xlarge: 8}`, they reproduce it: 64 GPUs, 256 EFA, 1,536 vCPUs, 5,120 GiB. They
 are not the default, because they are not what the nodes have. 640 GiB is the memory of a node's **GPUs** (8 H100 of
@@ -52,6 +55,7 @@ vCPUs is all that a node has, the part that it keeps for itself included, which 
 
 _CPU = "cpu"
 _MEMORY = "memory"
+_DISK_GIB = 100
 
 
 def amounts(nodes: Mapping[str, int]) -> dict[str, int]:
@@ -89,11 +93,45 @@ def ceiling(
 
 
 def hard(total: Mapping[str, int], overrides: Mapping[str, str] | None = None) -> dict[str, str]:
-    """`spec.hard` of a ResourceQuota for such amounts; the overrides replace values, or add keys."""
+    """`spec.hard` of a ResourceQuota for such amounts; the overrides replace values, or add keys.
+
+    No `limits.cpu`: with it Kubernetes refuses every container that declares no CPU limit, and the jobs of AWS's SDK
+    (`hyp create hyp-pytorch-job`) declare none. A container beyond its request is slowed down where the node is full,
+    so what is requested is what is shared. Memory is not given back, so its limits count.
+    """
     cpu, memory = cpu_quantity(total[_CPU]), memory_quantity(total[_MEMORY])
-    computed = {f"requests.{key}": str(total[key]) for key in DEVICE_KEYS}
-    computed |= {"requests.cpu": cpu, "requests.memory": memory, "limits.cpu": cpu, "limits.memory": memory}
+    computed = {f"requests.{key}": count_quantity(total[key]) for key in DEVICE_KEYS}
+    computed |= {"requests.cpu": cpu, "requests.memory": memory, "limits.memory": memory}
     return computed | dict(overrides or {})
+
+
+def bounds(nodes: int) -> dict[str, str]:
+    """What a team may have of things that are in nobody's share and run out for everybody: its ceiling has so many nodes.
+
+    Objects are kept by the API server of all teams, in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html);
+    a Secret or a ConfigMap has at most 1 MiB. Pods take addresses of the subnet, and finished ones do not count. A busy
+    team is far below each of them.
+    """
+    return {
+        "pods": count_quantity(max(1000, 50 * nodes)),
+        "persistentvolumeclaims": "100",
+        "configmaps": count_quantity(1000),
+        "secrets": "200",
+        "count/jobs.batch": count_quantity(1000),
+        "count/hyperpodpytorchjobs.sagemaker.amazonaws.com": count_quantity(1000),
+        # Such Services open ports to the network, and a load balancer of AWS costs money.
+        "services.loadbalancers": "0",
+        "services.nodeports": "0",
+    }
+
+
+def disk(nodes: int) -> dict[str, str]:
+    """What a team may request of its nodes' disks: 100 GiB of each, which is the root volume of a HyperPod node.
+
+    No limits: where a disk fills up, the kubelet ends those first that use more than they requested
+    (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/).
+    """
+    return {"requests.ephemeral-storage": memory_quantity(nodes * _DISK_GIB * 1024)}
 
 
 def compute_quota_config(

@@ -11,7 +11,7 @@ from ..errors import Finding
 from . import quotas
 from ._constraints import field_findings
 from .quantities import parse_quantity
-from .teams import ROLE_ARN, PriorityClass, Team, namespace_findings, namespace_name, quota_hard
+from .teams import CLASS_NAME, ROLE_ARN, PriorityClass, Team, namespace_findings, namespace_name, quota_hard
 
 __all__ = ["check_priority_classes", "check_teams"]
 
@@ -39,6 +39,7 @@ def check_teams(
         wrong = [*field_findings(team, team_path)]
         yield from wrong
         yield from _check_roles(team, team_path)
+        yield from _check_priorities(team, team_path)
         yield from _check_namespace(team, team_path, task_governance)
         yield from _check_quota(team, team_path, nodes, task_governance, autoscaling)
         refused = {finding.path for finding in wrong}
@@ -74,6 +75,15 @@ def _check_roles(team: Team, path: str) -> Iterator[Finding]:
     yield from check_repeated(team.role_arns, f"{path}.role_arns")
 
 
+def _check_priorities(team: Team, path: str) -> Iterator[Finding]:
+    names = team.priority_classes
+    for index, name in enumerate(names if isinstance(names, tuple) else ()):
+        if is_known(name) and (words := CLASS_NAME.problem(name)):
+            place = f"{path}.priority_classes[{index}]"
+            yield Finding(path=place, problem=f"{words}, got {show(name)}", remedy="change it")
+    yield from check_repeated(names or (), f"{path}.priority_classes")
+
+
 def _check_namespace(team: Team, path: str, task_governance: bool) -> Iterator[Finding]:
     if task_governance:
         own = f"hyperpod-ns-{team.name}"
@@ -99,6 +109,14 @@ def _check_quota(
         return
     yield from quotas.check_nodes(team.quota, f"{path}.quota", cluster=nodes)
     yield from quotas.check_nodes(team.absolute_borrow_limits, f"{path}.absolute_borrow_limits", cluster=nodes)
+    if isinstance(team.hard, Mapping) and "limits.cpu" in team.hard:
+        yield Finding(
+            path=f"{path}.hard",
+            problem="has limits.cpu, with which Kubernetes refuses every job of hyp: they declare no CPU limit",
+            remedy="keep requests.cpu alone; what is requested is what is shared",
+            level="warning",
+            topic="cpu-limit",
+        )
     if not team.quota and autoscaling:
         yield Finding(
             path=f"{path}.quota",
@@ -110,6 +128,14 @@ def _check_quota(
             path=f"{path}.quota",
             problem="is missing, and task governance gives each team a share",
             remedy="add one such as {ml.p5.48xlarge: 8}",
+        )
+    elif isinstance(team.hard, Mapping) and not _is_bounded(team) and is_known(team.name):
+        yield Finding(
+            path=f"{path}.quota",
+            problem=f"is missing: the team {show(team.name)} may take every node of the cluster",
+            remedy="add one such as {ml.p5.48xlarge: 8}, or acknowledge that it has no ceiling",
+            level="warning",
+            topic="no-quota",
         )
     for name in ("quota", "absolute_borrow_limits"):
         if task_governance and len(getattr(team, name)) > 15:
@@ -130,6 +156,12 @@ def _check_quota(
         )
 
 
+def _is_bounded(team: Team) -> bool:
+    """Whether anything says how much the team may take. (What borrows without a quota is an error of its own.)"""
+    of_nodes = [key for key in team.hard if key.startswith(("requests.", "limits."))]
+    return bool(team.quota or of_nodes or team.borrow_limit is not None or team.absolute_borrow_limits)
+
+
 def _check_defaults(team: Team, path: str) -> Iterator[Finding]:
     """A default beyond the whole quota: Kubernetes would refuse every pod that does not say how much it takes."""
     nodes = (team.quota, team.absolute_borrow_limits)
@@ -140,7 +172,7 @@ def _check_defaults(team: Team, path: str) -> Iterator[Finding]:
         ("default_vcpus", "cpu", f"{team.default_vcpus}"),
         ("default_memory_gib", "memory", f"{team.default_memory_gib}Gi"),
     ):
-        # A default is a request and a limit.
+        # A default is a request, and a limit where there is a quota of limits.
         held = {key: parse_quantity(hard[key]) for key in (f"requests.{name}", f"limits.{name}") if key in hard}
         default = parse_quantity(text)
         too_small = [key for key, most in held.items() if default is not None and most is not None and default > most]

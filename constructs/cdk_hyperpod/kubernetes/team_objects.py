@@ -6,13 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .manifests import Manifest
-from .teams import PriorityClass, Team, group_name, namespace_name, pod_security_labels, quota_hard
+from .teams import (
+    PriorityClass,
+    Team,
+    allowed_priorities,
+    group_name,
+    namespace_name,
+    pod_security_labels,
+    quota_hard,
+)
 
 __all__ = ["priority_class_manifests", "team_manifests"]
 
 
-def team_manifests(team: Team, *, task_governance: bool) -> tuple[Manifest, ...]:
-    """All of a team's objects, in the order in which they can be applied.
+def team_manifests(
+    team: Team, *, task_governance: bool, priority_classes: Sequence[PriorityClass] = ()
+) -> tuple[Manifest, ...]:
+    """All of a team's objects, in the order in which they can be applied. `priority_classes`: the cluster's own.
 
     Under task governance HyperPod makes the namespace, when it sees the team's ComputeQuota: these come after that, and
     whoever applies them puts `pod_security_labels` on the namespace. A team's rights come after its limits.
@@ -20,12 +30,16 @@ def team_manifests(team: Team, *, task_governance: bool) -> tuple[Manifest, ...]
     namespace = namespace_name(team, task_governance=task_governance)
     hard = quota_hard(team)
     manifests = [] if task_governance else [_namespace(namespace, team)]
-    manifests += [_resource_quota(namespace, _NO_WAY_IN | hard), _no_system_priorities(namespace)]
-    if hard:
+    manifests += [
+        _resource_quota(namespace, hard),
+        _no_other_priorities(namespace, allowed_priorities(team, priority_classes)),
+    ]
+    if team.quota or team.hard:
         # Quotas on vCPUs and memory refuse every pod with a container that does not say how much it takes.
         manifests.append(_limit_range(namespace, team))
+    rules = _role_rules(team, task_governance)
     manifests += [
-        _object("rbac.authorization.k8s.io/v1", "Role", "team-member", namespace, rules=_role_rules(task_governance)),
+        _object("rbac.authorization.k8s.io/v1", "Role", "team-member", namespace, rules=rules),
         _binding("RoleBinding", "Role", "team-member", namespace),
     ]
     if task_governance:
@@ -52,22 +66,21 @@ def priority_class_manifests(classes: Sequence[PriorityClass]) -> tuple[Manifest
     )
 
 
-# Such Services open ports to the network, and a load balancer of AWS costs money.
-_NO_WAY_IN = {"services.loadbalancers": "0", "services.nodeports": "0"}
-
-
 def _namespace(namespace: str, team: Team) -> Manifest:
     manifest = _object("v1", "Namespace", namespace)
     manifest["metadata"]["labels"] |= pod_security_labels(team)
     return manifest
 
 
-def _no_system_priorities(namespace: str) -> Manifest:
-    """Pods of Kubernetes' own classes would end those of every other team, and of the cluster itself."""
-    classes = ["system-node-critical", "system-cluster-critical"]
-    selector = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": classes}]}
-    spec = {"hard": {"pods": "0"}, "scopeSelector": selector}
-    return _object("v1", "ResourceQuota", "no-system-priorities", namespace, spec=spec)
+def _no_other_priorities(namespace: str, allowed: Sequence[str]) -> Manifest:
+    """Pods of a class that outranks others end those of every other team where nothing else makes room; those of
+    Kubernetes' own classes end the cluster's own."""
+    scope = "PriorityClass"
+    selector: list[Manifest] = [{"scopeName": scope, "operator": "Exists"}]
+    if allowed:
+        selector.append({"scopeName": scope, "operator": "NotIn", "values": [*allowed]})
+    spec = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": selector}}
+    return _object("v1", "ResourceQuota", "no-other-priorities", namespace, spec=spec)
 
 
 def _resource_quota(namespace: str, hard: Mapping[str, str]) -> Manifest:
@@ -77,11 +90,22 @@ def _resource_quota(namespace: str, hard: Mapping[str, str]) -> Manifest:
 # A pod that requests nothing counts nothing in the quota, and takes a node all the same. Not more than this: it is what
 # the container requests that Kubeflow's operator puts before a PyTorchJob's workers.
 _LEAST = {"cpu": "50m", "memory": "10Mi"}
+# What a container requests of its node's disk where it declares nothing: logs, and what it writes to its own layer.
+_DISK = "1Gi"
 
 
 def _limit_range(namespace: str, team: Team) -> Manifest:
-    default = {"cpu": str(team.default_vcpus), "memory": f"{team.default_memory_gib}Gi"}
-    limits = [{"type": "Container", "default": default, "defaultRequest": default, "min": _LEAST}]
+    request = {"cpu": str(team.default_vcpus), "memory": f"{team.default_memory_gib}Gi", "ephemeral-storage": _DISK}
+    # A default limit below what a container requests refuses it, so only where no limit at all is refused too.
+    limited = [name for name in request if name == "memory" or f"limits.{name}" in team.hard]
+    limits = [
+        {
+            "type": "Container",
+            "default": {name: request[name] for name in limited},
+            "defaultRequest": request,
+            "min": _LEAST,
+        }
+    ]
     return _object("v1", "LimitRange", "team-defaults", namespace, spec={"limits": limits})
 
 
@@ -91,7 +115,7 @@ _ALL = ("get", "list", "watch", "create", "update", "patch", "delete", "deleteco
 _READ = ("get", "list", "watch")
 
 
-def _role_rules(task_governance: bool) -> list[Manifest]:
+def _role_rules(team: Team, task_governance: bool) -> list[Manifest]:
     """What a member may do in the team's namespace: everything with jobs, and nothing with the team's own limits.
 
     AWS's chart (https://github.com/aws/sagemaker-hyperpod-cli, team-role-and-bindings) has no rule for
@@ -111,7 +135,7 @@ def _role_rules(task_governance: bool) -> list[Manifest]:
     ]
     if task_governance:
         rules += [
-            _rule("kueue.x-k8s.io", ("workloads",), (*_READ, "patch")),
+            _rule("kueue.x-k8s.io", ("workloads",), (*_READ, "patch") if team.patch_workloads else _READ),
             # Kueue writes the status: whoever can write it might admit a job past the queue.
             _rule("kueue.x-k8s.io", ("workloads/status", "localqueues"), _READ),
         ]

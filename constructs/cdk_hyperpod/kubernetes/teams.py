@@ -6,6 +6,7 @@ becomes plain manifests, which `kubectl apply` or CDK's kubectl handler sends.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -22,8 +23,10 @@ __all__ = [
     "PriorityClass",
     "Team",
     "access_groups",
+    "allowed_priorities",
     "cluster_nodes",
     "group_name",
+    "most_nodes",
     "namespace_findings",
     "namespace_name",
     "pod_security_labels",
@@ -74,6 +77,14 @@ _RESERVED = frozenset(
 )
 
 
+CLASS_NAME = Pattern(
+    r"(?!system-)[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
+    "1 to 63 lower-case letters, digits and hyphens, not beginning with system-",
+    length=63,
+)
+PriorityClassName = Annotated[str, CLASS_NAME]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Team:
     """People who share one namespace, one quota and the same rights. EKS only.
@@ -95,9 +106,11 @@ class Team:
     """The same in nodes of each type, such as {ml.p5.48xlarge: 4}; instead of `borrow_limit`."""
     hard: Mapping[str, str] = field(default_factory=dict)
     """Values of the ResourceQuota in Kubernetes' own words, in place of the computed ones or beside them, such as
-    {requests.memory: 5120Gi, pods: "200"}. Absent: the computed ones. Without services.loadbalancers and
-    services.nodeports in it the team has no such Services (a load balancer takes a node port for each of its ports).
-    Acts on new pods and Services only."""
+    {requests.memory: 5120Gi, secrets: "500"}. Absent: the computed ones, and for every team 1000 pods (50 for each node
+    where that is more), 100 claims, 1000 ConfigMaps, 200 Secrets, 1000 Jobs and as many HyperPodPyTorchJobs; no
+    Service that is a load balancer or opens a port of the nodes (services.loadbalancers and services.nodeports: a load
+    balancer takes a node port for each of its ports); with a quota, 100 GiB of each node's disk
+    (requests.ephemeral-storage). With limits.cpu Kubernetes refuses every job of `hyp`. Acts on new objects only."""
     namespace: Namespace | None = None
     """The team's namespace, which must not exist yet: it is made, and deleted with the team. Absent: the team's name, or
     hyperpod-ns-<team> under task governance, which makes that namespace itself and allows no other. Another name is
@@ -111,14 +124,22 @@ class Team:
     role_arns: tuple[RoleArn, ...] = ()
     """IAM roles whose holders belong to the team. A role may be in several teams. Absent: nobody gets in through this
     file. Taking one out ends access at once, and no pod."""
+    priority_classes: tuple[PriorityClassName, ...] | None = None
+    """The PriorityClasses that the team's pods may name. Absent: those of `eks.priority_classes` that outrank nobody: of
+    value 0, which pods without a class have, or less. A pod that names another one is refused, the system's included.
+    Acts on new pods."""
+    patch_workloads: bool = False
+    """True: members may patch Kueue's Workloads of the team, as AWS's chart lets them: a job's priority in the queue is in
+    there, above every class that the administrator made. False: they may only look. A change acts at once."""
     fair_share_weight: Annotated[int, Range(0, 100)] = 0
     """Task governance: how much of the idle nodes this team gets when several want them, relative to the others."""
     default_vcpus: Annotated[int, Range(1, 192)] = 1
-    """vCPUs that a container gets, as request and limit, where it declares none; a quota on CPU would refuse it
-    otherwise. One that requests more declares its limit too, or Kubernetes refuses it. New pods only."""
+    """vCPUs that a container requests where it declares nothing; a quota on CPU would refuse it otherwise. It is no limit,
+    unless `hard` has limits.cpu: the container may use more while its node has it. New pods only."""
     default_memory_gib: Annotated[int, Range(1, 4096)] = 4
     """Host memory in GiB that a container gets, as request and limit, where it declares none. One that then uses more
-    is killed (OOMKilled), so training jobs declare their own. New pods only."""
+    is killed (OOMKilled), so training jobs declare their own; one that requests more declares its limit too, or
+    Kubernetes refuses it. New pods only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,14 +150,7 @@ class PriorityClass:
     label, is another thing: it orders whole jobs.
     """
 
-    name: Annotated[
-        str,
-        Pattern(
-            r"(?!system-)[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
-            "1 to 63 lower-case letters, digits and hyphens, not beginning with system-",
-            length=63,
-        ),
-    ]
+    name: PriorityClassName
     """The class's name; pods name it in `priorityClassName`. A pod that names one that does not exist is refused."""
     value: Annotated[int, Range(-1_000_000_000, 1_000_000_000)]
     """Higher goes first. 0 is what pods without a class have."""
@@ -166,13 +180,29 @@ def access_groups(teams: Sequence[Team], *, task_governance: bool) -> dict[str, 
 
 
 def quota_hard(team: Team) -> dict[str, str]:
-    """`spec.hard` of the team's ResourceQuota: its ceiling. Empty: the team has no quota."""
+    """`spec.hard` of the team's ResourceQuota: its ceiling, and what bounds every team, with a quota or without."""
+    nodes = sum(most_nodes(team).values())
     if not team.quota:
-        return dict(team.hard)
+        return quotas.bounds(nodes) | dict(team.hard)
     total = quotas.ceiling(
         team.quota, borrow_limit=team.borrow_limit, absolute_borrow_limits=team.absolute_borrow_limits
     )
-    return quotas.hard(total, team.hard)
+    return quotas.hard(total, quotas.disk(nodes) | quotas.bounds(nodes) | dict(team.hard))
+
+
+def most_nodes(team: Team) -> dict[str, int]:
+    """The team's share and what it may borrow, in whole nodes of each type."""
+    nodes = {name: count + math.ceil(count * (team.borrow_limit or 0) / 100) for name, count in team.quota.items()}
+    for name, count in team.absolute_borrow_limits.items():
+        nodes[name] = nodes.get(name, 0) + count
+    return nodes
+
+
+def allowed_priorities(team: Team, classes: Sequence[PriorityClass] = ()) -> tuple[str, ...]:
+    """The PriorityClasses that the team's pods may name. `classes`: the cluster's own."""
+    if team.priority_classes is not None:
+        return team.priority_classes
+    return tuple(item.name for item in classes if item.value <= 0)
 
 
 def pod_security_labels(team: Team) -> dict[str, str]:

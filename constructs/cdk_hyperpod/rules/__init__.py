@@ -17,6 +17,7 @@ from ..errors import Finding
 from ..instance_types import regions
 from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron
+from .lifecycle import check_lifecycle
 from .network import (
     check_file_system_zone,
     check_network,
@@ -37,6 +38,7 @@ __all__ = [
     "check_file_system_zone",
     "check_groups",
     "check_installed_chart",
+    "check_lifecycle",
     "check_network",
     "check_region",
     "check_room",
@@ -69,6 +71,7 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     yield from check_file_system_zone(config.instance_groups, file_system_zone(config))
     if config.storage is not None and is_known(config.storage):
         yield from check_storage(config.storage)
+    yield from check_lifecycle(config)
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
     if config.orchestrator == "slurm" and config.tiered_storage is not None:

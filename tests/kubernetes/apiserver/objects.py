@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from cdk_hyperpod.instance_types import catalogue
 from cdk_hyperpod.kubernetes import (
     ElasticJob,
     Manifest,
+    PriorityClass,
     Team,
     allocatable,
     group_name,
@@ -50,14 +51,19 @@ def established(answer: Answer) -> bool:
     return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
 
 
-def install(admin: Client, team: Team, *, task_governance: bool = False) -> Client:
+def install(
+    admin: Client, team: Team, *, task_governance: bool = False, priority_classes: Sequence[PriorityClass] = ()
+) -> Client:
     """A team, as a deployment makes it, once its quota is enforced. Returns a member of it."""
     namespace = namespace_name(team, task_governance=task_governance)
     if task_governance:
         # HyperPod's own part.
         admin.apply_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}])
-    admin.apply_all(team_manifests(team, task_governance=task_governance))
-    await_usable(admin, namespace, quotas=("team-quota", "no-system-priorities"))
+    admin.apply_all(team_manifests(team, task_governance=task_governance, priority_classes=priority_classes))
+    await_usable(admin, namespace, quotas=("team-quota", "no-other-priorities"))
+    # The server learns of a LimitRange in its own time, and a quota refuses what declares nothing until then.
+    silent = pod(namespace, "silent")
+    await_answer(lambda: admin.create(silent, dry_run=True), lambda answer: answer.status == 201, "the defaults")
     return admin.as_member(f"someone-in-{team.name}", group_name(namespace))
 
 
@@ -105,7 +111,8 @@ def add_node(admin: Client, name: str, instance_type: str) -> None:
     """A node without a kubelet: the scheduler takes it for a healthy one of that type."""
     node = allocatable(catalogue()[instance_type])
     amounts = {name: str(count) for name, count in node.devices.items()}
-    amounts |= {"cpu": cpu_quantity(node.millicpus), "memory": memory_quantity(node.memory_mib), "pods": "49"}
+    amounts |= {"cpu": cpu_quantity(node.millicpus), "memory": memory_quantity(node.memory_mib)}
+    amounts |= {"ephemeral-storage": "90Gi", "pods": "49"}
     labels = {"node.kubernetes.io/instance-type": instance_type}
     manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
     assert admin.create(manifest).status == 201

@@ -15,6 +15,7 @@ from cdk_hyperpod.kubernetes import (
     Team,
     job_manifests,
     priority_class_manifests,
+    team_manifests,
 )
 from kubernetes.apiserver.client import Answer, Client, await_answer
 from kubernetes.apiserver.objects import add_node, install, of_this_version, pod, pods_of
@@ -27,6 +28,7 @@ CLASSES = (
     PriorityClass(name="patient", value=900, preempts=False),
 )
 NODES = "ml.g6.12xlarge"
+EVERY = tuple(item.name for item in CLASSES)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,13 +37,41 @@ def classes(admin: Client) -> None:
 
 
 def test_a_pod_gets_the_value_of_its_class(admin: Client) -> None:
-    member = install(admin, Team(name="prioritized", quota={"ml.m5.4xlarge": 1}))
+    member = install(admin, Team(name="prioritized", quota={"ml.m5.4xlarge": 1}, priority_classes=EVERY))
     for item in CLASSES:
         answer = member.create(pod("prioritized", f"of-{item.name}", priorityClassName=item.name))
         policy = "PreemptLowerPriority" if item.preempts else "Never"
         assert answer.status == 201
         assert (answer.body["spec"]["priority"], answer.body["spec"]["preemptionPolicy"]) == (item.value, policy)
     assert member.create(pod("prioritized", "of-none")).body["spec"]["priority"] == 0
+
+
+def test_a_pod_of_another_class_is_refused(admin: Client) -> None:
+    """The classes of its list; without one those that outrank no pod of anybody."""
+    for name, listed, allowed in (("ranked", ("patient",), "patient"), ("unranked", None, "humble")):
+        classes = (*CLASSES, PriorityClass(name="humble", value=0))
+        admin.apply_all(priority_class_manifests(classes[-1:]))
+        team = Team(name=name, quota={"ml.m5.4xlarge": 1}, priority_classes=listed)
+        member = install(admin, team, priority_classes=classes)
+        assert member.create(pod(name, "allowed", priorityClassName=allowed)).status == 201
+        assert member.create(pod(name, "of-none")).status == 201
+        answer = member.create(pod(name, "p", priorityClassName="urgent"))
+        assert (answer.status, answer.message) == (
+            403,
+            'pods "p" is forbidden: exceeded quota: no-other-priorities, requested: pods=1, used: pods=0, limited: pods=0',
+        )
+
+
+def test_a_team_gets_another_class_in_place(admin: Client) -> None:
+    team = Team(name="promoted", quota={"ml.m5.4xlarge": 1})
+    member = install(admin, team)
+    assert member.create(pod("promoted", "p", priorityClassName="urgent")).status == 403
+    admin.apply_all(team_manifests(dataclasses.replace(team, priority_classes=("urgent",)), task_governance=False))
+    await_answer(
+        lambda: member.create(pod("promoted", "p", priorityClassName="urgent")),
+        lambda answer: answer.status == 201,
+        "a pod of the new class",
+    )
 
 
 def test_a_class_that_is_not_there_is_refused(admin: Client) -> None:
@@ -69,7 +99,7 @@ def test_a_system_name_is_refused_by_the_server_too(admin: Client) -> None:
 
 def test_preemption_takes_what_the_job_grew_by_and_never_its_base(admin: Client) -> None:
     """Three nodes, full of one job: 1 base replica, 2 elastic ones. Somebody urgent needs a node, twice, and once more."""
-    member = install(admin, Team(name="preempted", quota={NODES: 8}))
+    member = install(admin, Team(name="preempted", quota={NODES: 8}, priority_classes=EVERY))
     job = dataclasses.replace(
         ELASTIC,
         name="job",

@@ -20,13 +20,10 @@ def test_eight_nodes_hold_eight_replicas_and_not_one_more(admin: Client) -> None
     assert [member.create(one).status for one in pods] == [201] * 8
     pods[0]["metadata"]["name"] = "one-more"
     answer = member.create(pods[0])
-    asked = "cpu=179,limits.memory=1890Gi,requests.cpu=179,requests.memory=1890Gi"
-    full = "cpu=1432,limits.memory=15120Gi,requests.cpu=1432,requests.memory=15120Gi"
-    devices = "requests.nvidia.com/gpu={},requests.vpc.amazonaws.com/efa={}"
-    amounts = [f"limits.{one}" for one in (asked, full, full)]
-    for index, gpus_and_efa in enumerate([(8, 32), (64, 256), (64, 256)]):
-        before, memory = amounts[index].rsplit(",", 1)
-        amounts[index] = f"{before},{memory},{devices.format(*gpus_and_efa)}"
+    all_of = "limits.memory={memory},requests.cpu={cpu},requests.memory={memory},requests.nvidia.com/gpu={gpus},"
+    all_of += "requests.vpc.amazonaws.com/efa={efa}"
+    full = all_of.format(cpu=1432, memory="15120Gi", gpus=64, efa=256)
+    amounts = [all_of.format(cpu=179, memory="1890Gi", gpus=8, efa=32), full, full]
     assert (answer.status, answer.message) == (
         403,
         (
@@ -91,9 +88,11 @@ def test_a_device_without_requests_is_accepted_and_not_enforced(admin: Client) -
 def test_defaults_are_put_into_a_pod_that_says_nothing(admin: Client) -> None:
     member = install(admin, Team(name="silent", quota={"ml.m5.4xlarge": 1}, default_vcpus=2, default_memory_gib=8))
     answer = member.create(pod("silent", "notebook"))
-    amounts = {"cpu": "2", "memory": "8Gi"}
     assert answer.status == 201
-    assert answer.body["spec"]["containers"][0]["resources"] == {"limits": amounts, "requests": amounts}
+    assert answer.body["spec"]["containers"][0]["resources"] == {
+        "limits": {"memory": "8Gi"},
+        "requests": {"cpu": "2", "memory": "8Gi", "ephemeral-storage": "1Gi"},
+    }
     used = admin.get("/api/v1/namespaces/silent/resourcequotas/team-quota").body["status"]["used"]
     assert {key: used[key] for key in ("requests.cpu", "limits.memory")} == {
         "requests.cpu": "2",
@@ -110,21 +109,33 @@ def test_without_the_defaults_the_quota_would_refuse_it(admin: Client) -> None:
         lambda: member.create(pod("strict", "silent"), dry_run=True), lambda answer: answer.status == 403, "the refusal"
     )
     assert refused.message == (
-        'pods "silent" is forbidden: failed quota: team-quota: must specify '
-        "limits.cpu,limits.memory,requests.cpu,requests.memory"
+        'pods "silent" is forbidden: failed quota: team-quota: must specify limits.memory,requests.cpu,requests.memory'
     )
 
 
-def test_a_request_beyond_the_default_needs_a_limit(admin: Client) -> None:
-    member = install(admin, Team(name="half-said", quota={"ml.m5.4xlarge": 1}))
-    answer = member.create(pod("half-said", "p", container={"resources": {"requests": {"cpu": "4"}}}))
+@pytest.mark.parametrize(("name", "amount"), [("cpu", "4"), ("memory", "8Gi")])
+def test_a_request_of_memory_beyond_the_default_needs_a_limit_and_one_of_cpu_none(
+    admin: Client, name: str, amount: str
+) -> None:
+    member = install(admin, Team(name=f"half-said-{name}", quota={"ml.m5.4xlarge": 1}))
+    answer = member.create(pod(f"half-said-{name}", "p", container={"resources": {"requests": {name: amount}}}))
+    if name == "cpu":
+        assert (answer.status, answer.body["spec"]["containers"][0]["resources"]["limits"]) == (201, {"memory": "4Gi"})
+        return
     assert (answer.status, answer.message) == (
         422,
         (
-            'Pod "p" is invalid: spec.containers[0].resources.requests: Invalid value: "4": must be less than or equal to '
-            "cpu limit"
+            'Pod "p" is invalid: spec.containers[0].resources.requests: Invalid value: "8Gi": must be less than or equal '
+            "to memory limit"
         ),
     )
+
+
+def test_where_limits_of_cpu_are_asked_for_there_is_a_default(admin: Client) -> None:
+    member = install(admin, Team(name="limited", quota={"ml.m5.4xlarge": 1}, hard={"limits.cpu": "14"}))
+    answer = member.create(pod("limited", "p"))
+    assert (answer.status, answer.message) == (201, "")
+    assert answer.body["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "1"
 
 
 @pytest.mark.parametrize("name", ["system-node-critical", "system-cluster-critical"])
@@ -134,7 +145,7 @@ def test_a_pod_cannot_have_the_priority_of_the_system(admin: Client, name: str) 
     answer = member.create(pod(f"not-{name}", "p", priorityClassName=name))
     assert (answer.status, answer.message) == (
         403,
-        'pods "p" is forbidden: exceeded quota: no-system-priorities, requested: pods=1, used: pods=0, limited: pods=0',
+        'pods "p" is forbidden: exceeded quota: no-other-priorities, requested: pods=1, used: pods=0, limited: pods=0',
     )
     assert member.create(pod(f"not-{name}", "p")).status == 201
 

@@ -133,12 +133,20 @@ def test_under_task_governance_a_team_sees_its_own_queue(admin: Client) -> None:
     assert not governed.may("list", queues)
     assert not governed.may("update", queues, name="hyperpod-ns-g-clusterqueue")
     assert governed.may("list", "workloadpriorityclasses.kueue.x-k8s.io")
-    assert governed.may("patch", "workloads.kueue.x-k8s.io", "hyperpod-ns-g")
+    assert governed.may("list", "workloads.kueue.x-k8s.io", "hyperpod-ns-g")
+    assert not governed.may("patch", "workloads.kueue.x-k8s.io", "hyperpod-ns-g")
     assert governed.may("get", "workloads.kueue.x-k8s.io/status", "hyperpod-ns-g")
     assert not governed.may("patch", "workloads.kueue.x-k8s.io/status", "hyperpod-ns-g")
     assert not governed.may("patch", "localqueues.kueue.x-k8s.io", "hyperpod-ns-g")
     assert governed.may("create", JOBS, "hyperpod-ns-g")
     assert not governed.may("create", JOBS, "g")
+
+
+def test_a_team_may_be_let_at_its_workloads(admin: Client) -> None:
+    team = Team(name="as-in-the-chart", quota={"ml.p5.48xlarge": 1}, patch_workloads=True)
+    governed = install(admin, team, task_governance=True)
+    assert governed.may("patch", "workloads.kueue.x-k8s.io", "hyperpod-ns-as-in-the-chart")
+    assert not governed.may("patch", "workloads.kueue.x-k8s.io/status", "hyperpod-ns-as-in-the-chart")
 
 
 def test_applying_a_team_again_changes_nothing(admin: Client) -> None:

@@ -67,13 +67,13 @@ def fit(head: str, items: Sequence[str], limit: int = LIMIT) -> str:
 
 def refused(cluster: str, refusals: Sequence[Refuse], *, first: bool) -> str:
     """The reason of a refused deployment."""
-    done = "nothing was changed" if first else "nodes already taken stay taken"
+    done = "nothing of the cluster was changed" if first else "nodes already taken stay taken"
     return fit(f"Scaling down {cluster} was refused, {done}.", [str(refusal) for refusal in refusals])
 
 
 def malformed(resource: str, problems: Sequence[str]) -> str:
     """The reason when the resource's properties make no sense."""
-    return fit(f"The properties of {resource} are malformed, nothing was changed.", problems)
+    return fit(f"The properties of {resource} are malformed, nothing of the cluster was changed.", problems)
 
 
 def renamed(old: str, new: str) -> Refuse:

@@ -30,16 +30,18 @@ def exit_code(plan: Plan) -> int:
 
 def report(plan: Plan, live: Cluster | None, desired: Desired, *, colour: bool = False) -> str:
     """The whole dry run as text, in lines of 80 characters where ids and names allow. Ends with a line end."""
-    if live is None:
+    if live is None and not plan.refusals:
         lines = [f"There is no cluster {desired.cluster} yet: a deployment would take nothing away."]
     else:
-        lines = list(_refusals(plan, desired, colour) if plan.refusals else _changes(plan, live, desired, colour))
+        lines = list(
+            _refusals(plan, desired, colour) if plan.refusals or live is None else _changes(plan, live, desired, colour)
+        )
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
     reasons = messages.several(len(plan.refusals), "reason")
-    yield _paint(f"{desired.cluster}: a deployment would be refused, and change nothing ({reasons}).", _RED, colour)
+    yield _paint(f"{desired.cluster}: a deployment would be refused, and take nothing away ({reasons}).", _RED, colour)
     for refusal in plan.refusals:
         yield ""
         yield from _wrap(f"{refusal.path}: {refusal.why}", "  ", "    ")

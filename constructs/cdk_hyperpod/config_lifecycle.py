@@ -1,0 +1,50 @@
+"""The part of the typed model that says what happens on a node between its launch and its first job: `lifecycle`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Literal
+
+LifecycleMode = Literal["extended", "customer_managed", "bootstrap"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleSteps:
+    """The steps of the library's scripts (docs/lifecycle.md). Each runs where it is of use; false switches it off.
+
+    A change reaches new and replaced nodes; `cdk-hyperpod lifecycle run STEP` brings it to those that live.
+    """
+
+    mounts: bool = True
+    """Wait until the file systems are mounted; fail a node without them."""
+    slurm: bool = True
+    """Wait until Slurm answers; start by systemctl what the image left off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleConfig:
+    """What runs on a new node, and after what. A change touches no running node: new and replaced ones have it."""
+
+    mode: LifecycleMode | None = None
+    """extended: HyperPod sets the node up, and the scripts run afterwards (OnInitComplete). customer_managed: the
+    scripts run instead, and do everything (OnCreate). bootstrap: HyperPod sets the node up, and no script runs. Absent:
+    extended; with `scripts`, and under EKS, customer_managed."""
+    scripts: str | None = None
+    """A folder of scripts, relative to this file, in place of the ones that come with the library, which run under
+    either hook."""
+    steps: LifecycleSteps = field(default_factory=LifecycleSteps)
+    """Which steps of the library's scripts run."""
+
+
+def switches(steps: LifecycleSteps) -> dict[str, bool]:
+    """The steps by name, as `cluster.json` has them."""
+    return dataclasses.asdict(steps)
+
+
+def default_mode(*, own_scripts: bool, orchestrator: str) -> LifecycleMode:
+    """The mode where none is named.
+
+    Scripts that somebody wrote before there were modes do everything themselves. Under EKS only OnCreate is documented.
+    """
+    return "customer_managed" if own_scripts or orchestrator == "eks" else "extended"

@@ -1,0 +1,132 @@
+"""What the steps share that are written in Python: the log, commands, files that change only when they differ, waiting.
+
+Only the standard library, and nothing newer than Python 3.8: that is what nodes with Ubuntu 20.04 have.
+
+    PROVISION_ROOT      the folder that stands for / in tests; default /
+    PROVISION_ATTEMPTS  how often whatever is waited for is looked at; default 60
+    PROVISION_DELAY_S   seconds between two looks; default 5
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+NAME = os.path.basename(sys.argv[0])
+OWN_MARK = "Written by cdk-hyperpod's lifecycle scripts, which write it again when they run."
+"""Stands in the first line of every file that is ours as a whole."""
+
+
+class StepError(Exception):
+    """Why a step cannot do its work, and what to do about it: one sentence."""
+
+
+def log(level: str, message: str) -> None:
+    """One line of the log: INFO, WARNING or ERROR."""
+    print(
+        f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {level} {NAME}: {message}", file=sys.stderr, flush=True
+    )
+
+
+def run_step(step: Callable[[], None]) -> int:
+    """The exit code of a step: 0, or 1 after one line that says why."""
+    try:
+        step()
+    except StepError as error:
+        log("ERROR", str(error))
+        return 1
+    except OSError as error:
+        # The disk is full, a file system does not answer: nothing that a step foresees.
+        log("ERROR", f"{error}; look at the disk (df) and at what is mounted (findmnt), then run the step again")
+        return 1
+    return 0
+
+
+def on_node(path: str) -> Path:
+    """A path of the node. Tests have a folder that stands for it."""
+    return Path(os.environ.get("PROVISION_ROOT", "/")) / path.lstrip("/")
+
+
+def run(*command: str, timeout_s: float = 120, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """A command's end, whatever its exit code; both its outputs are in `stdout`.
+
+    127: there is no such command. 124: it did not end in time.
+    """
+    try:
+        return subprocess.run(
+            command,
+            input=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except FileNotFoundError:
+        return subprocess.CompletedProcess(command, 127, f"there is no command {command[0]}")
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, f"it did not end in {timeout_s:.0f} s")
+
+
+def must_run(*command: str, timeout_s: float = 120, stdin: str = "") -> str:
+    """A command's output. Raises StepError, with the command and the end of its output, when it fails."""
+    done = run(*command, timeout_s=timeout_s, stdin=stdin)
+    if done.returncode != 0:
+        raise StepError(f"`{shlex.join(command)}` failed with exit code {done.returncode}: {last_line(done.stdout)}")
+    return done.stdout
+
+
+def last_line(text: str) -> str:
+    """The last line that says something, cut where it is long."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def write_file(path: str, content: str, mode: int = 0o644) -> bool:
+    """Whether the file had to be written. All of it is there afterwards or, if that fails, what was there before."""
+    target = on_node(path)
+    if target.is_file() and target.read_text("utf-8", "replace") == content:
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.cdk-hyperpod")
+    try:
+        temporary.write_text(content, "utf-8")
+        temporary.chmod(mode)
+        temporary.replace(target)
+    finally:
+        if temporary.exists():
+            temporary.unlink()
+    log("INFO", f"wrote {path}")
+    return True
+
+
+def attempts() -> int:
+    """How often to look at what is waited for."""
+    return max(1, int(os.environ.get("PROVISION_ATTEMPTS", "60")))
+
+
+def delay_s() -> float:
+    """Seconds between two looks."""
+    return float(os.environ.get("PROVISION_DELAY_S", "5"))
+
+
+def wait_until(what: str, look: Callable[[int], str | None]) -> None:
+    """Look until nothing is missing: `look` gets the number of the look, from 1, and returns what is, or None.
+
+    Raises StepError with what was missing last.
+    """
+    count = attempts()
+    for attempt in range(1, count + 1):
+        missing = look(attempt)
+        if missing is None:
+            return
+        if attempt == 1:
+            log("INFO", f"waiting until {what}: {missing}")
+        if attempt < count:
+            time.sleep(delay_s())
+    raise StepError(f"{missing} (looked {count} times, every {delay_s():g} s)")

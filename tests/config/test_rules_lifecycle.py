@@ -1,0 +1,68 @@
+"""Rules of what runs on a new node, and what an absent setting means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdk_hyperpod.loader import load_config
+from config.judging import changed, judge
+
+ALL_SCRIPTS = ("controller.sh", "login.sh", "compute.sh", "node.sh")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "own").mkdir()
+    for name in ALL_SCRIPTS:
+        (tmp_path / "own" / name).touch()
+    return tmp_path
+
+
+def mode_of(folder: Path, settings: dict[str, Any]) -> tuple[str, str | None]:
+    (folder / "cluster.yaml").write_text(yaml.safe_dump(changed(settings)))
+    loaded = load_config(folder / "cluster.yaml")
+    scripts = loaded.lifecycle_scripts
+    return loaded.config.lifecycle_mode, None if scripts is None else scripts.name
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ("extended", None)),
+        ({"lifecycle": {}}, ("extended", None)),
+        ({"lifecycle": {"mode": "extended"}}, ("extended", None)),
+        ({"lifecycle": {"mode": "customer_managed"}}, ("customer_managed", None)),
+        ({"lifecycle": {"mode": "bootstrap"}}, ("bootstrap", None)),
+        ({"lifecycle_scripts": "own"}, ("customer_managed", "own")),
+        ({"lifecycle_scripts": "own", "lifecycle": {"mode": "customer_managed"}}, ("customer_managed", "own")),
+        ({"lifecycle_scripts": "own", "lifecycle": {"steps": {"slurm": False}}}, ("customer_managed", "own")),
+        ({"lifecycle": {"scripts": "own"}}, ("customer_managed", "own")),
+        ({"lifecycle": {"scripts": "own", "mode": "extended"}}, ("extended", "own")),
+    ],
+)
+def test_mode(folder: Path, settings: dict[str, Any], expected: tuple[str, str | None]) -> None:
+    assert mode_of(folder, settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "messages"),
+    [
+        ({"lifecycle": {"mode": "no-lcs"}}, ["lifecycle.mode: must be one of extended, customer_managed, bootstrap, got 'no-lcs'; use one of these"]),
+        ({"lifecycle": {"steps": {"munge": False}}}, ["lifecycle.steps.munge: is not a setting; "]),
+        ({"lifecycle": {"steps": {"slurm": "off "}}}, ["lifecycle.steps.slurm: must be true or false, got 'off '; "]),
+        ({"lifecycle": {"scripts": "gone"}}, ["lifecycle.scripts: there is no folder 'gone'; "]),
+        ({"lifecycle": {"mode": "bootstrap", "scripts": "gone"}}, ["lifecycle.scripts: no script runs in the mode bootstrap; ", "lifecycle.scripts: there is no folder 'gone'; "]),
+        ({"lifecycle_scripts": "gone", "lifecycle": {"scripts": "gone"}}, ["lifecycle_scripts: lifecycle.scripts names a folder too; ", "lifecycle_scripts: there is no folder 'gone'; "]),
+        ({"lifecycle_scripts": "gone", "lifecycle": {"mode": "extended"}}, ["lifecycle_scripts: means customer_managed, and lifecycle.mode is extended; ", "lifecycle_scripts: there is no folder 'gone'; "]),
+        ({"lifecycle": "own"}, ["lifecycle: must hold settings, got 'own'; "]),
+    ],
+)  # fmt: skip
+def test_what_contradicts_itself_is_refused(settings: dict[str, Any], messages: list[str]) -> None:
+    found = judge(settings)
+    assert len(found) == len(messages), found
+    for message, beginning in zip(found, messages, strict=True):
+        assert message.startswith(beginning)

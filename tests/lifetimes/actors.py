@@ -1,0 +1,179 @@
+"""Whoever else acts on the cluster: an autoscaler, a person, HyperPod itself. Each deed is recorded, with its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from .hyperpod import Group, HyperPod, Refused, Who
+
+if TYPE_CHECKING:
+    from .lifetime import Lifetime
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    at: float
+    by: Who
+    what: str
+    group: str
+    """Absent ("") where it concerns the whole cluster."""
+
+
+class Actors:
+    """Acts where the profile and the dice say so; at most so many times in one lifetime."""
+
+    def __init__(self, life: Lifetime) -> None:
+        self.life, self.profile = life, life.profile
+        self.deeds: list[Deed] = []
+        self._left = self.profile.most_deeds
+        self._countdown = -1
+        self._kinds = list(self.profile.deeds)
+        self._weights = list(self.profile.deeds.values())
+
+    def before_call(self) -> None:
+        if self._left <= 0:
+            return
+        if self._countdown > 0:
+            self._countdown -= 1
+        elif self._countdown == 0:
+            self._countdown = -1
+            self.act()
+        if self.life.rng.random() < self.profile.per_call:
+            self.act()
+
+    def after_write(self) -> None:
+        if self._countdown < 0 and self.life.rng.random() < self.profile.after_write:
+            self._countdown = self.life.rng.randrange(4)
+
+    def maybe(self, rate: float) -> None:
+        if self._left > 0 and self.life.rng.random() < rate:
+            self.act()
+
+    def some_time(self, rate: float, within: float) -> None:
+        if self._left > 0 and self.life.rng.random() < rate:
+            self.life.clock.later(self.life.rng.uniform(0, within), self.act)
+
+    def act(self) -> None:
+        if self._left <= 0 or not self.life.pod.exists:
+            return
+        self._left -= 1
+        kind = self.life.rng.choices(self._kinds, self._weights)[0]
+        try:
+            self._do(kind)
+        except Refused as refused:
+            self.life.tell(f"    ({kind}: {refused})")
+
+    def since(self, at: float, group: str) -> list[Deed]:
+        """What others did to this group, or to the whole cluster, since then."""
+        return [deed for deed in self.deeds if deed.at >= at and deed.group in ("", group)]
+
+    def _done(self, by: Who, what: str, group: str) -> None:
+        self.deeds.append(Deed(self.life.clock.now, by, what, group))
+        self.life.tell(f"    * {by}: {what} {group}")
+
+    def _group(self, rng: Random, pod: HyperPod) -> Group | None:
+        groups = [group for group in pod.groups.values() if group.status != "Deleting" and not group.controller]
+        return rng.choice(groups) if groups else None
+
+    def _do(self, kind: str) -> None:
+        rng, pod = self.life.rng, self.life.pod
+        group = self._group(rng, pod)
+        if group is None:
+            return
+        act: Callable[[Random, HyperPod, Group], None] = partial(_DEEDS[kind], self)
+        act(rng, pod, group)
+
+    # -- a person --
+
+    def _person_raises(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        self._resize(pod, group, group.target + rng.randint(1, 3), "person", "raises")
+
+    def _person_lowers(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        if group.target:
+            self._resize(pod, group, max(0, group.target - rng.randint(1, 2)), "person", "lowers")
+
+    def _resize(self, pod: HyperPod, group: Group, count: int, by: Who, what: str) -> None:
+        minimum = min(group.minimum, count)
+        pod.update([{**group.spec, "InstanceCount": count, "MinInstanceCount": minimum}], by=by)
+        self._done(by, f"{what} to {count}", group.name)
+
+    def _person_deletes_nodes(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        self._delete(rng, pod, group, "person")
+
+    def _delete(self, rng: Random, pod: HyperPod, group: Group, by: Who) -> None:
+        live = [node.id for node in group.live if node.id]
+        if live:
+            chosen = rng.sample(live, min(len(live), rng.randint(1, 2)))
+            pod.batch_delete(chosen, by=by)
+            self._done(by, f"deletes {', '.join(chosen)}", group.name)
+
+    def _person_deletes_a_group(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        if len(pod.groups) > 1:
+            pod.update([], [group.name], by="person", alone=pod.switches.delete_alone is True)
+            self._done("person", "deletes the group", group.name)
+
+    def _person_makes_a_group(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        gone = [name for name in self.life.names_ever if name not in pod.groups]
+        name = rng.choice(gone) if gone and rng.random() < 0.7 else f"byhand{len(self.deeds)}"
+        spec = {**group.spec, "InstanceGroupName": name, "InstanceCount": rng.randint(1, 2), "MinInstanceCount": 0}
+        pod.update([spec], by="person")
+        self._done("person", "makes the group", name)
+
+    # -- an autoscaler --
+
+    def _autoscaled(self, rng: Random, pod: HyperPod, group: Group) -> Group:
+        names = self.life.autoscaled
+        owned = [pod.groups[name] for name in names if name in pod.groups]
+        return rng.choice(owned) if owned else group
+
+    def _autoscaler_raises(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        group = self._autoscaled(rng, pod, group)
+        if pod.continuous and rng.random() < 0.6:
+            number = rng.randint(1, 3)
+            pod.add(group.name, number, by="autoscaler")
+            self._done("autoscaler", f"adds {number}", group.name)
+        else:
+            self._resize(pod, group, group.target + rng.randint(1, 3), "autoscaler", "raises")
+
+    def _autoscaler_gives_back(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        self._delete(rng, pod, self._autoscaled(rng, pod, group), "autoscaler")
+
+    # -- HyperPod --
+
+    def _node_fails(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        running = [node for node in group.nodes if node.status == "Running"]
+        if running:
+            node = rng.choice(running)
+            pod.fail(node)
+            self._done("hyperpod", f"sees {node.name} fail", group.name)
+
+    def _capacity_goes(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        group.lacks_capacity_until = self.life.clock.now + rng.choice([300.0, 1800.0, 7200.0])
+        self._done("hyperpod", "has no capacity", group.name)
+
+    def _deep_health_check(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        pod.check_health(group.nodes, rng.choice([600.0, 3000.0, 7200.0]))
+        self._done("hyperpod", "checks health", group.name)
+
+    def _software_update(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        pod.update_software(rng.choice([600.0, 2400.0, 5000.0]))
+        self._done("hyperpod", "updates software", "")
+
+
+_DEEDS: dict[str, Callable[..., None]] = {
+    "person raises": Actors._person_raises,
+    "person lowers": Actors._person_lowers,
+    "person deletes nodes": Actors._person_deletes_nodes,
+    "person deletes a group": Actors._person_deletes_a_group,
+    "person makes a group": Actors._person_makes_a_group,
+    "autoscaler raises": Actors._autoscaler_raises,
+    "autoscaler gives back": Actors._autoscaler_gives_back,
+    "a node fails": Actors._node_fails,
+    "capacity goes": Actors._capacity_goes,
+    "deep health check": Actors._deep_health_check,
+    "software update": Actors._software_update,
+}

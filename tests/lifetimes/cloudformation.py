@@ -1,0 +1,423 @@
+"""CloudFormation, as far as one stack of three resources needs it: prepare, the cluster, finalize, in this order.
+
+An update sends a resource only what changed of it. A failure sends what was begun back, with the properties swapped. A
+cancelled request goes on by itself: nobody waits for it. After a rollback that failed, continue-update-rollback.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from .function import FINALIZE, PREPARE, Framework, Request
+from .hyperpod import BUSY, Refused, Spec
+
+if TYPE_CHECKING:
+    from .lifetime import Lifetime
+
+STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/train-cluster/5f0e5a10-7c1b-11f0-9d5e-0e6d3a9f1b77"
+NAME = "train"
+TAG = "cdk-hyperpod:stack-id"
+
+LOGICAL = {PREPARE: "Prepare", "AWS::SageMaker::Cluster": "Cluster", FINALIZE: "Finalize"}
+CLUSTER = "AWS::SageMaker::Cluster"
+RESOURCES = (PREPARE, CLUSTER, FINALIZE)
+
+Trouble = Literal[
+    "none",
+    "cancelled early",
+    "cancelled in the cluster's update",
+    "cluster's update fails",
+    "fails afterwards",
+    "fails at the end",
+]
+"""What else goes wrong with a deployment, beside what the function says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What the user's file says, as the stack's template holds it."""
+
+    groups: tuple[Spec, ...]
+    nodes_to_delete: tuple[str, ...] = ()
+    groups_to_delete: tuple[str, ...] = ()
+    max_nodes: int = 16
+    autoscaled: tuple[str, ...] = ()
+    digest: str = "1"
+    network: str = "subnet-1"
+    continuous: bool = True
+    eks: bool = False
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {spec["InstanceGroupName"]: spec["InstanceCount"] for spec in self.groups}
+
+    @property
+    def vpc(self) -> dict[str, Any]:
+        return {"Subnets": [self.network], "SecurityGroupIds": ["sg-1"]}
+
+    @property
+    def orchestrator(self) -> dict[str, Any]:
+        if self.eks:
+            return {"Eks": {"ClusterArn": "arn:aws:eks:us-west-2:111122223333:cluster/train"}}
+        return {"Slurm": {}}
+
+    def properties(self, resource: str) -> dict[str, Any]:
+        if resource == CLUSTER:
+            return {"groups": self.groups, "digest": self.digest, "network": self.network}
+        found: dict[str, Any] = {
+            "ServiceToken": "arn:aws:lambda:us-west-2:111122223333:function:train",
+            "ClusterName": NAME,
+            "Groups": [json.dumps(spec, sort_keys=True) for spec in self.groups],
+            "InstanceGroupsToDelete": list(self.groups_to_delete),
+            "AutoscaledGroups": list(self.autoscaled),
+            "Digest": self.digest,
+        }
+        if resource == PREPARE:
+            found |= {
+                "NodesToDelete": list(self.nodes_to_delete),
+                "MaxNodes": str(self.max_nodes),
+                "CreateOnly": json.dumps({"VpcConfig": self.vpc, "Orchestrator": self.orchestrator}, sort_keys=True),
+            }
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class ClusterUpdate:
+    """One time that CloudFormation's handler sent the cluster its properties."""
+
+    deployment: Deployment
+    rollback: bool
+    at: float
+    before: Any
+    """The request of prepare that went before it in the same operation; absent: CloudFormation saw no reason to call it."""
+    counts: dict[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Deployment:
+    """One `cdk deploy`, with its rollback."""
+
+    number: int
+    old: Template | None
+    new: Template
+    trouble: Trouble
+    rolls_back: bool
+    began: float
+    what: str
+    old_nodes: dict[str, str] = field(default_factory=dict)
+    """Instances that lived when it began, and their group."""
+    targets: dict[str, int] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+    updates: list[ClusterUpdate] = field(default_factory=list)
+    reached: bool = False
+    """CloudFormation began to update the cluster."""
+    cancelled_at: float | None = None
+    outcome: str = ""
+    called: bool = False
+    """Anything had changed."""
+
+
+class Stack:
+    """The stack, and who deploys it."""
+
+    def __init__(self, life: Lifetime, framework: Framework) -> None:
+        self.life, self.framework = life, framework
+        self.status = "CREATE_COMPLETE"
+        self.created = life.clock.now
+        self.updated: float | None = None
+        self.events: list[dict[str, Any]] = []
+        self.known: dict[str, Template | None] = dict.fromkeys(RESOURCES)
+        """The template that each resource was last brought to."""
+        self.dirty: set[str] = set()
+        """Resources whose last update failed without a rollback: the next one sends them whatever it says."""
+        self.deployments: list[Deployment] = []
+        self._unfinished: list[str] = []
+
+    # -- what the function may ask --
+
+    def describe(self) -> dict[str, Any]:
+        clock = self.life.clock
+        found = {
+            "StackId": STACK,
+            "StackName": "train-cluster",
+            "StackStatus": self.status,
+            "CreationTime": clock.datetime(self.created),
+        }
+        if self.updated is not None:
+            found["LastUpdatedTime"] = clock.datetime(self.updated)
+        return found
+
+    def describe_events(self, token: str | None) -> dict[str, Any]:
+        """Newest first, ten to a page. A token is the number of events that are older than the page before."""
+        upto = len(self.events) if token is None else int(token)
+        page = self.events[max(0, upto - 10) : upto][::-1]
+        reply: dict[str, Any] = {"StackEvents": page}
+        if upto > 10:
+            reply["NextToken"] = str(upto - 10)
+        return reply
+
+    def _event(self, resource: str, status: str, reason: str = "") -> None:
+        pod = self.life.pod
+        physical = {
+            "AWS::CloudFormation::Stack": STACK,
+            PREPARE: "hyperpod-scale-down",
+            FINALIZE: "hyperpod-group-removal",
+            CLUSTER: pod.name if self.life.switches.ref_is_name else pod.arn,
+        }[resource]
+        if resource == "AWS::CloudFormation::Stack":
+            self.status = status
+            self.life.tell(f"stack: {status} {reason}")
+        elif self.life.story is not None:
+            self.life.tell(f"{LOGICAL[resource]}: {status} {reason[:300]}")
+        self.events.append(
+            {
+                "StackId": STACK,
+                "EventId": f"event-{len(self.events)}",
+                "StackName": "train-cluster",
+                "LogicalResourceId": LOGICAL.get(resource, "train-cluster"),
+                "PhysicalResourceId": physical,
+                "ResourceType": resource,
+                "Timestamp": self.life.clock.datetime(),
+                "ResourceStatus": status,
+                "ResourceStatusReason": reason,
+            }
+        )
+
+    # -- deployments --
+
+    def deploy(self, new: Template, *, what: str, trouble: Trouble = "none", rolls_back: bool = True) -> Deployment:
+        """`cdk deploy`, until it succeeded, or rolled back, or is stuck."""
+        life = self.life
+        deployment = Deployment(
+            len(self.deployments) + 1, self.known[CLUSTER], new, trouble, rolls_back, life.clock.now, what
+        )
+        self.deployments.append(deployment)
+        begun: list[str] = []
+        before = dict(self.known)
+        changed = [resource for resource in RESOURCES if self._changes(resource, new)]
+        if not changed and trouble in (
+            "none",
+            "cancelled early",
+            "cancelled in the cluster's update",
+            "cluster's update fails",
+        ):
+            deployment.outcome = "no changes"
+            return deployment
+        deployment.called = True
+        deployment.old_nodes = {
+            node.id: name for name, group in life.pod.groups.items() for node in group.live if node.id
+        }
+        deployment.targets = {name: group.target for name, group in life.pod.groups.items()}
+        first = before[CLUSTER] is None
+        verb = "CREATE" if first else "UPDATE"
+        if not first:
+            self.updated = life.clock.now
+        self._event("AWS::CloudFormation::Stack", f"{verb}_IN_PROGRESS", "User Initiated")
+        life.deployment_begins(deployment)
+        failed = False
+        for resource in changed:
+            life.clock.pass_time(life.rng.uniform(1, 8))
+            begun.append(resource)
+            create = before[resource] is None
+            self._event(resource, f"{'CREATE' if create else 'UPDATE'}_IN_PROGRESS")
+            failure = self._send(resource, new, before[resource], deployment, rollback=False)
+            if failure is None and trouble == "fails afterwards" and resource == CLUSTER:
+                failure = "something else of the stack fails"
+                self._event(resource, "UPDATE_COMPLETE")
+                self.known[resource] = new
+            elif failure is None:
+                self._event(resource, f"{'CREATE' if create else 'UPDATE'}_COMPLETE")
+                self.known[resource] = new
+                self.dirty.discard(resource)
+                continue
+            else:
+                self._event(resource, f"{'CREATE' if create else 'UPDATE'}_FAILED", failure)
+                self.dirty.add(resource)
+            failed = True
+            break
+        failed = failed or trouble == "fails at the end" or (trouble == "fails afterwards" and CLUSTER not in changed)
+        if not failed:
+            self._event("AWS::CloudFormation::Stack", f"{verb}_COMPLETE")
+            deployment.outcome = "succeeded"
+        elif not rolls_back or first:
+            self._event("AWS::CloudFormation::Stack", f"{verb}_FAILED")
+            deployment.outcome = "failed, left as it is"
+        else:
+            self._roll_back(deployment, before, begun)
+        return deployment
+
+    def continue_rollback(self, deployment: Deployment, before: Mapping[str, Template | None]) -> None:
+        """`aws cloudformation continue-update-rollback`."""
+        if self.life.switches.continuing_is_an_update:
+            self.updated = self.life.clock.now
+        self._roll_back(deployment, before, self._unfinished, again=True)
+
+    def _changes(self, resource: str, new: Template) -> bool:
+        known = self.known[resource]
+        return known is None or resource in self.dirty or known.properties(resource) != new.properties(resource)
+
+    def _roll_back(
+        self, deployment: Deployment, before: Mapping[str, Template | None], begun: list[str], *, again: bool = False
+    ) -> None:
+        life = self.life
+        if deployment.cancelled_at is None or again:
+            self._event("AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_IN_PROGRESS")
+        life.rollback_begins(deployment)
+        order = begun if again or not life.switches.rollback_backwards else begun[::-1]
+        for done, resource in enumerate(order):
+            life.clock.pass_time(life.rng.uniform(1, 8))
+            old = before[resource]
+            if old is None:
+                continue
+            self._event(resource, "UPDATE_IN_PROGRESS")
+            failure = self._send(resource, old, deployment.new, deployment, rollback=True)
+            if failure is not None:
+                self._event(resource, "UPDATE_FAILED", failure)
+                self._event("AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_FAILED")
+                deployment.outcome = "rollback failed"
+                self._unfinished = order[done:]
+                return
+            self._event(resource, "UPDATE_COMPLETE")
+            self.known[resource] = old
+            self.dirty.discard(resource)
+        self._event("AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS")
+        for resource in order:
+            if before[resource] is None and resource != CLUSTER:
+                self._custom(resource, None, deployment.new, deployment, rollback=True)
+                self.known[resource] = None
+                self.dirty.discard(resource)
+        self._event("AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_COMPLETE")
+        deployment.outcome = "rolled back"
+
+    def _send(
+        self, resource: str, new: Template, old: Template | None, deployment: Deployment, *, rollback: bool
+    ) -> str | None:
+        """Why it failed; absent: it did not."""
+        if resource == CLUSTER:
+            return self._cluster(new, old, deployment, rollback=rollback)
+        return self._custom(resource, new, old, deployment, rollback=rollback)
+
+    def _custom(
+        self, resource: str, new: Template | None, old: Template | None, deployment: Deployment, *, rollback: bool
+    ) -> str | None:
+        life = self.life
+        kind = "Delete" if new is None else "Create" if old is None else "Update"
+        properties = _as_texts((new or old or deployment.new).properties(resource))
+        swapped = _as_texts(old.properties(resource)) if old is not None and new is not None else None
+        request = Request(resource, kind, properties, swapped, deployment, rollback)
+        event: dict[str, Any] = {
+            "RequestType": kind,
+            "ResponseURL": "https://cloudformation/response",
+            "StackId": STACK,
+            "RequestId": f"request-{len(deployment.requests)}",
+            "ResourceType": resource,
+            "LogicalResourceId": LOGICAL[resource],
+            "ResourceProperties": properties,
+        }
+        if kind != "Create":
+            event["PhysicalResourceId"] = "hyperpod-scale-down" if resource == PREPARE else "hyperpod-group-removal"
+        if swapped is not None:
+            event["OldResourceProperties"] = swapped
+        deployment.requests.append(request)
+        self.framework.send(request, event)
+        if resource == PREPARE and not rollback and deployment.trouble == "cancelled early":
+            life.clock.later(
+                life.rng.choice([2.0, 20.0, 45.0, 100.0, 400.0]), lambda: self._cancel(deployment, request)
+            )
+        life.clock.wait_for(lambda: request.done or request.over, at_most=4000)
+        life.judge.request_ended(request)
+        if request.over:
+            return "Resource update cancelled"
+        if not request.done:
+            request.over = True
+            return "no answer in time"
+        return None if request.succeeded else request.reason or "no reason"
+
+    def _cancel(self, deployment: Deployment, request: Request) -> None:
+        if not request.done:
+            request.over = True
+            deployment.cancelled_at = self.life.clock.now
+            self.life.tell("the update is cancelled")
+            self._event("AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_IN_PROGRESS", "User Initiated")
+
+    def _cluster(self, new: Template, old: Template | None, deployment: Deployment, *, rollback: bool) -> str | None:
+        life, pod = self.life, self.life.pod
+        if not rollback:
+            deployment.reached = True
+        if rollback or deployment.trouble != "cluster's update fails":
+            pass
+        elif life.rng.random() < 0.5:
+            return "Access denied in the handler"
+        prepare = next((r for r in reversed(deployment.requests) if r.kind == PREPARE and r.rollback == rollback), None)
+        life.before_the_clusters_update()
+        update = ClusterUpdate(deployment, rollback, life.clock.now, prepare, new.counts)
+        try:
+            if not pod.exists:
+                pod.create(
+                    NAME,
+                    new.groups,
+                    tags={TAG: STACK, "team": "research"},
+                    network=new.vpc,
+                    orchestrator=new.orchestrator,
+                    by="cloudformation",
+                )
+                update.at = life.clock.now
+            else:
+                self._handle(new, old, update)
+        except Refused as refused:
+            return str(refused)
+        deployment.updates.append(update)
+        if not rollback and deployment.trouble == "cancelled in the cluster's update":
+            life.clock.pass_time(life.rng.choice([1.0, 30.0, 200.0]))
+            deployment.cancelled_at = life.clock.now
+            self._event("AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_IN_PROGRESS", "User Initiated")
+            return "Resource update cancelled"
+        if not rollback and deployment.trouble == "cluster's update fails":
+            life.clock.pass_time(life.rng.choice([1.0, 30.0, 200.0]))
+            return "the cluster's update failed"
+        life.clock.wait_for(lambda: pod.status not in BUSY, at_most=3 * 3600)
+        if life.switches.handler_waits:
+            reached = life.clock.wait_for(
+                lambda: all(len(group.live) == group.target for group in pod.groups.values()), at_most=3600
+            )
+            if not reached and not rollback:
+                return "did not stabilize"
+        return None
+
+    def _handle(self, new: Template, old: Template | None, update: ClusterUpdate) -> None:
+        """The handler's own UpdateCluster: every group of the template, and, perhaps, those that fell out of it."""
+        life, pod = self.life, self.life.pod
+        dropped = sorted(set(old.counts if old else ()) - set(new.counts))
+        until = life.clock.now + 1800
+        while True:
+            if life.switches.dropped == "left":
+                gone: list[str] = []
+            elif life.switches.dropped == "deleted":
+                gone = [name for name in dropped if name in pod.groups and pod.groups[name].status != "Deleting"]
+            else:
+                gone = [name for name in dropped if name not in pod.groups or pod.groups[name].status != "Deleting"]
+            update.at = life.clock.now
+            update.counts = new.counts
+            life.judge.cluster_update_is_sent(update, gone)
+            try:
+                pod.update([dict(spec) for spec in new.groups], gone, by="cloudformation", call=update)
+                return
+            except Refused as refused:
+                busy = refused.code == "ConflictException" or "in progress" in refused.message
+                if not busy or not life.switches.handler_retries or life.clock.now > until:
+                    raise
+            life.clock.pass_time(30)
+
+
+def _as_texts(value: Any) -> Any:
+    """Properties as a custom resource gets them: every scalar is a text."""
+    if isinstance(value, dict):
+        return {key: _as_texts(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_texts(item) for item in value]
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,324 @@
+"""The function under test, called as CDK's provider framework calls it, on clients that other actors and faults reach into.
+
+CDK's framework (aws-cdk-lib, custom-resources/lib/provider-framework/runtime/framework.js): on_event's answer is merged into
+the event of every is_complete, which is called at once and then every 30 s. An exception or a dead function in either is
+FAILED, and is never called again; so is an answer that does not come within the total time.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError, ReadTimeoutError  # type: ignore[import-untyped]
+
+from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownError
+
+from .hyperpod import Measure, Node, Refused
+
+if TYPE_CHECKING:
+    from .lifetime import Lifetime
+
+POLL = 30
+TOTAL = 3600
+"""Seconds: the total time that the construct gives CDK's framework, and CloudFormation's own for a custom resource."""
+
+PREPARE, FINALIZE = "Custom::HyperPodScaleDown", "Custom::HyperPodGroupRemoval"
+
+MakeProvider = Callable[..., Any]
+"""What makes the function: Provider, or one that is broken on purpose."""
+
+
+class Killed(BaseException):
+    """The process ends: out of time or memory. Python cannot catch it."""
+
+
+@dataclass(slots=True, eq=False)
+class Look:
+    """What the function saw when it last read all nodes."""
+
+    since: float
+    """When it began: what somebody does from then on may be in one half of it only."""
+    at: float
+    nodes: list[dict[str, Any]]
+    measures: dict[str, Measure]
+    """What was true then, seen or not."""
+    wrote_since: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """One change that the function made."""
+
+    request: Request
+    at: float
+    kind: str
+    """BatchDelete or Update."""
+    look: Look | None
+    """The last look of the same run of the function; absent: it changed something unseen."""
+    over: bool
+    """Its deployment was over when the function last looked at its stack (or now, where it did not look)."""
+    before: dict[str, Measure]
+    """What was true when the call arrived."""
+    took: list[Node] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    specs: list[dict[str, Any]] = field(default_factory=list)
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request of CloudFormation to one of the two resources, and what came of it."""
+
+    kind: str
+    type: str
+    new: dict[str, Any]
+    old: dict[str, Any] | None
+    deployment: Any
+    rollback: bool
+    began: float = 0.0
+    over: bool = False
+    """CloudFormation no longer waits for it."""
+    succeeded: bool | None = None
+    reason: str = ""
+    error: BaseException | None = None
+    polls: int = 0
+    look: Look | None = None
+    """The last one of all."""
+    writes: list[Write] = field(default_factory=list)
+    asked: dict[float, set[str]] = field(default_factory=dict)
+    """Nodes that it asked to delete, whatever the answer, by the time of the look that it went by."""
+    faults: int = 0
+    """Faults that were put into its calls."""
+    data: Any = None
+
+    @property
+    def done(self) -> bool:
+        return self.succeeded is not None
+
+    def __str__(self) -> str:
+        name = "prepare" if self.kind == PREPARE else "finalize"
+        return f"{name} ({'rollback' if self.rollback else self.type.lower()})"
+
+
+_SLEEPS = "sleep" in inspect.signature(Provider.__init__).parameters
+
+
+class Framework:
+    """CDK's provider framework, over one lifetime's clock."""
+
+    def __init__(self, life: Lifetime, make: MakeProvider) -> None:
+        self.life, self.make = life, make
+
+    def send(self, request: Request, event: Mapping[str, Any]) -> None:
+        """The request is on its way; its outcome is in `request` some time later."""
+        request.began = self.life.clock.now
+        calls = Calls(self.life, request)
+        extra: dict[str, Any] = {"sleep": self.life.clock.pass_time} if _SLEEPS else {}
+        now = self.life.clock.datetime
+        provider = self.make(lambda: calls, lambda: calls, now=now, log=self._log, **extra)
+        self.life.clock.later(self.life.rng.uniform(0.5, 4), partial(self._begin, provider, calls, request, event))
+
+    def _log(self, line: str) -> None:
+        if self.life.story is not None:
+            self.life.tell(f"    log: {line[:400]}")
+
+    def _begin(self, provider: Any, calls: Calls, request: Request, event: Mapping[str, Any]) -> None:
+        self.life.tell(f"{request}: on_event")
+        answer = self._run(provider.on_event, calls, request, event)
+        if answer is None:
+            return
+        if not answer.get("PhysicalResourceId"):
+            self.life.judge.fault("on_event gives no physical id", str(request))
+        merged = json.loads(json.dumps({**event, **answer}))
+        if request.type == "Update" and merged["PhysicalResourceId"] != event["PhysicalResourceId"]:
+            self.life.judge.fault("the physical id changes", str(request))
+        self._poll(provider, calls, request, merged)
+
+    def _poll(self, provider: Any, calls: Calls, request: Request, event: Mapping[str, Any]) -> None:
+        if self.life.clock.now - request.began > TOTAL:
+            self._end(request, False, "Operation timed out")
+            return
+        request.polls += 1
+        answer = self._run(provider.is_complete, calls, request, event)
+        if answer is None:
+            return
+        answer = json.loads(json.dumps(answer))
+        if answer.get("IsComplete"):
+            request.data = answer.get("Data")
+            self._end(request, True, "")
+        else:
+            if answer.get("Data"):
+                self.life.judge.fault("Data in an answer that is not complete", str(request))
+            self.life.clock.later(POLL, partial(self._poll, provider, calls, request, event))
+
+    def _run(self, call: Any, calls: Calls, request: Request, event: Mapping[str, Any]) -> Any:
+        calls.begin()
+        try:
+            return call(event)
+        except Killed:
+            self._end(request, False, "RequestId: 0 Error: Runtime exited with error: signal: killed")
+            request.error = Killed()
+        except Exception as error:  # noqa: BLE001 - whatever it raises, the framework answers FAILED
+            request.error = error
+            self._end(request, False, str(error))
+            if not isinstance(error, ScaleDownError):
+                self.life.judge.fault("the function breaks down", f"{request}: {type(error).__name__}: {error}")
+        return None
+
+    def _end(self, request: Request, succeeded: bool, reason: str) -> None:
+        request.succeeded, request.reason = succeeded, reason
+        over = "  (nobody waits for it)" if request.over else ""
+        self.life.tell(f"{request}: {'SUCCESS' if succeeded else 'FAILED: ' + reason}{over}")
+
+
+class Calls:
+    """Both of the function's clients. Somebody else may act before each call, and each may fail."""
+
+    def __init__(self, life: Lifetime, request: Request) -> None:
+        self._life, self._request = life, request
+        self._look: Look | None = None
+        self._pages: list[dict[str, Any]] = []
+        self._over: bool | None = None
+        self._described = 0.0
+
+    def begin(self) -> None:
+        """A new run of the function: it knows nothing of the last one's reads."""
+        self._look, self._over = None, None
+
+    # -- SageMaker --
+
+    def describe_cluster(self, *, ClusterName: str) -> dict[str, Any]:
+        with self._call("DescribeCluster"):
+            self._described = self._life.clock.now
+            return self._life.hyperpod(ClusterName).describe()
+
+    def list_cluster_nodes(
+        self,
+        *,
+        ClusterName: str,
+        MaxResults: int = 100,
+        IncludeNodeLogicalIds: bool = False,
+        NextToken: str | None = None,
+    ) -> dict[str, Any]:
+        with self._call("ListClusterNodes"):
+            pod = self._life.hyperpod(ClusterName)
+            reply = pod.list_nodes(NextToken, logical=IncludeNodeLogicalIds, most=MaxResults)
+            if NextToken is None:
+                self._pages = []
+            self._pages += reply["ClusterNodeSummaries"]
+            if "NextToken" not in reply:
+                self._look = Look(self._described, self._life.clock.now, self._pages, self._life.measures())
+                self._request.look = self._look
+            return reply
+
+    def list_tags(self, *, ResourceArn: str, NextToken: str | None = None) -> dict[str, Any]:
+        with self._call("ListTags"):
+            return {"Tags": [{"Key": key, "Value": value} for key, value in self._life.pod.tags.items()]}
+
+    def batch_delete_cluster_nodes(
+        self, *, ClusterName: str, NodeIds: Any = (), NodeLogicalIds: Any = ()
+    ) -> dict[str, Any]:
+        with self._call("BatchDeleteClusterNodes", write=True) as again:
+            for _ in again():
+                write = self._write("BatchDelete")
+                if self._look is not None:
+                    self._request.asked.setdefault(self._look.at, set()).update(NodeIds, NodeLogicalIds)
+                self._life.tell(f"  BatchDelete {', '.join([*NodeIds, *NodeLogicalIds])}")
+                reply, took = self._life.hyperpod(ClusterName).batch_delete(
+                    list(NodeIds), list(NodeLogicalIds), by="function", call=write
+                )
+                write.took = took
+                if took:
+                    self._wrote(write)
+                    self._life.judge.batch_delete_was_sent(write)
+            return reply
+
+    def update_cluster(
+        self, *, ClusterName: str, InstanceGroups: Any = None, InstanceGroupsToDelete: Any = ()
+    ) -> dict[str, Any]:
+        with self._call("UpdateCluster", write=True) as again:
+            for _ in again():
+                specs = list(InstanceGroups or ())
+                write = self._write("Update")
+                write.counts = {spec["InstanceGroupName"]: spec["InstanceCount"] for spec in specs}
+                write.specs, write.groups = specs, tuple(InstanceGroupsToDelete)
+                was = {name: group.spec for name, group in self._life.pod.groups.items()}
+                self._life.hyperpod(ClusterName).update(
+                    specs, write.groups, by="function", call=write, alone=InstanceGroups is None
+                )
+                self._wrote(write)
+                self._life.judge.update_was_sent(write, was)
+            return {"ClusterArn": self._life.pod.arn}
+
+    # -- CloudFormation --
+
+    def describe_stacks(self, *, StackName: str) -> dict[str, Any]:
+        with self._call("DescribeStacks"):
+            self._over = self._request.over
+            return {"Stacks": [self._life.stack.describe()]}
+
+    def describe_stack_events(self, *, StackName: str, NextToken: str | None = None) -> dict[str, Any]:
+        with self._call("DescribeStackEvents"):
+            return self._life.stack.describe_events(NextToken)
+
+    # -- inside --
+
+    def _write(self, kind: str) -> Write:
+        over = self._request.over if self._over is None else self._over
+        return Write(self._request, self._life.clock.now, kind, self._look, over, self._life.measures())
+
+    def _wrote(self, write: Write) -> None:
+        self._request.writes.append(write)
+        self._life.writes.append(write)
+        if write.look is not None:
+            # Where somebody looks at this write later, the look is as it was before it.
+            self._look = Look(write.look.since, write.look.at, write.look.nodes, write.look.measures, wrote_since=True)
+        self._life.after_write()
+
+    @contextmanager
+    def _call(self, operation: str, *, write: bool = False) -> Iterator[Callable[[], Iterator[int]]]:
+        life = self._life
+        life.clock.pass_time(life.rng.uniform(0.05, 0.6))
+        life.between_calls()
+        if fault := life.faults.before(operation, self._request, write=write):
+            self._request.faults += 1
+            life.tell(f"  {operation}: {fault}")
+            if fault == "killed":
+                raise Killed
+            if fault == "timeout":
+                raise ReadTimeoutError(endpoint_url="https://api.sagemaker", error="timed out")
+            raise ClientError({"Error": {"Code": fault, "Message": life.faults.message(fault, operation)}}, operation)
+        lost = life.faults.loses_reply(operation, self._request, write=write)
+
+        def times() -> Iterator[int]:
+            """Once; twice where botocore does not hear of the first and tries again."""
+            yield 1
+            if lost == "tried again":
+                life.clock.pass_time(20)
+                life.between_calls()
+                yield 2
+
+        try:
+            yield times
+        except Refused as refused:
+            life.tell(f"  {operation}: {refused}")
+            raise ClientError(
+                {
+                    "Error": {"Code": refused.code, "Message": refused.message},
+                    "ResponseMetadata": {"HTTPStatusCode": refused.status},
+                },
+                operation,
+            ) from None
+        if lost:
+            self._request.faults += 1
+            life.tell(f"  {operation}: took effect, its reply is lost ({lost})")
+            if lost == "killed":
+                raise Killed
+            if lost == "lost":
+                raise ReadTimeoutError(endpoint_url="https://api.sagemaker", error="timed out")

@@ -1,0 +1,179 @@
+"""What a lifetime is likely to meet. Each profile stresses one kind of trouble; `all` mixes everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How often what happens; rates are per lifetime unless said otherwise."""
+
+    deeds: Mapping[str, float] = field(default_factory=dict)
+    """What other actors do (actors.py), and how much each weighs."""
+    most_deeds: int = 0
+    """In one lifetime."""
+    after_write: float = 0.0
+    """How often somebody acts within three calls of a change by the function."""
+    per_call: float = 0.0
+    """How often somebody acts before a call, whichever."""
+    in_time: float = 0.0
+    """How often somebody acts at some moment of a deployment."""
+    before_cluster: float = 0.0
+    """How often somebody acts between prepare's success and CloudFormation's own call."""
+    before_deploying: float = 0.0
+    """How often somebody acts between two deployments: drift."""
+    in_rollback: float = 0.0
+    """How often somebody acts after the failure and before the rollback is over."""
+
+    throttled: float = 0.0
+    """Per call."""
+    conflicts: float = 0.0
+    """Per change."""
+    lost: float = 0.0
+    """Per change: it takes effect, and its reply does not come."""
+    deaths: float = 0.0
+    """Per call, once in a lifetime."""
+    denied_at_first: float = 0.0
+    """How often a permission of a request takes up to two minutes to arrive."""
+    status_out: float = 0.0
+    """How often DescribeStacks is throttled for a while when a request begins."""
+    events_denied: float = 0.0
+    """How often DescribeStackEvents is denied for good."""
+    status_denied: float = 0.0
+    """How often DescribeStacks is denied for good."""
+
+    troubles: float = 0.0
+    """How often a deployment fails for another reason than prepare's refusal, or is cancelled."""
+    left_as_it_is: float = 0.0
+    """How often a failed deployment is not rolled back (--no-rollback)."""
+
+    continuous: float = 0.85
+    """How often provisioning is continuous; otherwise standard."""
+    autoscaled: float = 0.0
+    """How often a group's count is an autoscaler's."""
+    health_checks: float = 0.0
+    never_patched: float = 0.01
+    slow: float = 0.0
+    """How often nodes take up to hours to shut down, or to come."""
+    boot_failures: float = 0.0
+    in_use: float = 0.0
+    drifts: float = 0.0
+    """How often a lifetime begins with more or fewer nodes than the file says."""
+
+
+_ANYBODY = {
+    "person raises": 3.0,
+    "person lowers": 1.0,
+    "person deletes nodes": 2.0,
+    "person deletes a group": 0.5,
+    "person makes a group": 0.7,
+    "autoscaler raises": 3.0,
+    "autoscaler gives back": 1.5,
+    "a node fails": 2.0,
+    "capacity goes": 1.0,
+}
+
+PROFILES: dict[str, Profile] = {
+    "races": Profile(deeds=_ANYBODY, most_deeds=4, after_write=0.5, per_call=0.03, before_cluster=0.05, drifts=0.2),
+    "faults": Profile(
+        throttled=0.03,
+        conflicts=0.1,
+        lost=0.2,
+        deaths=0.003,
+        denied_at_first=0.15,
+        status_out=0.15,
+        events_denied=0.1,
+        status_denied=0.02,
+        troubles=0.2,
+        in_use=0.1,
+    ),
+    "rollbacks": Profile(
+        troubles=0.8, left_as_it_is=0.1, status_out=0.05, events_denied=0.05, drifts=0.3, lost=0.03, throttled=0.003
+    ),
+    "drift": Profile(deeds=_ANYBODY, most_deeds=6, before_deploying=0.8, in_time=0.1, drifts=0.8, troubles=0.1),
+    "health": Profile(
+        deeds={
+            "a node fails": 3,
+            "deep health check": 2,
+            "software update": 1,
+            "capacity goes": 1,
+            "person raises": 0.5,
+        },
+        most_deeds=6,
+        after_write=0.3,
+        per_call=0.01,
+        in_time=0.6,
+        before_deploying=0.3,
+        boot_failures=0.15,
+        health_checks=0.3,
+        in_use=0.05,
+        drifts=0.2,
+        troubles=0.15,
+    ),
+    "autoscaler": Profile(
+        deeds={"autoscaler raises": 4, "autoscaler gives back": 3, "a node fails": 0.5, "capacity goes": 0.5},
+        most_deeds=6,
+        after_write=0.4,
+        per_call=0.02,
+        in_time=0.5,
+        before_deploying=0.6,
+        in_rollback=0.3,
+        autoscaled=0.9,
+        continuous=1.0,
+        troubles=0.3,
+    ),
+    "standard": Profile(
+        deeds=_ANYBODY,
+        most_deeds=3,
+        after_write=0.15,
+        per_call=0.005,
+        before_deploying=0.2,
+        continuous=0.0,
+        drifts=0.3,
+        troubles=0.2,
+        throttled=0.005,
+        lost=0.03,
+    ),
+    "slow": Profile(
+        deeds={"capacity goes": 2, "a node fails": 1, "software update": 1, "person raises": 1},
+        most_deeds=3,
+        in_time=0.5,
+        slow=1.0,
+        drifts=0.3,
+        troubles=0.3,
+        in_use=0.1,
+    ),
+    "all": Profile(
+        deeds=_ANYBODY | {"deep health check": 0.5, "software update": 0.5},
+        most_deeds=4,
+        after_write=0.25,
+        per_call=0.01,
+        in_time=0.2,
+        before_cluster=0.03,
+        before_deploying=0.25,
+        in_rollback=0.15,
+        throttled=0.01,
+        conflicts=0.03,
+        lost=0.07,
+        deaths=0.0007,
+        denied_at_first=0.05,
+        status_out=0.05,
+        events_denied=0.05,
+        status_denied=0.01,
+        troubles=0.3,
+        left_as_it_is=0.05,
+        autoscaled=0.2,
+        health_checks=0.1,
+        slow=0.1,
+        boot_failures=0.05,
+        in_use=0.05,
+        drifts=0.2,
+    ),
+}
+
+
+def profile_of(seed: int) -> str:
+    """The profile that a seed stands for: a seed alone says everything about a lifetime."""
+    return list(PROFILES)[seed % len(PROFILES)]

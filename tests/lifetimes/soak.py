@@ -1,0 +1,122 @@
+"""Many lifetimes, over all cores: `make soak LIFETIMES=10000`, or one with its story: `make soak SEED=17`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+from .lifetime import Outcome, live
+from .profiles import PROFILES, profile_of
+
+BATCH = 50
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of many."""
+
+    lifetimes: int = 0
+    by_profile: Counter[str] = field(default_factory=Counter)
+    deployments: Counter[str] = field(default_factory=Counter)
+    taken: int = 0
+    unavoidable: Counter[str] = field(default_factory=Counter)
+    failing: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            self.lifetimes += 1
+            self.by_profile[outcome.profile] += 1
+            self.deployments += outcome.deployments
+            self.taken += outcome.taken
+            self.unavoidable += outcome.unavoidable
+            if outcome.faults:
+                self.failing.append(outcome)
+
+    def report(self) -> str:
+        lines = [
+            f"{self.lifetimes} lifetimes: " + ", ".join(f"{name} {n}" for name, n in sorted(self.by_profile.items()))
+        ]
+        lines.append("deployments: " + ", ".join(f"{n} {name}" for name, n in self.deployments.most_common()))
+        lines.append(f"nodes taken by name: {self.taken}")
+        lines.append("what cannot be helped:" if self.unavoidable else "nothing that cannot be helped")
+        lines += [f"  {n:6d}  {name}" for name, n in self.unavoidable.most_common()]
+        if self.failing:
+            kinds: dict[str, list[int]] = {}
+            for outcome in self.failing:
+                for kind in dict.fromkeys(fault.split(":")[0] for fault in outcome.faults):
+                    kinds.setdefault(kind, []).append(outcome.seed)
+            lines.append(f"FAULTS in {len(self.failing)} lifetimes:")
+            for kind, seeds in sorted(kinds.items(), key=lambda item: -len(item[1])):
+                lines.append(f"  {len(seeds):6d}  {kind}: SEED={', '.join(map(str, seeds[:8]))}")
+        else:
+            lines.append("no fault")
+        return "\n".join(lines)
+
+
+def seeds_of(number: int, *, first: int = 0, profile: str | None = None) -> list[int]:
+    """So many seeds from the first on; of one profile where it is named."""
+    if profile is None:
+        return list(range(first, first + number))
+    start = first + (list(PROFILES).index(profile) - first) % len(PROFILES)
+    return list(range(start, start + number * len(PROFILES), len(PROFILES)))
+
+
+def soak(seeds: Sequence[int], *, processes: int | None = None, progress: bool = False) -> Tally:
+    tally = Tally()
+    batches = [seeds[at : at + BATCH] for at in range(0, len(seeds), BATCH)]
+    began = time.monotonic()
+    with ProcessPoolExecutor(processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        for outcomes in pool.map(_batch, batches):
+            tally.add(outcomes)
+            if progress:
+                each = (time.monotonic() - began) / tally.lifetimes
+                left = each * (len(seeds) - tally.lifetimes)
+                print(
+                    f"\r{tally.lifetimes} of {len(seeds)} lifetimes, {len(tally.failing)} with a fault, {left:.0f} s left   ",
+                    end="",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    if progress:
+        print(file=sys.stderr)
+    return tally
+
+
+def _batch(seeds: Sequence[int]) -> list[Outcome]:
+    return [live(seed) for seed in seeds]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="soak", description="Lifetimes of clusters against the scale-down function.")
+    parser.add_argument("--lifetimes", type=int, default=1000)
+    parser.add_argument("--profile", choices=list(PROFILES))
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="one lifetime, with its story")
+    parser.add_argument("--processes", type=int)
+    given = parser.parse_args(arguments)
+    if given.seed is not None:
+        outcome = live(given.seed, story=True)
+        print(outcome.story)
+        print(f"\nseed {given.seed}, profile {outcome.profile}: " + ("; ".join(outcome.faults) or "no fault"))
+        return 1 if outcome.faults else 0
+    seeds = seeds_of(given.lifetimes, first=given.first, profile=given.profile)
+    tally = soak(seeds, processes=given.processes, progress=sys.stderr.isatty())
+    print(f"seeds {seeds[0]} to {seeds[-1]}" + (f", profile {given.profile}" if given.profile else ""))
+    print(tally.report())
+    if tally.failing:
+        worst = min(tally.failing, key=lambda outcome: outcome.seed)
+        print(f"\nThe first of them, SEED={worst.seed} ({profile_of(worst.seed)}):\n")
+        print(live(worst.seed, story=True).story)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""The second HyperPod does what AWS documents, and each undocumented answer where its switch says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from lifetimes import switches
+from lifetimes.clock import Clock
+from lifetimes.hyperpod import HyperPod, Pace, Refused
+from lifetimes.switches import Switches
+
+BASE = replace(
+    switches.draw(Random("base")),
+    lowering="at once",
+    counts_leaving=False,
+    counts_ended=False,
+    only_on_a_fall=True,
+    by_target=False,
+    unlaunched_first=True,
+    unlaunched_listed=True,
+    current_counts_booting=True,
+    current_lag=0.0,
+    minimum_blocks=True,
+    delete_alone=True,
+    all_fail="ValidationException",
+    page=100,
+)
+
+
+def spec(count: int, *, name: str = "p5", minimum: int = 0, **more: Any) -> dict[str, Any]:
+    return {
+        "InstanceGroupName": name,
+        "InstanceType": "ml.p5.48xlarge",
+        "ExecutionRole": "arn:aws:iam::111122223333:role/nodes",
+        "InstanceCount": count,
+        "MinInstanceCount": minimum,
+        **more,
+    }
+
+
+def made(*specs: dict[str, Any], how: Switches = BASE, continuous: bool = True) -> HyperPod:
+    pod = HyperPod(Clock(), Random(1), how, Pace(), continuous=continuous)
+    pod.create("train", specs, tags={}, network=None, orchestrator=None, by="person")
+    pod.give_instances()
+    return pod
+
+
+def ids(pod: HyperPod, group: str = "p5") -> list[str]:
+    return [node.id for node in pod.groups[group].live if node.id]
+
+
+def ended(pod: HyperPod) -> list[str]:
+    return [ending.how for ending in pod.endings]
+
+
+def test_a_lower_count_ends_nodes_at_random() -> None:
+    pod = made(spec(4))
+    pod.update([spec(2)], by="person")
+    assert ended(pod) == ["at random", "at random"]
+    assert len(ids(pod)) == 2
+
+
+def test_a_higher_count_launches_and_boots() -> None:
+    pod = made(spec(1))
+    pod.update([spec(3)], by="person")
+    assert [node.id is None for node in pod.groups["p5"].nodes] == [False, True, True]
+    pod.clock.pass_time(3600)
+    assert [node.status for node in pod.groups["p5"].nodes] == ["Running"] * 3
+
+
+def test_deleted_nodes_shut_down_and_leave() -> None:
+    pod = made(spec(3))
+    chosen = ids(pod)[:1]
+    reply, _ = pod.batch_delete(chosen, by="person")
+    assert reply["Successful"] == chosen
+    statuses = {
+        node["InstanceStatus"]["Status"]
+        for node in pod.list_nodes(None, logical=True, most=100)["ClusterNodeSummaries"]
+    }
+    assert "ShuttingDown" in statuses
+    pod.clock.pass_time(3600)
+    assert len(pod.groups["p5"].nodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("way", "at_first", "at_last"),
+    [("at once", 2, 2), ("late, relative", 4, 2), ("late, absolute", 4, 2), ("when gone", 4, 2), ("never", 4, 4)],
+)
+def test_the_target_falls_as_the_switch_says(way: Any, at_first: int, at_last: int) -> None:
+    pod = made(spec(4), how=replace(BASE, lowering=way, lowering_delay=20.0))
+    pod.batch_delete(ids(pod)[:2], by="person")
+    assert pod.groups["p5"].target == at_first
+    pod.clock.pass_time(3600)
+    assert pod.groups["p5"].target == at_last
+    assert len(ids(pod)) == at_last
+
+
+def test_a_late_lowering_comes_on_top_of_an_explicit_count() -> None:
+    pod = made(spec(4), how=replace(BASE, lowering="late, relative", lowering_delay=20.0, late_lowering_ends=True))
+    pod.batch_delete(ids(pod)[:1], by="person")
+    pod.update([spec(3)], by="person")
+    pod.clock.pass_time(60)
+    assert pod.groups["p5"].target == 2
+    assert ended(pod) == ["named", "late lowering"]
+
+
+@pytest.mark.parametrize(("counts", "more"), [(False, 0), (True, 1)])
+def test_an_update_counts_nodes_on_their_way_out_or_not(counts: bool, more: int) -> None:
+    pod = made(spec(4), how=replace(BASE, lowering="never", counts_leaving=counts))
+    pod.batch_delete(ids(pod)[:1], by="person")
+    pod.update([spec(3)], by="person")
+    assert ended(pod).count("at random") == more
+
+
+@pytest.mark.parametrize(("counts", "more"), [(False, 0), (True, 1)])
+def test_an_update_counts_what_current_count_still_holds_or_not(counts: bool, more: int) -> None:
+    pod = made(spec(4), how=replace(BASE, counts_ended=counts, current_lag=9000.0, only_on_a_fall=False))
+    pod.batch_delete(ids(pod)[:1], by="person")
+    pod.clock.pass_time(3600)
+    assert pod.current_count(pod.groups["p5"]) == 4
+    pod.update([spec(3)], by="person")
+    assert ended(pod).count("at random") == more
+
+
+def test_an_update_gives_up_nodes_that_were_not_launched_first() -> None:
+    pod = made(spec(2))
+    pod.groups["p5"].lacks_capacity_until = 1e9
+    pod.update([spec(4)], by="person")
+    pod.update([spec(2)], by="person")
+    assert {ending.node.id for ending in pod.endings} == {None}
+
+
+def test_a_minimum_blocks_deletions_while_it_is_not_met() -> None:
+    pod = made(spec(2))
+    pod.groups["p5"].lacks_capacity_until = 4 * 3600.0
+    pod.update([spec(4, minimum=4)], by="person")
+    assert pod.describe()["InstanceGroups"][0]["Status"] == "Updating"
+    with pytest.raises(Refused):
+        pod.batch_delete(ids(pod)[:1], by="person")
+    pod.clock.pass_time(3 * 3600 + 1)
+    assert (pod.groups["p5"].target, pod.groups["p5"].minimum) == (2, 0)
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_live_minimum_blocks_deletions_or_not(blocks: bool) -> None:
+    pod = made(spec(2, minimum=2), how=replace(BASE, minimum_blocks=blocks))
+    if blocks:
+        with pytest.raises(Refused, match="MinInstanceCount"):
+            pod.batch_delete(ids(pod)[:1], by="person")
+    else:
+        pod.batch_delete(ids(pod)[:1], by="person")
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_groups_are_deleted_without_naming_others_or_not(alone: bool) -> None:
+    pod = made(spec(1), spec(2, name="old"), how=replace(BASE, delete_alone=alone))
+    if not alone:
+        with pytest.raises(Refused, match="InstanceGroups"):
+            pod.update([], ["old"], by="person", alone=True)
+        pod.update([spec(1)], ["old"], by="person")
+    else:
+        pod.update([], ["old"], by="person", alone=True)
+    assert pod.groups["old"].status == "Deleting"
+    with pytest.raises(Refused, match="being deleted"):
+        pod.update([spec(1)], ["old"], by="person")
+    pod.clock.pass_time(3600)
+    assert list(pod.groups) == ["p5"]
+
+
+@pytest.mark.parametrize("code", ["ValidationException", "BadRequestException", "answered"])
+def test_where_no_node_can_go(code: Any) -> None:
+    pod = made(spec(1), how=replace(BASE, all_fail=code, empty_lists=False))
+    if code == "answered":
+        reply, _ = pod.batch_delete(["i-00000000"], by="person")
+        assert [entry["Code"] for entry in reply["Failed"]] == ["NodeIdNotFound"]
+        assert set(reply) == {"Failed"}
+    else:
+        with pytest.raises(Refused) as refused:
+            pod.batch_delete(["i-00000000"], by="person")
+        assert refused.value.code == code
+
+
+def test_a_controller_cannot_be_deleted() -> None:
+    pod = made(spec(1, SlurmConfig={"NodeType": "Controller"}), spec(1, name="work"))
+    reply, took = pod.batch_delete([*ids(pod), *ids(pod, "work")], by="person")
+    assert [node.group for node in took] == ["work"]
+    assert [entry["Code"] for entry in reply["Failed"]] == ["NodeIdInUse"]
+
+
+def test_standard_provisioning_is_busy_while_it_changes() -> None:
+    pod = made(spec(2), how=replace(BASE, busy="ConflictException"), continuous=False)
+    pod.update([{**spec(3)}], by="person")
+    with pytest.raises(Refused, match="in progress"):
+        pod.batch_delete(ids(pod)[:1], by="person")
+    pod.clock.pass_time(3600)
+    assert pod.describe()["ClusterStatus"] == "InService"
+    assert "NodeProvisioningMode" not in pod.describe()
+
+
+def test_updates_are_refused_during_a_deep_health_check() -> None:
+    pod = made(spec(2))
+    pod.check_health(pod.groups["p5"].nodes, 600)
+    with pytest.raises(Refused, match="deep health check"):
+        pod.update([spec(3)], by="person")
+
+
+def test_a_failed_node_is_replaced() -> None:
+    pod = made(spec(2))
+    broken = pod.groups["p5"].nodes[0]
+    pod.fail(broken)
+    pod.clock.pass_time(3600)
+    assert broken.gone
+    assert len(ids(pod)) == 2
+
+
+def test_pages_neither_skip_nor_repeat_nodes_while_some_leave() -> None:
+    pod = made(spec(5), how=replace(BASE, page=2))
+    before = ids(pod)
+    page = pod.list_nodes(None, logical=True, most=100)
+    seen = [node["InstanceId"] for node in page["ClusterNodeSummaries"]]
+    pod.batch_delete(before[:1], by="person")
+    pod.clock.pass_time(3600)
+    while token := page.get("NextToken"):
+        page = pod.list_nodes(token, logical=True, most=100)
+        seen += [node["InstanceId"] for node in page["ClusterNodeSummaries"]]
+    assert seen == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"InstanceType": "ml.p5e.48xlarge"}, "InstanceType"),
+        ({"ExecutionRole": "arn:aws:iam::111122223333:role/other"}, "ExecutionRole"),
+        ({"MinInstanceCount": 3}, "MinInstanceCount"),
+    ],
+)
+def test_what_an_update_cannot_change(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        made(spec(2)).update([{**spec(2), **wrong}], by="person")

@@ -1,0 +1,75 @@
+"""One cluster for each Slurm version and hook, shared by all tests of this folder that a process runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+from slurm.cluster import Cluster, Provisioning, slurm_cluster
+from slurm.hyperpod import Mode, SlurmVersion
+from slurm.parts import why_not
+from slurm.scripts import packed
+
+WORLDS: tuple[tuple[SlurmVersion, Mode], ...] = (
+    ("22.05", "extended"),
+    ("24.11", "extended"),
+)
+
+
+class _ByCluster(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests of one cluster run in one process: the clusters differ in what stands in brackets."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.rpartition("[")[2]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Of two processes each has a cluster at a time."""
+    return _ByCluster(config, log)
+
+
+@pytest.fixture(scope="session")
+def parts() -> None:
+    """What a cluster is made of is on this machine; where it is not, CI fails, and others are told why nothing runs."""
+    if (reason := why_not()) is not None:
+        message = f"no cluster of real Slurm can be brought up here: {reason}"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(world, id="-".join(world), marks=pytest.mark.xdist_group("-".join(world))) for world in WORLDS
+    ],
+)
+def cluster(request: pytest.FixtureRequest, parts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Controller, login and four compute nodes, booted, with nothing of Slurm started."""
+    slurm, mode = request.param
+    with slurm_cluster(slurm, mode, tmp_path_factory.mktemp("consoles")) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lifecycle scripts of the tests' cluster file, as HyperPod downloads them."""
+    return packed(tmp_path_factory.mktemp("scripts"))
+
+
+@pytest.fixture(scope="session")
+def provisioned(cluster: Cluster, scripts: Path) -> dict[str, Provisioning]:
+    """How the scripts ended on each node, by its name: they ran on all nodes at once, while HyperPod started Slurm."""
+    with ThreadPoolExecutor(1) as hyperpod:
+        started = hyperpod.submit(cluster.hyperpod_starts_slurm) if cluster.mode == "extended" else None
+        ended = cluster.on_each(lambda node: node.provision(scripts))
+        if started is not None:
+            started.result()
+    cluster.await_idle()
+    return {node.name: result for node, result in zip(cluster.nodes, ended, strict=True)}

@@ -1,0 +1,12 @@
+# The tests on real Slurm. Included by the Makefile; paths are from the root.
+
+SLURM_FLAGS ?=
+
+.PHONY: slurm-parts
+slurm-parts: ## Install Slurm 22.05 on this machine, and 24.11 into ~/.cache (root, Debian 12; three minutes, once)
+	@$(PYTHON) tests/slurm/parts.py
+
+# One process for each of two clusters at a time; the tests of one cluster stay together.
+.PHONY: test-slurm
+test-slurm: setup slurm-parts ## Lifecycle scripts and jobs on real Slurm clusters, 22.05 and 24.11
+	@python -m pytest --numprocesses=2 --dist=loadscope tests/slurm $(SLURM_FLAGS)
