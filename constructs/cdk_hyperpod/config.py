@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from ._fields import Pattern, Range
+from ._fields import PATH_SEGMENT, Pattern, Range
 from .config_eks import EksConfig
 from .config_lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
 from .kubernetes.teams import Team
@@ -55,7 +55,7 @@ Zone = Annotated[
 KmsKeyArn = Annotated[
     str,
     Pattern(
-        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+",
+        r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+",
         "a KMS key's ARN such as arn:aws:kms:us-west-2:111122223333:key/…",
     ),
 ]
@@ -128,7 +128,7 @@ class InstanceGroup:
         Annotated[
             str,
             Pattern(
-                r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:training-plan/.+",
+                r"arn:aws:sagemaker:[a-z0-9-]+:[0-9]{12}:training-plan/[a-zA-Z0-9][a-zA-Z0-9-]{0,63}",
                 "a training plan's ARN such as arn:aws:sagemaker:us-west-2:111122223333:training-plan/…",
                 length=2048,
             ),
@@ -212,14 +212,29 @@ class DataRepository:
     """A link between a folder of the file system and a place in S3 (FSx data repository association)."""
 
     file_system_path: Annotated[
-        str, Pattern(r"/([A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*)?", "a path that begins with a slash, such as /data")
+        str, Pattern(rf"/({PATH_SEGMENT}(/{PATH_SEGMENT})*)?", "a path that begins with a slash, such as /data")
     ]
     """The folder of the file system, such as /checkpoints."""
     bucket_name: (
-        Annotated[str, Pattern(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "an S3 bucket name, 3 to 63 characters")] | None
+        Annotated[
+            str,
+            # The S3 user guide, "General purpose bucket naming rules".
+            Pattern(
+                r"(?!xn--|sthree-|amzn-s3-demo-)(?!.*\.\.)(?![0-9]+\.[0-9]+\.[0-9]+\.[0-9]+$)"
+                r"(?!.*(-s3alias|--ol-s3|\.mrap|--x-s3|--table-s3)$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+                "an S3 bucket name, 3 to 63 characters",
+            ),
+        ]
+        | None
     ) = None
     """An existing bucket of the same region. Absent: one new bucket for all such links."""
-    prefix: Annotated[str, Pattern(r"([^/\s][^\s]*)?", "a prefix without a leading slash")] = ""
+    prefix: Annotated[
+        str,
+        Pattern(
+            r"((?!\.{1,2}(/|$))[^/\s]+(/(?!\.{1,2}(/|$))[^/\s]+)*/?)?",
+            "a prefix without a leading slash, such as runs/a",
+        ),
+    ] = ""
     """Where in the bucket. Absent: the folder's own path."""
     auto_import: tuple[Literal["new", "changed", "deleted"], ...] = ("new", "changed", "deleted")
     """Which changes in S3 appear in the file system."""
@@ -245,10 +260,8 @@ class StorageConfig:
     """How many days daily backups are kept; 0 for none. FSx has none for a file system with data repositories."""
     data_repositories: tuple[DataRepository, ...] = ()
     """Links to S3, at most 8."""
-    mount_path: Annotated[
-        str, Pattern(r"/[a-zA-Z0-9._-]+(/[a-zA-Z0-9._-]+)*", "an absolute path without a slash at its end")
-    ] = "/fsx"
-    """Where nodes mount it. A change reaches new nodes only."""
+    mount_path: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")] = "/fsx"
+    """Where nodes mount it: a folder that nothing else uses, such as /fsx or /mnt/data. A change reaches new nodes only."""
     file_system_id: (
         Annotated[str, Pattern(r"fs-[0-9a-f]{8,17}", "a file system id such as fs-0123456789abcdef0")] | None
     ) = None

@@ -15,6 +15,7 @@ from .._structure import UNKNOWN, is_known, join, show
 from ..config import ClusterConfig
 from ..errors import Finding
 from ..instance_types import regions
+from .accounts import check_accounts
 from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron
 from .lifecycle import check_lifecycle
@@ -83,6 +84,7 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
             topic="tiered-storage-under-slurm",
         )
     yield from _check_tags(config)
+    yield from check_accounts(config)
 
 
 def _check_tags(config: ClusterConfig) -> Iterator[Finding]:
