@@ -1,7 +1,8 @@
 """Calls that come through a VPC endpoint: its policy is judged before the service sees them.
 
 Nothing here routes packets, so a call says where it comes from: the header `x-local-aws-vpc-endpoint` holds the endpoint's
-id. `x-local-aws-signed-by-service: true` stands for a service principal's signature, which nobody here can make.
+id. The engine hears signed requests alone: `x-local-aws-signed-by: nobody` stands for one without a signature, and
+`x-local-aws-signed-by: service` for one that a service principal signed, as nobody here can.
 The answers are IAM's own evaluator's, with two keys that it does not know: whose a bucket is, and the organization of
 whoever owns the resource.
 """
@@ -19,7 +20,7 @@ from local_aws.engine.seam.services import Reply
 
 Json = Any
 ENDPOINT = "x-local-aws-vpc-endpoint"
-SERVICE = "x-local-aws-signed-by-service"
+SIGNED_BY = "x-local-aws-signed-by"
 # What EC2 calls a service's endpoint, where ministack calls the service otherwise.
 _NAMES = {"ecr": "ecr.api", "sagemaker": "sagemaker.api", "cloudwatch": "monitoring"}
 
@@ -60,9 +61,9 @@ def _refusal(
     account = responses.get_account_id()
     arn = iam_actions.extract_resource_arn(service, method, path, headers, body, parameters, where, account)
     arn = _named_elsewhere(service, where, body, parameters) or arn
+    signed_by_service = headers.get(SIGNED_BY) == "service"
     key = router.extract_access_key_id(headers, query)
-    principal = iam_evaluator.resolve_principal(key, account) if key else None
-    signed_by_service = headers.get(SERVICE) == "true"
+    principal = None if SIGNED_BY in headers else iam_evaluator.resolve_principal(key, account)
     who = "anonymous" if principal is None else principal.arn
     owner = _owner(service, arn) or (account if principal is not None else None)
     through: Json = {
@@ -70,7 +71,7 @@ def _refusal(
         "aws:resourceorgid": None if owner is None else iam_evaluator._principal_org_id(owner),
         "aws:principalisawsservice": str(signed_by_service).lower(),
     }
-    if principal is None or signed_by_service:
+    if principal is None:
         through |= {"aws:principalaccount": None, "aws:principalorgid": None}
     context = iam_evaluator.EvalContext(
         principal_arn=who,
