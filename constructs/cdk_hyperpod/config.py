@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from ._fields import PATH_SEGMENT, Pattern, Range
 from .config_eks import EksConfig
 from .config_lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
+from .config_slurm import Group, SlurmConfig, User
 from .kubernetes.teams import Team
 
 Orchestrator = Literal["slurm", "eks"]
@@ -329,6 +330,13 @@ class ClusterConfig:
     """What runs on a new node. Absent: HyperPod sets it up, and the library's scripts run afterwards."""
     lifecycle_scripts: str | None = None
     """The older way to say `lifecycle: {mode: customer_managed, scripts: FOLDER}`."""
+    groups: tuple[Group, ...] = ()
+    """Slurm only: Linux groups of every node. Absent: those of the image."""
+    users: tuple[User, ...] = ()
+    """Slurm only: Linux users of every node. Absent: those of the image."""
+    slurm: SlurmConfig | None = None
+    """Slurm only: accounting, accounts and limits. Absent: Slurm keeps its history on the controller, and limits
+    nobody."""
     encrypt_root_volumes: bool = True
     """True: the nodes' root volumes are encrypted with the cluster's own key, or the one that a group's `ebs_volumes` name.
     False: with a key that AWS owns, unless a group says otherwise. A change reaches new and replaced nodes only."""
@@ -359,3 +367,8 @@ class ClusterConfig:
     def lifecycle_steps(self) -> LifecycleSteps:
         """Which steps of the library's scripts run."""
         return LifecycleSteps() if self.lifecycle is None else self.lifecycle.steps
+
+    @property
+    def home_path(self) -> str:
+        """Where users' homes lie that name no place of their own: on shared storage, where there is some."""
+        return "/home" if self.storage is None else f"{self.storage.mount_path}/home"

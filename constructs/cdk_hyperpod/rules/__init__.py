@@ -30,6 +30,7 @@ from .network import (
 )
 from .scale_down import check_scale_down
 from .storage import check_storage
+from .users import check_users
 
 __all__ = [
     "check_cluster",
@@ -45,6 +46,7 @@ __all__ = [
     "check_room",
     "check_scale_down",
     "check_storage",
+    "check_users",
     "check_zones",
     "has_neuron",
     "what_closed_means",
@@ -73,6 +75,7 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     if config.storage is not None and is_known(config.storage):
         yield from check_storage(config.storage)
     yield from check_lifecycle(config)
+    yield from check_users(config)
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
     if config.orchestrator == "slurm" and config.tiered_storage is not None:
