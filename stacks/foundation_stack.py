@@ -18,9 +18,10 @@ from cdk_hyperpod import (
 from cdk_hyperpod.buckets import access_logs_bucket
 from cdk_hyperpod.config import StorageConfig
 from cdk_hyperpod.encryption import encryption_key
+from cdk_hyperpod.foundation_guard import FoundationGuard
 from cdk_hyperpod.zones import more_endpoints
 
-from .names import foundation_stack_name
+from .names import cluster_stack_name, foundation_stack_name
 
 
 class FoundationStack(Stack):
@@ -78,6 +79,14 @@ class FoundationStack(Stack):
             access_logs=self._access_logs,
             orchestrator=config.orchestrator,
             steps=config.lifecycle_steps,
+            groups=config.groups,
+            users=config.users,
+            accounts=() if config.slurm is None else config.slurm.accounts,
+            home_path=config.home_path,
+        )
+        everything = self.node.children
+        FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name)).come_before(
+            *everything
         )
 
     def _mount(self, storage: StorageConfig, loaded: LoadedConfig) -> LustreMount:

@@ -1,4 +1,4 @@
-"""Pins the API models of the scale-down Lambda: the operations it calls, cut from the locked botocore.
+"""Pins the API models of the Lambda functions: the operations they call, cut from the locked botocore.
 
 The Lambda runtime's own botocore lags behind: it drops response members that it does not know and rejects request members
 that it does not know. The pinned model comes first on botocore's data path (botocore.loaders, "The data path"), and being
@@ -19,9 +19,11 @@ FOLDER = Path(__file__).parent.parent / "constructs" / "cdk_hyperpod" / "_lambda
 
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "sagemaker": ("BatchDeleteClusterNodes", "DescribeCluster", "ListClusterNodes", "ListTags", "UpdateCluster"),
-    "cloudformation": ("DescribeStackEvents", "DescribeStacks"),
+    "cloudformation": ("DescribeStackEvents", "DescribeStacks", "ListStackResources"),
+    "ec2": ("DescribeSubnets",),
+    "fsx": ("DescribeFileSystems",),
 }
-"""What hyperpod_provider/api.py declares, by service."""
+"""What hyperpod_provider/api.py and foundation_guard/look.py declare, by service."""
 
 AS_THEY_ARE = ("_retry", "partitions", "sdk-default-configuration")
 """Small tables that botocore may read for any client."""

@@ -14,17 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsii
-from aws_cdk import Annotations, Aws, CustomResource, Duration, RemovalPolicy, Stack, custom_resources
+from aws_cdk import Annotations, Aws, CustomResource, Duration, Stack, custom_resources
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, Dependable, IConstruct, IDependable, IValidation
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards, wildcard
-from ._assets import lambda_dir
 from ._constraints import as_tuple, check_arguments
+from ._functions import RARELY, log_group, python_function
 from ._scale_down_checks import check_guarded, check_size
 from .config import ScaleDownConfig
 from .errors import raise_errors
@@ -241,7 +240,7 @@ class ScaleDown(Construct):
             is_complete_handler=is_complete,
             query_interval=_POLL,
             total_timeout=_TIMEOUT,
-            log_group=self._log_group("FrameworkLog"),
+            log_group=log_group(self, "FrameworkLog", encryption_key=self._key),
             provider_function_name=self._function_name("provider"),
         )
         for name in _FRAMEWORK:
@@ -252,39 +251,14 @@ class ScaleDown(Construct):
         return provider
 
     def _function(self, construct_id: str, handler: str, role: iam.Role) -> lambda_.Function:
-        function = lambda_.Function(
+        return python_function(
             self,
             construct_id,
             function_name=self._function_name(construct_id.lower()),
             description=f"Scaling down HyperPod cluster {self._name}",
-            runtime=lambda_.Runtime.PYTHON_3_14,
-            architecture=lambda_.Architecture.ARM_64,
             handler=f"hyperpod_provider.handler.{handler}",
-            code=lambda_.Code.from_asset(str(lambda_dir()), exclude=["**/__pycache__", "**/*.pyc"]),
             role=role,
-            timeout=Duration.minutes(5),
-            memory_size=512,
-            log_group=self._log_group(f"{construct_id}Log"),
-        )
-        acknowledge(
-            function,
-            {
-                "NIST.800.53.R5-LambdaConcurrency": _RARELY
-                + "reserved concurrency would fail in accounts with small limits.",
-                "NIST.800.53.R5-LambdaDLQ": _RARELY + "CloudFormation itself reports and rolls back a failure.",
-                "NIST.800.53.R5-LambdaInsideVPC": _RARELY
-                + "a closed VPC would cut it off from the APIs that it calls.",
-            },
-        )
-        return function
-
-    def _log_group(self, construct_id: str) -> logs.LogGroup:
-        return logs.LogGroup(
-            self,
-            construct_id,
-            retention=logs.RetentionDays.ONE_YEAR,
-            removal_policy=RemovalPolicy.DESTROY,
-            encryption_key=self._key,
+            log_group=log_group(self, f"{construct_id}Log", encryption_key=self._key),
         )
 
     def _function_name(self, part: str) -> str:
@@ -296,10 +270,10 @@ class ScaleDown(Construct):
         reasons = {
             "AwsSolutions-L1": of_cdk + "the runtime follows the pinned version of CDK.",
             "NIST.800.53.R5-IAMNoInlinePolicy": of_cdk + "each policy belongs to one role.",
-            "NIST.800.53.R5-LambdaConcurrency": _RARELY
+            "NIST.800.53.R5-LambdaConcurrency": RARELY
             + "reserved concurrency would fail in accounts with small limits.",
-            "NIST.800.53.R5-LambdaDLQ": _RARELY + "CloudFormation itself reports and rolls back a failure.",
-            "NIST.800.53.R5-LambdaInsideVPC": _RARELY + "a closed VPC would cut it off from CloudFormation.",
+            "NIST.800.53.R5-LambdaDLQ": RARELY + "CloudFormation itself reports and rolls back a failure.",
+            "NIST.800.53.R5-LambdaInsideVPC": RARELY + "a closed VPC would cut it off from CloudFormation.",
             "AwsSolutions-SF1": "The waiter's events hold the pre-signed address that answers CloudFormation; "
             "whoever reads it could answer in its place, so it is not logged.",
             "AwsSolutions-SF2": "The waiter calls one function every half a minute; there is nothing to trace.",
@@ -329,9 +303,6 @@ def _prefix(construct: Construct, stack: Stack) -> str:
     inside = construct.node.path.removeprefix(f"{stack.node.path}/")
     digest = hashlib.sha256(f"{stack.stack_name}/{inside}".encode()).hexdigest()[:8]
     return f"hyperpod-{stack.stack_name.removeprefix('hyperpod-')[:35]}-{digest}"
-
-
-_RARELY = "CloudFormation alone invokes it, a few times in a deployment that changes the cluster; "
 
 
 @jsii.implements(IDependable)

@@ -72,7 +72,7 @@ def test_a_cluster_that_somebody_else_made_is_refused(life: Rehearsal, tmp_path:
     assert not failed.ok
     (stack,) = life.aws.client("cloudformation").describe_stacks(StackName=theirs.cluster)["Stacks"]
     message = (
-        'Scaling down theirs was refused, nothing was changed. name: a cluster "theirs" lives that this stack did not '
+        'Scaling down theirs was refused, nothing of the cluster was changed. name: a cluster "theirs" lives that this stack did not '
         f"make: it lacks the tag cdk-hyperpod:stack-id = {stack['StackId']}; choose another name, or adopt that cluster "
         "in a deployment of its own, before scaling it down."
     )
@@ -84,18 +84,24 @@ def test_a_cluster_that_somebody_else_made_is_refused(life: Rehearsal, tmp_path:
 
 
 def test_another_file_system_reaches_every_group(life: Rehearsal) -> None:
-    """Only the foundation's template says that there is another one; both stacks change, and no node ends."""
+    """The old one leaves the file in a deployment of its own and is kept. Then only the foundation's template says that there
+    is another one; both stacks change, and no node ends."""
     before, old = life.nodes(), mounted(life)
     step = Step(life)
+    without = life.deploy({key: value for key, value in STANDING.items() if key != "storage"})
+    assert without.ok, without.reason
+    assert mounted(life) == set()
     made = life.deploy({**STANDING, "storage": {**STANDING["storage"], "efa": True}})
     assert made.ok, made.reason
     new, systems = mounted(life), life.aws.client("fsx").describe_file_systems()["FileSystems"]
     assert len(old) == len(new) == 1
     assert old.isdisjoint(new)
     assert old | new <= {system["DNSName"] for system in systems}, "the old one is kept, as the file says"
-    assert (step.calls()["CreateFileSystem"], step.calls()["UpdateCluster"]) == (1, 1)
+    assert (step.calls()["CreateFileSystem"], step.calls()["UpdateCluster"]) == (1, 2)
     assert step.ended() == {}
     assert life.nodes() == before
+    back = life.deploy({key: value for key, value in STANDING.items() if key != "storage"})
+    assert back.ok, back.reason
     back = life.deploy(STANDING)
     assert back.ok, back.reason
 
@@ -103,5 +109,5 @@ def test_another_file_system_reaches_every_group(life: Rehearsal) -> None:
 def mounted(life: Rehearsal) -> set[str]:
     """The file systems that the cluster's groups name."""
     groups = life.aws.client("sagemaker").describe_cluster(ClusterName=life.name)["InstanceGroups"]
-    storages = [storage for group in groups for storage in group["InstanceStorageConfigs"]]
+    storages = [storage for group in groups for storage in group.get("InstanceStorageConfigs", [])]
     return {storage["FsxLustreConfig"]["DnsName"] for storage in storages if "FsxLustreConfig" in storage}

@@ -40,6 +40,14 @@ ROLLING_BACK = ("cloudformation:DescribeStackEvents",)
 """A rollback goes on without, and judges by the live cluster how far the failed update got."""
 WRITING = ("iam:PassRole", "sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster")
 FRAMEWORK = ("lambda:InvokeFunction", "states:StartExecution")
+LOOKING = (
+    "cloudformation:ListStackResources",
+    "ec2:DescribeSubnets",
+    "fsx:DescribeFileSystems",
+    "sagemaker:DescribeCluster",
+    "sagemaker:ListTags",
+)
+GUARD = "Custom::HyperPodFoundationGuard"
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +71,7 @@ def keeps_its_target(engine: LocalAws) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def scripts(life: Rehearsal) -> Json:
     """The part of the foundation that fills and empties the bucket of the lifecycle scripts."""
-    foundation = assemblies.template(life.synth(), life.foundation)
+    foundation = without_guard(assemblies.template(life.synth(), life.foundation))
     part = templates.part(foundation, "Custom::CDKBucketDeployment", "Custom::S3AutoDeleteObjects")
     for resource in part["Resources"].values():
         if resource["Type"] == "AWS::S3::Bucket":
@@ -76,6 +84,14 @@ def filled(engine: LocalAws, scripts: Json) -> Json:
     made = templates.deploy_whole(engine, "rights-upload", scripts)
     assert made.status == "CREATE_COMPLETE", made.reasons
     return scripts
+
+
+def without_guard(template: Json) -> Json:
+    """The foundation's template, as if nothing waited for its guard: a part of it may stand in another stack."""
+    (guard,) = (name for name, item in template["Resources"].items() if item["Type"] == GUARD)
+    for resource in template["Resources"].values():
+        resource["DependsOn"] = [name for name in resource.get("DependsOn", []) if name != guard]
+    return template
 
 
 def after_the_cluster(template: Json) -> None:
@@ -216,3 +232,34 @@ def test_deleting_a_group_needs_the_right_to_update(life: Rehearsal) -> None:
     assert gone.status == "UPDATE_COMPLETE", gone.reasons
     life.wait_for(lambda: "trn1" not in life.groups())
     assert any("ScaleDownRole" in who for who in life.callers(since, "UpdateCluster"))
+
+
+# -- the foundation's guard -------------------------------------------------------------------------------------------
+
+
+def elsewhere(life: Rehearsal) -> Json:
+    """The foundation's template, with a wish that its guard refuses."""
+    template = assemblies.template(life.synth(), life.foundation)
+    (guard,) = (item for item in template["Resources"].values() if item["Type"] == GUARD)
+    guard["Properties"]["AvailabilityZone"] = "us-west-2a"
+    return template
+
+
+def test_what_looking_at_the_foundation_uses(life: Rehearsal) -> None:
+    since = len(life.aws.checks())
+    failed = templates.deploy_whole(life.aws, life.foundation, elsewhere(life))
+    assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
+    assert "Changing the foundation of rights was refused" in failed.reasons[0]
+    assert used(life.aws, since, stack=life.foundation) == {"cloudformation:DescribeStacks", *LOOKING}
+
+
+@pytest.mark.parametrize("action", LOOKING)
+def test_looking_at_the_foundation_needs(life: Rehearsal, action: str) -> None:
+    changed = elsewhere(life)
+    rights.without(action)(changed)
+    since = len(life.aws.checks())
+    failed = templates.deploy_whole(life.aws, life.foundation, changed)
+    assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
+    assert "Could not read what the foundation of rights stands on, no stack has been changed." in failed.reasons[0]
+    assert f"is not authorized to perform: {action}" in failed.reasons[0]
+    assert refused(life.aws, since) == {action}

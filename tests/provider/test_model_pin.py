@@ -12,6 +12,7 @@ import pytest
 from botocore.stub import Stubber  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod_provider import api, handler
+from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard import look
 from tools import trim_model
 
 CALLS: list[tuple[str, str, dict[str, Any]]] = [
@@ -48,6 +49,9 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("cloudformation", "describe_stacks", {"StackName": "train"}),
     ("cloudformation", "describe_stack_events", {"StackName": "train", "NextToken": "t"}),
+    ("cloudformation", "list_stack_resources", {"StackName": "train", "NextToken": "t"}),
+    ("ec2", "describe_subnets", {"SubnetIds": ["subnet-0123456789abcdef0"]}),
+    ("fsx", "describe_file_systems", {"FileSystemIds": ["fs-0123456789abcdef0"]}),
 ]
 
 
@@ -103,7 +107,7 @@ def test_committed_files_are_what_the_tool_makes() -> None:
 def test_pin_holds_every_call_that_the_package_declares() -> None:
     declared = {
         "".join(part.capitalize() for part in name.split("_"))
-        for protocol in (api.Reads, api.Writes, api.CloudFormation)
+        for protocol in (api.Reads, api.Writes, api.CloudFormation, look.Stack, look.Network, look.Storage)
         for name, _ in inspect.getmembers(protocol, inspect.isfunction)
         if not name.startswith("_")
     }

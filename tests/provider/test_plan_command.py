@@ -116,7 +116,7 @@ def test_every_refusal(address: str, capsys: pytest.CaptureFixture[str], model: 
     assert (
         out
         == f"""\
-small: a deployment would be refused, and change nothing (3 reasons).
+small: a deployment would be refused, and take nothing away (3 reasons).
 
   instance_groups: the live group "old" with 2 nodes is missing; dropping a
     group is not enough to delete it

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from . import messages
-from .actions import LowerMinimum, LowerTarget, Plan
+from .actions import Plan
 from .model import Cluster, Desired, Node
 
 NOTHING, REFUSED, CHANGES = 0, 1, 2
@@ -30,16 +30,18 @@ def exit_code(plan: Plan) -> int:
 
 def report(plan: Plan, live: Cluster | None, desired: Desired, *, colour: bool = False) -> str:
     """The whole dry run as text, in lines of 80 characters where ids and names allow. Ends with a line end."""
-    if live is None:
+    if live is None and not plan.refusals:
         lines = [f"There is no cluster {desired.cluster} yet: a deployment would take nothing away."]
     else:
-        lines = list(_refusals(plan, desired, colour) if plan.refusals else _changes(plan, live, desired, colour))
+        lines = list(
+            _refusals(plan, desired, colour) if plan.refusals or live is None else _changes(plan, live, desired, colour)
+        )
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
     reasons = messages.several(len(plan.refusals), "reason")
-    yield _paint(f"{desired.cluster}: a deployment would be refused, and change nothing ({reasons}).", _RED, colour)
+    yield _paint(f"{desired.cluster}: a deployment would be refused, and take nothing away ({reasons}).", _RED, colour)
     for refusal in plan.refusals:
         yield ""
         yield from _wrap(f"{refusal.path}: {refusal.why}", "  ", "    ")
@@ -66,9 +68,8 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, colour: bool) -> Itera
         yield ""
         yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", _BOLD, colour)
         yield from _table([("group deleted", node) for node in members])
-    counts = [messages.line(change) for change in plan.changes if isinstance(change, LowerTarget | LowerMinimum)]
-    yield from _list("Besides, it would", counts)
     yield from _list("It would first wait, because", [wait.why for wait in plan.waits])
+    yield from _list("Besides", plan.notes)
 
 
 def _table(rows: Sequence[tuple[str, Node]]) -> Iterator[str]:

@@ -1,0 +1,63 @@
+"""The small Lambda functions of the library's custom resources: one code, one way to run it, one kind of log."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from ._acknowledge import acknowledge
+from ._assets import lambda_dir
+
+RARELY = "CloudFormation alone invokes it, a few times in a deployment that changes something it looks at; "
+
+
+def python_function(
+    scope: Construct,
+    construct_id: str,
+    *,
+    handler: str,
+    description: str,
+    role: iam.Role,
+    log_group: logs.LogGroup,
+    function_name: str | None = None,
+) -> lambda_.Function:
+    """A function with an entry point of `_lambda`. `function_name` absent: CloudFormation makes one up."""
+    function = lambda_.Function(
+        scope,
+        construct_id,
+        function_name=function_name,
+        description=description,
+        runtime=lambda_.Runtime.PYTHON_3_14,
+        architecture=lambda_.Architecture.ARM_64,
+        handler=handler,
+        code=lambda_.Code.from_asset(str(lambda_dir()), exclude=["**/__pycache__", "**/*.pyc"]),
+        role=role,
+        timeout=Duration.minutes(5),
+        memory_size=512,
+        log_group=log_group,
+    )
+    acknowledge(
+        function,
+        {
+            "NIST.800.53.R5-LambdaConcurrency": RARELY
+            + "reserved concurrency would fail in accounts with small limits.",
+            "NIST.800.53.R5-LambdaDLQ": RARELY + "CloudFormation itself reports and rolls back a failure.",
+            "NIST.800.53.R5-LambdaInsideVPC": RARELY + "a closed VPC would cut it off from the APIs that it calls.",
+        },
+    )
+    return function
+
+
+def log_group(scope: Construct, construct_id: str, *, encryption_key: kms.IKey | None) -> logs.LogGroup:
+    """A function's log, kept for a year. `encryption_key` absent: CloudWatch's own key encrypts it."""
+    return logs.LogGroup(
+        scope,
+        construct_id,
+        retention=logs.RetentionDays.ONE_YEAR,
+        removal_policy=RemovalPolicy.DESTROY,
+        encryption_key=encryption_key,
+    )

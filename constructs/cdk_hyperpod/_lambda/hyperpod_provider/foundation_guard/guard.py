@@ -1,0 +1,91 @@
+"""Looks what lives, and refuses or lets pass. It changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from .. import api
+from ..messages import DENIED_HINT, fit
+from .decision import refusals, refused
+from .look import Clients, Stack, look
+from .wish import read
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(minutes=3)
+"""How long what may pass is waited for: throttling, and the function's own rights, which IAM spreads in its own time. The
+function has five minutes."""
+PAUSE = timedelta(seconds=5)
+
+
+class GuardError(Exception):
+    """A refusal or failure; its text is the reason that CloudFormation shows."""
+
+
+class Guard:
+    """The decision on clients that are handed in."""
+
+    def __init__(
+        self,
+        client: Clients,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], None] = time.sleep,
+        log: Callable[[str], None] = print,
+    ) -> None:
+        self._client = client
+        self._now = now
+        self._sleep = sleep
+        self._log = log
+
+    def check(self, event: Mapping[str, Any]) -> None:
+        """Return where the deployment may go on. Raises GuardError where it must not.
+
+        In a rollback it always may: that goes back to what was there, and a refusal would only leave it stuck half-way.
+        """
+        if event["RequestType"] == "Delete":
+            return
+        stack, began = str(event["StackId"]), self._now()
+        wish = read(event["ResourceProperties"])
+        try:
+            live = self._patiently(began, lambda: look(wish, stack, self._client))
+            found = refusals(wish, live)
+            problem = refused(wish.cluster, found) if found else None
+        except api.CALL_ERRORS as error:
+            problem = _unreadable(wish.cluster, error)
+        if problem is None:
+            return
+        if self._rolls_back(stack, began):
+            self._log(f"the stack rolls back, so this is no refusal: {problem}")
+            return
+        raise GuardError(problem)
+
+    def _rolls_back(self, stack: str, began: datetime) -> bool:
+        cloudformation: Stack = self._client("cloudformation")
+        try:
+            (found,) = self._patiently(began, lambda: cloudformation.describe_stacks(StackName=stack))["Stacks"]
+        except api.CALL_ERRORS as error:
+            self._log(f"cannot read the stack's status: {api.reason(error)}")
+            return False
+        return "ROLLBACK" in found["StackStatus"]
+
+    def _patiently(self, began: datetime, read: Callable[[], T]) -> T:
+        """What a call gives, once it gives something. A wait keeps nobody: the guard comes before everything."""
+        while True:
+            try:
+                return read()
+            except api.CALL_ERRORS as error:
+                now = self._now()
+                if now - began >= PATIENCE or not api.is_passing(error, now=now, began=began):
+                    raise
+                self._log(f"not yet: {api.reason(error)}")
+            self._sleep(PAUSE.total_seconds())
+
+
+def _unreadable(cluster: str, error: Exception) -> str:
+    """The reason where nobody can tell what lives."""
+    head = f"Could not read what the foundation of {cluster} stands on, no stack has been changed."
+    return fit(head, [api.reason(error), *([DENIED_HINT] if api.is_denied(error) else [])])
