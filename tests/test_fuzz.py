@@ -15,9 +15,9 @@ from fuzz.run import MAX_MEMORY_BYTES, run
 
 CASES = 400
 PROGRAM = """
-import dataclasses, json, pathlib, sys
+import json, pathlib, sys
 from fuzz.run import run
-print(json.dumps(dataclasses.asdict(run(range(int(sys.argv[2])), pathlib.Path(sys.argv[1]).resolve()))))
+print(json.dumps(vars(run(range(int(sys.argv[2])), pathlib.Path(sys.argv[1]).resolve()))))
 """
 
 

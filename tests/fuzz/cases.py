@@ -314,7 +314,7 @@ def _packed(chance: random.Random, sandbox: Path, depth: int = 0) -> bytes:
                         chance.choice(("chart/Chart.yaml", "chart/\n", "chart/" + "x" * 300, "chart/" + "d/" * 600)),
                         b"name: x",
                     )
-    packed = bytearray(gzip.compress(unpacked.getvalue(), 1))
+    packed = bytearray(gzip.compress(unpacked.getvalue(), 1, mtime=0))
     if chance.random() < 0.2:
         at = chance.randrange(len(packed))
         packed[at : at + chance.choice((1, 1, 1000))] = bytes([chance.randrange(256)])
@@ -322,7 +322,7 @@ def _packed(chance: random.Random, sandbox: Path, depth: int = 0) -> bytes:
         spoilt = bytearray(unpacked.getvalue())
         for _ in range(3):
             spoilt[chance.randrange(len(spoilt))] = chance.randrange(256)
-        packed = bytearray(gzip.compress(spoilt, 1))
+        packed = bytearray(gzip.compress(spoilt, 1, mtime=0))
     return bytes(packed)
 
 
