@@ -60,6 +60,9 @@ class FoundationStack(Stack):
             subnets=config.network.subnets,
             endpoint_security_group_id=config.network.endpoint_security_group_id,
             s3_prefix_list_id=config.network.s3_prefix_list_id,
+            endpoint_policies=config.network.endpoint_policies,
+            trusted_accounts=config.network.trusted_accounts,
+            organization_id=config.network.organization_id,
             more_endpoints=more_endpoints(config),
             log_encryption_key=self.key,
         )
@@ -79,6 +82,10 @@ class FoundationStack(Stack):
             access_logs=self._access_logs,
             orchestrator=config.orchestrator,
             steps=config.lifecycle_steps,
+            groups=config.groups,
+            users=config.users,
+            accounts=() if config.slurm is None else config.slurm.accounts,
+            home_path=config.home_path,
         )
         everything = self.node.children
         FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name)).come_before(

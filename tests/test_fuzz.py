@@ -37,14 +37,14 @@ def test_no_case_ends_in_a_traceback_or_writes_outside_or_takes_much_memory(tmp_
     assert outcome["memory_bytes"] < MAX_MEMORY_BYTES
     kinds = {line.partition(":")[0] for line in outcome["count"]}
     assert kinds == {kind for kind, _ in KINDS}
-    assert 10 < len(outcome["accepted"]) < CASES - 100
+    assert 5 < len(outcome["accepted"]) < CASES - 100
 
 
 @pytest.mark.slow
 def test_what_is_accepted_passes_cfn_lint(tmp_path: Path) -> None:
     from fuzz.sample import chosen, lint
 
-    accepted = chosen(run(range(60), tmp_path.resolve()).accepted, 2)
+    accepted = chosen(run(range(200), tmp_path.resolve()).accepted, 2)
 
     assert len(accepted) == 2
     assert lint(accepted) == []

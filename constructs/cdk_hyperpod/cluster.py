@@ -28,6 +28,7 @@ from .config import (
 )
 from .config_eks import INSTALLED, AutoscalingConfig, EksConfig
 from .config_lifecycle import LifecycleConfig, LifecycleMode
+from .config_slurm import AccountingDatabase, SlurmConfig
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
 from .lifecycle import LifecycleScripts
@@ -60,6 +61,7 @@ class HyperPodCluster(Construct):
         file_system: LustreMount | None = None,
         lifecycle_scripts: LifecycleScripts | str | Path | None = None,
         lifecycle_mode: LifecycleMode | None = None,
+        accounting_database: AccountingDatabase | None = None,
         encryption_key: kms.IKey | None = None,
         node_provisioning_mode: str = "continuous",
         node_recovery: str = "automatic",
@@ -67,6 +69,7 @@ class HyperPodCluster(Construct):
         tags: Mapping[str, str] | None = None,
         eks_cluster_arn: str | None = None,
         autoscaled_groups: Sequence[str] = (),
+        encrypt_root_volumes: bool = True,
     ) -> None:
         """Make a cluster.
 
@@ -74,6 +77,7 @@ class HyperPodCluster(Construct):
         absent: none is. `lifecycle_scripts`: an upload that exists, or a folder; absent: the scripts that come with
         the library. A folder is uploaded to a bucket that is made, and a second one gets its access logs.
         `lifecycle_mode`: what runs on a new node, as `LifecycleConfig.mode` says; a change touches no running node.
+        `accounting_database`: yours for Slurm's accounts; absent: one on the controller.
         `encryption_key` encrypts the groups' EBS volumes and the scripts; absent: one is made. `eks_cluster_arn`: the
         EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
         Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. Raises ConfigError with everything that
@@ -93,7 +97,9 @@ class HyperPodCluster(Construct):
             network=network.config if isinstance(network, HyperPodNetwork) else UNKNOWN,
             tiered_storage=tiered_storage,
             lifecycle=LifecycleConfig(mode=UNKNOWN if refused_mode else lifecycle_mode),
+            slurm=None if accounting_database is None else SlurmConfig(accounting_database=accounting_database),
             tags={} if tags is None else tags,
+            encrypt_root_volumes=encrypt_root_volumes,
         )
         known = without_refused(config, [])
         self._warn(
@@ -122,6 +128,7 @@ class HyperPodCluster(Construct):
         self.cluster_name = cluster_name
         self.instance_groups = config.instance_groups
         self.autoscaled_groups = tuple(autoscaled_groups)
+        self._encrypt_root_volumes = encrypt_root_volumes
         self._network = network
         self._eks_cluster_arn = eks_cluster_arn
         # Under EKS pods mount it, through its CSI driver.
@@ -142,6 +149,7 @@ class HyperPodCluster(Construct):
             )
         self.lifecycle_mode: LifecycleMode = lifecycle_mode or self.lifecycle_scripts.default_mode
         self._continuous = node_provisioning_mode == "continuous"
+        self._secret_arn = None if accounting_database is None else accounting_database.secret_arn
         self.roles: Mapping[NodeType | Literal["node"], iam.CfnRole] = self._add_roles()
         """The groups' execution roles by node type; under EKS the one of all nodes, `node`."""
         own = network.subnets[0]
@@ -149,7 +157,7 @@ class HyperPodCluster(Construct):
             self,
             "Resource",
             cluster_name=cluster_name,
-            orchestrator=_orchestrator(eks_cluster_arn),
+            orchestrator=_orchestrator(eks_cluster_arn, accounting_database),
             node_provisioning_mode="Continuous" if self._continuous else None,
             node_recovery="Automatic" if node_recovery == "automatic" else "None",
             vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
@@ -197,17 +205,29 @@ class HyperPodCluster(Construct):
                 cluster_name=self.cluster_name,
                 scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
                 scripts_key_arn=self.lifecycle_scripts.encryption_key.key_arn,
+                vpc_id=self._network.vpc_id,
                 subnet_ids=subnet_ids,
                 security_group_id=self._network.security_group_id,
                 volume_key_arns=self._volume_keys(node_type),
                 eks_cluster_arn=self._eks_cluster_arn,
+                # HyperPod connects the controller's slurmdbd with it.
+                secret_arn=self._secret_arn if node_type == "controller" else None,
             )
             for node_type in node_types
         }
 
+    def _volumes(self, group: InstanceGroup) -> tuple[EbsVolume, ...]:
+        """The group's volumes of which something has to be said: its own, and the root volume by its key."""
+        if not self._encrypt_root_volumes or any(volume.root_volume for volume in group.ebs_volumes):
+            return group.ebs_volumes
+        return (EbsVolume(root_volume=True), *group.ebs_volumes)
+
     def _volume_keys(self, node_type: str) -> list[str]:
         volumes = [
-            volume for group in self.instance_groups if _node_type(group) == node_type for volume in group.ebs_volumes
+            volume
+            for group in self.instance_groups
+            if _node_type(group) == node_type
+            for volume in self._volumes(group)
         ]
         return list(dict.fromkeys(volume.volume_kms_key_arn or self._key.key_arn for volume in volumes))
 
@@ -268,7 +288,7 @@ class HyperPodCluster(Construct):
     def _storage_configs(self, group: InstanceGroup) -> list[sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty]:
         configs = [
             sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(ebs_volume_config=self._ebs_volume(volume))
-            for volume in group.ebs_volumes
+            for volume in self._volumes(group)
         ]
         if self._file_system is not None:
             configs.append(
@@ -347,14 +367,22 @@ def _node_type(group: InstanceGroup) -> NodeType | Literal["node"]:
     return group.node_type or "node"
 
 
-def _orchestrator(eks_cluster_arn: str | None) -> sagemaker.CfnCluster.OrchestratorProperty:
+def _orchestrator(
+    eks_cluster_arn: str | None, database: AccountingDatabase | None
+) -> sagemaker.CfnCluster.OrchestratorProperty:
     if eks_cluster_arn is not None:
         return sagemaker.CfnCluster.OrchestratorProperty(
             eks=sagemaker.CfnCluster.ClusterOrchestratorEksConfigProperty(cluster_arn=eks_cluster_arn)
         )
     # No SlurmConfigStrategy: under continuous provisioning the API refuses any.
     return sagemaker.CfnCluster.OrchestratorProperty(
-        slurm=sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty()
+        slurm=sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty(
+            accounting_database=None
+            if database is None
+            else sagemaker.CfnCluster.ClusterAccountingDatabaseProperty(
+                endpoint=database.endpoint, secret_arn=database.secret_arn, port=database.port, name=database.name
+            )
+        )
     )
 
 

@@ -19,9 +19,18 @@ from .accounts import check_accounts
 from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron
 from .lifecycle import check_lifecycle
-from .network import check_file_system_zone, check_network, check_region, check_room, check_zones, file_system_zone
+from .network import (
+    check_file_system_zone,
+    check_network,
+    check_region,
+    check_room,
+    check_zones,
+    file_system_zone,
+    what_closed_means,
+)
 from .scale_down import check_scale_down
 from .storage import check_storage
+from .users import check_users
 
 __all__ = [
     "check_cluster",
@@ -37,8 +46,10 @@ __all__ = [
     "check_room",
     "check_scale_down",
     "check_storage",
+    "check_users",
     "check_zones",
     "has_neuron",
+    "what_closed_means",
 ]
 
 
@@ -64,6 +75,7 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     if config.storage is not None and is_known(config.storage):
         yield from check_storage(config.storage)
     yield from check_lifecycle(config)
+    yield from check_users(config)
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
     if config.orchestrator == "slurm" and config.tiered_storage is not None:
