@@ -167,7 +167,8 @@ class NetworkConfig:
     """Where the nodes live. A new VPC, or an existing one by its id."""
 
     availability_zones: tuple[Zone, ...] = ()
-    """Zone names or zone ids, all of one kind; the first is the cluster's own. Absent: the account's first zone, with a
+    """Zone names or zone ids, all of one kind; the first is the cluster's own. Under EKS one is enough: the control plane gets
+    a subnet in a second one, which a warning names. Absent: the account's first zone, with a
     warning for P5 and Trn1, which few zones offer. The first one is the cluster's for life: for another, make a new
     cluster. Take a zone out only after the deployment that takes out its last group."""
     internet_egress: bool = False
