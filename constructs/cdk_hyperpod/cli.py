@@ -1,4 +1,4 @@
-"""The command-line tool: questions about a cluster file. None needs CDK, and only `plan` an AWS account."""
+"""The command-line tool: questions about a cluster file. None needs CDK, and only `plan` and `why` an AWS account."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .loader import LoadedConfig, load_config
 from .plan import add_plan_parser
 from .retained import retained_table
 from .schema import json_schema
+from .why import add_why_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
     _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
     add_plan_parser(commands)
+    add_why_parser(commands)
     add_job_parser(commands)
     return parser
 
