@@ -404,7 +404,10 @@ def test_where_something_would_go_it_asks(
     assert ("Deploy, and let them go? [y/N]" in out) is (answer is not None)
 
 
-@pytest.mark.parametrize(("changes", "status"), [({"instance_groups.1.instance_count": 6, **keep_old()}, 0), ({"scale_down": {"max_nodes": 1}}, 1)])
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [({"instance_groups.1.instance_count": 6, **keep_old()}, 0), ({"scale_down": {"max_nodes": 1}}, 1)],
+)
 def test_where_nothing_would_go_or_all_is_refused_it_does_not_ask(
     address: str, capsys: pytest.CaptureFixture[str], changes: dict[str, object], status: int
 ) -> None:
