@@ -9,13 +9,15 @@ Only the standard library, and nothing newer than Python 3.8: that is what nodes
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 NAME = os.path.basename(sys.argv[0])
 OWN_MARK = "Written by cdk-hyperpod's lifecycle scripts, which write it again when they run."
@@ -130,3 +132,44 @@ def wait_until(what: str, look: Callable[[int], str | None]) -> None:
         if attempt < count:
             time.sleep(delay_s())
     raise StepError(f"{missing} (looked {count} times, every {delay_s():g} s)")
+
+
+def read_cluster(file: str) -> dict[str, Any]:
+    """What cluster.json says. Raises StepError for a file that cannot be read."""
+    try:
+        content = json.loads(Path(file).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise StepError(f"{file} cannot be read: {error}; deploy the scripts again") from error
+    if not isinstance(content, dict):
+        raise StepError(f"{file} is no object; deploy the scripts again")
+    return content
+
+
+def mounted_paths() -> frozenset[str]:
+    """Where something is mounted, as the kernel has it (proc_pid_mountinfo(5))."""
+    table = Path(os.environ.get("PROVISION_MOUNTINFO", "/proc/self/mountinfo")).read_text("utf-8")
+    return frozenset(line.split()[4] for line in table.splitlines() if line)
+
+
+PROGRAMS = "/usr/local/lib/cdk-hyperpod"
+"""Where programs stay that run again later: HyperPod downloads the scripts to /tmp."""
+
+
+def install_program(name: str, content: str) -> bool:
+    """Put a program of ours, and this file, where a systemd unit finds it. Whether anything changed."""
+    own = write_file(f"{PROGRAMS}/lib.py", Path(__file__).read_text("utf-8"))
+    return write_file(f"{PROGRAMS}/{name}", content) or own
+
+
+def install_unit(name: str, content: str) -> bool:
+    """Write a systemd unit of ours, and tell systemd. Whether it changed."""
+    changed = write_file(f"/etc/systemd/system/{name}", f"# {OWN_MARK}\n{content}")
+    if changed:
+        must_run("systemctl", "daemon-reload")
+    return changed
+
+
+def first_mounted(paths: Sequence[str]) -> str | None:
+    """The first of the paths where something is mounted."""
+    mounted = mounted_paths()
+    return next((path for path in paths if path in mounted), None)

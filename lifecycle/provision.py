@@ -9,7 +9,10 @@ It reads two files. resource_config.json is HyperPod's: the cluster, its instanc
 addresses, and no node types except where the controller is. CLUSTER_FILE (cluster.json) is written with the scripts and
 says what this cluster expects of every node; without it no step is run:
 
-    {"cluster_name": "llm-train", "mounts": [{"path": "/fsx", "type": "lustre"}], "steps": {"slurm": true}}
+    {"cluster_name": "llm-train", "mounts": [{"path": "/fsx", "type": "lustre"}], "steps": {"slurm": true},
+     "groups": [{"name": "research", "gid": 5000}],
+     "users": [{"name": "alice", "uid": 5001, "group": "research", "home": "/fsx/home/alice"}],
+     "accounts": [{"name": "research", "users": ["alice"], "grp_gpus": 64}]}
 
 It names no instance group: the scripts' S3 prefix is a hash of all that is uploaded with them, and one more group must
 not change the prefix of every other. So NODE_TYPE comes from the script that the group's LifeCycleConfig names.
@@ -19,6 +22,7 @@ Only the standard library, and nothing newer than Python 3.8: that is what nodes
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import json
 import os
@@ -34,7 +38,17 @@ RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"
 """Where HyperPod puts the file unless SAGEMAKER_RESOURCE_CONFIG_PATH says otherwise."""
 NODE_TYPES = ("controller", "login", "compute")
 """The values of SlurmConfig.NodeType, in lower case. Each has a script of that name, which LifeCycleConfig names."""
-STEPS = ("mounts", "slurm")
+STEPS = (
+    "mounts",
+    "slurm",
+    "users",
+    "slurm_conf",
+    "accounting",
+    "access",
+    "system",
+    "container_data",
+    "checks",
+)
 """Every step there is, in the order in which they run. cluster.json may switch each off."""
 MOUNT_PATH = re.compile(r"(/[A-Za-z0-9._-]+)+")
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -77,6 +91,11 @@ class Cluster:
     mounts: tuple[Mount, ...]
     off: frozenset[str] = frozenset()
     """The steps that are switched off."""
+    has_accounts: bool = False
+    limits_gpus: bool = False
+    """Whether an account limits them: Slurm counts GPUs only where it is told to."""
+    file: str = "cluster.json"
+    """Where the steps read what they need of it."""
 
 
 @dataclass(frozen=True)
@@ -102,16 +121,50 @@ class Step:
 def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
     """The steps of a node, in the order in which they run. A new step is a name in STEPS, a line here and a script."""
     controller = node.controllers[0] if node.controllers else "-"
-    steps = [Step("slurm", "20_slurm.py", (node.type, controller))]
-    if cluster.mounts:
-        words = tuple(word for mount in cluster.mounts for word in (mount.path, mount.type))
-        steps.append(Step("mounts", "10_verify_mounts.sh", words))
-    return tuple(sorted((step for step in steps if step.name not in cluster.off), key=lambda step: step.script))
+    mounts = tuple(word for mount in cluster.mounts for word in (mount.path, mount.type))
+    settings = slurm_settings(cluster)
+    steps = [
+        Step("mounts", "10_verify_mounts.sh", mounts) if mounts else None,
+        Step("slurm", "20_slurm.py", (node.type, controller)),
+        Step("users", "30_users.py", (cluster.file,)),
+        *(_controller_steps(cluster, settings) if node.type == "controller" else ()),
+        Step("access", "50_access.py", (node.type,)) if node.type != "controller" else None,
+        Step("system", "60_system.py", (node.type,)),
+        Step("container_data", "65_container_data.py"),
+        Step("checks", "70_checks.py", (node.instance.type or "-",)),
+    ]
+    return tuple(step for step in steps if step is not None and step.name not in cluster.off)
+
+
+def _controller_steps(cluster: Cluster, settings: Mapping[str, list[str]]) -> Iterable[Step]:
+    if settings:
+        yield Step("slurm_conf", "35_slurm_conf.py", (json.dumps(settings, sort_keys=True),))
+    if cluster.has_accounts:
+        yield Step("accounting", "40_accounting.py", (cluster.file,))
+
+
+def slurm_settings(cluster: Cluster) -> dict[str, list[str]]:
+    """What our lines in slurm.conf say: what the steps that are on need there."""
+    settings: dict[str, list[str]] = {}
+    if "access" not in cluster.off:
+        # pam_slurm_adopt puts a login into the job's own step, which Slurm makes with this only.
+        settings["PrologFlags"] = ["Contain"]
+    if "system" not in cluster.off:
+        # Else a job has the limits of the shell that it was sent from.
+        settings["PropagateResourceLimitsExcept"] = ["MEMLOCK", "NOFILE"]
+    if cluster.has_accounts and "accounting" not in cluster.off:
+        settings["AccountingStorageEnforce"] = ["associations", "limits"]
+        if cluster.limits_gpus:
+            settings["AccountingStorageTRES"] = ["gres/gpu"]
+    return settings
 
 
 def parse_cluster(content: Any) -> Cluster:
     """cluster.json, checked: what is wrong in it must not show on a node as a step that was left out."""
     mounts = _mapping("its content", content).get("mounts", [])
+    accounts = content.get("accounts", [])
+    if not isinstance(accounts, list):
+        raise ProvisionError(f"cluster.json: accounts: must be a list, got {json.dumps(accounts)}")
     switches = _mapping("steps", content.get("steps", {}))
     for name, switch in switches.items():
         if not isinstance(switch, bool):
@@ -122,6 +175,8 @@ def parse_cluster(content: Any) -> Cluster:
         name=_text("cluster_name", content.get("cluster_name")),
         mounts=tuple(_parse_mount(f"mounts[{i}]", _mapping(f"mounts[{i}]", mount)) for i, mount in enumerate(mounts)),
         off=frozenset(name for name, switch in switches.items() if not switch),
+        has_accounts=bool(accounts),
+        limits_gpus=any("grp_gpus" in account for account in accounts if isinstance(account, dict)),
     )
 
 
@@ -355,6 +410,7 @@ def main(cluster_file: str, node_type: str, only: str | None = None) -> int:
             _log("INFO", f"there is no {cluster_file}: no step to run")
             return 0
         check_cluster(resource_config, cluster)
+        cluster = dataclasses.replace(cluster, file=os.path.abspath(cluster_file))
         steps = steps_for(cluster, Node(node_type, instance, controllers_in(resource_config)))
     except ProvisionError as error:
         _log("ERROR", str(error))

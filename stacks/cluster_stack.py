@@ -55,6 +55,7 @@ class ClusterStack(Stack):
             file_system=foundation.mount,
             lifecycle_scripts=foundation.lifecycle_scripts,
             lifecycle_mode=config.lifecycle_mode,
+            accounting_database=None if config.slurm is None else config.slurm.accounting_database,
             encryption_key=foundation.key,
             node_provisioning_mode=config.node_provisioning_mode,
             node_recovery=config.node_recovery,

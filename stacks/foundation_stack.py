@@ -79,6 +79,10 @@ class FoundationStack(Stack):
             access_logs=self._access_logs,
             orchestrator=config.orchestrator,
             steps=config.lifecycle_steps,
+            groups=config.groups,
+            users=config.users,
+            accounts=() if config.slurm is None else config.slurm.accounts,
+            home_path=config.home_path,
         )
         everything = self.node.children
         FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name)).come_before(

@@ -1,10 +1,14 @@
-"""Writes what is made from the typed model: cluster.schema.json and docs/reference.md. `make docs` runs it."""
+"""Writes what is made from the typed model and the catalogue: the JSON schema, the reference, and what nodes know of types.
+
+`make docs` runs it.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from cdk_hyperpod.instance_types import catalogue
 from cdk_hyperpod.schema import json_schema, reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,7 +19,18 @@ def generated() -> dict[Path, str]:
     return {
         ROOT / "cluster.schema.json": json.dumps(json_schema(), indent=1) + "\n",
         ROOT / "docs" / "reference.md": reference(),
+        ROOT / "lifecycle" / "devices.json": devices(),
     }
+
+
+def devices() -> str:
+    """What step checks expects of a node of each type, one type a line."""
+    lines = []
+    for name, kind in catalogue().items():
+        counts: dict[str, int] = {} if kind.accelerator_kind is None else {kind.accelerator_kind: kind.accelerators}
+        counts |= {"efa": kind.efa_interfaces} if kind.has_efa else {}
+        lines.append(f"{json.dumps(name)}: {json.dumps(counts)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 if __name__ == "__main__":

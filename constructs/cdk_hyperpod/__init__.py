@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ExistingEksCluster,
     )
     from .config_lifecycle import LifecycleConfig, LifecycleSteps
+    from .config_slurm import AccountingDatabase, Group, SlurmAccount, SlurmConfig, User
     from .eks import EksControlPlane, HyperPodAddOns, HyperPodTeams
     from .encryption import encryption_key
     from .errors import ConfigError, Finding, HyperPodError
@@ -65,6 +66,7 @@ _MODULES = {
         "ExistingEksCluster",
     ],
     "config_lifecycle": ["LifecycleConfig", "LifecycleSteps"],
+    "config_slurm": ["AccountingDatabase", "Group", "SlurmAccount", "SlurmConfig", "User"],
     "eks": ["EksControlPlane", "HyperPodAddOns", "HyperPodTeams"],
     "encryption": ["encryption_key"],
     "errors": ["ConfigError", "Finding", "HyperPodError"],
@@ -80,6 +82,7 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AccountingDatabase",
     "AddOn",
     "AddOnsConfig",
     "AutoscalingConfig",
@@ -91,6 +94,7 @@ __all__ = [
     "EksControlPlane",
     "ExistingEksCluster",
     "Finding",
+    "Group",
     "HyperPodAddOns",
     "HyperPodCluster",
     "HyperPodError",
@@ -109,6 +113,8 @@ __all__ = [
     "PrivateSubnet",
     "ScaleDown",
     "ScaleDownConfig",
+    "SlurmAccount",
+    "SlurmConfig",
     "StorageConfig",
     "SubnetConfig",
     "Taint",
@@ -116,6 +122,7 @@ __all__ = [
     "TaskGovernance",
     "Team",
     "TieredStorageConfig",
+    "User",
     "catalogue",
     "encryption_key",
     "existing_lustre_mount",

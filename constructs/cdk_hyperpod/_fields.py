@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+PATH_SEGMENT = r"(?!\.{1,2}(/|$))[a-zA-Z0-9._-]+"
+"""One part of a path, neither `.` nor `..`: as part of a longer expression."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:

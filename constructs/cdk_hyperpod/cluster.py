@@ -28,6 +28,7 @@ from .config import (
 )
 from .config_eks import INSTALLED, AutoscalingConfig, EksConfig
 from .config_lifecycle import LifecycleConfig, LifecycleMode
+from .config_slurm import AccountingDatabase, SlurmConfig
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
 from .lifecycle import LifecycleScripts
@@ -60,6 +61,7 @@ class HyperPodCluster(Construct):
         file_system: LustreMount | None = None,
         lifecycle_scripts: LifecycleScripts | str | Path | None = None,
         lifecycle_mode: LifecycleMode | None = None,
+        accounting_database: AccountingDatabase | None = None,
         encryption_key: kms.IKey | None = None,
         node_provisioning_mode: str = "continuous",
         node_recovery: str = "automatic",
@@ -74,6 +76,7 @@ class HyperPodCluster(Construct):
         absent: none is. `lifecycle_scripts`: an upload that exists, or a folder; absent: the scripts that come with
         the library. A folder is uploaded to a bucket that is made, and a second one gets its access logs.
         `lifecycle_mode`: what runs on a new node, as `LifecycleConfig.mode` says; a change touches no running node.
+        `accounting_database`: yours for Slurm's accounts; absent: one on the controller.
         `encryption_key` encrypts the groups' EBS volumes and the scripts; absent: one is made. `eks_cluster_arn`: the
         EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
         Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. Raises ConfigError with everything that
@@ -93,6 +96,7 @@ class HyperPodCluster(Construct):
             network=network.config if isinstance(network, HyperPodNetwork) else UNKNOWN,
             tiered_storage=tiered_storage,
             lifecycle=LifecycleConfig(mode=UNKNOWN if refused_mode else lifecycle_mode),
+            slurm=None if accounting_database is None else SlurmConfig(accounting_database=accounting_database),
             tags={} if tags is None else tags,
         )
         known = without_refused(config, [])
@@ -142,6 +146,7 @@ class HyperPodCluster(Construct):
             )
         self.lifecycle_mode: LifecycleMode = lifecycle_mode or self.lifecycle_scripts.default_mode
         self._continuous = node_provisioning_mode == "continuous"
+        self._secret_arn = None if accounting_database is None else accounting_database.secret_arn
         self.roles: Mapping[NodeType | Literal["node"], iam.CfnRole] = self._add_roles()
         """The groups' execution roles by node type; under EKS the one of all nodes, `node`."""
         own = network.subnets[0]
@@ -149,7 +154,7 @@ class HyperPodCluster(Construct):
             self,
             "Resource",
             cluster_name=cluster_name,
-            orchestrator=_orchestrator(eks_cluster_arn),
+            orchestrator=_orchestrator(eks_cluster_arn, accounting_database),
             node_provisioning_mode="Continuous" if self._continuous else None,
             node_recovery="Automatic" if node_recovery == "automatic" else "None",
             vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
@@ -201,6 +206,8 @@ class HyperPodCluster(Construct):
                 security_group_id=self._network.security_group_id,
                 volume_key_arns=self._volume_keys(node_type),
                 eks_cluster_arn=self._eks_cluster_arn,
+                # HyperPod connects the controller's slurmdbd with it.
+                secret_arn=self._secret_arn if node_type == "controller" else None,
             )
             for node_type in node_types
         }
@@ -347,14 +354,22 @@ def _node_type(group: InstanceGroup) -> NodeType | Literal["node"]:
     return group.node_type or "node"
 
 
-def _orchestrator(eks_cluster_arn: str | None) -> sagemaker.CfnCluster.OrchestratorProperty:
+def _orchestrator(
+    eks_cluster_arn: str | None, database: AccountingDatabase | None
+) -> sagemaker.CfnCluster.OrchestratorProperty:
     if eks_cluster_arn is not None:
         return sagemaker.CfnCluster.OrchestratorProperty(
             eks=sagemaker.CfnCluster.ClusterOrchestratorEksConfigProperty(cluster_arn=eks_cluster_arn)
         )
     # No SlurmConfigStrategy: under continuous provisioning the API refuses any.
     return sagemaker.CfnCluster.OrchestratorProperty(
-        slurm=sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty()
+        slurm=sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty(
+            accounting_database=None
+            if database is None
+            else sagemaker.CfnCluster.ClusterAccountingDatabaseProperty(
+                endpoint=database.endpoint, secret_arn=database.secret_arn, port=database.port, name=database.name
+            )
+        )
     )
 
 

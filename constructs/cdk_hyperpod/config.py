@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from ._fields import Pattern, Range
+from ._fields import PATH_SEGMENT, Pattern, Range
 from .config_eks import EksConfig
 from .config_lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
+from .config_slurm import Group, SlurmConfig, User
 from .kubernetes.teams import Team
 
 Orchestrator = Literal["slurm", "eks"]
@@ -55,7 +56,7 @@ Zone = Annotated[
 KmsKeyArn = Annotated[
     str,
     Pattern(
-        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+",
+        r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+",
         "a KMS key's ARN such as arn:aws:kms:us-west-2:111122223333:key/…",
     ),
 ]
@@ -127,7 +128,7 @@ class InstanceGroup:
         Annotated[
             str,
             Pattern(
-                r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:training-plan/.+",
+                r"arn:aws:sagemaker:[a-z0-9-]+:[0-9]{12}:training-plan/[a-zA-Z0-9][a-zA-Z0-9-]{0,63}",
                 "a training plan's ARN such as arn:aws:sagemaker:us-west-2:111122223333:training-plan/…",
                 length=2048,
             ),
@@ -196,14 +197,29 @@ class DataRepository:
     """A link between a folder of the file system and a place in S3 (FSx data repository association)."""
 
     file_system_path: Annotated[
-        str, Pattern(r"/([A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*)?", "a path that begins with a slash, such as /data")
+        str, Pattern(rf"/({PATH_SEGMENT}(/{PATH_SEGMENT})*)?", "a path that begins with a slash, such as /data")
     ]
     """The folder of the file system, such as /checkpoints."""
     bucket_name: (
-        Annotated[str, Pattern(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "an S3 bucket name, 3 to 63 characters")] | None
+        Annotated[
+            str,
+            # The S3 user guide, "General purpose bucket naming rules".
+            Pattern(
+                r"(?!xn--|sthree-|amzn-s3-demo-)(?!.*\.\.)(?![0-9]+\.[0-9]+\.[0-9]+\.[0-9]+$)"
+                r"(?!.*(-s3alias|--ol-s3|\.mrap|--x-s3|--table-s3)$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+                "an S3 bucket name, 3 to 63 characters",
+            ),
+        ]
+        | None
     ) = None
     """An existing bucket of the same region. Absent: one new bucket for all such links."""
-    prefix: Annotated[str, Pattern(r"([^/\s][^\s]*)?", "a prefix without a leading slash")] = ""
+    prefix: Annotated[
+        str,
+        Pattern(
+            r"((?!\.{1,2}(/|$))[^/\s]+(/(?!\.{1,2}(/|$))[^/\s]+)*/?)?",
+            "a prefix without a leading slash, such as runs/a",
+        ),
+    ] = ""
     """Where in the bucket. Absent: the folder's own path."""
     auto_import: tuple[Literal["new", "changed", "deleted"], ...] = ("new", "changed", "deleted")
     """Which changes in S3 appear in the file system."""
@@ -229,10 +245,8 @@ class StorageConfig:
     """How many days daily backups are kept; 0 for none. FSx has none for a file system with data repositories."""
     data_repositories: tuple[DataRepository, ...] = ()
     """Links to S3, at most 8."""
-    mount_path: Annotated[
-        str, Pattern(r"/[a-zA-Z0-9._-]+(/[a-zA-Z0-9._-]+)*", "an absolute path without a slash at its end")
-    ] = "/fsx"
-    """Where nodes mount it. A change reaches new nodes only."""
+    mount_path: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")] = "/fsx"
+    """Where nodes mount it: a folder that nothing else uses, such as /fsx or /mnt/data. A change reaches new nodes only."""
     file_system_id: (
         Annotated[str, Pattern(r"fs-[0-9a-f]{8,17}", "a file system id such as fs-0123456789abcdef0")] | None
     ) = None
@@ -304,6 +318,13 @@ class ClusterConfig:
     """What runs on a new node. Absent: HyperPod sets it up, and the library's scripts run afterwards."""
     lifecycle_scripts: str | None = None
     """The older way to say `lifecycle: {mode: customer_managed, scripts: FOLDER}`."""
+    groups: tuple[Group, ...] = ()
+    """Slurm only: Linux groups of every node. Absent: those of the image."""
+    users: tuple[User, ...] = ()
+    """Slurm only: Linux users of every node. Absent: those of the image."""
+    slurm: SlurmConfig | None = None
+    """Slurm only: accounting, accounts and limits. Absent: Slurm keeps its history on the controller, and limits
+    nobody."""
     scale_down: ScaleDownConfig | None = None
     """What a deployment may take away. Absent: nothing is ever taken by name."""
     removal: Removal = "retain"
@@ -331,3 +352,8 @@ class ClusterConfig:
     def lifecycle_steps(self) -> LifecycleSteps:
         """Which steps of the library's scripts run."""
         return LifecycleSteps() if self.lifecycle is None else self.lifecycle.steps
+
+    @property
+    def home_path(self) -> str:
+        """Where users' homes lie that name no place of their own: on shared storage, where there is some."""
+        return "/home" if self.storage is None else f"{self.storage.mount_path}/home"

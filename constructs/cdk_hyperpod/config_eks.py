@@ -107,7 +107,7 @@ class EksConfig:
         Annotated[
             str,
             Pattern(
-                r"[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*",
+                r"(?!.*\.\.)[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*",
                 "a registry and a path such as 111122223333.dkr.ecr.us-west-2.amazonaws.com/mirror",
             ),
         ]

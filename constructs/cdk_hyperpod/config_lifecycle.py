@@ -20,6 +20,21 @@ class LifecycleSteps:
     """Wait until the file systems are mounted; fail a node without them."""
     slurm: bool = True
     """Wait until Slurm answers; start by systemctl what the image left off."""
+    users: bool = True
+    """Make the file's `users` and `groups`, their homes and keys; lock who is no longer in the file."""
+    slurm_conf: bool = True
+    """Keep our lines in slurm.conf, in one included file: what the steps access, system and accounting need there."""
+    accounting: bool = True
+    """Make `slurm.accounts` and their limits."""
+    access: bool = True
+    """Drain login nodes, so that they run no jobs; let users log in to compute nodes only while they have a job there."""
+    system: bool = True
+    """Raise memlock and nofile, keep the clock, rotate logs."""
+    container_data: bool = True
+    """Put the data of containers on NVMe disks, else on the second volume: Docker's and Enroot's, under EKS containerd's
+    and the kubelet's."""
+    checks: bool = True
+    """Say which GPUs, Neuron and EFA devices and disks are there; warn, and never fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
 import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
@@ -19,16 +21,18 @@ from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
-from ._constraints import check_arguments
+from ._constraints import check_arguments, without_refused
 from ._pseudo import ACCOUNT_ID, PARTITION
-from ._structure import is_known
+from ._structure import UNKNOWN, is_known
 from .buckets import private_bucket
-from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, Orchestrator
+from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
 from .config_lifecycle import LifecycleMode, LifecycleSteps, default_mode, switches
+from .config_slurm import Group, SlurmAccount, SlurmConfig, User
 from .errors import Finding, HyperPodError, raise_errors
+from .rules import check_users
 
-# Byte code and editors' leavings are no part of a script: they would change the hash on every machine.
-_EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.DS_Store"]
+# Byte code, hidden files and what tools leave are no part of a script: they would change the hash on every machine.
+_EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**"]
 # Scripts for nodes under EKS lie below those for Slurm, and are no part of them.
 _EKS = "eks"
 
@@ -54,11 +58,16 @@ class LifecycleScripts(Construct):
         access_logs: s3.IBucket | None = None,
         orchestrator: Orchestrator = "slurm",
         steps: LifecycleSteps | None = None,
+        groups: Sequence[Group] = (),
+        users: Sequence[User] = (),
+        accounts: Sequence[SlurmAccount] = (),
+        home_path: str = "/home",
     ) -> None:
         """Upload a folder of scripts.
 
         `source` absent: the scripts that come with this library. Under Slurm they verify that the file systems at
-        `mount_paths` are mounted before a node takes work, and do what `steps` leaves on; absent: every step. Raises HyperPodError for a folder that lacks one of
+        `mount_paths` are mounted before a node takes work, and do what `steps` leaves on; absent: every step. They make `groups` and `users`, whose homes lie in `home_path` where they name none, and Slurm's
+        `accounts`. Raises HyperPodError for a folder that lacks one of
         `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Under Slurm a folder `eks` in it is not uploaded.
         """
         super().__init__(scope, construct_id)
@@ -73,8 +82,13 @@ class LifecycleScripts(Construct):
                     access_logs=access_logs,
                     orchestrator=orchestrator,
                     steps=steps,
+                    groups=groups,
+                    users=users,
+                    accounts=accounts,
+                    home_path=home_path,
                 ),
                 *_check_name_known(cluster_name),
+                *_check_people(orchestrator, groups, users, accounts),
             ],
             self.node.path,
         )
@@ -93,6 +107,9 @@ class LifecycleScripts(Construct):
                 "cluster_name": cluster_name,
                 "mounts": [{"path": path, "type": "lustre"} for path in mount_paths],
                 "steps": switches(steps or LifecycleSteps()),
+                "groups": [_settings(group) for group in groups],
+                "users": [{**_settings(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
+                "accounts": [_settings(account) for account in accounts],
             }
         )
         # A token's own text is a number that any change of the app may change; what it stands for is not.
@@ -152,12 +169,38 @@ def content_hash(folder: Path, *more: str, without: str | None = None) -> str:
         name = path.relative_to(folder).as_posix()
         if without is not None and name.startswith(f"{without}/"):
             continue
-        if path.is_file() and "__pycache__" not in name and path.suffix != ".pyc" and path.name != ".DS_Store":
+        hidden = "__pycache__" in name or any(part.startswith(".") for part in name.split("/"))
+        if path.is_file() and not hidden and path.suffix != ".pyc":
             content = path.read_bytes()
             digest.update(f"{name}\0{len(content)}\0".encode() + content)
     for text in more:
         digest.update(text.encode())
     return digest.hexdigest()[:16]
+
+
+def _settings(value: Group | User | SlurmAccount) -> dict[str, object]:
+    """What is set of a value, as JSON has it."""
+    return {name: item for name, item in dataclasses.asdict(value).items() if item not in (None, ())}
+
+
+def _check_people(orchestrator: Orchestrator, groups: object, users: object, accounts: object) -> Iterator[Finding]:
+    """The rules of a file's `groups`, `users` and `slurm.accounts`, which know nothing else of the cluster here."""
+    config = ClusterConfig(
+        name=UNKNOWN,
+        region=UNKNOWN,
+        instance_groups=UNKNOWN,
+        orchestrator=orchestrator,
+        storage=UNKNOWN,
+        groups=_judged(groups),
+        users=_judged(users),
+        slurm=SlurmConfig(accounts=_judged(accounts)),
+    )
+    if orchestrator == "slurm" or config.groups or config.users:
+        yield from check_users(without_refused(config, []))
+
+
+def _judged(values: object) -> Any:
+    return tuple(values) if isinstance(values, (list, tuple)) else UNKNOWN
 
 
 def _check_name_known(cluster_name: object) -> Iterator[Finding]:

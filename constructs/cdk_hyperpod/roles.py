@@ -46,11 +46,13 @@ def instance_role(
     security_group_id: str,
     volume_key_arns: Sequence[str] = (),
     eks_cluster_arn: str | None = None,
+    secret_arn: str | None = None,
 ) -> iam.CfnRole:
     """The execution role of the instance groups of one node type; under EKS all nodes are of one: `node`.
 
     `volume_key_arns`: the keys of the groups' EBS volumes, for which EC2 needs grants; empty: none is named.
     `eks_cluster_arn`: the EKS cluster that the nodes join; None: they are under Slurm.
+    `secret_arn`: the secret of the accounting database, which HyperPod reads with the role; None: there is none.
     """
     region = Stack.of(scope).region
     title = node_type.capitalize()
@@ -63,6 +65,7 @@ def instance_role(
         *_network_interfaces(region, subnet_ids, security_group_id),
         *_volume_keys(region, volume_key_arns),
         *([] if eks_cluster_arn is None else _kubernetes(region, eks_cluster_arn)),
+        *([] if secret_arn is None else [Statement(actions=["secretsmanager:GetSecretValue"], resources=[secret_arn])]),
     ]
     policy = iam.CfnManagedPolicy(
         scope,

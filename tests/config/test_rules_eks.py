@@ -179,7 +179,7 @@ def test_a_mistake_of_autoscaling_blames_no_share_and_hides_no_type(changes: Cha
 
 def test_an_administrator_in_a_team_is_told_beside_an_arn_that_is_none() -> None:
     changes = {"eks.admin_role_arns": ["admin", ADMIN], "teams": [{**TEAM, "role_arns": ["research", ADMIN]}]}
-    no_arn = "must be an IAM role's ARN such as arn:aws:iam::111122223333:role/research"
+    no_arn = "must be an IAM role's ARN such as arn:aws:iam::111122223333:role/research, and no service's own role"
     assert judge(changes) == [
         f"eks.admin_role_arns[0]: {no_arn}, got 'admin'; change it",
         (

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from cdk_hyperpod import config, config_eks, config_lifecycle
+from cdk_hyperpod import config, config_eks, config_lifecycle, config_slurm
 from cdk_hyperpod._structure import UNKNOWN, structure
 from cdk_hyperpod.config import ClusterConfig
 from cdk_hyperpod.instance_types import catalogue, regions
@@ -25,7 +25,7 @@ SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
 MODEL: list[type[Any]] = [
     kind
-    for module in (config, config_eks, config_lifecycle, governance, teams)
+    for module in (config, config_eks, config_lifecycle, config_slurm, governance, teams)
     for kind in vars(module).values()
     if isinstance(kind, type) and kind.__module__ == module.__name__
 ]

@@ -151,7 +151,7 @@ RESERVED = "belongs to Kubernetes, EKS or HyperPod; use one of the team's own"
             {"role_arns": ("research",)},
             (
                 "teams[t].role_arns[0]: must be an IAM role's ARN such as arn:aws:iam::111122223333:role/research, "
-                "got 'research'; change it"
+                "and no service's own role, got 'research'; change it"
             ),
         ),
         ({"role_arns": (ROLE, ROLE)}, f"teams[t].role_arns: '{ROLE}' stands twice; name it once"),

@@ -375,7 +375,7 @@ def test_every_step_that_can_be_asked_for_exists() -> None:
         step.script
         for node_type in provision.NODE_TYPES
         for step in provision.steps_for(
-            provision.parse_cluster({**CLUSTER, "steps": {}}),
+            provision.parse_cluster({**CLUSTER, "steps": {}, "accounts": [{"name": "research"}]}),
             provision.Node(node_type, provision.Instance("g", "i", frozenset())),
         )
     }
@@ -386,7 +386,7 @@ def test_modes_and_line_endings() -> None:
     executable = {file.name for file in LIFECYCLE.rglob("*") if file.is_file() and os.access(file, os.X_OK)}
     entries = {"controller.sh", "login.sh", "compute.sh", "node.sh"}
     steps = {file.name for file in (LIFECYCLE / "steps").iterdir() if file.is_file()}
-    assert executable == {*entries, *steps, "on_create.sh", "provision.py"}
+    assert executable == {*entries, *steps, "on_create.sh", "provision.py", "slurm_conf.py"}
     for file in [*SCRIPTS, *PROGRAMS]:
         assert b"\r" not in file.read_bytes()
         assert file.read_bytes().endswith(b"\n")

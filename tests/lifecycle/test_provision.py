@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,7 @@ def test_cluster_file() -> None:
     [
         ({"cluster_name": ""}, r'^cluster\.json: cluster_name: must be text, got ""$'),
         ({"cluster_name": None}, r"^cluster\.json: cluster_name: must be text, got null$"),
+        ({"accounts": {}}, r"^cluster\.json: accounts: must be a list, got {}$"),
         ({"steps": ["mounts"]}, r"^cluster\.json: steps: must be an object"),
         ({"steps": {"mounts": "off"}}, r'^cluster\.json: steps\.mounts: must be true or false, got "off"$'),
         ({"mounts": "/fsx"}, r'^cluster\.json: mounts: must be a list, got "/fsx"$'),
@@ -333,16 +335,48 @@ def test_steps() -> None:
 
 def test_every_step_can_be_switched_off() -> None:
     for off in provision.STEPS:
-        cluster = provision.parse_cluster({**CLUSTER_JSON, "steps": {off: False}})
+        accounts = [{"name": "research"}]
+        cluster = provision.parse_cluster({**CLUSTER_JSON, "steps": {off: False}, "accounts": accounts})
         for node_type in provision.NODE_TYPES:
             assert off not in {step.name for step in provision.steps_for(cluster, Node(node_type, P5_1))}
 
 
 def test_every_step_runs_somewhere_and_is_known_by_its_name() -> None:
-    found = {
-        step.name for node_type in provision.NODE_TYPES for step in provision.steps_for(CLUSTER, Node(node_type, P5_1))
+    cluster = dataclasses.replace(CLUSTER, has_accounts=True)
+    by_type = {
+        node_type: [step.name for step in provision.steps_for(cluster, Node(node_type, P5_1))]
+        for node_type in provision.NODE_TYPES
     }
-    assert found == set(provision.STEPS)
+    everywhere = ["mounts", "slurm", "users", "system", "container_data", "checks"]
+    assert by_type == {
+        "controller": [*everywhere[:3], "slurm_conf", "accounting", *everywhere[3:]],
+        "login": [*everywhere[:3], "access", *everywhere[3:]],
+        "compute": [*everywhere[:3], "access", *everywhere[3:]],
+    }
+    assert {name for names in by_type.values() for name in names} == set(provision.STEPS)
+
+
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [
+        ({}, {"PrologFlags": ["Contain"], "PropagateResourceLimitsExcept": ["MEMLOCK", "NOFILE"]}),
+        ({"off": frozenset({"access"})}, {"PropagateResourceLimitsExcept": ["MEMLOCK", "NOFILE"]}),
+        ({"off": frozenset({"access", "system"})}, {}),
+        ({"off": frozenset({"access", "system", "accounting"}), "has_accounts": True}, {}),
+        (
+            {"off": frozenset({"access", "system"}), "has_accounts": True},
+            {"AccountingStorageEnforce": ["associations", "limits"]},
+        ),
+        (
+            {"off": frozenset({"access", "system"}), "has_accounts": True, "limits_gpus": True},
+            {"AccountingStorageEnforce": ["associations", "limits"], "AccountingStorageTRES": ["gres/gpu"]},
+        ),
+    ],
+)
+def test_slurm_conf_gets_what_the_steps_that_are_on_need(
+    change: dict[str, Any], settings: dict[str, list[str]]
+) -> None:
+    assert provision.slurm_settings(dataclasses.replace(CLUSTER, **change)) == settings
 
 
 def test_addresses_leave_out_what_every_machine_has() -> None:

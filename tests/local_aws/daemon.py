@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -48,6 +49,8 @@ def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None
     if _is_taken(place.port):
         raise EngineError(f"port {place.port} is in use by another program: choose one with LOCAL_PORT=…")
     place.folder.mkdir(parents=True, exist_ok=True)
+    place.folder.chmod(0o700)
+    _write_secret(place)
     command = [
         str(ENGINE_PYTHON), str(LAUNCHER), "--port", str(place.port), "--state", str(place.folder),
         "--schemas", str(schemas()), "--kubernetes-schemas", str(kubernetes_schemas()),
@@ -77,6 +80,7 @@ def stop(place: Place) -> None:
         _end(pid)
     _end_left_over(place)
     place.process.unlink(missing_ok=True)
+    place.secret.unlink(missing_ok=True)
     shutil.rmtree(place.temporary, ignore_errors=True)
 
 
@@ -99,6 +103,13 @@ def wait_until_up(place: Place, process: subprocess.Popen[bytes] | None = None) 
             return
         time.sleep(0.1)
     raise EngineError(f"the engine does not answer on {place.url} after {START_SECONDS:.0f} s: see {place.log}")
+
+
+def _write_secret(place: Place) -> None:
+    """A new one for each start. The file is never readable by others, not even while it is written."""
+    place.secret.unlink(missing_ok=True)
+    with os.fdopen(os.open(place.secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(secrets.token_urlsafe(30))
 
 
 def free_port() -> int:

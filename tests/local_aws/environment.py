@@ -14,7 +14,6 @@ from local_aws.places import CDK, Place, programs
 
 ACCOUNT = "000000000000"
 """The engine takes the access key for the account's number. This one is used where a config names no account."""
-SECRET = "local"
 
 _FOREIGN = ("AWS_", "CDK_", "JSII_", "BOTO_", "PYTHON", "NODE_", "npm_")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
@@ -30,7 +29,7 @@ def variables(
     return {
         "AWS_ENDPOINT_URL": place.url,
         "AWS_ACCESS_KEY_ID": account,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_SECRET_ACCESS_KEY": secret(place),
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,
         "AWS_CA_BUNDLE": str(place.authority),
@@ -43,6 +42,14 @@ def variables(
         "NO_PROXY": direct,
         "no_proxy": direct,
     }
+
+
+def secret(place: Place) -> str:
+    """What the engine of this start takes a signature with; a word that no engine takes where none runs."""
+    try:
+        return place.secret.read_text("utf-8")
+    except FileNotFoundError:
+        return "none"
 
 
 def foreign(given: Mapping[str, str], made: Mapping[str, str]) -> list[str]:
@@ -76,9 +83,9 @@ def is_styled() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def client(place: Place, service: str, *, region: str, account: str = ACCOUNT) -> Any:
+def client(place: Place, service: str, *, region: str, account: str = ACCOUNT, secret: str) -> Any:
     """A boto3 client of the engine that looks at nothing but its arguments."""
-    session = boto3.session.Session(aws_access_key_id=account, aws_secret_access_key=SECRET, region_name=region)
+    session = boto3.session.Session(aws_access_key_id=account, aws_secret_access_key=secret, region_name=region)
     return session.client(
         service,
         endpoint_url=place.url,

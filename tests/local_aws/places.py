@@ -33,6 +33,11 @@ class Place:
         return self.folder / "ca.pem"
 
     @property
+    def secret(self) -> Path:
+        """What every request is signed with; another at each start, and nobody else's to read."""
+        return self.folder / "secret"
+
+    @property
     def journal(self) -> Path:
         return self.folder / "journal.jsonl"
 

@@ -51,7 +51,7 @@ class LocalAws:
     account: str = environment.ACCOUNT
 
     def client(self, service: str) -> Any:
-        return _client(self.place, service, self.region, self.account)
+        return _client(self.place, service, self.region, self.account, environment.secret(self.place))
 
     def journal(self, *, since: int = 0, operation: str | None = None) -> list[Entry]:
         """Every HyperPod, FSx and EKS call after entry number `since`, of one operation (absent: of all)."""
@@ -81,7 +81,10 @@ class LocalAws:
             f"{self.place.url}/_local_aws/{name}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
+            headers={
+                "Content-Type": "application/json",
+                "Authorization": f"Bearer {environment.secret(self.place)}",
+            },
         )
         context = ssl.create_default_context(cafile=str(self.place.authority))
         opener = urllib.request.build_opener(
@@ -95,6 +98,6 @@ class LocalAws:
 
 
 @functools.cache
-def _client(place: Place, service: str, region: str, account: str) -> Any:
+def _client(place: Place, service: str, region: str, account: str, secret: str) -> Any:
     """Making one takes longer than most of its calls."""
-    return environment.client(place, service, region=region, account=account)
+    return environment.client(place, service, region=region, account=account, secret=secret)

@@ -83,6 +83,14 @@ ip -n $node link set eth0 up
 
 _REMOVE_DISK = "umount --lazy /run/hub/nodes/$1/root && umount --lazy /run/hub/nodes/$1"
 
+# Of an overlay, what was ever written lies in its upper folder. A file's status changes with its content, owner, mode and
+# name. Daemons keep their states, systemd keeps stamps of its timers.
+_FIND_CHANGES = """
+cd /run/hub/nodes/$1/disk
+find . -newercc /run/before-$1 ! -type d ! -path './var/log/*' ! -path './tmp/*' ! -path './var/tmp/*' \\
+	! -path './var/spool/slurm*' ! -path './var/lib/mysql/*' ! -path './var/lib/systemd/*' ! -path './var/cache/*'
+"""
+
 # In a control group of its own: two systemds in one would end one another's services.
 _BOOT = f"""
 node=$1 group={CGROUP}/$2/$1-$3
@@ -151,11 +159,17 @@ class Node:
     # -- commands
 
     def try_run(
-        self, command: str, *, user: str = "root", stdin: str = "", timeout_s: float = COMMAND_LIMIT_S, **env: str
+        self,
+        command: str,
+        *,
+        user: str = "root",
+        stdin: str = "",
+        timeout_s: float = COMMAND_LIMIT_S,
+        env: Mapping[str, str] | None = None,
     ) -> Result:
         """Run a line of bash on the node, from a login environment of that user, and say how it ended."""
         done = subprocess.run(
-            self._command(command, user, env),
+            self._command(command, user, env or {}),
             input=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -167,10 +181,16 @@ class Node:
         return Result(done.returncode, done.stdout.removesuffix("\n"))
 
     def run(
-        self, command: str, *, user: str = "root", stdin: str = "", timeout_s: float = COMMAND_LIMIT_S, **env: str
+        self,
+        command: str,
+        *,
+        user: str = "root",
+        stdin: str = "",
+        timeout_s: float = COMMAND_LIMIT_S,
+        env: Mapping[str, str] | None = None,
     ) -> str:
         """What the command prints. Raises CommandError when it ends with another code than 0."""
-        result = self.try_run(command, user=user, stdin=stdin, timeout_s=timeout_s, **env)
+        result = self.try_run(command, user=user, stdin=stdin, timeout_s=timeout_s, env=env)
         if result.returncode != 0:
             raise CommandError(f"{self.name}, {user}: {command}: {result}")
         return result.output
@@ -218,15 +238,15 @@ class Node:
     def provision(self, scripts: Path, **env: str) -> Provisioning:
         """Download the scripts and run the one of this node's type, as HyperPod does under either hook.
 
-        As root, without a terminal, from the folder that they were downloaded to.
+        As root, without a terminal, from the folder that they were downloaded to. They look twice a second at what they
+        wait for, and not every five seconds; `env` may say otherwise.
         """
         folder = self.download(scripts)
         started = time.monotonic()
         result = self.try_run(
             f"cd {folder} && bash ./{self.instance.node_type}.sh </dev/null",
             timeout_s=PROVISION_LIMIT_S,
-            SAGEMAKER_RESOURCE_CONFIG_PATH=hyperpod.RESOURCE_CONFIG,
-            **env,
+            env={"SAGEMAKER_RESOURCE_CONFIG_PATH": hyperpod.RESOURCE_CONFIG, "PROVISION_DELAY_S": "0.5", **env},
         )
         return Provisioning(result.returncode, result.output, time.monotonic() - started)
 
@@ -303,6 +323,20 @@ class Node:
     def mount_fsx(self) -> None:
         """Mount the cluster's file system at /fsx, as HyperPod does for InstanceStorageConfigs."""
         self.run("mkdir -p /fsx && mount --bind /srv/fsx /fsx")
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Assert that the block leaves the node's disk as it is: logs, downloads and what daemons keep apart.
+
+        Daemons of Slurm are the same processes afterwards.
+        """
+        daemons = "systemctl show --property MainPID slurmctld slurmd slurmdbd"
+        before = self.run(daemons)
+        self.cluster.run_in_hub("touch /run/before-$1", self.name)
+        time.sleep(0.02)  # a file's time is that of the last tick of the clock
+        yield
+        assert self.cluster.run_in_hub(_FIND_CHANGES, self.name) == ""
+        assert self.run(daemons) == before
 
     def unmount_fsx(self) -> None:
         """As if the file system were not there yet."""
@@ -417,8 +451,8 @@ class Cluster:
         return dict(line.split() for line in said.output.splitlines()) if said.returncode == 0 else {}
 
     def await_idle(self, nodes: Sequence[Node] | None = None, limit_s: float = 60) -> None:
-        """Wait until these nodes, or all of them, take work."""
-        names = [node.name for node in (nodes or [n for n in self.nodes if n is not self.controller])]
+        """Wait until these nodes, or all compute nodes, take work."""
+        names = [node.name for node in nodes or self.compute]
         self.until(
             lambda: all(self.states().get(name) in ("idle", "mixed", "allocated") for name in names),
             f"{', '.join(names)} take work: {self.states()}",
@@ -446,8 +480,8 @@ class Cluster:
         """A path of the hub as this process can open it. No link in it may be absolute."""
         return Path(f"/proc/{self._hub}/root{path}")
 
-    def run_in_hub(self, script: str, *arguments: str, timeout_s: float = 30) -> None:
-        """Run bash where all nodes' disks and networks are."""
+    def run_in_hub(self, script: str, *arguments: str, timeout_s: float = 30) -> str:
+        """What bash says where all nodes' disks and networks are. Raises CommandError when it fails."""
         done = subprocess.run(
             [*self._enter_hub(), "bash", "-ec", script, "hub", *arguments],
             stdin=subprocess.DEVNULL,
@@ -459,6 +493,7 @@ class Cluster:
         )
         if done.returncode != 0:
             raise CommandError(f"in the hub: {script.strip()}: {done.stdout}")
+        return done.stdout
 
     def start_in_hub(self, script: str, *arguments: str, console: Path) -> subprocess.Popen[bytes]:
         """Start bash there, which lives no longer than the hub."""

@@ -18,7 +18,9 @@ from slurm.scripts import packed
 
 WORLDS: tuple[tuple[SlurmVersion, Mode], ...] = (
     ("22.05", "extended"),
+    ("24.11", "customer_managed"),
     ("24.11", "extended"),
+    ("22.05", "customer_managed"),
 )
 
 

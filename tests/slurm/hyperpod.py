@@ -52,8 +52,8 @@ class Instance:
 
     @property
     def agent_address(self) -> str:
-        """In the network of HyperPod's agents."""
-        return f"172.16.0.{self.number}"
+        """In the network of HyperPod's agents, which overlaps the VPC: each is the address of another node there."""
+        return f"{NETWORK}.{self.number + 1}"
 
     @property
     def gpus(self) -> int:

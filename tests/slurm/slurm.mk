@@ -10,3 +10,7 @@ slurm-parts: ## Install Slurm 22.05 on this machine, and 24.11 into ~/.cache (ro
 .PHONY: test-slurm
 test-slurm: setup slurm-parts ## Lifecycle scripts and jobs on real Slurm clusters, 22.05 and 24.11
 	@python -m pytest --numprocesses=2 --dist=loadscope tests/slurm $(SLURM_FLAGS)
+
+.PHONY: bench-slurm
+bench-slurm: setup slurm-parts ## Measure what the lifecycle scripts take on a node of a real Slurm cluster
+	@PYTHONPATH=tests python -m slurm.bench

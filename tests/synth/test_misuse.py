@@ -19,6 +19,7 @@ from aws_cdk.assertions import Template
 
 import cdk_hyperpod
 from cdk_hyperpod import (
+    AccountingDatabase,
     AddOn,
     AddOnsConfig,
     AutoscalingConfig,
@@ -30,6 +31,7 @@ from cdk_hyperpod import (
     EksControlPlane,
     ExistingEksCluster,
     Finding,
+    Group,
     HyperPodAddOns,
     HyperPodCluster,
     HyperPodError,
@@ -48,6 +50,8 @@ from cdk_hyperpod import (
     PrivateSubnet,
     ScaleDown,
     ScaleDownConfig,
+    SlurmAccount,
+    SlurmConfig,
     StorageConfig,
     SubnetConfig,
     Taint,
@@ -55,6 +59,7 @@ from cdk_hyperpod import (
     TaskGovernance,
     Team,
     TieredStorageConfig,
+    User,
     catalogue,
     eks,
     encryption_key,
@@ -110,6 +115,13 @@ TOKEN_SHARES: Mapping[str, Any] = {
     "quota": {"ml.p5.48xlarge": Token.as_number({"Ref": "Nodes"})},
     "borrow_limit": Token.as_number({"Ref": "Percent"}),
 }
+
+
+GROUP = Group(name="research", gid=5000)
+USER = User(name="alice", uid=5001, group="research")
+DATABASE = AccountingDatabase(
+    endpoint="db.example.com", secret_arn="arn:aws:secretsmanager:us-west-2:111122223333:secret:accounting-AbCdEf"
+)
 
 
 class World:
@@ -178,6 +190,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "file_system": LustreMount(dns_name="a", mount_name="b"),
         "lifecycle_scripts": world.scripts,
         "lifecycle_mode": "customer_managed",
+        "accounting_database": None,
         "encryption_key": world.key,
         "node_provisioning_mode": "continuous",
         "node_recovery": "none",
@@ -215,6 +228,10 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "access_logs": world.logs,
         "orchestrator": "slurm",
         "steps": LifecycleSteps(),
+        "groups": [GROUP],
+        "users": [USER],
+        "accounts": [SlurmAccount(name="research", users=("alice",))],
+        "home_path": "/fsx/home",
     },
     LustreFileSystem: lambda world: {
         "network": world.network,
@@ -287,6 +304,7 @@ def _job(**changes: Any) -> Iterator[object]:
 
 # A value of each class, and where its findings come from.
 VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
+    AccountingDatabase: (DATABASE, lambda value: _config(slurm=SlurmConfig(accounting_database=value))),
     AddOn: (AddOn(), lambda value: _eks(eks=dataclasses.replace(EKS, add_ons=AddOnsConfig(observability=value)))),
     AddOnsConfig: (AddOnsConfig(), lambda value: _eks(eks=dataclasses.replace(EKS, add_ons=value))),
     AutoscalingConfig: (
@@ -310,6 +328,7 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         ExistingEksCluster(name="a", security_group_id="sg-0123456789abcdef0"),
         lambda value: _eks(eks=dataclasses.replace(EKS, existing_cluster=value)),
     ),
+    Group: (GROUP, lambda value: _config(groups=(value,))),
     InstanceGroup: (WORK, lambda value: _config(instance_groups=(HEAD, value))),
     LifecycleConfig: (LifecycleConfig(), lambda value: _config(lifecycle=value)),
     LifecycleSteps: (LifecycleSteps(), lambda value: _config(lifecycle=LifecycleConfig(steps=value))),
@@ -324,6 +343,8 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         JOB_SIZE,
         lambda value: _job(scale_config={1: value, 2: JOB_SIZE}),
     ),
+    SlurmAccount: (SlurmAccount(name="research"), lambda value: _config(slurm=SlurmConfig(accounts=(value,)))),
+    SlurmConfig: (SlurmConfig(), lambda value: _config(slurm=value)),
     StorageConfig: (StorageConfig(capacity_gib=1200), lambda value: _config(storage=value)),
     SubnetConfig: (
         SUBNET,
@@ -340,6 +361,7 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         lambda value: kubernetes.check_teams((value,), nodes={}, task_governance=True, autoscaling=True),
     ),
     TieredStorageConfig: (TieredStorageConfig(), lambda value: _config(tiered_storage=value)),
+    User: (USER, lambda value: _config(groups=(GROUP,), users=(value,))),
     UnevenBatch: (
         UnevenBatch(num_dp_groups_with_small_batch_size=1, small_local_batch_size=1, large_local_batch_size=2),
         lambda value: _job(scale_config={1: ScaleSettings(train_batch_size=64, uneven_batch=value)}),
@@ -413,7 +435,7 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
     HyperPodCluster: {"eks_cluster_arn text"},
     HyperPodNetwork: {"vpc_id text", "endpoint_security_group_id text"},
     HyperPodTeams: {"cluster_name text", "hyperpod_cluster_arn text", "capacity_gib number"},
-    LifecycleScripts: set(),
+    LifecycleScripts: {"home_path text"},
     LustreFileSystem: {
         "capacity_gib number",
         "throughput_mbps_per_tib number",

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from cdk_hyperpod import (
+    AccountingDatabase,
     AddOn,
     AutoscalingConfig,
     ClusterConfig,
@@ -20,6 +21,7 @@ from cdk_hyperpod import (
     EbsVolume,
     EksConfig,
     ExistingEksCluster,
+    Group,
     HyperPodError,
     InstanceGroup,
     LifecycleConfig,
@@ -27,12 +29,15 @@ from cdk_hyperpod import (
     NetworkConfig,
     PriorityClass,
     ScaleDownConfig,
+    SlurmAccount,
+    SlurmConfig,
     StorageConfig,
     SubnetConfig,
     TaskClass,
     TaskGovernance,
     Team,
     TieredStorageConfig,
+    User,
     load_config,
 )
 from stacks import add_stacks
@@ -340,6 +345,7 @@ def test_a_bootstrap_qualifier_reaches_everything_that_names_one(tmp_path: Path)
 def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
     unset: set[str] = set()
     kinds = [ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig, SubnetConfig, EbsVolume, DataRepository]
+    people = [Group, User, SlurmConfig, SlurmAccount, AccountingDatabase]
     under_eks = [
         EksConfig,
         ExistingEksCluster,
@@ -350,7 +356,7 @@ def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
         Team,
         PriorityClass,
     ]
-    for kind in [*kinds, TieredStorageConfig, ScaleDownConfig, LifecycleConfig, LifecycleSteps, *under_eks]:
+    for kind in [*kinds, TieredStorageConfig, ScaleDownConfig, LifecycleConfig, LifecycleSteps, *people, *under_eks]:
         unset |= {f"{kind.__name__}.{field.name}" for field in dataclasses.fields(kind)}
 
     def look(value: Any) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from .._fields import Pattern, Range
+from .._fields import PATH_SEGMENT, Pattern, Range
 from ..instance_types import catalogue
 from .allocatable import NEURON_CORE, NEURON_DEVICE, allocatable
 from .quantities import cpu_quantity, memory_quantity
@@ -153,9 +153,7 @@ class ClaimMount:
 
     claim_name: ObjectName
     """The claim, such as the one of the shared file system. A job waits until it exists."""
-    mount_path: Annotated[
-        str, Pattern(r"/[a-zA-Z0-9._-]+(/[a-zA-Z0-9._-]+)*", "an absolute path without a slash at its end")
-    ]
+    mount_path: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")]
     """Where the container sees it."""
     read_only: bool = False
     """True: the container cannot write there."""

@@ -15,12 +15,14 @@ from .._structure import UNKNOWN, is_known, join, show
 from ..config import ClusterConfig
 from ..errors import Finding
 from ..instance_types import regions
+from .accounts import check_accounts
 from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron
 from .lifecycle import check_lifecycle
 from .network import check_file_system_zone, check_network, check_region, check_room, check_zones, file_system_zone
 from .scale_down import check_scale_down
 from .storage import check_storage
+from .users import check_users
 
 __all__ = [
     "check_cluster",
@@ -36,6 +38,7 @@ __all__ = [
     "check_room",
     "check_scale_down",
     "check_storage",
+    "check_users",
     "check_zones",
     "has_neuron",
 ]
@@ -63,6 +66,7 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     if config.storage is not None and is_known(config.storage):
         yield from check_storage(config.storage)
     yield from check_lifecycle(config)
+    yield from check_users(config)
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
     if config.orchestrator == "slurm" and config.tiered_storage is not None:
@@ -74,6 +78,7 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
             topic="tiered-storage-under-slurm",
         )
     yield from _check_tags(config)
+    yield from check_accounts(config)
 
 
 def _check_tags(config: ClusterConfig) -> Iterator[Finding]:

@@ -18,6 +18,17 @@ from ..errors import Finding
 EFA_STEP_GIB = {125: 38_400, 250: 19_200, 500: 9_600, 1000: 4_800}
 METADATA_IOPS = (1500, 3000, 6000, *range(12_000, 192_001, 12_000))
 
+MAX_CAPACITY_GIB = 16 * 1024**2
+"""16 PiB. FSx names no maximum (a new account has 100,800 GiB): beyond this, somebody typed a nought too many."""
+
+# Where a node's system, HyperPod and Slurm live: a mount there hides what they need. Whole trees.
+_SYSTEM = (
+    *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "root", "run", "sbin", "snap", "sys"),
+    *("tmp", "usr", "var", "opt/amazon", "opt/aws", "opt/ml", "opt/nvidia", "opt/sagemaker", "opt/slurm"),
+)
+# These hold other folders, which may be mounted upon.
+_HOLDERS = ("home", "media", "mnt", "opt", "srv")
+
 _OF_A_NEW_ONE = ("capacity_gib", "metadata_iops", "data_repositories", "automatic_backup_retention_days", "efa")
 _OF_AN_EXISTING_ONE = ("mount_name", "security_group_id", "availability_zone")
 
@@ -25,6 +36,7 @@ _OF_AN_EXISTING_ONE = ("mount_name", "security_group_id", "availability_zone")
 def check_storage(storage: StorageConfig, path: str = "storage") -> Iterator[Finding]:
     """Everything that FSx would refuse, or that contradicts itself."""
     storage = without_refused(storage, [])
+    yield from _check_mount_path(storage.mount_path, f"{path}.mount_path")
     if storage.file_system_id is not None:
         yield from _check_existing(storage, path)
     elif storage.capacity_gib is None:
@@ -35,6 +47,19 @@ def check_storage(storage: StorageConfig, path: str = "storage") -> Iterator[Fin
         )
     else:
         yield from _check_new(storage, path)
+
+
+def _check_mount_path(mount_path: str, path: str) -> Iterator[Finding]:
+    if not is_known(mount_path):
+        return
+    parts = PurePosixPath(mount_path).parts[1:]
+    inside = {"/".join(parts[:length]) for length in (1, 2)}
+    if inside & set(_SYSTEM) or mount_path.removeprefix("/") in _HOLDERS:
+        yield Finding(
+            path=path,
+            problem=f"{mount_path} is the node's own, and a file system there would hide what the node needs",
+            remedy="use a folder that nothing else uses, such as /fsx or /mnt/data",
+        )
 
 
 def _check_existing(storage: StorageConfig, path: str) -> Iterator[Finding]:
@@ -84,6 +109,13 @@ def _check_new(storage: StorageConfig, path: str) -> Iterator[Finding]:
 def _check_capacity(storage: StorageConfig, path: str) -> Iterator[Finding]:
     capacity = storage.capacity_gib
     if capacity is None or not is_known(capacity):
+        return
+    if capacity > MAX_CAPACITY_GIB:
+        yield Finding(
+            path=f"{path}.capacity_gib",
+            problem=f"{capacity:,} GiB are more than 16 PiB",
+            remedy="use what the cluster needs: a file system can grow, and never shrinks",
+        )
         return
     throughput = storage.throughput_mbps_per_tib
     if storage.efa is True:

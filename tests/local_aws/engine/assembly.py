@@ -6,12 +6,13 @@ import time
 from typing import Any
 
 from local_aws.engine import control, kubernetes, resources, seam
+from local_aws.engine.gate import Gate
 from local_aws.engine.journal import Checks, Journal
 from local_aws.engine.options import EngineOptions
 from local_aws.engine.resources.ec2_network import Ec2Network
 from local_aws.engine.resources.eks_account import EksAccount
 from local_aws.engine.schemas import Schemas
-from local_aws.engine.seam import cloudformation
+from local_aws.engine.seam import cloudformation, signatures
 from local_aws.engine.seam import services as requests
 from local_aws.engine.services import eks, encrypted_buckets, fsx, hyperpod
 from local_aws.engine.services.eks_world import World
@@ -28,8 +29,8 @@ def save() -> None:
         requests.save_state()
 
 
-def assemble(options: EngineOptions) -> Any:
-    """The ASGI application."""
+def assemble(options: EngineOptions, secret: str) -> Any:
+    """The ASGI application. `secret`: the root key's, for this start."""
     seam.check_version()
     journal = Journal(options.journal)
     model = Fsx(network=Ec2Network(), now=time.time, speed=options.speed, seed=options.seed)
@@ -61,4 +62,10 @@ def assemble(options: EngineOptions) -> Any:
     requests.add_route(control.PREFIX, control.Control(options, clusters).handle)
     if options.owner is None:
         cloudformation.after_stack_operation(save)
-    return seam.asgi()
+    return Gate(
+        seam.asgi(),
+        hosts=frozenset(f"{name}:{options.port}" for name in ("127.0.0.1", "localhost")),
+        secret=secret,
+        signature_problem=signatures.signature_problem,
+        refusal=signatures.refusal,
+    )

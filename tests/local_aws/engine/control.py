@@ -17,7 +17,7 @@ Json = Any
 
 
 class Control:
-    """Answers below PREFIX; unsigned, for programs on this machine only."""
+    """Answers below PREFIX, to who has the engine's secret; whether it is up, to everybody (`gate.py`)."""
 
     def __init__(self, options: EngineOptions, clusters: HyperPodService) -> None:
         self._options = options

@@ -21,10 +21,8 @@ sys.path[:] = [str(_TESTS), *(entry for entry in sys.path if Path(entry or ".").
 from local_aws.engine import certificate
 from local_aws.engine.options import EngineOptions, parse
 
-SECRET = "local"  # of the account's root key, as every client of the engine signs with
 
-
-def _environment(options: EngineOptions) -> dict[str, str]:
+def _environment(options: EngineOptions, secret: str) -> dict[str, str]:
     """What ministack and the Lambda functions that it starts read; both look when they start."""
     lambda_path = Path(__file__).parent / "lambda_path"
     authority = str(options.authority)
@@ -47,7 +45,7 @@ def _environment(options: EngineOptions) -> dict[str, str]:
         "LAMBDA_EXECUTOR": "local",
         "LAMBDA_WARM_TTL_SECONDS": "120",
         "AWS_ACCESS_KEY_ID": "000000000000",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_SECRET_ACCESS_KEY": secret,
         # Lambda functions
         "TMPDIR": str(options.temporary),
         "PYTHONPATH": str(lambda_path),
@@ -80,11 +78,12 @@ def main() -> None:
     certificate.ensure(options.authority, options.certificate, options.key)
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     os.environ.clear()
-    os.environ.update(kept | _environment(options))
+    secret = options.secret.read_text("utf-8")
+    os.environ.update(kept | _environment(options, secret))
 
     from local_aws.engine import assembly
 
-    asyncio.run(_serve(assembly.assemble(options), options))
+    asyncio.run(_serve(assembly.assemble(options, secret), options))
 
 
 async def _serve(asgi: object, options: EngineOptions) -> None:

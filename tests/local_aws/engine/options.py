@@ -47,6 +47,11 @@ class EngineOptions:
         return self.state / "ca.pem"
 
     @property
+    def secret(self) -> Path:
+        """The root key's secret of this start, which `daemon.py` wrote."""
+        return self.state / "secret"
+
+    @property
     def certificate(self) -> Path:
         return self.state / "server.pem"
 

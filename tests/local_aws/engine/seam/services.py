@@ -175,7 +175,7 @@ def check_first(name: str, check: Callable[[str, str, Json, Json], Reply | None]
 
 
 def add_route(prefix: str, handler: Callable[[str, str, bytes], Awaitable[Reply]]) -> None:
-    """Serve paths below `prefix` to anyone on this machine: handler(method, path, body)."""
+    """Serve paths below `prefix` to whoever the gate lets in: handler(method, path, body)."""
     shortcuts = app._handle_post_body_shortcuts
 
     async def routed(method: str, path: str, headers: Json, body: bytes, query: Json, request_id: str) -> Json:

@@ -1,0 +1,40 @@
+"""Rules of the account: what the file names by its ARN belongs to the cluster's own account, as a rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+
+from .._structure import is_known, item_paths, join, show
+from ..config import ClusterConfig
+from ..errors import Finding
+
+
+def check_accounts(config: ClusterConfig) -> Iterator[Finding]:
+    """A warning for each ARN of another account than the file's, whichever setting it stands in."""
+    if config.account is None or not is_known(config.account):
+        return
+    for path, arn in _arns(config, ""):
+        account = arn.split(":")[4]
+        if account != config.account:
+            yield Finding(
+                path=path,
+                problem=f"{show(arn)} is of the account {account}, the cluster of {config.account}",
+                remedy="name one of the cluster's account, or make sure that the other account is meant and lets you in",
+                level="warning",
+                topic="foreign-account",
+            )
+
+
+def _arns(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """Path and text of every ARN with an account, at any depth."""
+    if isinstance(value, str):
+        if re.match(r"arn:aws:[a-z-]+:[a-z0-9-]*:[0-9]{12}:", value) and is_known(value):
+            yield path, value
+    elif isinstance(value, tuple):
+        for item_path, item in zip(item_paths(path, value), value, strict=True):
+            yield from _arns(item, item_path)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _arns(getattr(value, field.name), join(path, field.name))

@@ -1,0 +1,219 @@
+"""Rules of the users, groups and accounts that the nodes have: what Linux or Slurm would refuse on a node, at synth.
+
+Sources: useradd(8), login.defs(5) and groupadd(8) of Debian and Ubuntu; sacctmgr(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from .._constraints import check_repeated
+from .._structure import is_known, item_paths, show
+from ..config import ClusterConfig
+from ..config_slurm import Group, SlurmAccount, SlurmConfig, User
+from ..errors import Finding
+
+SYSTEM_NAMES = frozenset(
+    [
+        "root",
+        "daemon",
+        "bin",
+        "sys",
+        "sync",
+        "games",
+        "man",
+        "lp",
+        "mail",
+        "news",
+        "uucp",
+        "proxy",
+        "www-data",
+        "backup",
+        "list",
+        "irc",
+        "gnats",
+        "nobody",
+        "nogroup",
+        "adm",
+        "disk",
+        "tty",
+        "dialout",
+        "sudo",
+        "audio",
+        "video",
+        "staff",
+        "users",
+        "wheel",
+        "docker",
+        "ubuntu",
+        "ec2-user",
+        "admin",
+        "messagebus",
+        "sshd",
+        "syslog",
+        "systemd-network",
+        "systemd-resolve",
+        "systemd-timesync",
+        "polkitd",
+        "uuidd",
+        "tcpdump",
+        "landscape",
+        "pollinate",
+        "tss",
+        "lxd",
+        "slurm",
+        "munge",
+        "mysql",
+        "mariadb",
+        "chrony",
+        "_chrony",
+        "ssm-user",
+        "dcgm",
+        "nvidia-persistenced",
+        "render",
+        "kvm",
+        "input",
+        "sgx",
+        "crontab",
+        "plugdev",
+        "netdev",
+        "shadow",
+        "utmp",
+        "sasl",
+        "src",
+    ]
+)
+"""Names of the image's own users and groups, as far as AWS's and Ubuntu's images have them: no list is complete."""
+
+
+def check_users(config: ClusterConfig) -> Iterator[Finding]:
+    """Everything that is wrong with `users`, `groups` and `slurm`."""
+    if config.orchestrator == "eks":
+        for field in ("groups", "users", "slurm"):
+            if getattr(config, field):
+                yield Finding(path=field, problem="means something only under Slurm", remedy="remove it")
+        return
+    groups = _known(config.groups, "groups")
+    users = _known(config.users, "users")
+    yield from _check_names(groups, "group")
+    yield from _check_names(users, "user")
+    yield from _check_numbers([(path, "gid", group.gid) for path, group in groups])
+    yield from _check_numbers([(path, "uid", user.uid) for path, user in users])
+    yield from _check_memberships(config.groups, users)
+    yield from _check_homes(config, users)
+    if config.lifecycle is not None and is_known(config.lifecycle) and config.lifecycle.mode == "bootstrap":
+        for field in ("groups", "users"):
+            if getattr(config, field):
+                yield Finding(
+                    path=field,
+                    problem="no script runs in the mode bootstrap, so nobody makes them",
+                    remedy="set lifecycle.mode to extended, or remove them",
+                )
+    if isinstance(config.slurm, SlurmConfig):
+        yield from _check_slurm(config, config.slurm)
+
+
+def _known(values: Any, path: str) -> list[tuple[str, Any]]:
+    items = values if isinstance(values, tuple) else ()
+    return [(item_path, item) for item_path, item in zip(item_paths(path, items), items, strict=True) if is_known(item)]
+
+
+def _check_names(items: Sequence[tuple[str, Group | User | SlurmAccount]], noun: str) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for path, item in items:
+        if not is_known(item.name):
+            continue
+        if item.name in SYSTEM_NAMES:
+            yield Finding(path=f"{path}.name", problem=f"{item.name} is the system's own", remedy="use another name")
+        if item.name in seen:
+            yield Finding(
+                path=f"{path}.name",
+                problem=f"an earlier {noun} has the name {show(item.name)} too",
+                remedy=f"name each {noun} once",
+            )
+        seen.add(item.name)
+
+
+def _check_numbers(items: Iterable[tuple[str, str, int]]) -> Iterator[Finding]:
+    owners: dict[int, str] = {}
+    for path, field, number in items:
+        if not is_known(number):
+            continue
+        if number in owners:
+            yield Finding(
+                path=f"{path}.{field}",
+                problem=f"{number} is the {field} of {owners[number]} too",
+                remedy="give each a number of its own",
+            )
+        owners.setdefault(number, path)
+
+
+def _check_memberships(groups: Any, users: Sequence[tuple[str, User]]) -> Iterator[Finding]:
+    if not isinstance(groups, tuple) or not is_known(groups):
+        return
+    names = [group.name for group in groups]
+    if not is_known(tuple(names)):
+        return
+    remedy = "add it to groups" + (f", or use one of {', '.join(names[:10])}" if names else "")
+    for path, user in users:
+        more = user.groups if isinstance(user.groups, tuple) else ()
+        yield from check_repeated(user.groups, f"{path}.groups")
+        for field, name in [("group", user.group), *(("groups", name) for name in more)]:
+            if is_known(name) and name not in names:
+                yield Finding(path=f"{path}.{field}", problem=f"there is no group {show(name)}", remedy=remedy)
+
+
+def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> Iterator[Finding]:
+    default = config.home_path if config.storage is None or is_known(config.storage) else None
+    owners: dict[str, str] = {}
+    for path, user in users:
+        home = user.home
+        if home is None:
+            home = None if default is None or not is_known(user.name) else f"{default}/{user.name}"
+        if home is None or not is_known(home):
+            continue
+        if home in owners:
+            yield Finding(
+                path=f"{path}.home" if user.home else path,
+                problem=f"{home} is the home of {owners[home]} too",
+                remedy="give each user a home of their own",
+            )
+        owners.setdefault(home, path)
+    if users and config.storage is None and any(user.home is None for _, user in users):
+        yield Finding(
+            path="users",
+            problem="there is no shared storage, so each node has homes of its own, and no login from node to node",
+            remedy="add storage, or give each user a home on storage that your own scripts mount",
+            level="warning",
+            topic="homes-on-each-node",
+        )
+
+
+def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]:
+    path = "slurm.accounts"
+    accounts = _known(slurm.accounts, path)
+    seen: set[str] = set()
+    for account_path, account in accounts:
+        if is_known(account.name) and account.name in (*seen, "root"):
+            owner = "Slurm's own" if account.name == "root" else "an earlier account's too"
+            yield Finding(path=f"{account_path}.name", problem=f"{account.name} is {owner}", remedy="use another name")
+        seen.add(account.name)
+        yield from check_repeated(account.users, f"{account_path}.users")
+    database = slurm.accounting_database
+    if database is None or not is_known(database):
+        return
+    if config.node_provisioning_mode == "standard":
+        yield Finding(
+            path="slurm.accounting_database",
+            problem="needs continuous provisioning",
+            remedy="set node_provisioning_mode to continuous, or remove it",
+        )
+    if is_known(database.secret_arn) and is_known(config.region):
+        region = database.secret_arn.split(":")[3]
+        if region != config.region:
+            yield Finding(
+                path="slurm.accounting_database.secret_arn",
+                problem=f"is in {show(region)}, the cluster in {config.region}",
+                remedy="use one of the cluster's region",
+            )

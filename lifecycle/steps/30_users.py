@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""Make the users and groups of the cluster file. Usage: 30_users.py CLUSTER_FILE.
+
+Every node has the same names and numbers. Homes lie on shared storage, and so does each user's key for logging in from
+node to node, which is made there and nowhere else. A user who is no longer in the file is locked, and keeps the home.
+
+Everything inside a home is done with its owner's rights: root must not follow what a user may have put there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lib import OWN_MARK, StepError, last_line, log, must_run, on_node, read_cluster, run, run_step, write_file
+
+MADE = "/var/lib/cdk-hyperpod/users.json"
+"""The names of all users that were ever made here: whoever is in it and not in the cluster file is to be locked."""
+SKELETON = "/etc/skel"
+BEGIN, END = "# BEGIN cdk-hyperpod: written again by the lifecycle scripts", "# END cdk-hyperpod"
+SSH_CONFIG = f"""\
+# {OWN_MARK}
+# A node that is replaced keeps its name and has a new host key; all of them are in the cluster's own network.
+Host ip-*
+    StrictHostKeyChecking no
+    UserKnownHostsFile /dev/null
+    LogLevel ERROR
+"""
+
+
+@dataclass(frozen=True)
+class User:
+    """A user, as the cluster file has it or as the node does."""
+
+    name: str
+    uid: int
+    group: str
+    groups: frozenset[str]
+    """The supplementary groups."""
+    home: str
+    ssh_public_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """What the node has."""
+
+    users: Mapping[str, User]
+    gids: Mapping[str, int]
+    expired: frozenset[str] = frozenset()
+    """The users whom an expiry date keeps out."""
+
+
+def commands_for(
+    users: Sequence[User], gids: Mapping[str, int], node: Accounts, made: Iterable[str]
+) -> Iterator[tuple[str, ...]]:
+    """The commands that make the node's accounts what the cluster file says; none where they are that already.
+
+    Raises StepError for a name or number that the node has for something else: whoever owned its files would own these.
+    """
+    names = {gid: name for name, gid in node.gids.items()}
+    for name, gid in gids.items():
+        if node.gids.get(name, gid) != gid:
+            raise StepError(f"the group {name} has gid {node.gids[name]} here, the cluster file says {gid}; {_OTHER}")
+        if names.get(gid, name) != name:
+            raise StepError(f"the gid {gid} of the group {name} is {names[gid]}'s here; {_OTHER}")
+        if name not in node.gids:
+            yield ("groupadd", "--gid", str(gid), name)
+    owners = {user.uid: name for name, user in node.users.items()}
+    for user in users:
+        if owners.get(user.uid, user.name) != user.name:
+            raise StepError(f"the uid {user.uid} of {user.name} is {owners[user.uid]}'s here; {_OTHER}")
+        yield from _commands_for_user(user, node, gids)
+    for name in sorted(set(made) - {user.name for user in users}):
+        if name in node.users and name not in node.expired:
+            # The lock alone would still let a key in.
+            yield ("usermod", "--lock", "--expiredate", "1", name)
+
+
+_OTHER = "give it another name or number in the file"
+
+
+def _commands_for_user(user: User, node: Accounts, ours: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    groups = ",".join(sorted(user.groups))
+    old = node.users.get(user.name)
+    if old is None:
+        more = ("--groups", groups) if groups else ()
+        yield (
+            *("useradd", "--uid", str(user.uid), "--gid", user.group, *more),
+            *("--home-dir", user.home, "--no-create-home", "--shell", "/bin/bash", user.name),
+        )
+        return
+    if old.uid != user.uid:
+        raise StepError(f"the user {user.name} has uid {old.uid} here, the cluster file says {user.uid}; {_OTHER}")
+    if old.group != user.group:
+        yield ("usermod", "--gid", user.group, user.name)
+    if old.home != user.home:
+        yield ("usermod", "--home", user.home, user.name)
+    # Groups of the image, such as docker, are somebody else's decision.
+    wanted = user.groups | {group for group in old.groups if group not in ours}
+    if old.groups != wanted:
+        yield ("usermod", "--groups", ",".join(sorted(wanted)), user.name)
+    if user.name in node.expired:
+        yield ("usermod", "--expiredate", "", user.name)
+
+
+def read_accounts() -> Accounts:
+    """The node's users and groups."""
+    groups = [line.split(":") for line in must_run("getent", "group").splitlines()]
+    names = {int(fields[2]): fields[0] for fields in groups}
+    of_user: dict[str, set[str]] = {}
+    for fields in groups:
+        for member in filter(None, fields[3].split(",")):
+            of_user.setdefault(member, set()).add(fields[0])
+    passwd = [line.split(":") for line in must_run("getent", "passwd").splitlines()]
+    users = {
+        fields[0]: User(
+            fields[0],
+            int(fields[2]),
+            names.get(int(fields[3]), fields[3]),
+            frozenset(of_user.get(fields[0], ())),
+            fields[5],
+        )
+        for fields in passwd
+    }
+    shadow = [line.split(":") for line in must_run("getent", "shadow").splitlines()]
+    expired = frozenset(fields[0] for fields in shadow if len(fields) > 7 and fields[7])
+    return Accounts(users, {fields[0]: int(fields[2]) for fields in groups}, expired)
+
+
+def parse(content: Mapping[str, object]) -> tuple[tuple[User, ...], dict[str, int]]:
+    """The users, and the groups' numbers, of cluster.json."""
+    users: list[User] = []
+    try:
+        for item in content.get("users") or ():  # type: ignore[attr-defined]
+            more = frozenset(item.get("groups") or ())
+            keys = tuple(item.get("ssh_public_keys") or ())
+            users.append(User(item["name"], int(item["uid"]), item["group"], more, item["home"], keys))
+        gids = {item["name"]: int(item["gid"]) for item in content.get("groups") or ()}  # type: ignore[attr-defined]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StepError(f"cluster.json: users or groups are not as the library writes them: {error!r}") from error
+    return tuple(users), gids
+
+
+def make_home(user: User, gid: int) -> None:
+    """A home of the user's own, which no other node makes at the same moment."""
+    home = on_node(user.home)
+    if not os.path.lexists(home):
+        home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        mine = home.with_name(f".{user.name}.{os.uname().nodename}.{os.getpid()}")
+        mine.mkdir(mode=0o700)
+        try:
+            os.chown(mine, user.uid, gid)
+            # Onto an empty folder it works, and does no harm; onto one with something in it, it does not.
+            mine.rename(home)
+            log("INFO", f"made {user.home} for {user.name}")
+        except OSError:
+            mine.rmdir()
+            if not home.is_dir():
+                raise
+    found = os.lstat(home)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user.uid:
+        raise StepError(
+            f"{user.home} is not the home of {user.name}: it belongs to uid {found.st_uid}; give it to {user.uid}, or "
+            "name another home in the file"
+        )
+
+
+def with_rights_of(user: User, gid: int, work: str) -> None:
+    """Run this program as the user, to do `work` in the home. Raises StepError with what it said when it fails."""
+    command = (sys.executable, "-B", os.path.abspath(__file__), work, user.name, str(on_node(user.home)))
+    switch = ("setpriv", f"--reuid={user.uid}", f"--regid={gid}", "--clear-groups")
+    as_user = () if os.geteuid() == user.uid else switch
+    done = run(*as_user, *command, stdin=json.dumps(user.ssh_public_keys))
+    for line in done.stdout.splitlines():
+        print(line, file=sys.stderr)
+    if done.returncode != 0:
+        reason = last_line(done.stdout).split(": ", 1)[-1]
+        raise StepError(f"the home {user.home} of {user.name}: {reason}")
+
+
+def furnish(name: str, home: Path, public_keys: Sequence[str]) -> None:
+    """Put into a home, as its owner, what a login needs. What is there already stays."""
+    skeleton = on_node(SKELETON)
+    for source in sorted(skeleton.iterdir()) if skeleton.is_dir() else []:
+        if source.is_file() and not os.path.lexists(home / source.name):
+            shutil.copyfile(source, home / source.name)
+    folder = home / ".ssh"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    key = folder / "id_ed25519"
+    if not key.exists():
+        mine = folder / f".id.{os.uname().nodename}.{os.getpid()}"
+        try:
+            must_run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(mine))
+            # Every node tries; a link is made once.
+            os.link(mine, key)
+            log("INFO", f"made {key}")
+        except FileExistsError:
+            pass
+        finally:
+            for rest in (mine, mine.with_name(f"{mine.name}.pub")):
+                if rest.exists():
+                    rest.unlink()
+    public = must_run("ssh-keygen", "-y", "-f", str(key)).strip()
+    _replace(folder / "id_ed25519.pub", public + "\n", 0o644)
+    authorized = folder / "authorized_keys"
+    old = authorized.read_text("utf-8", "replace") if authorized.is_file() else ""
+    _replace(authorized, with_keys(old, [public, *public_keys]), 0o600)
+
+
+def with_keys(text: str, keys: Sequence[str]) -> str:
+    """authorized_keys with our block renewed; the user's own lines stay."""
+    lines = text.splitlines()
+    if BEGIN in lines and END in lines[lines.index(BEGIN) :]:
+        first = lines.index(BEGIN)
+        del lines[first : lines.index(END, first) + 1]
+    return "\n".join([*lines, BEGIN, *keys, END]) + "\n"
+
+
+def _replace(file: Path, content: str, mode: int) -> None:
+    if file.is_file() and file.read_text("utf-8", "replace") == content:
+        return
+    mine = file.with_name(f".{file.name}.{os.uname().nodename}.{os.getpid()}")
+    mine.write_text(content, "utf-8")
+    mine.chmod(mode)
+    mine.replace(file)
+
+
+def make_users(cluster_file: str) -> None:
+    """Bring the node's users and groups, and their homes, to what the cluster file says."""
+    users, gids = parse(read_cluster(cluster_file))
+    file = on_node(MADE)
+    made = json.loads(file.read_text("utf-8")) if file.is_file() else []
+    if not users and not made:
+        log("INFO", "the cluster file names no users")
+        return
+    ours = sorted({*made, *(user.name for user in users)})
+    commands = list(commands_for(users, gids, read_accounts(), ours))
+    # Before anybody is made: a step that is killed half-way must know whom it made.
+    write_file(MADE, json.dumps(ours) + "\n")
+    for command in commands:
+        log("INFO", " ".join(command))
+        must_run(*command)
+    write_file("/etc/ssh/ssh_config.d/50-cdk-hyperpod.conf", SSH_CONFIG)
+    for user in users:
+        gid = gids[user.group] if user.group in gids else read_accounts().gids[user.group]
+        make_home(user, gid)
+        with_rights_of(user, gid, "furnish")
+    locked = len(set(ours) - {user.name for user in users})
+    log("INFO", f"{len(users)} users are as the cluster file says" + (f", {locked} locked" if locked else ""))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "furnish":
+        sys.exit(run_step(lambda: furnish(sys.argv[2], Path(sys.argv[3]), json.load(sys.stdin))))
+    sys.exit(run_step(lambda: make_users(sys.argv[1])))

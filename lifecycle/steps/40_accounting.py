@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Make Slurm's accounts, their users and limits what the cluster file says. Usage: 40_accounting.py CLUSTER_FILE.
+
+Runs on the controller. The accounting database is HyperPod's: the one that `slurm.accounting_database` names, or the
+controller's own. This reads no secret; it talks to slurmdbd, by sacctmgr, and waits for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from database import wait_for_database
+from lib import StepError, last_line, log, must_run, read_cluster, run, run_step
+
+MARK = "cdk-hyperpod"
+"""The description of the accounts that are ours: no other is touched."""
+LIMITS = {
+    "fairshare": "Fairshare",
+    "grp_jobs": "GrpJobs",
+    "grp_submit_jobs": "GrpSubmit",
+    "grp_nodes": "GrpTRES",
+    "grp_gpus": "GrpTRES",
+    "max_jobs": "MaxJobs",
+    "max_submit_jobs": "MaxSubmit",
+    "max_wall_minutes": "MaxWall",
+}
+"""The limits of the cluster file, and sacctmgr's names for them."""
+TRES = {"grp_nodes": "node", "grp_gpus": "gres/gpu"}
+COLUMNS = ("Account", "User", "Fairshare", "GrpJobs", "GrpSubmit", "GrpTRES", "MaxJobs", "MaxSubmit", "MaxWall")
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account, as the cluster file has it or as the database does."""
+
+    name: str
+    users: frozenset[str] = frozenset()
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """By sacctmgr's names; what is absent is not limited."""
+
+
+def commands_for(wanted: Mapping[str, Account], found: Mapping[str, Account], ours: frozenset[str]) -> Iterator[str]:
+    """What sacctmgr has to be told; nothing where the database is as the cluster file says."""
+    for name, account in wanted.items():
+        old = found.get(name)
+        if old is None:
+            yield f"add account name={name} description={MARK} organization={MARK}"
+        elif name not in ours:
+            raise StepError(
+                f"Slurm has an account {name} already, which is not ours; give it another name in the file, or say "
+                f"`sacctmgr modify account {name} set description={MARK}`"
+            )
+        before = {} if old is None else old.limits
+        changes = [
+            f"{limit}={_change(limit, before.get(limit, ''), account.limits.get(limit, ''))}"
+            for limit in dict.fromkeys(LIMITS.values())
+            if before.get(limit, "") != account.limits.get(limit, "")
+        ]
+        if changes:
+            yield f"modify account where name={name} set {' '.join(changes)}"
+        members = frozenset() if old is None else old.users
+        for user in sorted(account.users - members):
+            yield f"add user name={user} account={name}"
+    # After all that is added: who changes accounts is at no moment without one.
+    for name in sorted(ours):
+        members = found[name].users if name in found else frozenset()
+        yield from _removals(name, members - (wanted[name].users if name in wanted else frozenset()), wanted)
+
+
+def _removals(account: str, users: frozenset[str], wanted: Mapping[str, Account]) -> Iterator[str]:
+    for user in sorted(users):
+        # Slurm keeps a user in the default account.
+        others = [name for name, other in wanted.items() if user in other.users]
+        if others:
+            yield f"modify user where name={user} set defaultaccount={others[0]}"
+        yield f"remove user where name={user} account={account}"
+
+
+def _change(limit: str, before: str, after: str) -> str:
+    """A limit as `set` takes it. -1 takes one away; of GrpTRES, each resource by itself."""
+    if limit == "GrpTRES":
+        gone = set(_tres(before)) - set(_tres(after))
+        return ",".join([*filter(None, [after]), *(f"{name}=-1" for name in sorted(gone))])
+    return after or ("1" if limit == "Fairshare" else "-1")
+
+
+def _tres(text: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+
+
+def parse(content: Mapping[str, Any]) -> dict[str, Account]:
+    """The accounts of cluster.json, limits as sacctmgr prints them."""
+    accounts = {}
+    try:
+        for item in content.get("accounts") or ():
+            limits: dict[str, str] = {}
+            for key, limit in LIMITS.items():
+                value = item.get(key)
+                if value is None or (limit, value) == ("Fairshare", 1):
+                    continue  # 1 is what Slurm has without
+                text = _wall(int(value)) if limit == "MaxWall" else str(int(value))
+                if key in TRES:
+                    text = ",".join(filter(None, [limits.get(limit), f"{TRES[key]}={text}"]))
+                limits[limit] = text
+            accounts[item["name"]] = Account(item["name"], frozenset(item.get("users") or ()), _sorted_tres(limits))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StepError(f"cluster.json: accounts are not as the library writes them: {error!r}") from error
+    return accounts
+
+
+def _wall(minutes: int) -> str:
+    """Minutes as sacctmgr prints a time: [days-]hours:minutes:seconds."""
+    days, rest = divmod(minutes, 24 * 60)
+    return (f"{days}-" if days else "") + f"{rest // 60:02}:{rest % 60:02}:00"
+
+
+def _sorted_tres(limits: Mapping[str, str]) -> dict[str, str]:
+    text = limits.get("GrpTRES", "")
+    ordered = ",".join(f"{name}={value}" for name, value in sorted(_tres(text).items()))
+    return {**limits, "GrpTRES": ordered} if ordered else dict(limits)
+
+
+def parse_associations(text: str) -> dict[str, Account]:
+    """The accounts in `sacctmgr --parsable2 --noheader show association format=…`."""
+    found: dict[str, Account] = {}
+    for line in text.splitlines():
+        row = dict(zip(COLUMNS, line.split("|")))  # noqa: B905  # strict is newer than 3.8
+        if len(row) != len(COLUMNS):
+            continue
+        account = found.get(row["Account"], Account(row["Account"]))
+        if row["User"]:
+            found[account.name] = Account(account.name, account.users | {row["User"]}, account.limits)
+        else:
+            limits = {name: row[name] for name in COLUMNS[2:] if row[name]}
+            if limits.get("Fairshare") == "1":
+                del limits["Fairshare"]  # Slurm's own
+            found[account.name] = Account(account.name, account.users, _sorted_tres(limits))
+    return found
+
+
+def sacctmgr(words: str) -> None:
+    """Tell sacctmgr something. That there is nothing left to do is no failure."""
+    done = run("sacctmgr", "--immediate", "--quiet", *words.split())
+    if done.returncode != 0 and "Nothing" not in done.stdout:
+        raise StepError(f"`sacctmgr {words}` failed: {last_line(done.stdout)}")
+
+
+def make_accounts(cluster_file: str) -> None:
+    """Bring the database to what the cluster file says."""
+    wanted = parse(read_cluster(cluster_file))
+    name = wait_for_database()
+    shown = must_run("sacctmgr", "--parsable2", "--noheader", "show", "account", "format=Account,Descr")
+    ours = frozenset(line.split("|")[0] for line in shown.splitlines() if line.endswith(f"|{MARK}"))
+    columns = ",".join(f"{column}%80" for column in COLUMNS)
+    found = parse_associations(
+        must_run("sacctmgr", "--parsable2", "--noheader", "show", "association", f"cluster={name}", f"format={columns}")
+    )
+    for words in commands_for(wanted, found, ours):
+        log("INFO", f"sacctmgr {words}")
+        sacctmgr(words)
+    log("INFO", f"{len(wanted)} accounts are as the cluster file says")
+
+
+if __name__ == "__main__":
+    sys.exit(run_step(lambda: make_accounts(sys.argv[1])))

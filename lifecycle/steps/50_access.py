@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Keep jobs off login nodes, and people without a job off compute nodes. Usage: 50_access.py NODE_TYPE.
+
+HyperPod's partition `dev` holds the login node too. slurm.conf is HyperPod's, so the login node is drained, which
+Slurm remembers; a timer looks again every five minutes, because a controller that was replaced remembers nothing.
+A compute node asks pam_slurm_adopt, which lets root in, and users while they have a job there. A login node never does:
+it would lock its users out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from lib import (
+    OWN_MARK,
+    PROGRAMS,
+    install_program,
+    install_unit,
+    log,
+    must_run,
+    on_node,
+    run,
+    run_step,
+    write_file,
+)
+
+REASON = "login node: runs no jobs"
+PAM_SSHD = "/etc/pam.d/sshd"
+PAM_LINE = "account    required     pam_slurm_adopt.so"
+PAM_FOLDERS = ("lib/security", "lib64/security", "usr/lib/security", "usr/lib64/security", "opt/slurm/lib/security")
+SERVICE = f"""\
+[Unit]
+Description=Keep jobs off this login node
+
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/env python3 -B {PROGRAMS}/access.py login
+Environment=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/opt/slurm/sbin
+"""
+TIMER = """\
+[Unit]
+Description=Look every five minutes whether jobs are kept off this login node
+
+[Timer]
+OnBootSec=1min
+OnUnitActiveSec=5min
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def own_node(nodes: str, names: frozenset[str]) -> dict[str, str] | None:
+    """This node in the output of `scontrol --oneliner show node`; None: Slurm does not know it."""
+    for line in nodes.splitlines():
+        # What comes after Reason= may hold anything.
+        fields = dict(word.split("=", 1) for word in line.split(" Reason=")[0].split() if "=" in word)
+        if names & {fields.get("NodeHostName", ""), fields.get("NodeName", "")}:
+            return fields
+    return None
+
+
+def keep_jobs_off() -> None:
+    """Drain this node, unless somebody has."""
+    shown = must_run("scontrol", "--oneliner", "show", "node")
+    host = os.uname().nodename
+    node = own_node(shown, frozenset({host, host.split(".")[0]}))
+    if node is None:
+        log("INFO", "Slurm does not know this node, so no job runs here")
+    elif "DRAIN" in node.get("State", ""):
+        log("INFO", f"{node['NodeName']} is drained: no job runs here")
+    else:
+        must_run("scontrol", "update", f"NodeName={node['NodeName']}", "State=DRAIN", f"Reason={REASON}")
+        log("INFO", f"drained {node['NodeName']}: no job runs on a login node")
+
+
+def watch() -> None:
+    """Look again every five minutes."""
+    install_program("access.py", Path(__file__).read_text("utf-8"))
+    install_unit("cdk-hyperpod-access.service", SERVICE)
+    install_unit("cdk-hyperpod-access.timer", TIMER)
+    if run("systemctl", "is-active", "cdk-hyperpod-access.timer").returncode != 0:
+        must_run("systemctl", "enable", "--now", "cdk-hyperpod-access.timer")
+
+
+def let_in_by_job() -> None:
+    """Have sshd ask pam_slurm_adopt, where the image has it."""
+    root = on_node("/")
+    folders = [root / folder for folder in PAM_FOLDERS] + sorted(root.glob("usr/lib/*/security"))
+    if not any((folder / "pam_slurm_adopt.so").exists() for folder in folders):
+        log("WARNING", "this image has no pam_slurm_adopt: users without a job may log in to this node")
+        return
+    file = on_node(PAM_SSHD)
+    text = file.read_text("utf-8") if file.is_file() else ""
+    if any("pam_slurm_adopt" in line and not line.lstrip().startswith("#") for line in text.splitlines()):
+        log("INFO", "users log in to this node while they have a job here")
+        return
+    if not text:
+        log("WARNING", f"there is no {PAM_SSHD}: users without a job may log in to this node")
+        return
+    write_file(PAM_SSHD, f"{text.rstrip()}\n# {OWN_MARK}\n{PAM_LINE}\n")
+    log("INFO", "users log in to this node while they have a job here")
+
+
+def control_access(node_type: str) -> None:
+    """What a node of the type needs."""
+    if node_type == "compute":
+        let_in_by_job()
+        return
+    keep_jobs_off()
+    if not __file__.startswith(PROGRAMS):
+        watch()
+
+
+if __name__ == "__main__":
+    sys.exit(run_step(lambda: control_access(sys.argv[1])))

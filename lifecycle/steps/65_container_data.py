@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Put what Docker and Enroot store on the node's big disk. Usage: 65_container_data.py.
+
+Images of 10 GB and more fill a root volume. Where the node has NVMe disks the image mounts them, else the second volume
+of the group is there; where neither is, all stays as it is. Docker and Enroot are the image's: this installs nothing,
+and no second Pyxis, with which `srun` would print each of its options twice.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from lib import OWN_MARK, StepError, first_mounted, log, must_run, on_node, run, run_step, write_file
+
+DISKS = ("/opt/dlami/nvme", "/opt/sagemaker")
+"""The node's NVMe disks as AWS's images mount them, and the second volume as HyperPod does."""
+DAEMON_JSON = "/etc/docker/daemon.json"
+ENROOT_CONF = "/etc/enroot/enroot.conf.d/99-cdk-hyperpod.conf"
+
+
+def place_docker(disk: str) -> None:
+    """Docker's images and containers, where Docker is and stores nothing yet."""
+    docker = run("docker", "info", "--format", "{{.Containers}} {{.Images}} {{.DockerRootDir}}", timeout_s=60)
+    if docker.returncode == 127:
+        log("INFO", "this node has no Docker")
+        return
+    file = on_node(DAEMON_JSON)
+    settings = daemon_settings(file.read_text("utf-8") if file.is_file() else "")
+    wanted = f"{disk}/docker"
+    if settings.get("data-root") == wanted:
+        log("INFO", f"Docker stores in {wanted}")
+        return
+    containers, images, *_ = [*docker.stdout.split(), "0", "0"] if docker.returncode == 0 else ["0", "0"]
+    if (containers, images) != ("0", "0"):
+        log("WARNING", f"Docker has {containers} containers and {images} images already; it goes on storing there")
+        return
+    on_node(wanted).mkdir(mode=0o711, parents=True, exist_ok=True)
+    write_file(DAEMON_JSON, json.dumps({**settings, "data-root": wanted}, indent=4) + "\n")
+    if docker.returncode == 0:
+        must_run("systemctl", "restart", "docker.service")
+    log("INFO", f"Docker stores in {wanted}")
+
+
+def daemon_settings(text: str) -> dict[str, Any]:
+    """What daemon.json says. Raises StepError where it is no JSON: Docker would not start with it either."""
+    try:
+        settings = json.loads(text) if text.strip() else {}
+    except ValueError as error:
+        raise StepError(f"{DAEMON_JSON} cannot be read: {error}; mend it") from error
+    if not isinstance(settings, dict):
+        raise StepError(f"{DAEMON_JSON} is no object; mend it")
+    return settings
+
+
+def place_enroot(disk: str) -> None:
+    """Enroot's layers and unpacked images, each user's in a folder of its own."""
+    if not on_node("/etc/enroot").is_dir():
+        log("INFO", "this node has no Enroot")
+        return
+    folder = on_node(f"{disk}/enroot")
+    for name in ("", "cache", "data", "tmp"):
+        (folder / name).mkdir(exist_ok=True, parents=True)
+        # Whoever runs containers makes a folder here, as in /tmp.
+        (folder / name).chmod(0o1777)
+    lines = [
+        f"# {OWN_MARK}",
+        f"ENROOT_CACHE_PATH {disk}/enroot/cache/$(id -u)",
+        f"ENROOT_DATA_PATH {disk}/enroot/data/$(id -u)",
+        f"ENROOT_TEMP_PATH {disk}/enroot/tmp",
+    ]
+    write_file(ENROOT_CONF, "\n".join(lines) + "\n")
+    log("INFO", f"Enroot stores in {disk}/enroot")
+
+
+def place_container_data() -> None:
+    """Both, on the first disk that there is."""
+    disk = first_mounted(DISKS)
+    if disk is None:
+        log("INFO", f"nothing is mounted at {' or '.join(DISKS)}: containers stay on the root volume")
+        return
+    place_docker(disk)
+    place_enroot(disk)
+
+
+if __name__ == "__main__":
+    sys.exit(run_step(place_container_data))

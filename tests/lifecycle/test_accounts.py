@@ -1,0 +1,153 @@
+"""Step accounting: what sacctmgr is told, from what the database says; and our lines in slurm.conf."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lifecycle.programs import load
+
+accounting = load("steps/40_accounting.py")
+slurm_conf = load("slurm_conf.py")
+WANTED: dict[str, Any] = {
+    "accounts": [
+        {
+            "name": "research",
+            "users": ["alice"],
+            "grp_nodes": 2,
+            "grp_gpus": 16,
+            "max_wall_minutes": 1500,
+            "fairshare": 5,
+        },
+        {"name": "ops", "users": ["bob", "alice"]},
+    ]
+}
+SHOWN = """\
+root||1||||||
+root|root|1||||||
+research||5|||gres/gpu=16,node=2|||1-01:00:00
+research|alice|1||||||
+ops||1||||||
+ops|alice|1||||||
+ops|bob|1||||||
+"""
+
+
+def told(wanted: Any, shown: str, ours: set[str]) -> list[str]:
+    found = accounting.parse_associations(shown)
+    return list(accounting.commands_for(accounting.parse(wanted), found, frozenset(ours)))
+
+
+def test_a_new_cluster() -> None:
+    assert told(WANTED, "root||1||||||\nroot|root|1||||||", set()) == [
+        "add account name=research description=cdk-hyperpod organization=cdk-hyperpod",
+        "modify account where name=research set Fairshare=5 GrpTRES=gres/gpu=16,node=2 MaxWall=1-01:00:00",
+        "add user name=alice account=research",
+        "add account name=ops description=cdk-hyperpod organization=cdk-hyperpod",
+        "add user name=alice account=ops",
+        "add user name=bob account=ops",
+    ]
+
+
+def test_nothing_is_told_to_a_database_that_is_right() -> None:
+    assert told(WANTED, SHOWN, {"research", "ops"}) == []
+
+
+def test_limits_that_go_and_users_who_move() -> None:
+    wanted = {"accounts": [{"name": "research", "users": []}, {"name": "ops", "users": ["alice"], "max_jobs": 3}]}
+    assert told(wanted, SHOWN, {"research", "ops"}) == [
+        "modify account where name=research set Fairshare=1 GrpTRES=gres/gpu=-1,node=-1 MaxWall=-1",
+        "modify account where name=ops set MaxJobs=3",
+        "remove user where name=bob account=ops",
+        "modify user where name=alice set defaultaccount=ops",
+        "remove user where name=alice account=research",
+    ]
+
+
+def test_an_account_of_somebody_else_is_not_taken_over() -> None:
+    with pytest.raises(accounting.StepError, match="Slurm has an account research already, which is not ours"):
+        told(WANTED, SHOWN, set())
+
+
+def test_an_account_that_left_the_file_loses_its_users() -> None:
+    wanted = {"accounts": [WANTED["accounts"][0]]}
+    assert told(wanted, SHOWN, {"research", "ops"}) == [
+        "modify user where name=alice set defaultaccount=research",
+        "remove user where name=alice account=ops",
+        "remove user where name=bob account=ops",
+    ]
+
+
+CONF = "ClusterName=a\nPrologFlags=Alloc,NoHold # HyperPod's\nPartitionName=dev Nodes=ALL\n"
+SETTINGS = {"PrologFlags": ["Contain"], "PropagateResourceLimitsExcept": ["MEMLOCK"]}
+
+
+def test_what_slurm_conf_has_of_a_list_stays() -> None:
+    lines = slurm_conf.included(CONF, SETTINGS).splitlines()[1:]
+    assert lines == ["PrologFlags=Alloc,NoHold,Contain", "PropagateResourceLimitsExcept=MEMLOCK"]
+    assert slurm_conf.included("PropagateResourceLimits=NONE\nprologflags=contain\n", SETTINGS).splitlines()[1:] == [
+        "PrologFlags=contain"
+    ]
+
+
+def test_the_include_is_the_last_line_once() -> None:
+    once = slurm_conf.with_include(CONF)
+    assert once.endswith("\nInclude cdk-hyperpod.conf\n")
+    assert slurm_conf.with_include(once) == once
+
+
+class Conf:
+    """A controller's slurm.conf, and what Slurm was told."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = root / "opt/slurm/etc"
+        self.folder.mkdir(parents=True)
+        self.rewrite()
+        self.told: list[str] = []
+        monkeypatch.setenv("PROVISION_ROOT", str(root))
+        monkeypatch.setattr(slurm_conf, "_tell", lambda *command: self.told.append(" ".join(command)))
+        monkeypatch.setattr(slurm_conf, "_answers", lambda: True)
+
+    def rewrite(self) -> None:
+        (self.folder / "slurm.conf").write_text(CONF)
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Conf:
+    return Conf(tmp_path, monkeypatch)
+
+
+def test_our_lines_come_back_after_a_rewrite_and_our_own_writing_ends_there(conf: Conf) -> None:
+    slurm_conf.keep(SETTINGS, 0)
+    assert conf.told == ["scontrol reconfigure"]
+    files = {file.name: file.read_text() for file in conf.folder.iterdir()}
+    slurm_conf.keep(SETTINGS, 1)
+    assert conf.told == ["scontrol reconfigure"], "what our writing sets off ends at once"
+    conf.rewrite()
+    slurm_conf.keep(SETTINGS, 2)
+    assert conf.told == ["scontrol reconfigure"] * 2
+    assert {file.name: file.read_text() for file in conf.folder.iterdir()} == files
+
+
+def test_what_slurmctld_reads_at_its_start_restarts_it_and_reaches_the_nodes(conf: Conf) -> None:
+    slurm_conf.keep({**SETTINGS, "AccountingStorageEnforce": ["associations"]}, 0)
+    assert conf.told == ["systemctl restart slurmctld.service", "scontrol reconfigure"]
+
+
+def test_it_gives_up_where_somebody_takes_the_line_out_again_and_again(conf: Conf) -> None:
+    for second in range(5):
+        conf.rewrite()
+        slurm_conf.keep(SETTINGS, second)
+    conf.rewrite()
+    with pytest.raises(slurm_conf.StepError, match=r"somebody takes our line out of /opt/slurm/etc/slurm\.conf again"):
+        slurm_conf.keep(SETTINGS, 5)
+    slurm_conf.keep(SETTINGS, 700)
+    assert "Include" in (conf.folder / "slurm.conf").read_text()
+
+
+def test_a_program_killed_between_its_two_files_is_mended(conf: Conf) -> None:
+    (conf.folder / "cdk-hyperpod.conf").write_text(slurm_conf.included(CONF, SETTINGS))
+    slurm_conf.keep(SETTINGS, 0)
+    assert conf.told == ["scontrol reconfigure"]

@@ -1,0 +1,138 @@
+"""Step users: which commands a node needs, and homes that are made with their owner's rights."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lifecycle.programs import LIFECYCLE, load
+
+users = load("steps/30_users.py")
+User, Accounts = users.User, users.Accounts
+GIDS = {"research": 5000, "gpu": 5001}
+ALICE = User("alice", 5001, "research", frozenset({"gpu"}), "/fsx/home/alice")
+UBUNTU = User("ubuntu", 1000, "ubuntu", frozenset({"docker"}), "/home/ubuntu")
+FRESH = Accounts({"ubuntu": UBUNTU}, {"ubuntu": 1000, "docker": 120})
+DONE = Accounts({"ubuntu": UBUNTU, "alice": ALICE}, {**FRESH.gids, **GIDS})
+
+
+def commands(wanted: list[object], node: object, made: list[str], gids: dict[str, int] = GIDS) -> list[str]:
+    return [" ".join(command) for command in users.commands_for(wanted, gids, node, made)]
+
+
+def test_a_fresh_node_gets_all() -> None:
+    assert commands([ALICE], FRESH, ["alice"]) == [
+        "groupadd --gid 5000 research",
+        "groupadd --gid 5001 gpu",
+        "useradd --uid 5001 --gid research --groups gpu --home-dir /fsx/home/alice --no-create-home --shell /bin/bash alice",
+    ]
+
+
+def test_a_node_that_is_as_it_should_be_is_left_alone() -> None:
+    assert commands([ALICE], DONE, ["alice"]) == []
+
+
+def test_who_is_out_of_the_file_is_locked_once_and_let_in_again() -> None:
+    assert commands([], DONE, ["alice"]) == ["usermod --lock --expiredate 1 alice"]
+    locked = Accounts(DONE.users, DONE.gids, frozenset({"alice"}))
+    assert commands([], locked, ["alice"]) == []
+    assert commands([ALICE], locked, ["alice"]) == ["usermod --expiredate  alice"]
+
+
+def test_nobody_else_is_ever_touched() -> None:
+    assert commands([], DONE, []) == []
+    assert commands([], FRESH, ["gone-from-a-replaced-node"], gids={}) == []
+
+
+def test_changes_of_a_user() -> None:
+    other = User("alice", 5001, "gpu", frozenset({"docker"}), "/elsewhere")
+    node = Accounts({"alice": other}, DONE.gids)
+    assert commands([ALICE], node, ["alice"]) == [
+        "usermod --gid research alice",
+        "usermod --home /fsx/home/alice alice",
+        "usermod --groups docker,gpu alice",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        (Accounts({"eve": User("eve", 5001, "eve", frozenset(), "/home/eve")}, GIDS), "the uid 5001 of alice is eve's here"),
+        (Accounts({"alice": User("alice", 1001, "research", frozenset(), "/h")}, GIDS), "the user alice has uid 1001 here, the cluster file says 5001"),
+        (Accounts({}, {"research": 900}), "the group research has gid 900 here, the cluster file says 5000"),
+        (Accounts({}, {"slurm": 5000}), "the gid 5000 of the group research is slurm's here"),
+    ],
+)  # fmt: skip
+def test_a_name_or_number_of_somebody_else_fails_the_step(node: object, words: str) -> None:
+    with pytest.raises(users.StepError) as caught:
+        commands([ALICE], node, [])
+    assert str(caught.value).startswith(words)
+    assert str(caught.value).endswith("give it another name or number in the file")
+
+
+def test_keys_of_the_user_s_own_stay() -> None:
+    one = users.with_keys("ssh-rsa MINE me\n", ["ssh-ed25519 A", "ssh-ed25519 B"])
+    assert users.with_keys(one, ["ssh-ed25519 A", "ssh-ed25519 B"]) == one
+    two = users.with_keys(one, ["ssh-ed25519 B"])
+    assert "ssh-rsa MINE me" in two and "ssh-ed25519 A" not in two and two.count(users.BEGIN) == 1
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not on this machine: no key can be made")
+def test_a_home_is_furnished_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROVISION_ROOT", str(tmp_path))
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "etc/skel").mkdir(parents=True)
+    (tmp_path / "etc/skel/.bashrc").write_text("# new\n")
+    (home / ".bashrc").write_text("# mine\n")
+    users.furnish("alice", home, ["ssh-ed25519 LAPTOP"])
+    first = {file.name: (file.read_bytes(), file.stat().st_mode & 0o777) for file in (home / ".ssh").iterdir()}
+    users.furnish("alice", home, ["ssh-ed25519 LAPTOP"])
+    assert first == {file.name: (file.read_bytes(), file.stat().st_mode & 0o777) for file in (home / ".ssh").iterdir()}
+    assert {name: mode for name, (_, mode) in first.items()} == {
+        "id_ed25519": 0o600, "id_ed25519.pub": 0o644, "authorized_keys": 0o600
+    }  # fmt: skip
+    public = (home / ".ssh/id_ed25519.pub").read_text().strip()
+    assert public in (home / ".ssh/authorized_keys").read_text()
+    assert (home / ".bashrc").read_text() == "# mine\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a home to another user needs root")
+def test_root_follows_nothing_that_a_user_put_into_the_home(tmp_path: Path) -> None:
+    """~/.ssh is a link to a folder of root's: the user's rights do not reach it."""
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)
+    theirs, home = tmp_path / "root-only", tmp_path / "home"
+    theirs.mkdir(mode=0o700)
+    home.mkdir(mode=0o700)
+    os.chown(home, 5001, 5000)
+    (home / ".ssh").symlink_to(theirs)
+    code = (
+        f"import sys; sys.path[:0] = [{str(LIFECYCLE)!r}]; import importlib.util as u\n"
+        f"s = u.spec_from_file_location('users', {str(LIFECYCLE / 'steps/30_users.py')!r}); m = u.module_from_spec(s)\n"
+        "sys.modules['users'] = m; s.loader.exec_module(m)\n"
+        f"user = m.User('alice', 5001, 'research', frozenset(), {str(home)!r})\n"
+        "sys.exit(m.run_step(lambda: m.with_rights_of(user, 5000, 'furnish')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert list(theirs.iterdir()) == []
+
+
+def test_two_nodes_make_one_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROVISION_ROOT", str(tmp_path))
+    me = User("me", os.geteuid(), "g", frozenset(), "/fsx/home/me")
+    users.make_home(me, os.getegid())
+    (tmp_path / "fsx/home/me/file").write_text("mine")
+    users.make_home(me, os.getegid())
+    assert [file.name for file in (tmp_path / "fsx/home").iterdir()] == ["me"]
+    with pytest.raises(
+        users.StepError, match=r"/fsx/home/me is not the home of you: it belongs to uid \d+; give it to"
+    ):
+        users.make_home(User("you", os.geteuid() + 1, "g", frozenset(), "/fsx/home/me"), os.getegid())
