@@ -69,7 +69,8 @@ diff: setup ## Compare CONFIG with what is deployed, and with what lives
 	@$(PLAN) || test $$? -eq 2
 deploy: setup ## Deploy CONFIG with your AWS credentials; asks where nodes would go (PLAN_FLAGS=--yes: it does not)
 	@$(PLAN) --confirm
-	@cdk deploy --all -c config="$(CONFIG)" $(CDK_FLAGS) || { code=$$?; echo; cdk-hyperpod why --config "$(CONFIG)"; exit $$code; } >&2
+	@began=$$(date +%s); cdk deploy --all -c config="$(CONFIG)" $(CDK_FLAGS) || \
+	  { code=$$?; echo; cdk-hyperpod why --config "$(CONFIG)" --since "$$began"; exit $$code; } >&2
 destroy: setup ## Delete the stacks of CONFIG; what it retains stays, and is listed
 	@cdk destroy --all -c config="$(CONFIG)" $(CDK_FLAGS)
 	@cdk-hyperpod retained --config "$(CONFIG)"

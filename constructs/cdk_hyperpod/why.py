@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from .config import ClusterConfig
@@ -20,6 +21,8 @@ failed; 1: the stacks could not be read.
 """
 
 Event = Mapping[str, Any]
+_SKEW = timedelta(seconds=5)
+"""How far the clocks of AWS and of whoever deploys may be apart."""
 _STACK = "AWS::CloudFormation::Stack"
 _BEGINNINGS = ("CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "IMPORT_IN_PROGRESS")
 # CloudFormation's own words around a custom resource's, and what CDK's provider framework puts before and behind them.
@@ -37,26 +40,34 @@ def add_why_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     )
     why.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
     why.add_argument("--profile", metavar="NAME", help="of your AWS configuration; default: AWS_PROFILE, or default")
+    why.add_argument(
+        "--since", type=float, metavar="SECONDS", help="only what began at this time or later, in seconds since 1970"
+    )
     why.set_defaults(run=_run)
     return why
 
 
 def _run(options: argparse.Namespace) -> int:
     config = load_config(options.config).config
-    found = reasons(config, clients(config.region, options.profile))
-    print("\n".join(found) if found else "Nothing has failed in the last deployment of these stacks.")
+    since = None if options.since is None else datetime.fromtimestamp(options.since, UTC) - _SKEW
+    found = reasons(config, clients(config.region, options.profile), since)
+    if found:
+        print("\n".join(found))
+    elif since is None:
+        print("Nothing has failed in the last deployment of these stacks.")
     return 0
 
 
-def reasons(config: ClusterConfig, client: Clients) -> list[str]:
-    """`STACK: sentence` of each stack whose last operation failed. Raises PlanError where events cannot be read."""
+def reasons(config: ClusterConfig, client: Clients, since: datetime | None = None) -> list[str]:
+    """`STACK: sentence` of each stack whose last operation failed. `since`: if it began then or later; absent: whenever.
+    Raises PlanError where events cannot be read."""
     from ._lambda.hyperpod_provider import api
 
     said = []
     for part in ("foundation", "eks", "cluster", "teams"):
         stack = f"hyperpod-{config.name}-{part}"
         try:
-            sentence = first_reason(api.read_events(client("cloudformation"), stack))
+            sentence = first_reason(api.read_events(client("cloudformation"), stack), since)
         except api.CALL_ERRORS as error:
             if "does not exist" in api.reason(error):
                 continue
@@ -66,12 +77,14 @@ def reasons(config: ClusterConfig, client: Clients) -> list[str]:
     return said
 
 
-def first_reason(events: Iterable[Event]) -> str | None:
-    """What failed first in a stack's last operation, by its events, newest first; None: nothing did."""
+def first_reason(events: Iterable[Event], since: datetime | None = None) -> str | None:
+    """What failed first in a stack's last operation, by its events, newest first; None: nothing did, or it began before."""
     failed: list[str] = []
     for event in events:
         of_stack = event["ResourceType"] == _STACK and event.get("PhysicalResourceId") == event["StackId"]
         status, reason = event["ResourceStatus"], event.get("ResourceStatusReason", "")
+        if since is not None and event["Timestamp"] < since:
+            return None
         if of_stack and status in _BEGINNINGS:
             break
         # Where one resource fails, CloudFormation cancels those beside it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cdk_hyperpod.why import first_reason
 
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/hyperpod-train-cluster/0a1b2c"
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 SENTENCE = "Scaling down train was refused. It is so; do that."
 
 
@@ -20,6 +22,7 @@ def event(kind: str, status: str, reason: str = "") -> dict[str, Any]:
         "ResourceType": kind,
         "ResourceStatus": status,
         "ResourceStatusReason": reason,
+        "Timestamp": WHEN,
     }
 
 
@@ -56,3 +59,10 @@ def test_what_failed_first_is_the_reason() -> None:
 def test_what_succeeded_has_no_reason() -> None:
     done = event("AWS::CloudFormation::Stack", "UPDATE_COMPLETE")
     assert first_reason([done, BEGAN, event("AWS::IAM::Role", "CREATE_FAILED", "long ago"), BEGAN]) is None
+
+
+def test_what_failed_before_is_not_told_where_somebody_asks_since_when() -> None:
+    """A deployment that did not even begin, say for want of an approval, has not failed for a reason of yesterday."""
+    failed = event("AWS::IAM::Role", "UPDATE_FAILED", "of yesterday")
+    assert first_reason([failed, BEGAN], WHEN) == "of yesterday"
+    assert first_reason([failed, BEGAN], WHEN + timedelta(seconds=1)) is None

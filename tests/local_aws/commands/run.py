@@ -64,10 +64,11 @@ def deploy(job: Job) -> int:
             _need(quiet.bootstrap(), "cdk bootstrap failed")
         _clear_failed_first(aws, found)
         _say(f"cdk deploy --all ({', '.join(stack.name for stack in found)})")
+        deploying = int(time.time())
         result = cdk.deploy(job.assembly)
         if not result.ok:
             print(flush=True)
-            _ask(job, "why")
+            _ask(job, "why", "--since", str(deploying))
             raise EngineError(f"cdk deploy ended with {result.code}: {_where_to_look(job.place)}")
         print()
         print(report.outputs(aws, found))
@@ -188,14 +189,14 @@ def _check(job: Job) -> None:
             raise EngineError(str(error)) from None
 
 
-def _ask(job: Job, question: str) -> int:
+def _ask(job: Job, question: str, *more: str) -> int:
     """The command-line tool's answer, about this engine. Another app's file is its own affair."""
     if job.app != CHECKOUT:
         return 0
     config = load_config(job.config_file).config
     account = config.account or environment.ACCOUNT
     asked = subprocess.run(
-        [str(Path(sys.executable).with_name("cdk-hyperpod")), question, "--config", str(job.config_file)],
+        [str(Path(sys.executable).with_name("cdk-hyperpod")), question, "--config", str(job.config_file), *more],
         env=environment.complete(job.place, region=config.region, account=account),
         check=False,
     )
