@@ -72,3 +72,16 @@ def test_make_deploy_asks_first_and_tells_what_went(life: Rehearsal, tmp_path: P
     (stack,) = life.aws.client("cloudformation").describe_stacks(StackName=life.cluster)["Stacks"]
     outputs = {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
     assert named in outputs["NodesTaken"] and outputs["StillStanding"] == "nothing"
+
+
+def test_a_wrong_id_costs_no_other_node(life: Rehearsal, tmp_path: Path) -> None:
+    """Mistyped, say: the file lowers the count for it, and a healthy node would have gone instead."""
+    config, step, before = taking(resized(STANDING, "p5", 5), nodes=["i-0123456789abcdef0"]), Step(life), life.nodes()
+    failed = life.deploy(config, only=life.cluster)
+    assert not failed.ok
+    said = "scale_down.nodes_to_delete: names i-0123456789abcdef0, which is not in this cluster, and 1 node of group"
+    assert said in " ".join(failed.reason.split())
+    assert (step.ended(), step.calls(), life.nodes()) == ({}, {}, before)
+    planned = run(life, tmp_path, tool("cdk-hyperpod"), "plan", "--config", "FILE")
+    assert planned.returncode == 1
+    assert "i-0123456789abcdef0, which is not in this cluster" in " ".join(planned.stdout.split())
