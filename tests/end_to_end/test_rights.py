@@ -328,38 +328,3 @@ def test_only_writers_that_the_file_names_change_scripts(roles: dict[str, Json],
         assert may(client.put_object, Bucket=bucket, Key="elsewhere", Body=b"")
         assert may(client.delete_object, Bucket=bucket, Key="lifecycle/0/on_create.sh") is writes
         assert may(client.delete_object, Bucket=bucket, Key="elsewhere")
-
-
-def test_scripts_are_encrypted_with_our_key_or_the_buckets_own_default(
-    engine: LocalAws, roles: dict[str, Json], bucket: str
-) -> None:
-    key = engine.client("s3").get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"][0]
-    ours = key["ApplyServerSideEncryptionByDefault"]["KMSMasterKeyID"]
-    other = engine.client("kms").create_key()["KeyMetadata"]["Arn"]
-    for key_id, allowed in ((ours, True), (other, False)):
-        how = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key_id}
-        assert may(roles[WRITER].put_object, Bucket=bucket, Key="lifecycle/1/a", Body=b"", **how) is allowed
-
-
-@pytest.mark.parametrize(("left_out", "what"), [(0, "upload"), (1, "emptying")])
-def test_both_exceptions_of_cdks_functions_are_needed(
-    engine: LocalAws, scripts: Json, left_out: int, what: str
-) -> None:
-    name, part = f"rights-exception-{what}", deepcopy(scripts)
-    for resource in part["Resources"].values():
-        for statement in resource.get("Properties", {}).get("PolicyDocument", {}).get("Statement", []):
-            if statement.get("Sid") == "ScriptsAreWrittenByTheirDeployment":
-                excepted = statement["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
-                assert len(excepted) == 3
-                del excepted[left_out]
-        if resource["Type"] == "Custom::CDKBucketDeployment":
-            (policy,) = (
-                n for n, item in part["Resources"].items() if item["Type"] == "AWS::S3::BucketPolicy" and "Life" in n
-            )
-            resource["DependsOn"] = [policy]
-    made = templates.deploy_whole(engine, name, part)
-    if what == "upload":
-        assert made.status != "CREATE_COMPLETE", "the upload needs its exception"
-        return
-    assert made.status == "CREATE_COMPLETE", made.reasons
-    assert templates.delete(engine, name).status == "DELETE_FAILED", "emptying needs its exception"
