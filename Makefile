@@ -7,6 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 CONFIG ?= cluster.yaml
 CDK_FLAGS ?=
+PLAN_FLAGS ?=
 PYTEST_FLAGS ?=
 
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/node_modules/.bin:$(PATH)
@@ -48,6 +49,8 @@ setup: .venv/ready node_modules/ready ## Bring everything this project needs int
 .PHONY: lock
 lock: .tools/ready ## Resolve the Python packages again (only what changed moves)
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements/dev.lock
+	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 pyproject.toml -c requirements/dev.lock -o examples/ci/requirements.lock
+	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/audit.in -o requirements/audit.lock
 
 ## -- the main job ----------------------------------------------------------------------------------------------------
 
@@ -57,11 +60,19 @@ synth: setup ## Synthesize CONFIG (default: cluster.yaml) to cdk.out
 	@cdk-hyperpod check --config "$(CONFIG)"
 	@echo "The templates are in cdk.out. Next: make diff, make deploy (an AWS account), make help."
 
-.PHONY: diff deploy destroy
-diff: setup ## Compare CONFIG with what is deployed
+# Exit code 2 says that nodes or groups would go, which is no error of these two.
+PLAN = cdk-hyperpod plan --config "$(CONFIG)" $(PLAN_FLAGS)
+
+.PHONY: plan diff deploy destroy
+plan: setup ## What a deployment of CONFIG would take away: nodes, groups, and why
+	@$(PLAN) || test $$? -eq 2
+diff: setup ## Compare CONFIG with what is deployed, and with what lives
 	@cdk diff -c config="$(CONFIG)" $(CDK_FLAGS)
-deploy: setup ## Deploy CONFIG with your AWS credentials
-	@cdk deploy --all -c config="$(CONFIG)" $(CDK_FLAGS)
+	@$(PLAN) || test $$? -eq 2
+deploy: setup ## Deploy CONFIG with your AWS credentials; asks where nodes would go (PLAN_FLAGS=--yes: it does not)
+	@$(PLAN) --confirm
+	@began=$$(date +%s); cdk deploy --all -c config="$(CONFIG)" $(CDK_FLAGS) || \
+	  { code=$$?; echo; cdk-hyperpod why --config "$(CONFIG)" --since "$$began"; exit $$code; } >&2
 destroy: setup ## Delete the stacks of CONFIG; what it retains stays, and is listed
 	@cdk destroy --all -c config="$(CONFIG)" $(CDK_FLAGS)
 	@cdk-hyperpod retained --config "$(CONFIG)"
@@ -89,8 +100,24 @@ types: setup ## mypy, strict; what runs on nodes by itself, because it imports n
 	@mypy
 	@MYPYPATH=lifecycle mypy --strict lifecycle/*.py lifecycle/steps/*.py
 
+.audit/ready: .tools/ready requirements/audit.lock
+	@echo "· the tools of the audit, into .audit/"
+	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .audit/venv
+	@.tools/bin/uv pip sync --quiet --compile-bytecode --require-hashes --python .audit/venv/bin/python requirements/audit.lock || $(UNFETCHED)
+	@touch $@
+
+.PHONY: audit
+audit: setup .audit/ready ## Look for what an attacker would: bandit, zizmor, detect-secrets, checkov
+	@python tools/audit.py
+
+.PHONY: fuzz
+CASES ?= 10000
+SEED ?= 0
+fuzz: setup ## Give CASES files that nobody should write to the loader (SEED for others)
+	@PYTHONPATH=tests python -m fuzz --cases="$(CASES)" --seed="$(SEED)"
+
 .PHONY: check
-check: lint types test wheel ## Everything that CI checks
+check: lint types test wheel audit ## Everything that CI checks
 
 .PHONY: bench
 bench: setup ## Measure synthesis, the function's cold start and its planner as ratios, in one run
@@ -117,7 +144,7 @@ format: setup ## Format the code
 
 .PHONY: clean
 clean: ## Remove everything that these commands made
-	@rm -rf .venv .tools node_modules cdk.out dist .local-aws .kubernetes .elastic .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .tools node_modules cdk.out dist .local-aws .kubernetes .elastic .audit .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 ## -- what has set-up of its own ---------------------------------------------------------------------------------------
 
