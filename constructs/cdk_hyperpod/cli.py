@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from .errors import HyperPodError
 from .kubernetes.job_command import add_job_parser
+from .lifecycle_command import add_lifecycle_parser
 from .loader import LoadedConfig, load_config
 from .plan import add_plan_parser
 from .retained import retained_table
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
     _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
     add_plan_parser(commands)
+    add_lifecycle_parser(commands)
     add_job_parser(commands)
     return parser
 

@@ -74,6 +74,15 @@ def test_count_that_rises_is_nothing() -> None:
     assert plan(live(group(), nodes=nodes("p5", 8)), desired(wish(count=12)), occasion()) == Plan()
 
 
+@pytest.mark.parametrize("hook", [{"OnCreate": "compute.sh"}, {"OnInitComplete": "compute.sh"}, None])
+def test_other_lifecycle_scripts_or_another_hook_take_no_node(hook: dict[str, str] | None) -> None:
+    wanted = wish(count=8)
+    config = {} if hook is None else {"LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-x/other", **hook}}
+    spec = {key: value for key, value in wanted.spec.items() if key != "LifeCycleConfig"}
+    running = live(group(), nodes=nodes("p5", 8))
+    assert plan(running, desired(replace(wanted, spec={**spec, **config})), occasion()) == Plan()
+
+
 def test_named_node_that_is_not_there_is_done() -> None:
     wanted = desired(wish(count=8), nodes_to_delete=(node_id(77),))
     assert plan(live(group(), nodes=nodes("p5", 8)), wanted, occasion()).done
