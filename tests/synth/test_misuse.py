@@ -393,7 +393,7 @@ def test_every_public_class_has_a_row() -> None:
         *(value for value in map(kubernetes.__dict__.get, kubernetes.__all__) if inspect.isclass(value)),
     }
 
-    assert public - {*CONSTRUCTS, *VALUES} == {*RESULTS, LustreMount, catalogue, load_config}
+    assert public - {*CONSTRUCTS, *VALUES} == {*RESULTS, LustreMount, OpenZfsMount, catalogue, load_config}
 
 
 @pytest.mark.parametrize("made", CONSTRUCTS, ids=lambda made: made.__name__)
@@ -492,6 +492,8 @@ def test_a_token_in_place_of_an_argument(made: Callable[..., object]) -> None:
             else:
                 passed[f"{name} {kind}"] = f'{{"Ref": "{parameter_id}"}}'
                 mount = getattr(result, "mount", result)
+                if isinstance(mount, OpenZfsMount):
+                    mounts += [mount.dns_name, mount.mount_path]
                 if isinstance(mount, LustreMount):
                     mounts += [mount.dns_name, mount.mount_name, mount.mount_path, mount.availability_zone]
     template = json.dumps([Template.from_stack(world.stack).to_json(), world.stack.resolve(mounts)])

@@ -168,7 +168,9 @@ def _check_memberships(groups: Any, users: Sequence[tuple[str, User]]) -> Iterat
 
 
 def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> Iterator[Finding]:
-    default = config.home_path if config.storage is None or is_known(config.storage) else None
+    storage = config.storage
+    judged = storage is None or (is_known(storage) and is_known(storage.openzfs) and is_known(storage.mount_path))
+    default = config.home_path if judged else None
     owners: dict[str, str] = {}
     for path, user in users:
         home = user.home
