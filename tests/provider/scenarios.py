@@ -31,12 +31,10 @@ VANISHED = st.sampled_from(["delete_present", "leave", "delete_blindly"])
 
 @st.composite
 def behaviours(draw: st.DrawFn) -> Behaviour:
-    lowers = draw(st.sampled_from(["at_once", "when_gone", "never"]))
-    at_once = lowers == "at_once"
-    counts = ["never", "while_listed", "while_counted"] if at_once else ["never"]
+    lowers = draw(st.sampled_from(["at_once", "when_gone"]))
     return Behaviour(
         batch_delete_lowers_target=lowers,  # type: ignore[arg-type]
-        counts_shutting_down_nodes=draw(st.sampled_from(counts)),
+        counts_shutting_down_nodes=draw(st.sampled_from(["never", "while_listed", "while_counted"])),
         current_count_holds=draw(st.sampled_from(["booted", "launched"])),
         replaces_missing_nodes_after_batch_delete=draw(st.booleans()),
         all_fail_code=draw(st.sampled_from(["ValidationException", "InvalidParameterException"])),
@@ -44,7 +42,7 @@ def behaviours(draw: st.DrawFn) -> Behaviour:
         controller_code=draw(st.sampled_from(["NodeIdInUse", "NODE_ID_IN_USE"])),
         logical_not_found_code=draw(st.sampled_from(["NodeIdNotFound", "NodeLogicalIdNotFound"])),
         logical_ids_delete_launched_nodes=draw(st.booleans()),
-        random_spares_unlaunched=draw(st.booleans()) if at_once else True,
+        random_spares_unlaunched=draw(st.booleans()),
         update_needs_groups_with_delete=draw(st.booleans()),
         delete_unknown_group=draw(st.sampled_from(["refuse", "ignore"])),
         delete_deleting_group=draw(st.sampled_from(["accept", "conflict"])),
@@ -147,7 +145,6 @@ FAULTS = st.fixed_dictionaries(
         "throttle_next": st.integers(0, 3),
         "throttle_probability": st.sampled_from([0.0, 0.2]),
         "lose_reply_next": st.integers(0, 2),
-        "kill_after_calls": st.none() | st.integers(1, 12),
     }
 )
 

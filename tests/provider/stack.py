@@ -63,6 +63,7 @@ class Wish:
     continuous: bool = True
     vpc: Json = field(default_factory=lambda: dict(VPC))
     tags: Mapping[str, str] = field(default_factory=dict)
+    retry: str = ""
 
     @property
     def cluster(self) -> Json:
@@ -91,6 +92,7 @@ class Wish:
             "AutoscaledGroups": list(self.autoscaled),
             "InstanceGroupsToDelete": list(self.groups_to_delete),
             "Digest": json.dumps(rest, sort_keys=True),
+            "Retry": self.retry,
         }
 
     @property
@@ -132,12 +134,15 @@ class Stack:
         self.events: list[Json] = []
         """Oldest first."""
         self.events_fail, self.events_fail_until = "", 0.0
+        self.status_fails, self.status_fails_until = "", 0.0
         self.looks_at_events = 0
         self._arn = ""
         self._failed = wish
         self._touched: list[str] = []
-        self.blind = False
-        """The first look of every request finds CloudFormation throttling."""
+        self.attributes: dict[str, Json] = {}
+        """What a template may read of each type of resource."""
+        self.crashes: list[BaseException] = []
+        """What ended the function, other than its own sentence."""
         self._cancel: tuple[str, int] | None = None
         self.given_up: list[Json] = []
         """Requests whose answers nobody waits for any more, while CDK's state machine goes on polling."""
@@ -154,6 +159,7 @@ class Stack:
             lambda: self.client,
             lambda: self,
             now=self.now,
+            sleep=self.clock.advance,
             log=self.log.append,
         )
         assert self.deploy(wish) == "complete", self.reasons
@@ -167,8 +173,8 @@ class Stack:
         """CloudFormation's client, as far as the provider needs it."""
         if StackName != STACK_ID:
             raise ClientError({"Error": {"Code": "ValidationError", "Message": "no such stack"}}, "DescribeStacks")
-        if self.blind and not self.polling:
-            raise ClientError({"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}, "DescribeStacks")
+        if self.clock.now() < self.status_fails_until:
+            raise ClientError({"Error": {"Code": self.status_fails, "Message": "not now"}}, "DescribeStacks")
         stack: Json = {"StackStatus": self.status}
         if self.updated is not None:
             stack["LastUpdatedTime"] = datetime.fromtimestamp(self.updated, UTC)
@@ -308,7 +314,7 @@ class Stack:
         if old:
             event |= {"OldResourceProperties": copy.deepcopy(old), "PhysicalResourceId": "physical"}
         began = self.clock.now()
-        event |= json.loads(json.dumps(self.provider.on_event(event)))
+        event |= json.loads(json.dumps(self._invoke(self.provider.on_event, event)))
         self.model.faults = self.disturbance
         try:
             self._poll(event, began)
@@ -324,15 +330,26 @@ class Stack:
             polls += 1
             self.polling = True
             try:
-                if self.provider.is_complete(copy.deepcopy(event))["IsComplete"]:
-                    return
-            except CallerKilled:
-                pass  # the Lambda died; its next poll has to cope
+                answer = self._invoke(self.provider.is_complete, copy.deepcopy(event))
             finally:
                 self.polling = False
+            if answer["IsComplete"]:
+                self.attributes[event["ResourceType"]] = answer["Data"]
+                return
+            assert "Data" not in answer, "the framework refuses it before the end"
             self.clock.advance(self.poll)
             self.poll_given_up()
             assert self.clock.now() - began < 3_600, "CloudFormation's own limit was reached"
+
+    def _invoke(self, function: Callable[[Json], Json], event: Json) -> Json:
+        """As the framework does: a function that raised or died is a FAILED resource, and is never polled again."""
+        try:
+            return function(event)
+        except ScaleDownError:
+            raise
+        except (Exception, CallerKilled) as error:
+            self.crashes.append(error)
+            raise ScaleDownError(f"the function died: {error!r}") from error
 
     def poll_given_up(self) -> None:
         """One poll of every request that was given up. It must not change anything."""
@@ -340,11 +357,9 @@ class Stack:
         for event in list(self.given_up):
             self.polling = True
             try:
-                over = self.provider.is_complete(copy.deepcopy(event))["IsComplete"]
+                over = self._invoke(self.provider.is_complete, copy.deepcopy(event))["IsComplete"]
             except ScaleDownError:
                 over = True
-            except CallerKilled:
-                over = False
             finally:
                 self.polling = False
             if over:

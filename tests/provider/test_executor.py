@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod_provider.actions import Pick, Plan, TakeNodes
+from cdk_hyperpod._lambda.hyperpod_provider.actions import LowerTarget, Pick, Plan, TakeNodes
 from cdk_hyperpod._lambda.hyperpod_provider.executor import Moment, Outcome, execute
-from cdk_hyperpod._lambda.hyperpod_provider.model import Cluster, Node
-from provider.clusters import START, desired, group, live, node_id, nodes, wish
+from cdk_hyperpod._lambda.hyperpod_provider.model import Cluster, Desired, Node, Occasion
+from cdk_hyperpod._lambda.hyperpod_provider.planner import plan
+from provider.clusters import START, desired, group, live, node_id, nodes, occasion, waiting, wish
 
 WANTED = desired(wish(count=6, minimum=6))
+BEFORE = desired(replace(wish(count=8), spec={"InstanceGroupName": "p5", "LifeCycleConfig": "the live one"}))
+EIGHT = live(group(minimum=2), nodes=nodes("p5", 8))
 
 
 class HyperPod:
-    """Holds a cluster of 8 nodes, and refuses or accepts; its target never falls."""
+    """Holds a cluster, and refuses or accepts; nothing ever changes in it, but for what `then` says."""
 
-    def __init__(self, refusal: str = "", *, there: Sequence[Node] = ()) -> None:
+    def __init__(self, refusal: str = "", *, there: Sequence[Node] = (), then: Cluster | None = None) -> None:
         self.refusal = refusal
         self.there = there
+        self.then = then
         self.updates: list[Mapping[str, Any]] = []
 
     def batch_delete_cluster_nodes(self, **_: Any) -> dict[str, Any]:
@@ -52,19 +58,87 @@ class HyperPod:
         return {}
 
 
-def takes_two(hyperpod: HyperPod, cluster: Cluster, *, minimum: int | None = None) -> Outcome:
+def carries_out(
+    hyperpod: HyperPod, cluster: Cluster, found: Plan, *, previous: Desired | None = BEFORE, wanted: Desired = WANTED
+) -> Outcome:
+    """`hyperpod.then`: the cluster as the second look finds it. Absent: as before."""
+    when = occasion(first=False, previous=previous)
+
+    def look(then: Occasion) -> tuple[Cluster | None, Plan]:
+        now = hyperpod.then or cluster
+        return now, plan(now, wanted, then)
+
+    return execute(found, cluster, look, when, hyperpod, Moment(now=START, began=START))
+
+
+def takes_two(hyperpod: HyperPod, cluster: Cluster, *, minimum: int | None = None, **more: Any) -> Outcome:
     picks = tuple(Pick(node=node, reason="newest") for node in nodes("p5", 2, first=7))
-    take = TakeNodes(group="p5", picks=picks, staying=8, keep=6, minimum=minimum)
-    return execute(Plan(changes=(take,)), cluster, WANTED, hyperpod, Moment(now=START, began=START))
+    take = TakeNodes(group="p5", picks=picks, minimum=minimum)
+    return carries_out(hyperpod, cluster, Plan(changes=(take,)), **more)
 
 
-EIGHT = live(group(minimum=2), nodes=nodes("p5", 8))
+def counts(hyperpod: HyperPod) -> list[tuple[int, int]]:
+    return [(each["InstanceCount"], each["MinInstanceCount"]) for each in hyperpod.updates]
 
 
-def test_lowering_the_target_right_away_never_raises_the_minimum() -> None:
+# -- counts -----------------------------------------------------------------------------------------------------------
+
+SIX = live(group(target=8, current=6, minimum=2), nodes=nodes("p5", 6))
+LOWER = Plan(changes=(LowerTarget(group="p5", count=6, minimum=2),))
+
+
+def test_target_is_lowered_with_the_live_specification() -> None:
+    """The update may still be cancelled, and CloudFormation would not know of the new one."""
     hyperpod = HyperPod()
-    assert takes_two(hyperpod, EIGHT).accepted == {node_id(7), node_id(8)}
-    assert [(each["InstanceCount"], each["MinInstanceCount"]) for each in hyperpod.updates] == [(6, 2)]
+    assert carries_out(hyperpod, SIX, LOWER) == Outcome(sent=True)
+    assert hyperpod.updates == [
+        {"InstanceGroupName": "p5", "LifeCycleConfig": "the live one", "InstanceCount": 6, "MinInstanceCount": 2}
+    ]
+
+
+@pytest.mark.parametrize("previous", [None, desired(wish("other"))], ids=["a first deployment", "a new group"])
+def test_no_count_is_sent_where_the_live_specification_is_not_known(previous: Desired | None) -> None:
+    hyperpod = HyperPod()
+    assert carries_out(hyperpod, SIX, LOWER, previous=previous) == Outcome()
+    assert hyperpod.updates == []
+
+
+SOMEBODY_ACTED = {
+    "raised the target": live(group(target=9, current=6), nodes=nodes("p5", 6)),
+    "added nodes": live(group(target=8, current=8), nodes=nodes("p5", 8)),
+    "added a node in place of another": live(group(target=8, current=6), nodes=nodes("p5", 6, first=2)),
+    "ended a node": live(
+        group(target=8, current=6), nodes=[*nodes("p5", 6), *nodes("p5", 1, first=9, status="ShuttingDown")]
+    ),
+    "ended a node that left the list": live(group(target=8, current=7), nodes=nodes("p5", 6)),
+    "lowered the target": live(group(target=6, current=6), nodes=nodes("p5", 6)),
+}
+
+
+@pytest.mark.parametrize("then", SOMEBODY_ACTED.values(), ids=SOMEBODY_ACTED.keys())
+def test_no_count_is_sent_that_is_no_longer_true(then: Cluster) -> None:
+    """Between the plan and the call."""
+    hyperpod = HyperPod(then=then)
+    assert carries_out(hyperpod, SIX, LOWER).error is None
+    assert hyperpod.updates == []
+
+
+def test_unlaunched_nodes_that_went_let_their_target_fall_in_the_same_step() -> None:
+    """The group would ask for them again."""
+    asked = live(group(target=8, current=6), nodes=[*nodes("p5", 6), *waiting("p5", 7, 8)])
+    found = plan(asked, WANTED, occasion(previous=BEFORE))
+    hyperpod = HyperPod(then=SIX)
+    assert carries_out(hyperpod, asked, found) == Outcome(accepted=frozenset({"p5-7", "p5-8"}), sent=True)
+    assert counts(hyperpod) == [(6, 2)]
+
+
+def test_nodes_that_were_just_taken_may_be_counted_so_their_target_stays() -> None:
+    hyperpod = HyperPod(then=SIX)
+    assert takes_two(hyperpod, EIGHT) == Outcome(accepted=frozenset({node_id(7), node_id(8)}))
+    assert hyperpod.updates == []
+
+
+# -- nodes ------------------------------------------------------------------------------------------------------------
 
 
 def test_all_failed_because_none_is_there_any_more_is_done() -> None:
@@ -81,12 +155,42 @@ def test_refusal_in_unknown_words_counts_while_the_nodes_are_there() -> None:
     assert takes_two(HyperPod("No", there=nodes("p5", 6)), EIGHT) == Outcome(waits=("the nodes went meanwhile",))
 
 
-def test_refusal_that_a_minimum_may_explain_lowers_it_unless_nodes_are_on_their_way_out() -> None:
+def test_refusal_that_a_minimum_may_explain_lowers_it() -> None:
     hyperpod = HyperPod("No", there=EIGHT.nodes)
-    assert takes_two(hyperpod, EIGHT, minimum=1) == Outcome()
-    assert [(each["InstanceCount"], each["MinInstanceCount"]) for each in hyperpod.updates] == [(8, 1)]
-    # An UpdateCluster may count those, and end another one for each.
-    leaving = live(group(minimum=2), nodes=[*nodes("p5", 8), *nodes("p5", 1, first=9, status="ShuttingDown")])
-    hyperpod = HyperPod("No", there=EIGHT.nodes)
-    assert takes_two(hyperpod, leaving, minimum=1).error is not None
+    lower = desired(wish(count=1, minimum=1))
+    assert takes_two(hyperpod, EIGHT, minimum=1, wanted=lower) == Outcome(sent=True)
+    assert counts(hyperpod) == [(8, 1)]
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        pytest.param(
+            live(group(minimum=2), nodes=[*nodes("p5", 8), *nodes("p5", 1, first=9, status="ShuttingDown")]),
+            id="listed",
+        ),
+        pytest.param(live(group(minimum=2, current=9), nodes=nodes("p5", 8)), id="counted"),
+        pytest.param(live(group(minimum=2, target=9), nodes=nodes("p5", 8)), id="the target has risen"),
+        pytest.param(live(group(minimum=2, target=7), nodes=nodes("p5", 8)), id="the target has fallen"),
+    ],
+)
+def test_minimum_stays_while_its_count_might_end_a_node(then: Cluster) -> None:
+    hyperpod = HyperPod("No", there=EIGHT.nodes, then=then)
+    outcome = takes_two(hyperpod, EIGHT, minimum=1, wanted=desired(wish(count=1, minimum=1)))
+    assert outcome.error is None and outcome.waits, "the next poll tries again"
     assert hyperpod.updates == []
+
+
+def test_minimum_of_a_group_that_cloudformation_does_not_know_stays() -> None:
+    hyperpod = HyperPod("No", there=EIGHT.nodes)
+    found = takes_two(hyperpod, EIGHT, minimum=1, wanted=desired(wish(count=1, minimum=1)), previous=None)
+    assert found.error is not None
+    assert hyperpod.updates == []
+
+
+def test_minimum_goes_first_also_where_other_groups_have_nodes_to_take() -> None:
+    both = live(group(minimum=2), group("trn1", 2), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=50)])
+    hyperpod = HyperPod("No", there=both.nodes)
+    wanted = desired(wish(count=1, minimum=1), wish("trn1", 1))
+    assert takes_two(hyperpod, both, minimum=1, wanted=wanted).error is None
+    assert counts(hyperpod) == [(8, 1)]

@@ -30,7 +30,7 @@ from provider.scenarios import (
     planned,
     stack,
 )
-from provider.stack import LAMBDA, Behaviour, Stack, Wish, group, run_until_quiet
+from provider.stack import Behaviour, Stack, Wish, group, run_until_quiet
 
 FOUR = Wish(groups=(group("p5", 4),))
 
@@ -51,7 +51,6 @@ SINCE = st.lists(
     delete_old=st.booleans(),
     vanished=VANISHED,
     cancel=st.tuples(st.sampled_from([PREPARE, PREPARE, FINALIZE]), st.integers(0, 5)),
-    blind=st.booleans(),
     faults=FAULTS,
     since=SINCE,
     data=st.data(),
@@ -63,7 +62,6 @@ def test_whatever_happened_since(
     delete_old: bool,
     vanished: VanishedGroups,
     cancel: tuple[str, int],
-    blind: bool,
     faults: dict[str, Any],
     since: list[tuple[str, Any]],
     data: st.DataObject,
@@ -81,7 +79,6 @@ def test_whatever_happened_since(
     )
     expected = planned(train, wish)
     disturb(train, faults, expected)
-    train.blind = blind
     ending = train.deploy(wish, cancel=cancel)
     if ending == "complete":
         return  # it was quicker
@@ -125,15 +122,12 @@ def test_group_stays_that_the_way_back_keeps() -> None:
     assert not ended(train)
 
 
-@pytest.mark.parametrize("blind", [False, True])
-def test_next_deployment_is_none_of_its_business(blind: bool) -> None:
+def test_next_deployment_is_none_of_its_business() -> None:
     """A later update looks the same, but for when it began. Here it means another node."""
     train = Stack(FOUR, timings=QUICK)
     first, *_, last = ids(train, "p5")
-    train.blind = blind
     three = Wish(groups=(group("p5", 3),))
     assert train.deploy(replace(three, nodes_to_delete=(first,)), cancel=(PREPARE, 0)) == "rolled back"
-    train.blind = False
     assert train.given_up
     train.clock.advance(60)
     assert train.deploy(replace(three, nodes_to_delete=(last,))) == "complete", train.reasons
@@ -141,11 +135,9 @@ def test_next_deployment_is_none_of_its_business(blind: bool) -> None:
 
 
 @pytest.mark.parametrize("status", ["UPDATE_FAILED", "UPDATE_ROLLBACK_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE"])
-@pytest.mark.parametrize("blind", [False, True])
-def test_nothing_happens_when_the_stack_has_gone_on(status: str, blind: bool) -> None:
+def test_nothing_happens_when_the_stack_has_gone_on(status: str) -> None:
     """Right after the update failed: on its way back or not (`--no-rollback`)."""
     train = Stack(FOUR, timings=QUICK)
-    train.blind = blind
 
     def goes_on() -> None:
         train.status = status
@@ -154,28 +146,6 @@ def test_nothing_happens_when_the_stack_has_gone_on(status: str, blind: bool) ->
     three = Wish(groups=(group("p5", 3),))
     assert train.deploy(three, cancel=(PREPARE, 0), meanwhile=goes_on) == "rolled back", train.reasons
     assert not ended(train)
-
-
-def test_group_stays_that_the_way_back_makes_anew() -> None:
-    """Nobody could tell what the request was part of when it began; now the stack rolls back, and began to do so later."""
-    both = Wish(groups=(group("p5", 4), group("old", 3)))
-    train = Stack(both, timings=QUICK, vanished="delete_present")
-    train.blind = True
-    assert train.deploy(replace(FOUR, groups_to_delete=("old",)), cancel=(FINALIZE, 0)) == "rolled back", train.reasons
-    made = ids(train, "old")
-    train.status = "UPDATE_ROLLBACK_IN_PROGRESS"
-    train.clock.advance(600)
-    train.poll_given_up()
-    assert len(made) == 3 and ids(train, "old") == made
-
-
-def test_rollback_that_could_not_tell_at_first_does_its_part() -> None:
-    train = Stack(FOUR, timings=QUICK)
-    here = ids(train)
-    train.blind = True
-    assert train.deploy(Wish(groups=(group("p5", 6),)), fail="after") == "rolled back", train.reasons
-    assert ids(train) == here
-    assert train.model.changes(principal=LAMBDA) == {"BatchDeleteClusterNodes": 1}
 
 
 def test_clocks_that_differ_are_no_later_update() -> None:

@@ -37,6 +37,7 @@ from provider.clusters import (
 )
 
 UPDATED = START - timedelta(hours=2)
+BEFORE = desired(wish(count=8))
 
 
 def taken(found: Plan) -> list[tuple[str, str]]:
@@ -225,19 +226,19 @@ def test_one_group_is_taken_while_another_is_waited_for() -> None:
 
 def test_unmet_minimum_that_the_file_lowers_is_lowered_first() -> None:
     below = live(group(status="Updating", minimum=6, target=8, current=4), nodes=nodes("p5", 4))
-    found = plan(below, desired(wish(count=3, minimum=3)), occasion())
+    found = plan(below, desired(wish(count=3, minimum=3)), occasion(previous=BEFORE))
     assert found.changes == (LowerMinimum(group="p5", count=8, minimum=3),)
 
 
 def test_target_that_stayed_up_is_lowered_without_ending_a_node() -> None:
     after = live(group(target=8, current=5), nodes=nodes("p5", 5))
-    found = plan(after, desired(wish(count=5)), occasion(first=False))
+    found = plan(after, desired(wish(count=5)), occasion(first=False, previous=BEFORE))
     assert found == Plan(changes=(LowerTarget(group="p5", count=5, minimum=0),))
 
 
 def test_lowering_the_target_never_raises_the_minimum() -> None:
     after = live(group(target=8, current=5, minimum=2), nodes=nodes("p5", 5))
-    found = plan(after, desired(wish(count=5, minimum=5)), occasion(first=False))
+    found = plan(after, desired(wish(count=5, minimum=5)), occasion(first=False, previous=BEFORE))
     assert found == Plan(changes=(LowerTarget(group="p5", count=5, minimum=2),))
 
 
@@ -526,6 +527,140 @@ def test_all_refusals_at_once() -> None:
     ]
 
 
+# -- ids that are no node of the cluster ------------------------------------------------------------------------------
+
+TYPO = "i-0badc0ffee0badc0f"
+
+
+def test_new_id_that_is_no_node_costs_no_other_node() -> None:
+    wanted = desired(wish(count=7), nodes_to_delete=(TYPO,))
+    assert refusal(EIGHT, wanted, deployed_ids=frozenset()) == (
+        f'scale_down.nodes_to_delete: names {TYPO}, which is not in this cluster, and 1 node of group "p5" would go by count '
+        "instead; an id may be mistyped, or its node was replaced, or was taken by an earlier deployment that rolled back; "
+        "take it out of the list; if other nodes are to go instead, name those, or none"
+    )
+
+
+def test_nodes_that_would_go_by_count_in_any_group_count() -> None:
+    two = live(group(), group("trn1", 2), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=100)])
+    wanted = desired(wish(count=7), wish("trn1", 0), nodes_to_delete=(node_id(1), TYPO, "i-0bad0bad"))
+    said = refusal(two, wanted, deployed_ids=frozenset())
+    assert f'names {TYPO}, i-0bad0bad, which are not in this cluster, and 2 nodes of group "trn1" would go' in said
+
+
+def test_tombstone_costs_nothing() -> None:
+    wanted = desired(wish(count=7), nodes_to_delete=(TYPO,))
+    found = plan(EIGHT, wanted, occasion(deployed_ids=frozenset({TYPO})))
+    assert taken(found) == [(node_id(8), "newest")]
+    assert found.notes == ()
+
+
+def test_new_id_that_is_no_node_is_reported_where_nothing_would_go_instead() -> None:
+    wanted = desired(wish(count=7), nodes_to_delete=(node_id(3), TYPO))
+    found = plan(EIGHT, wanted, occasion(deployed_ids=frozenset()))
+    assert taken(found) == [(node_id(3), "named")]
+    assert found.notes == (f"not in this cluster: {TYPO}",)
+
+
+def test_node_that_is_shutting_down_is_a_node_of_the_cluster() -> None:
+    crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
+    wanted = desired(wish(count=6), nodes_to_delete=(node_id(8),))
+    found = plan(live(group(), nodes=crowd), wanted, occasion(deployed_ids=frozenset()))
+    assert taken(found) == [(node_id(7), "newest")]
+
+
+def test_ids_are_looked_at_first_and_not_when_they_are_gone() -> None:
+    wanted = desired(wish(count=7), nodes_to_delete=(TYPO,))
+    found = plan(EIGHT, wanted, occasion(first=False, deployed_ids=frozenset()))
+    assert taken(found) == [(node_id(8), "newest")]
+    assert found.notes == ()
+
+
+def test_dry_run_reports_what_it_cannot_judge() -> None:
+    found = plan(EIGHT, desired(wish(count=7), nodes_to_delete=(TYPO,)))
+    assert taken(found) == [(node_id(8), "newest")]
+    assert found.notes == (f"not in this cluster: {TYPO}",)
+
+
+# -- the controller while HyperPod replaces it ------------------------------------------------------------------------
+
+
+def test_controller_that_is_being_replaced_is_waited_for() -> None:
+    both = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("controller", 1, first=901)))
+    found = plan(both, desired(wish(count=7)), occasion())
+    assert taken(found) == [(node_id(8), "newest")]
+    assert [wait.why for wait in found.waits] == [
+        'the controller group "controller" has 2 nodes while HyperPod replaces one'
+    ]
+    assert plan(both, desired(wish(count=8)), occasion()).waits == found.waits, "its update would choose one of the two"
+
+
+def test_nodes_of_the_controller_do_not_count_towards_the_limit() -> None:
+    both = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("controller", 1, first=901)))
+    assert not plan(both, desired(wish(count=7), max_nodes=1), occasion()).refusals
+
+
+def test_rollback_waits_for_the_controller_too() -> None:
+    both = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("controller", 1, first=901)))
+    found = plan(both, desired(wish(count=8)), occasion(rolling_back=True, reached=frozenset({EIGHT.arn})))
+    assert [wait.why for wait in found.waits] == [
+        'the controller group "controller" has 2 nodes while HyperPod replaces one'
+    ]
+
+
+# -- nodes that came half-way through ---------------------------------------------------------------------------------
+
+
+def test_documented_order_holds_while_something_shuts_down() -> None:
+    """A failed node and a request without an instance were there at the first look."""
+    crowd = [
+        *nodes("p5", 4),
+        *nodes("p5", 1, first=5, status="Failure"),
+        *nodes("p5", 1, first=6, status="ShuttingDown"),
+        *waiting("p5", 7),
+    ]
+    found = plan(
+        live(group(target=6), nodes=crowd), desired(wish(count=5)), occasion(first=False, unlaunched={"p5": 1})
+    )
+    assert taken(found) == [(node_id(5), "failed")]
+
+
+def test_request_that_was_launched_meanwhile_leaves_no_place_for_a_replacement() -> None:
+    """One of the two requests of the first look has its instance now; of the other two, one is new."""
+    crowd = [*nodes("p5", 4), *late("p5", 9), *waiting("p5", 7, 8)]
+    cluster = live(group(target=7, current=5), nodes=crowd)
+    found = plan(cluster, desired(wish(count=5)), occasion(first=False, unlaunched={"p5": 2}))
+    assert len(taken(found)) == 2
+    assert not {each for each, _ in taken(found)} & {node_id(number) for number in range(1, 5)}
+
+
+def test_replacements_do_not_count_towards_the_limit() -> None:
+    crowd = [*nodes("p5", 5), *late("p5", 9), *waiting("p5", 10, 11)]
+    cluster = live(group(target=8, current=6), nodes=crowd)
+    found = plan(cluster, desired(wish(count=5), max_nodes=0), occasion(first=False))
+    assert len(taken(found)) == 3
+    assert plan(cluster, desired(wish(count=5), max_nodes=1), occasion()).refusals
+
+
+# -- a minimum guards a transition only -------------------------------------------------------------------------------
+
+
+def test_group_in_service_below_its_minimum_is_taken_from() -> None:
+    below = live(group(minimum=8, target=8, current=7), nodes=nodes("p5", 7))
+    found = plan(below, desired(wish(count=6, minimum=6)), occasion())
+    assert taken(found) == [(node_id(7), "newest")]
+    (take,) = found.changes
+    assert isinstance(take, TakeNodes) and take.minimum == 6, "should HyperPod mind after all"
+
+
+@pytest.mark.parametrize(("current", "running"), [(7, 8), (8, 7)])
+def test_group_in_transition_below_its_minimum_is_waited_for(current: int, running: int) -> None:
+    boots = nodes("p5", 8 - running, first=20, status="Pending")
+    below = live(group(status="Creating", minimum=8, target=8, current=current), nodes=[*nodes("p5", running), *boots])
+    found = plan(below, desired(wish(count=7, minimum=8)), occasion())
+    assert [wait.why for wait in found.waits] == [f'group "p5" has {running} of the 8 nodes of its minimum']
+
+
 # -- standard provisioning --------------------------------------------------------------------------------------------
 
 
@@ -564,7 +699,7 @@ def test_autoscaled_group_loses_named_nodes_only() -> None:
     wanted = desired(wish(count=2, autoscaled=True), nodes_to_delete=(node_id(3),))
     found = plan(EIGHT, wanted, occasion(previous=desired(wish(count=2, autoscaled=True))))
     pick = Pick(node=nodes("p5", 1, first=3)[0], reason="named")
-    assert found == Plan(changes=(TakeNodes(group="p5", picks=(pick,), staying=8, keep=None),))
+    assert found == Plan(changes=(TakeNodes(group="p5", picks=(pick,)),))
 
 
 def test_autoscaled_group_whose_lower_count_would_be_sent_again() -> None:
@@ -741,6 +876,7 @@ def test_rollback_does_not_wait_for_a_minimum() -> None:
 
 def test_rollback_spares_the_controller() -> None:
     two = replace(EIGHT, nodes=(*EIGHT.nodes, *since("controller", 901)))
+    two = replace(two, groups=(group("controller", 2, fixed=CONTROLLER), *two.groups[1:]))
     failed = replace(desired(wish(count=9)), groups=(wish("controller", 2, fixed=CONTROLLER), wish(count=9)))
     found = plan(two, desired(wish(count=8)), rollback(previous=failed))
     assert found == Plan(notes=(messages.controller_excess("controller"),))

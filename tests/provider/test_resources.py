@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod_provider import messages
 from cdk_hyperpod._lambda.hyperpod_provider import provider as module
 from cdk_hyperpod._lambda.hyperpod_provider.model import Node
 from cdk_hyperpod._lambda.hyperpod_provider.provider import ScaleDownError
-from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE
+from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE, State
 from provider.scenarios import QUICK, ended, ids
 from provider.stack import LAMBDA, STACK_ID, Behaviour, Faults, Stack, Timings, Wish, group
 
@@ -68,7 +67,7 @@ def test_delete_calls_nothing(kind: str) -> None:
     train = four()
     since = len(train.model.journal)
     answer = train.provider.on_event(event("Delete", FOUR, kind))
-    assert train.provider.is_complete({**event("Delete", FOUR, kind), **answer}) == {"IsComplete": True}
+    assert train.provider.is_complete({**event("Delete", FOUR, kind), **answer})["IsComplete"]
     assert len(train.model.journal) == since
 
 
@@ -162,16 +161,6 @@ def test_standard_target_that_stays_is_refused_and_not_lowered() -> None:
     assert ended(train) == set(chosen)
 
 
-def test_refusal_after_a_first_look_that_failed_does_not_say_that_nothing_was_changed() -> None:
-    wish = Wish(groups=(group("p5", 5),), autoscaled=("p5",))
-    train = Stack(wish, timings=QUICK, behaviour=Behaviour(batch_delete_lowers_target="never"))
-    train.model.faults = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=1)
-    train.disturbance = Faults(throttle_operations=frozenset({"UpdateCluster"}), throttle_next=1)
-    reason = failure(train, replace(wish, groups=(group("p5", 4),), nodes_to_delete=(ids(train, "p5")[0],)))
-    assert changes(train) == {"BatchDeleteClusterNodes": 1}
-    assert reason.startswith("Scaling down train was refused, nodes already taken stay taken. instance_groups[p5]")
-
-
 def test_other_network_is_refused() -> None:
     train = four()
     other = {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
@@ -203,59 +192,48 @@ def test_permission_that_is_missing(operation: str) -> None:
     first = "its permissions come with it: deploy once without taking anything, then again." in reason
     assert first is (operation == "BatchDeleteClusterNodes"), "rights to read are there before"
     assert ("look for what takes it away" in reason) is not first
-    assert train.clock.now() - began < 600 or train.status != "UPDATE_ROLLBACK_COMPLETE"
     assert changes(train) == {}
 
 
-def test_stack_status_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", ["AccessDenied", "Throttling"])
+def test_stack_status_that_cannot_be_read_yet(code: str) -> None:
+    """A rollback that can be told from an update only after a while does its part."""
     train = four()
-    denied = ClientError(
-        {"Error": {"Code": "AccessDenied", "Message": "not authorized to perform: cloudformation:DescribeStacks"}},
-        "DescribeStacks",
-    )
-    until = train.clock.now() + 90
-    answer = train.describe_stacks
+    here = ids(train)
 
-    def describe_stacks(*, StackName: str) -> Any:
-        if train.clock.now() < until:
-            raise denied
-        return answer(StackName=StackName)
+    def fails() -> None:
+        train.status_fails, train.status_fails_until = code, train.clock.now() + 90
+        train.events_fail, train.events_fail_until = "AccessDenied", train.clock.now() + 1_000_000
 
-    monkeypatch.setattr(train, "describe_stacks", describe_stacks)
+    assert train.deploy(SIX, fail="after", meanwhile=fails) == "rolled back", train.reasons
+    assert ids(train) == here
+    fails()
     assert train.deploy(TWO) == "complete", train.reasons
-    until = train.clock.now() + 20_000
-    began = train.clock.now()
-    assert train.deploy(replace(TWO, tags={"team": "a"})) == "complete", "nothing was to be taken either way"
-    assert train.clock.now() - began > 120, "it may have been on its way"
-    assert train.deploy(FOUR, fail="after") == "rollback failed", "a rollback that nobody can tell from an update"
-    assert train.reasons[1].startswith(
-        "Scaling down train failed. Reading the stack's status: AccessDenied: not authorized to perform: "
-        "cloudformation:DescribeStacks."
-    )
 
 
+@pytest.mark.parametrize("code", ["AccessDenied", "Throttling"])
 @pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
-def test_status_that_may_not_be_read_matters_where_something_is_to_be_done(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Here an update would do it, and a rollback would not."""
+def test_nothing_is_done_without_the_stacks_status(kind: str, code: str) -> None:
+    """An unknown status is never taken for a rollback, which takes without limit."""
     both = Wish(groups=(group("p5", 4), group("old", 1)))
     train = Stack(both, timings=QUICK, vanished="leave")
-    wish = replace(both, nodes_to_delete=(ids(train, "p5")[0],))
-    if kind == PREPARE:
-        by_hand(train, 5)
-    else:
-        wish = replace(FOUR, groups_to_delete=("old",))
+    began = train.clock.now()
+    train.status_fails, train.status_fails_until = code, began + 1_000_000
+    wish = replace(FOUR, groups_to_delete=("old",))
+    with pytest.raises(ScaleDownError) as caught:
+        train.provider.on_event(event("Update", wish, kind, both))
+    assert str(caught.value) == (
+        f"Scaling down train failed. Reading the stack's status: {code}: not now. Nothing was changed: whether the stack "
+        "rolls back must be known before, for which the function needs the right cloudformation:DescribeStacks on its own "
+        "stack."
+    )
+    assert 60 < train.clock.now() - began <= module.LOOKING.total_seconds()
 
-    def describe_stacks(*, StackName: str) -> Any:
-        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DescribeStacks")
 
-    monkeypatch.setattr(train, "describe_stacks", describe_stacks)
-    started = event("Update", wish, kind, both)
-    started |= train.provider.on_event(started)
-    train.clock.advance(130)
-    with pytest.raises(ScaleDownError, match="Reading the stack's status: AccessDenied: no"):
-        train.provider.is_complete(started)
+def test_finalize_without_groups_to_look_for_needs_no_status() -> None:
+    train = four()
+    train.status_fails, train.status_fails_until = "AccessDenied", train.clock.now() + 1_000_000
+    assert train.provider.on_event(event("Update", TWO, FINALIZE, FOUR))["Pending"] is False
 
 
 def by_hand(train: Stack, count: int) -> None:
@@ -372,8 +350,8 @@ def test_malformed_properties_in_a_rollback_do_nothing() -> None:
     found = event("Update", FOUR, PREPARE, SIX) | {"ResourceProperties": {"ClusterName": "train", "Groups": ["{"]}}
     assert train.provider.on_event(found)["Pending"] is False
     assert train.log[0].startswith("malformed: Groups[0]: must be the text of a JSON object")
-    blind = found | {"StartedAt": train.clock.now(), "RollingBack": True, "StackUpdatedAt": None, "Pending": None}
-    assert train.provider.is_complete(blind) == {"IsComplete": True}
+    blind = found | State(began=train.now(), rolling_back=True, pending=None).write()
+    assert train.provider.is_complete(blind)["IsComplete"]
 
 
 def reads_updating(train: Stack, monkeypatch: pytest.MonkeyPatch, until: list[float]) -> None:
@@ -399,7 +377,7 @@ def test_cluster_that_does_not_accept_its_own_update_yet(monkeypatch: pytest.Mon
     until[0] = train.clock.now() + 60
     assert train.provider.is_complete(started) == {"IsComplete": False}, "the nodes are gone"
     train.clock.advance(61)
-    assert train.provider.is_complete(started) == {"IsComplete": True}
+    assert train.provider.is_complete(started)["IsComplete"]
 
 
 def test_nothing_to_take_is_no_reason_to_wait_after_a_first_look_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,7 +386,7 @@ def test_nothing_to_take_is_no_reason_to_wait_after_a_first_look_that_failed(mon
     train.model.faults = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=1)
     began = train.clock.now()
     train.custom(PREPARE, replace(FOUR, tags={"team": "a"}).prepare, FOUR.prepare)
-    assert train.clock.now() == began
+    assert train.clock.now() - began < 30
 
 
 def test_node_in_use_is_asked_for_again() -> None:
@@ -528,3 +506,156 @@ def test_group_whose_nodes_are_not_ready_is_not_deleted(monkeypatch: pytest.Monk
     assert train.deploy(replace(FOUR, groups_to_delete=("old",))) == "complete", train.reasons
     (item,) = train.model.terminations
     assert item.cause == "group-deleted" and item.at >= ready_at
+
+
+# -- what a template may read -----------------------------------------------------------------------------------------
+
+
+def test_answer_tells_which_nodes_went_and_why() -> None:
+    train = four()
+    first, *_, last = ids(train, "p5")
+    when = train.now()
+    assert train.deploy(replace(TWO, nodes_to_delete=(first,))) == "complete", train.reasons
+    assert train.attributes == {
+        PREPARE: {"NodesTaken": f"{when:%Y-%m-%d %H:%M} UTC: 2 nodes. p5: {first} (named), {last} (newest)."},
+        FINALIZE: {"StillStanding": "nothing"},
+    }
+
+
+@pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
+@pytest.mark.parametrize("request_type", ["Create", "Update", "Delete"])
+def test_every_answer_has_its_attribute(kind: str, request_type: str) -> None:
+    train = four()
+    train.custom(kind, event("Create", FOUR, kind)["ResourceProperties"], None, request=request_type)
+    assert train.attributes[kind] == {"NodesTaken" if kind == PREPARE else "StillStanding": "nothing"}
+
+
+def test_many_nodes_are_counted_and_the_answer_stays_small() -> None:
+    train = Stack(Wish(groups=(group("p5", 120),)), timings=QUICK)
+    assert train.deploy(Wish(groups=(group("p5", 1),))) == "complete", train.reasons
+    text = train.attributes[PREPARE]["NodesTaken"]
+    assert "UTC: 119 nodes. p5: i-" in text and text.endswith("And 69 more, in the log.")
+    assert len(text) < 2_500
+
+
+def test_group_that_still_stands_is_told_and_goes_at_the_next_try() -> None:
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
+    (node,) = ids(train, "old")
+    train.disturbance = Faults(throttle_operations=frozenset({"UpdateCluster"}), throttle_next=10_000)
+    wish = replace(FOUR, groups_to_delete=("old",))
+    assert train.deploy(wish) == "complete", train.reasons
+    text = train.attributes[FINALIZE]["StillStanding"]
+    assert text == (
+        f'Group "old" with 1 node ({node}). ThrottlingException: Rate exceeded. Change scale_down.retry to go on.'
+    )
+    train.disturbance = Faults()
+    assert train.deploy(replace(wish, retry="once more")) == "complete", train.reasons
+    assert train.attributes[FINALIZE]["StillStanding"] == "nothing"
+    train.clock.advance(600)
+    assert "old" not in train.model.cluster("train").groups
+
+
+def test_cluster_that_cannot_be_read_at_the_end_is_told() -> None:
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
+    train.disturbance = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=10_000)
+    wish = replace(FOUR, groups_to_delete=("old",))
+    train.custom(FINALIZE, wish.finalize, Wish(groups=(group("p5", 4), group("old", 1))).finalize)
+    assert train.attributes[FINALIZE]["StillStanding"].startswith("ThrottlingException: Rate exceeded")
+
+
+# -- a function that fails --------------------------------------------------------------------------------------------
+
+
+def breaks(train: Stack, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """HyperPod answers what nobody understands, for so long."""
+    describe, until = train.client.describe_cluster, train.clock.now() + seconds
+
+    def describe_cluster(**arguments: Any) -> Any:
+        return {} if train.clock.now() < until else describe(**arguments)
+
+    monkeypatch.setattr(train.client, "describe_cluster", describe_cluster)
+
+
+def test_failure_of_the_function_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = four()
+    breaks(train, monkeypatch, 60)
+    with pytest.raises(
+        ScaleDownError, match=r"^Scaling down train failed\. Reading the cluster: KeyError: 'ClusterArn'\.$"
+    ):
+        train.provider.on_event(event("Update", TWO, PREPARE, FOUR))
+    train.clock.advance(60)
+    started = event("Update", TWO, PREPARE, FOUR)
+    started |= train.provider.on_event(started)
+    breaks(train, monkeypatch, 60)
+    with pytest.raises(
+        ScaleDownError, match=r"^Scaling down train failed\. The function failed: KeyError: 'ClusterArn'\.$"
+    ):
+        train.provider.is_complete(started)
+
+
+def test_failure_of_the_function_is_another_poll_in_a_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CDK's framework never polls again once the function failed, and the stack would be stuck."""
+    train = four()
+    here = ids(train)
+    failing = lambda: breaks(train, monkeypatch, 900)
+    assert train.deploy(SIX, fail="after", meanwhile=failing) == "rolled back", train.reasons
+    assert ids(train) == here
+    assert not train.crashes
+
+
+def test_failure_of_the_function_is_another_poll_after_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """finalize's failure would launch again what was just taken."""
+    both = Wish(groups=(group("p5", 4), group("old", 1)))
+    train = Stack(both, timings=QUICK, vanished="leave")
+    breaks(train, monkeypatch, 900)
+    train.status = "UPDATE_IN_PROGRESS"
+    train.custom(FINALIZE, replace(FOUR, groups_to_delete=("old",)).finalize, both.finalize)
+    train.clock.advance(600)
+    assert "old" not in train.model.cluster("train").groups
+
+
+# -- a rollback at its deadline (docs/adr/0010) -----------------------------------------------------------------------
+
+
+def test_rollback_whose_nodes_still_shut_down_fails_and_says_how_to_go_on() -> None:
+    """Nobody knows whether the cluster's way back would count them, and end others."""
+    train = four()
+
+    def stay() -> None:
+        train.disturbance = train.model.faults = Faults(undying_nodes=set(ids(train, "p5")[-2:]))
+
+    assert train.deploy(SIX, fail="after", meanwhile=stay) == "rollback failed"
+    assert train.reasons[-1].startswith(
+        "Scaling down train did not end within 55 minutes: 2 of 2 nodes taken. Continuing"
+    )
+    assert "aws cloudformation continue-update-rollback" in train.reasons[-1]
+    train.disturbance = train.model.faults = Faults()
+    assert train.roll_back() == "rolled back", train.reasons
+
+
+def test_rollback_with_nothing_left_but_a_status_to_wait_for_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CloudFormation's own handler waits for twelve hours."""
+    train = four()
+    here = ids(train)
+    describe = train.client.describe_cluster
+
+    def describe_cluster(**arguments: Any) -> Any:
+        return describe(**arguments) | ({"ClusterStatus": "Updating"} if changes(train) else {})
+
+    monkeypatch.setattr(train.client, "describe_cluster", describe_cluster)
+    assert train.deploy(SIX, fail="after") == "rolled back", train.reasons
+    assert ids(train) == here
+    assert "time is up, and there is nothing left to take: the rollback goes on" in train.log
+
+
+def test_rollback_with_nodes_left_to_take_fails_whatever_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = four()
+
+    def checked() -> None:
+        for node in train.model.nodes("train", "p5")[-2:]:
+            train.model.change_node(node.logical_id, status="DeepHealthCheckInProgress", due=train.clock.now() + 7_200)
+
+    assert train.deploy(SIX, fail="after", meanwhile=checked) == "rollback failed"
+    assert "0 of 2 nodes taken" in train.reasons[-1] and "under a deep health check" in train.reasons[-1]
+    train.clock.advance(7_200)
+    assert train.roll_back() == "rolled back", train.reasons

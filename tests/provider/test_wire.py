@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod._lambda.hyperpod_provider import wire
+from cdk_hyperpod._lambda.hyperpod_provider.actions import Picked
 from cdk_hyperpod._lambda.hyperpod_provider.model import Fixed, Network
 from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownError
 from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE, MalformedError, State
@@ -303,11 +304,14 @@ def test_live_cluster() -> None:
 def test_state_survives_its_journey() -> None:
     state = State(
         began=datetime(2026, 1, 1, 12, tzinfo=UTC),
-        rolling_back=None,
+        rolling_back=True,
         updated=datetime(2026, 1, 1, 11, tzinfo=UTC),
         pending=None,
         reached=frozenset({"arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"}),
         planned=7,
+        picked=(Picked("p5", "i-0123456789abcdef0", "newest"),),
+        unlaunched={"p5": 2},
+        settling=True,
     )
     assert wire.read_state(json.loads(json.dumps(state.write()))) == state
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from .model import Node
 
@@ -19,17 +19,20 @@ class Pick:
     reason: Reason
 
 
+class Picked(NamedTuple):
+    """The same, as it travels from poll to poll."""
+
+    group: str
+    name: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeNodes:
     """End these nodes of a group with BatchDeleteClusterNodes."""
 
     group: str
     picks: tuple[Pick, ...]
-    staying: int
-    """Nodes of the group that are not shutting down, the picked ones included."""
-    keep: int | None
-    """The count that the group should have afterwards. Absent: its autoscaler decides, so the target falls with the
-    nodes and no further."""
     minimum: int | None = None
     """The minimum to set first, should the service refuse because of the live one. Absent: the live one is no obstacle."""
 
@@ -48,7 +51,7 @@ class LowerTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerMinimum:
-    """Lower a group's unmet MinCount, which blocks BatchDeleteClusterNodes; `count` is its target, unchanged."""
+    """Lower a group's MinCount, which blocks BatchDeleteClusterNodes; `count` is its target, unchanged."""
 
     group: str
     count: int
@@ -69,6 +72,8 @@ class Wait:
     """Nothing can be done about this now; another poll will see."""
 
     why: str
+    passing: bool = field(default=False, compare=False)
+    """A status only: no node is on its way out that an UpdateCluster might count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,16 +151,16 @@ def is_denied(error: Exception) -> bool:
     return code(error) in _DENIED
 
 
-def read_live(sagemaker: Reads, name: str, *, nodes: bool = True, tags: bool = False) -> Cluster | None:
+def read_live(sagemaker: Reads, name: str, *, tags: bool = False) -> Cluster | None:
     """The live cluster; absent if there is none of that name, or if it went meanwhile.
 
-    One DescribeCluster; with `nodes` one ListClusterNodes for each 100 of them, with `tags` one ListTags.
+    One DescribeCluster, one ListClusterNodes for each 100 nodes, with `tags` one ListTags.
     """
     try:
         cluster = sagemaker.describe_cluster(ClusterName=name)
         return wire.read_cluster(
             cluster,
-            read_nodes(sagemaker, name) if nodes else (),
+            read_nodes(sagemaker, name),
             read_tags(sagemaker, cluster["ClusterArn"]) if tags else None,
         )
     except CALL_ERRORS as error:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from .actions import Pick, Reason
-from .model import MOVING, Cluster, Desired, DesiredGroup, Group, Node, Occasion
+from .model import CONTROLLER, MOVING, Cluster, Desired, DesiredGroup, Group, Node, Occasion
 
 
 class Need(NamedTuple):
@@ -20,6 +20,8 @@ class Need(NamedTuple):
     named: list[Node]
     """Named nodes that are not shutting down."""
     named_leaving: bool
+    controller: bool
+    """HyperPod never deletes its nodes."""
     picks: tuple[Pick, ...]
     surplus_of_replacements: int
 
@@ -27,6 +29,11 @@ class Need(NamedTuple):
     def booted(self) -> int:
         """Listed nodes that are past their boot, shutting down or not."""
         return len(self.leaving) + sum(node.status != "Pending" for node in self.staying)
+
+    @property
+    def crowded(self) -> bool:
+        """A controller group with more nodes than it should have, of which none can be taken."""
+        return self.controller and len(self.staying) > self.wanted.count
 
 
 def find_needs(live: Cluster, desired: Desired, occasion: Occasion) -> list[Need]:
@@ -55,12 +62,13 @@ def _need(group: Group, wanted: DesiredGroup, nodes: list[Node], names: frozense
     named = [node for node in staying if node.instance_id in names]
     picks: list[Pick] = []
     surplus = 0
-    if occasion.rolling_back:
+    controller = CONTROLLER in (group.fixed.node_type, wanted.fixed.node_type)
+    if occasion.rolling_back and not controller:
         picks = _excess_of_rollback(staying, wanted.count, occasion.updated)
-    else:
+    elif not occasion.rolling_back:
         picks = [Pick(node=node, reason="named") for node in named]
-        if not wanted.autoscaled:
-            fresh = _replacements(staying, leaving, occasion)
+        if not (wanted.autoscaled or controller):
+            fresh = _replacements(group.name, staying, occasion)
             old = len(staying) - len(fresh)
             named_old = sum(node.name not in fresh for node in named)
             rest = [node for node in staying if node.instance_id not in names]
@@ -81,24 +89,25 @@ def _need(group: Group, wanted: DesiredGroup, nodes: list[Node], names: frozense
         leaving=leaving,
         named=named,
         named_leaving=any(node.instance_id in names for node in leaving),
+        controller=controller,
         picks=tuple(picks),
         surplus_of_replacements=surplus,
     )
 
 
-def _replacements(staying: list[Node], leaving: list[Node], occasion: Occasion) -> frozenset[str]:
-    """Names of the nodes that the service launched since the request began.
+def _replacements(group: str, staying: list[Node], occasion: Occasion) -> frozenset[str]:
+    """Names of the nodes that came since the request began, most of them the service's replacements.
 
-    A node that is not launched yet has no time of its own. Once nodes are going it may be a replacement, so from then on
-    it counts as one: the documented order applies to what was there when the request began.
+    A node that is not launched yet has no time of its own. As many as there were at the first look, less those that were
+    launched meanwhile, were there before, and the documented order applies to them; one is as good as another.
     """
-    if occasion.began is None:
+    if occasion.first or occasion.began is None:
         return frozenset()
     began = occasion.began
-    fresh = {node.name for node in staying if node.launched is not None and node.launched > began}
-    if not occasion.first and (fresh or leaving):
-        fresh |= {node.name for node in staying if node.instance_id is None}
-    return frozenset(fresh)
+    fresh = [node.name for node in staying if node.launched is not None and node.launched > began]
+    waiting = sorted(node.name for node in staying if node.instance_id is None)
+    before = max(0, occasion.unlaunched.get(group, 0) - len(fresh))
+    return frozenset([*fresh, *waiting[before:]])
 
 
 def _reason(node: Node) -> Reason:

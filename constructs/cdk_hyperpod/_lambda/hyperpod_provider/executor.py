@@ -6,17 +6,19 @@ deployment.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from . import api, messages
-from .actions import LowerMinimum, LowerTarget, Plan, TakeNodes
-from .model import MOVING, Cluster, Desired, Node
+from .actions import Plan, TakeNodes
+from .model import MOVING, Cluster, Desired, Node, Occasion
 from .ready import ready_to_go
 from .wire import spec_with
+
+Look = Callable[[Occasion], tuple[Cluster | None, Plan]]
+"""Reads the live cluster and plans."""
 
 MAX_IDS = 99
 """Node ids in one BatchDeleteClusterNodes ("Scale down a SageMaker HyperPod cluster"; the shape allows 3,000)."""
@@ -40,6 +42,10 @@ class Outcome:
     """A definite refusal by the service. Absent: none."""
     call: str = ""
     """The call that was refused."""
+    refused: bool = False
+    """The refusal is for a reason that nobody documents; a minimum may be it."""
+    sent: bool = False
+    """Counts were sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,26 +60,33 @@ class Moment:
         return api.is_passing(error, now=self.now, began=self.began)
 
 
-def execute(plan: Plan, live: Cluster, desired: Desired, sagemaker: api.SageMaker, moment: Moment) -> Outcome:
-    """Make the plan's changes, which are of one kind."""
+def execute(
+    plan: Plan, live: Cluster, look: Look, occasion: Occasion, sagemaker: api.SageMaker, moment: Moment
+) -> Outcome:
+    """Make the plan's changes, which are of one kind: take nodes, or send counts."""
     takes = [change for change in plan.changes if isinstance(change, TakeNodes)]
-    if takes:
-        outcome = _take(takes, live, desired, sagemaker, moment)
-        # With its target still up, the group would launch others in place of what was just taken. Under standard
-        # provisioning lowering it ends nodes at random, so there the next poll sees what the service did.
-        if outcome.accepted and not outcome.error and live.continuous:
-            return _lower_after(takes, outcome, live, desired, sagemaker, moment)
-        return outcome
-    lowers = [change for change in plan.changes if isinstance(change, LowerTarget | LowerMinimum)]
-    return _update_groups(lowers, live, desired, sagemaker, moment) if lowers else Outcome()
+    if not takes:
+        return _send_counts(live, look, occasion, sagemaker, moment)
+    taken = _take(takes, live, sagemaker, moment)
+    if taken.error is not None:
+        if not taken.refused or all(take.minimum is None for take in takes):
+            return taken
+        # A live minimum may forbid it (undocumented); the file lowers that minimum anyway, so it goes first.
+        sent = _send_counts(live, look, replace(occasion, minimum_refused=True), sagemaker, moment)
+        return replace(sent, accepted=taken.accepted) if sent.sent or sent.error or sent.waits else taken
+    # With its target still up, a group would ask again for what was just dropped. Nodes that have an instance are on their
+    # way out for a while, and may be counted so long: their group's target is for a later poll.
+    dropped = {pick.node.name for pick in plan.taken if pick.node.instance_id is None}
+    if not (live.continuous and dropped & taken.accepted):
+        return taken
+    sent = _send_counts(live, look, occasion, sagemaker, moment)
+    return replace(sent, accepted=taken.accepted, waits=(*taken.waits, *sent.waits))
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _take(
-    takes: Sequence[TakeNodes], live: Cluster, desired: Desired, sagemaker: api.SageMaker, moment: Moment
-) -> Outcome:
+def _take(takes: Sequence[TakeNodes], live: Cluster, sagemaker: api.SageMaker, moment: Moment) -> Outcome:
     accepted: set[str] = set()
     waits: list[str] = []
     nodes = ready_to_go(pick.node for take in takes for pick in take.picks)
@@ -82,7 +95,7 @@ def _take(
             reply = sagemaker.batch_delete_cluster_nodes(ClusterName=live.name, **arguments)
         except api.CALL_ERRORS as error:
             if not _all_failed(error):
-                outcome = _refused(error, names, takes, live, desired, sagemaker, moment)
+                outcome = _refused(error, names, live, sagemaker, moment)
                 return replace(outcome, accepted=frozenset(accepted), waits=(*waits, *outcome.waits))
             if not _nodes_gone(error):
                 waits.append(f"{messages.some(names)}: {api.reason(error)}")
@@ -127,31 +140,16 @@ def _nodes_gone(error: Exception) -> bool:
 
 
 def _refused(
-    error: Exception,
-    names: frozenset[str],
-    takes: Sequence[TakeNodes],
-    live: Cluster,
-    desired: Desired,
-    sagemaker: api.SageMaker,
-    moment: Moment,
+    error: Exception, names: frozenset[str], live: Cluster, sagemaker: api.SageMaker, moment: Moment
 ) -> Outcome:
     """A call that took nothing, for a reason other than its nodes'."""
-    if api.is_gone(error) or (not api.needs_software_update(error) and _worth_waiting(error, live, moment)):
+    outdated = api.needs_software_update(error)
+    if api.is_gone(error) or (not outdated and _worth_waiting(error, live, moment)):
         return Outcome(waits=(api.reason(error),))
-    if not api.needs_software_update(error) and not api.is_denied(error):
-        if _settled_meanwhile(names, live.name, sagemaker):
-            return Outcome(waits=("the nodes went meanwhile",))
-        ending = {node.group for node in live.nodes if node.leaving}
-        blocking = [take for take in takes if take.minimum is not None and take.group not in ending]
-        if blocking:
-            # A live minimum may forbid it (undocumented); the file lowers that minimum anyway, so it goes first.
-            targets = {group.name: group.target for group in live.groups}
-            lowers = [
-                LowerMinimum(group=take.group, count=targets[take.group], minimum=take.minimum or 0)
-                for take in blocking
-            ]
-            return _update_groups(lowers, live, desired, sagemaker, moment)
-    return Outcome(error=error, call="BatchDeleteClusterNodes")
+    known = outdated or api.is_denied(error)
+    if not known and _settled_meanwhile(names, live.name, sagemaker):
+        return Outcome(waits=("the nodes went meanwhile",))
+    return Outcome(error=error, call="BatchDeleteClusterNodes", refused=not known)
 
 
 def _settled_meanwhile(names: frozenset[str], cluster: str, sagemaker: api.SageMaker) -> bool:
@@ -166,55 +164,44 @@ def _settled_meanwhile(names: frozenset[str], cluster: str, sagemaker: api.SageM
 # -- counts -----------------------------------------------------------------------------------------------------------
 
 
-def _lower_after(
-    takes: Sequence[TakeNodes],
-    outcome: Outcome,
-    live: Cluster,
-    desired: Desired,
-    sagemaker: api.SageMaker,
-    moment: Moment,
-) -> Outcome:
-    """Lower the targets that did not fall with the nodes, never below the nodes that stay. One that did fall and is still too
-    high is in no hurry: the planner lowers it once nobody can mistake the nodes on their way out for nodes too many."""
+def _send_counts(seen: Cluster, look: Look, occasion: Occasion, sagemaker: api.SageMaker, moment: Moment) -> Outcome:
+    """The one place that lowers targets and minimums: one UpdateCluster for all these groups; others are left alone (botocore:
+    UpdateCluster, its InstanceGroups).
+
+    Between any two calls somebody else may act, and a count that is no longer true ends nodes at random. So it plans once
+    more, from what is there now, and sends only what that plan holds, for groups that nobody else has touched since.
+    """
     try:
-        after = api.read_live(sagemaker, live.name, nodes=False)
+        live, plan = look(occasion)
     except api.CALL_ERRORS as error:
-        return replace(outcome, waits=(*outcome.waits, api.reason(error)))
-    targets = {group.name: group.target for group in after.groups} if after else {}
-    before = {group.name: group for group in live.groups}
-    gone = Counter(pick.node.group for take in takes for pick in take.picks if pick.node.name in outcome.accepted)
-    minimums = {group.name: group.minimum for group in desired.groups}
-    lowers = []
-    for take in takes:
-        old = before[take.group]
-        left = take.staying - gone[take.group]
-        fallen = old.target - gone[take.group]
-        aim = fallen if take.keep is None else max(take.keep, left)
-        if gone[take.group] and targets.get(take.group, 0) > max(aim, fallen):
-            lowers.append(LowerTarget(group=take.group, count=aim, minimum=min(aim, old.minimum, minimums[take.group])))
-    if not lowers:
-        return outcome
-    lowered = _update_groups(lowers, live, desired, sagemaker, moment)
-    return replace(outcome, waits=(*outcome.waits, *lowered.waits), error=lowered.error, call=lowered.call)
+        return Outcome(waits=(api.reason(error),))
+    waits: list[str] = []
+    specs: list[Mapping[str, Any]] = []
+    for lower in plan.changes:
+        spec = occasion.live_spec(lower.group)
+        if isinstance(lower, TakeNodes) or live is None or spec is None:
+            continue
+        if _overtaken(lower.group, seen, live):
+            waits.append(messages.overtaken(lower.group).why)
+        else:
+            specs.append(spec_with(spec, count=lower.count, minimum=lower.minimum))
+    if not specs:
+        return Outcome(waits=(*waits, *(wait.why for wait in plan.waits)))
+    try:
+        sagemaker.update_cluster(ClusterName=seen.name, InstanceGroups=specs)
+    except api.CALL_ERRORS as error:
+        if api.is_gone(error) or _worth_waiting(error, seen, moment):
+            return Outcome(waits=(*waits, api.reason(error)))
+        return Outcome(error=error, call="UpdateCluster", waits=tuple(waits))
+    return Outcome(waits=tuple(waits), sent=True)
 
 
-def _update_groups(
-    lowers: Sequence[LowerTarget | LowerMinimum],
-    live: Cluster,
-    desired: Desired,
-    sagemaker: api.SageMaker,
-    moment: Moment,
-) -> Outcome:
-    """One UpdateCluster for all these groups; others are left alone (botocore: UpdateCluster, its InstanceGroups)."""
-    groups = {group.name: group for group in desired.groups}
-    specs = [spec_with(groups[lower.group], count=lower.count, minimum=lower.minimum) for lower in lowers]
-    try:
-        sagemaker.update_cluster(ClusterName=live.name, InstanceGroups=specs)
-    except api.CALL_ERRORS as error:
-        if api.is_gone(error) or _worth_waiting(error, live, moment):
-            return Outcome(waits=(api.reason(error),))
-        return Outcome(error=error, call="UpdateCluster")
-    return Outcome()
+def _overtaken(name: str, seen: Cluster, live: Cluster) -> bool:
+    """Whether, between two looks, the group's target has risen or nodes have come to it."""
+    targets = {group.name: group.target for group in seen.groups}
+    known = {node.name for node in seen.nodes}
+    risen = any(group.name == name and group.target > targets.get(name, 0) for group in live.groups)
+    return risen or any(node.group == name and node.name not in known for node in live.nodes)
 
 
 def _worth_waiting(error: Exception, live: Cluster, moment: Moment) -> bool:
@@ -236,17 +223,23 @@ def delete_groups(
 ) -> Outcome:
     """One UpdateCluster that deletes these groups with all their nodes. Accepted is done."""
     error = _delete(names, live, sagemaker)
-    if error is not None and api.code(error) == "ValidationException" and not moment.passing(error):
-        # Nobody documents whether the names may travel alone. A group that is sent as it is changes nothing.
-        unchanged = _unchanged(live, desired)
-        if unchanged and not _going_meanwhile(names, live.name, sagemaker):
-            error = _delete(names, live, sagemaker, InstanceGroups=[unchanged])
     if error is None or api.is_gone(error):
         return Outcome()
-    if _worth_waiting(error, live, moment):
+    if moment.passing(error):
         return Outcome(waits=(api.reason(error),))
-    if _going_meanwhile(names, live.name, sagemaker):
-        return Outcome()
+    try:
+        now = api.read_live(sagemaker, live.name)
+    except api.CALL_ERRORS as unread:
+        return Outcome(waits=(api.reason(unread),))
+    if now is None or not any(group.name in names and group.status != "Deleting" for group in now.groups):
+        return Outcome()  # somebody else asked first
+    if api.code(error) == "ValidationException" and (unchanged := _unchanged(now, desired)):
+        # Nobody documents whether the names may travel alone. A group that is sent as it is changes nothing.
+        error = _delete(names, live, sagemaker, InstanceGroups=[unchanged])
+        if error is None or api.is_gone(error):
+            return Outcome()
+    if _worth_waiting(error, now, moment):
+        return Outcome(waits=(api.reason(error),))
     return Outcome(error=error, call="UpdateCluster")
 
 
@@ -268,15 +261,6 @@ def _unchanged(live: Cluster, desired: Desired) -> Mapping[str, Any] | None:
         if group.status == "InService" and group.current == group.target and group.name not in restless
     }
     for group in desired.groups:
-        if still.get(group.name) == (group.count, group.minimum):
+        if not group.autoscaled and still.get(group.name) == (group.count, group.minimum):
             return spec_with(group, count=group.count, minimum=group.minimum if live.continuous else None)
     return None
-
-
-def _going_meanwhile(names: Sequence[str], cluster: str, sagemaker: api.SageMaker) -> bool:
-    """Whether all these groups are gone or being deleted: somebody else asked first."""
-    try:
-        live = api.read_live(sagemaker, cluster, nodes=False)
-    except api.CALL_ERRORS:
-        return False
-    return live is None or not any(group.name in names and group.status != "Deleting" for group in live.groups)

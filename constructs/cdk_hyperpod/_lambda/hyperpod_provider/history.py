@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 CLUSTER = "AWS::SageMaker::Cluster"
@@ -32,11 +31,3 @@ def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozens
                 reached.clear()
             begun = status == "UPDATE_IN_PROGRESS"
     return frozenset(reached) if begun else None
-
-
-def rollback_began(events: Iterable[Mapping[str, Any]], stack: str) -> datetime | None:
-    """When the stack last began to roll back, be it to continue. `events` come newest first."""
-    for event in events:
-        if event.get("PhysicalResourceId") == stack and event.get("ResourceStatus") == "UPDATE_ROLLBACK_IN_PROGRESS":
-            return event.get("Timestamp")
-    return None

@@ -6,9 +6,10 @@ A path is a place in the configuration file. Each refusal says what is wrong, wi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
-from .actions import Action, DeleteGroup, LowerMinimum, LowerTarget, Pick, Refuse, TakeNodes, Wait
+from .actions import Action, DeleteGroup, LowerMinimum, LowerTarget, Pick, Picked, Refuse, TakeNodes, Wait
 
 LIMIT = 1000
 """Characters of a failure's reason that are worth filling; CloudFormation shows little more of them."""
@@ -118,6 +119,17 @@ def named_controller(node: str, group: str) -> Refuse:
     )
 
 
+def not_here(ids: Sequence[str], going: Mapping[str, int]) -> Refuse:
+    """`going`: group -> how many of its nodes would go by count."""
+    groups = some((f'{several(count, "node")} of group "{group}"' for group, count in going.items()), 3)
+    return Refuse(
+        path="scale_down.nodes_to_delete",
+        why=f"names {some(ids)}, which {'is' if len(ids) == 1 else 'are'} not in this cluster, and {groups} would go by count "
+        "instead; an id may be mistyped, or its node was replaced, or was taken by an earlier deployment that rolled back",
+        fix=f"take {'it' if len(ids) == 1 else 'them'} out of the list; if other nodes are to go instead, name those, or none",
+    )
+
+
 def named_elsewhere(node: str, group: str) -> Refuse:
     return Refuse(
         path="scale_down.nodes_to_delete",
@@ -203,15 +215,19 @@ def target_stays(group: str, target: int, nodes: int, count: int) -> Refuse:
 
 
 def cluster_moving(status: str) -> Wait:
-    return Wait(why=f"the cluster is {status}")
+    return Wait(why=f"the cluster is {status}", passing=True)
 
 
 def group_moving(group: str, status: str) -> Wait:
-    return Wait(why=f'group "{group}" is {status}')
+    return Wait(why=f'group "{group}" is {status}', passing=True)
+
+
+def controller_replaced(group: str, nodes: int) -> Wait:
+    return Wait(why=f'the controller group "{group}" has {several(nodes, "node")} while HyperPod replaces one')
 
 
 def health_check(group: str, nodes: int) -> Wait:
-    return Wait(why=f'group "{group}" has {several(nodes, "node")} under a deep health check')
+    return Wait(why=f'group "{group}" has {several(nodes, "node")} under a deep health check', passing=True)
 
 
 def below_minimum(group: str, nodes: int, minimum: int) -> Wait:
@@ -233,7 +249,11 @@ def maybe_counted(group: str, current: int, booted: int) -> Wait:
 
 
 def not_accepting(status: str) -> Wait:
-    return Wait(why=f"the nodes are gone, and the cluster is still {status}")
+    return Wait(why=f"the nodes are gone, and the cluster is still {status}", passing=True)
+
+
+def overtaken(group: str) -> Wait:
+    return Wait(why=f'somebody else has just changed group "{group}"')
 
 
 def left_behind(group: str, nodes: int) -> str:
@@ -245,6 +265,13 @@ def controller_excess(group: str) -> str:
 
 
 NOT_REACHED = "the failed update never got as far as the cluster: there is nothing to undo"
+
+
+def absent(ids: Sequence[str]) -> str:
+    return f"not in this cluster: {some(ids)}"
+
+
+NOT_READY = Wait(why="nodes of a group to delete are not ready to go")
 OVER = "the operation that asked for this is over: nothing more is done for it"
 NOT_OURS = "the cluster is not this stack's: nothing is done to it"
 TARGET_LEFT = (
@@ -283,16 +310,16 @@ def picks(chosen: Sequence[Pick], shown: int = 200) -> str:
 
 
 def out_of_time(
-    cluster: str, minutes: int, planned: int | None, left: Sequence[str], waits: Sequence[str], *, back: bool
+    cluster: str, minutes: int, taken: tuple[int, int] | None, left: Sequence[str], waits: Sequence[str], *, back: bool
 ) -> str:
-    """The reason when CloudFormation's time limit is near. `planned`: how many nodes there were to take; absent: nobody
-    counted them. `left`: which of them still are."""
-    if planned is None:
+    """The reason when CloudFormation's time limit is near. `taken`: how many nodes of how many that there were to take at the
+    first look; absent: nobody counted them. `left`: nodes that are still to be taken, whenever they came."""
+    if taken is None or (left and taken == (0, 0)):
         done = "nodes that were taken stay taken"
-    elif planned == 0:
+    elif taken == (0, 0):
         done = "nothing was to be taken"
     else:
-        done = f"{planned - len(left)} of {several(planned, 'node')} taken"
+        done = f"{taken[0]} of {several(taken[1], 'node')} taken"
     again = (
         "Continuing the rollback (`aws cloudformation continue-update-rollback`) goes on from here"
         if back
@@ -326,7 +353,49 @@ FIRST_HINT = (
 )
 """For a right to change something, which comes after prepare in a first deployment."""
 
+STATUS_HINT = (
+    "Nothing was changed: whether the stack rolls back must be known before, for which the function needs the right "
+    "cloudformation:DescribeStacks on its own stack"
+)
+
 DENIED_HINT = (
     "The stack gives the function this right: look for what takes it away, such as a permissions boundary or a service "
     "control policy"
 )
+
+
+# -- what a template may read ------------------------------------------------------------------------------------------
+
+NOTHING = "nothing"
+ATTRIBUTE_LIMIT = 2_500
+"""Characters of an attribute: CloudFormation takes 4,096 bytes of an answer, ids and all."""
+
+
+def nodes_taken(when: datetime, planned: int, picked: Sequence[Picked], still: frozenset[str]) -> str:
+    """Which nodes went. `picked`: the first of those that were to go; `still`: names of nodes that did not go after all."""
+    gone = [pick for pick in picked if pick.name not in still]
+    more = planned - len(picked)
+    if not gone and not more:
+        return NOTHING
+    groups = dict.fromkeys(pick.group for pick in gone)
+    lists = [f"{group}: {_list(gone, group)}" for group in groups]
+    head = f"{when:%Y-%m-%d %H:%M} UTC: {several(len(gone) + more, 'node')}."
+    text = " ".join([head, *(f"{each}." for each in lists)])
+    return _cut(f"{text} And {more} more, in the log." if more else text)
+
+
+def _list(picked: Sequence[Picked], group: str) -> str:
+    return ", ".join(f"{pick.name} ({pick.reason})" for pick in picked if pick.group == group)
+
+
+def standing(groups: Mapping[str, Sequence[str]], waits: Sequence[str] = ()) -> str:
+    """Groups that should be gone, with the names of their nodes, and what kept them."""
+    if not groups and not waits:
+        return NOTHING
+    lists = [f'group "{name}" with {several(len(nodes), "node")} ({some(nodes, 3)})' for name, nodes in groups.items()]
+    again = "change scale_down.retry to go on" if groups else ""
+    return _cut(". ".join(sentence(each).rstrip(".") for each in (*lists, *waits, again) if each) + ".")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= ATTRIBUTE_LIMIT else f"{text[: ATTRIBUTE_LIMIT - 1]}…"

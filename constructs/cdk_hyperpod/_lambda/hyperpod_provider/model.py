@@ -155,20 +155,32 @@ class Occasion:
     """When and why somebody plans. Made once for a request; `first` and `doubting` alone change between its polls."""
 
     first: bool = True
-    """Nothing has been taken for this request yet."""
+    """Nothing has been taken for this request yet: names and limits count now."""
     began: datetime | None = None
     """When the request began: nodes launched later are the service's replacements. Absent: none is."""
     previous: Desired | None = None
     """The properties that CloudFormation held before. Absent: a first deployment. In a rollback: the failed update's."""
     renamed_from: str | None = None
     """The cluster's name in the old properties, where it differs."""
+    deployed_ids: frozenset[str] | None = None
+    """Ids that the properties before named already: tombstones. Absent: nobody knows (a dry run), so none is refused."""
+    unlaunched: Mapping[str, int] = field(default_factory=dict)
+    """Group -> how many of its nodes were not launched yet at the first look; a group without any is missing."""
     doubting: bool = False
     """A count that may stand for nodes on their way out, and may as well mean nothing, is worth a wait."""
+    minimum_refused: bool = False
+    """HyperPod has just refused to take nodes, maybe because of a live minimum."""
     rolling_back: bool = False
     updated: datetime | None = None
     """In a rollback: when the failed update of the stack began. Absent: CloudFormation does not say."""
     reached: frozenset[str] | None = None
     """In a rollback: ids of the clusters that the failed update got to. Absent: nobody knows."""
+
+    def live_spec(self, group: str) -> DesiredGroup | None:
+        """The group as CloudFormation knows the live one: an update may still be cancelled before it reaches the cluster, so
+        nothing of the new one may be sent ahead of it. Absent: CloudFormation does not know it, so no count is sent."""
+        groups = self.previous.groups if self.previous else ()
+        return next((each for each in groups if each.name == group), None)
 
 
 FIRST = Occasion()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from . import messages
-from .actions import LowerMinimum, LowerTarget, Plan
+from .actions import Plan
 from .model import Cluster, Desired, Node
 
 NOTHING, REFUSED, CHANGES = 0, 1, 2
@@ -68,9 +68,8 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, colour: bool) -> Itera
         yield ""
         yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", _BOLD, colour)
         yield from _table([("group deleted", node) for node in members])
-    counts = [messages.line(change) for change in plan.changes if isinstance(change, LowerTarget | LowerMinimum)]
-    yield from _list("Besides, it would", counts)
     yield from _list("It would first wait, because", [wait.why for wait in plan.waits])
+    yield from _list("Besides", plan.notes)
 
 
 def _table(rows: Sequence[tuple[str, Node]]) -> Iterator[str]:

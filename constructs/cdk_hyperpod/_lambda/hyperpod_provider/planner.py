@@ -14,8 +14,8 @@ from datetime import datetime
 from . import messages
 from .actions import Change, DeleteGroup, LowerMinimum, LowerTarget, Pick, Plan, TakeNodes, Wait
 from .choice import Need, by_group, find_needs, settled
-from .model import CONTROLLER, FIRST, MOVING, Cluster, Desired, Node, Occasion
-from .refusals import OWNER_TAGS, forbidden, over_limit, owned, replacement, resent, stuck
+from .model import FIRST, MOVING, Cluster, Desired, Node, Occasion
+from .refusals import OWNER_TAGS, absent, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
 
 
 def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Plan:
@@ -35,11 +35,17 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
         *forbidden(live, desired, needs, first=occasion.first),
         *resent(needs, previous, desired, first=occasion.first),
         *stuck(live, needs),
-        *over_limit(live, desired, needs, occasion.began),
+        *mistaken(live, desired, needs, occasion),
+        *over_limit(live, desired, needs, occasion),
     )
     if refusals:
         return Plan(refusals=refusals)
-    return replace(_arrange(live, needs, occasion), deletions=tuple(_deletions(live, desired)))
+    unknown = absent(live, desired, occasion) if occasion.first else []
+    return replace(
+        _arrange(live, needs, occasion),
+        deletions=tuple(_deletions(live, desired)),
+        notes=(messages.absent(unknown),) if unknown else (),
+    )
 
 
 # -- changes and waits ------------------------------------------------------------------------------------------------
@@ -52,6 +58,9 @@ def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
     waits: list[Wait] = []
     held: list[Pick] = []
     for need in needs:
+        if need.crowded:
+            waits.append(messages.controller_replaced(need.group.name, len(need.staying)))
+            continue
         step = _take(live, need, occasion) if need.picks else _settle(live, need, occasion)
         match step:
             case TakeNodes():
@@ -64,7 +73,8 @@ def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
             case None:
                 pass
         held += need.picks
-    return Plan(changes=tuple(takes or lowers), waits=tuple(dict.fromkeys(waits)), held=tuple(held))
+    first, then = (lowers, takes) if occasion.minimum_refused else (takes, lowers)
+    return Plan(changes=tuple(first or then), waits=tuple(dict.fromkeys(waits)), held=tuple(held))
 
 
 def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
@@ -73,25 +83,30 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
         return messages.cluster_moving(live.status)
     running = sum(node.status == "Running" for node in need.staying)
     # A minimum guards a transition only (botocore, MinInstanceCount), and is editable while it blocks other changes.
-    if group.current < group.minimum or (group.status in ("Creating", "Updating") and running < group.minimum):
+    if group.status in ("Creating", "Updating") and min(group.current, running) < group.minimum:
         # A rollback must not wait three hours for the minimum; the cluster's own way back sets it again.
         minimum = min(running, wanted.minimum) if rolling_back else wanted.minimum
-        if minimum < group.minimum:
-            lower = LowerMinimum(group=group.name, count=group.target, minimum=minimum)
-            return _see_off(need, occasion, staying=len(need.staying), count=group.target) or lower
-        return messages.below_minimum(group.name, running, group.minimum)
+        lower = _lower_minimum(need, occasion, minimum) if minimum < group.minimum else None
+        return lower or messages.below_minimum(group.name, running, group.minimum)
     if group.status in MOVING:
         return messages.group_moving(group.name, group.status)
     if checked := sum(node.status == "DeepHealthCheckInProgress" for node in need.staying):
         return messages.health_check(group.name, checked)
     below = len(need.staying) - len(need.picks) < group.minimum and wanted.minimum < group.minimum
-    return TakeNodes(
-        group=group.name,
-        picks=need.picks,
-        staying=len(need.staying),
-        keep=None if wanted.autoscaled and not rolling_back else wanted.count,
-        minimum=wanted.minimum if below else None,
-    )
+    if below and occasion.minimum_refused and (lower := _lower_minimum(need, occasion, wanted.minimum)):
+        return lower
+    return TakeNodes(group=group.name, picks=need.picks, minimum=wanted.minimum if below else None)
+
+
+def _lower_minimum(need: Need, occasion: Occasion, minimum: int) -> LowerMinimum | Wait | None:
+    """Absent: CloudFormation does not know the live group, so nothing can be sent."""
+    group = need.group
+    if occasion.live_spec(group.name) is None:
+        return None
+    if len(need.staying) > group.target:
+        return messages.group_moving(group.name, f"on its way from {len(need.staying)} nodes to {group.target}")
+    wait = _see_off(need, occasion, staying=len(need.staying), count=group.target)
+    return wait or LowerMinimum(group=group.name, count=group.target, minimum=minimum)
 
 
 def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | None:
@@ -106,6 +121,8 @@ def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | No
             return messages.group_moving(group.name, f"still working towards {group.target} nodes")
         if live.status in MOVING:
             return messages.cluster_moving(live.status)
+        if occasion.live_spec(group.name) is None:
+            return None
         return LowerTarget(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum))
     return messages.shutting_down(group.name, _names(need.leaving)) if need.named_leaving else None
 
@@ -158,7 +175,7 @@ def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -
             notes.append(messages.left_behind(group.name, len(nodes.get(group.name, []))))
     needs = []
     for need in find_needs(live, replace(desired, nodes_to_delete=()), occasion):
-        if need.picks and CONTROLLER in (need.group.fixed.node_type, need.wanted.fixed.node_type):
+        if need.crowded and need.group.target > need.wanted.count:
             notes.append(messages.controller_excess(need.group.name))
         elif not live.continuous and need.group.target > need.wanted.count and _hopeless(live, need, occasion.began):
             notes.append(messages.TARGET_LEFT.format(group=need.group.name, target=need.group.target))

@@ -1,43 +1,50 @@
 """Both resources behind the Lambda's two entry points, on clients that are handed in.
 
-on_event looks once and refuses at once; is_complete reads, plans and makes at most one kind of change at each poll. What
-on_event returns is the only state (wire.State). Nothing of an event is logged: it holds a ResponseURL.
+on_event looks, for as long as it takes to see, and refuses at once; is_complete reads, plans and makes at most one kind of
+change at each poll. What on_event returns is the only state (wire.State). Nothing of an event is logged: it holds a
+ResponseURL.
 
 What the first call to AWS does not need is imported where it is used: every deployment pays for a cold start.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import api, wire
+from .actions import Wait
 from .model import MOVING, Cluster, Desired, Occasion
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
 if TYPE_CHECKING:
-    from .actions import Plan
+    from .actions import Pick, Plan
 
 DEADLINE = timedelta(minutes=55)
 """CloudFormation gives a custom resource 3,600 s and then says "timed out"; this resource ends before, with a reason."""
 
+LOOKING = timedelta(minutes=2)
+"""How long on_event tries to see, be it that AWS throttles or that a permission is on its way; its function has five minutes."""
+
 PATIENCE = timedelta(minutes=30)
-"""How long a count that may stand for nodes on their way out is waited for where nodes were to be taken: longer than it takes
-them to go, and shorter than a group whose nodes fail to boot again and again would keep the deployment."""
+"""How long a count that may stand for nodes on their way out is waited for where there were such nodes, or nodes to take:
+longer than it takes them to go, and shorter than a group whose nodes fail to boot again and again would keep the deployment."""
 
 SHORT_PATIENCE = timedelta(minutes=5)
 """The same where there was nothing to take: only somebody else can have ended nodes just before."""
 
-READING_STATUS = "Reading the stack's status"
-
 PHYSICAL_IDS = {PREPARE: "hyperpod-scale-down", FINALIZE: "hyperpod-group-removal"}
+ATTRIBUTES = {PREPARE: "NodesTaken", FINALIZE: "StillStanding"}
+"""What a template may read of each resource (Fn::GetAtt); wire tells."""
+
+READING, READING_STATUS = "Reading the cluster", "Reading the stack's status"
 
 Answer = dict[str, Any]
 UNFINISHED: Answer = {"IsComplete": False}
-COMPLETE: Answer = {"IsComplete": True}
-ATTRIBUTES = {PREPARE: {"NodesTaken": "nothing"}, FINALIZE: {"StillStanding": "nothing"}}
+_Seen = TypeVar("_Seen")
 
 
 class ScaleDownError(Exception):
@@ -53,12 +60,14 @@ class Provider:
         cloudformation: Callable[[], api.CloudFormation],
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], None] = time.sleep,
         log: Callable[[str], None] = print,
     ) -> None:
-        """Clients are asked for when they are needed: most polls need no CloudFormation."""
+        """Clients are asked for when they are needed: most polls need no CloudFormation. `sleep` takes seconds."""
         self._sagemaker = sagemaker
         self._cloudformation = cloudformation
         self._now = now
+        self._sleep = sleep
         self._log = log
 
     # -- what the framework calls --
@@ -66,187 +75,175 @@ class Provider:
     def on_event(self, event: Mapping[str, Any]) -> Answer:
         """The first look. Raises ScaleDownError where the deployment must not go on; changes nothing."""
         found = _read(event)
-        state = State(began=self._now(), rolling_back=False, updated=None, pending=False)
+        state = State(began=self._now())
         if found.request != "Delete":
             state = self._look(found, state)
-        return {
-            "PhysicalResourceId": found.physical_id or PHYSICAL_IDS[found.kind],
-            "Data": ATTRIBUTES[found.kind],
-            **state.write(),
-        }
+        return {"PhysicalResourceId": found.physical_id or PHYSICAL_IDS[found.kind], **state.write()}
 
     def is_complete(self, event: Mapping[str, Any]) -> Answer:
         """One poll. Raises ScaleDownError when it is refused, when AWS refuses for good, or when time is up."""
         found = _read(event)
         if found.request == "Delete":
-            return COMPLETE
+            return _nothing(found)
         state = wire.read_state(event)
         if state.pending is False:
-            return COMPLETE
-        if state.rolling_back is None:
-            try:
-                known = self._with_status(found, state)
-            except api.CALL_ERRORS as error:
-                if not self._passing(error, state) and self._idle(found, state):
-                    return COMPLETE
-                return self._failed_read(error, READING_STATUS, found, state)
-            if answer := self._given_up(found, state):
-                return answer
-            state = known
-        if state.pending is None:
-            try:
+            return _nothing(found)
+        try:
+            desired = self._desired(found, state)
+            if desired is None:
+                return _nothing(found)
+            if state.rolling_back and state.pending is None and found.kind == PREPARE and state.reached is None:
                 state = self._with_reached(found, state)
-            except api.CALL_ERRORS as error:
-                return self._failed_read(error, "Reading the stack's events", found, state)
-        desired = self._desired(found, state)
-        if desired is None:
-            return COMPLETE
-        return (self._prepare if found.kind == PREPARE else self._finalize)(found, desired, state)
+            return (self._prepare if found.kind == PREPARE else self._finalize)(found, desired, state)
+        except ScaleDownError:
+            raise
+        except Exception as error:  # noqa: BLE001 - CDK's framework never polls again once the function has failed
+            return self._failed(error, found, state)
 
     # -- looking --
 
     def _look(self, event: Event, state: State) -> State:
-        from .planner import plan
-        from .removal import plan_removal
-
+        """Whether the stack rolls back, how far the failed update got, and what there is to do."""
+        if event.kind == FINALIZE and not self._may_remove(event):
+            return state
         if event.request == "Update":
-            try:
-                state = self._with_status(event, state)
-            except api.CALL_ERRORS as error:
-                self._log(f"cannot read the stack's status yet: {api.reason(error)}")
-                return replace(state, rolling_back=None, pending=None)
-            try:
-                state = self._with_reached(event, state)
-            except api.CALL_ERRORS as error:
-                self._log(f"cannot read the stack's events yet: {api.reason(error)}")
-                return replace(state, pending=None)
-        desired = self._desired(event, state)
-        if desired is None:
-            return state
-        occasion = self._occasion(event, desired, state, first=True)
-        if event.kind == FINALIZE and not _may_remove(desired, occasion):
-            return state
-        if occasion.renamed_from is not None and event.kind == PREPARE:
-            self._refuse(plan(None, desired, occasion), desired, first=True)
+            state = self._with_status(event, state)
         try:
-            live = self._live(event, desired, tags=True)
-        except api.CALL_ERRORS as error:
+            if state.rolling_back and event.kind == PREPARE:
+                state = self._with_reached(event, state)
+            return self._with_plan(event, state)
+        except ScaleDownError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as in is_complete
+            if event.kind == PREPARE and not state.rolling_back:
+                raise ScaleDownError(_unread(event.cluster, error)) from None
+            # The polls will see. A rollback must not end here, and finalize's failure would launch again what was just taken.
             self._log(f"cannot look yet: {api.reason(error)}")
             return replace(state, pending=None)
-        if event.kind == FINALIZE:
-            return replace(state, pending=not plan_removal(live, desired, occasion).done)
-        found = plan(live, desired, occasion)
-        self._tell(found)
-        self._refuse(found, desired, first=True)
-        return replace(
-            state, pending=not found.done or bool(found.deletions), planned=len(found.taken) + len(found.held)
-        )
 
     def _with_status(self, event: Event, state: State) -> State:
-        """Whether the stack is rolling back, and since when it is being updated."""
-        stack = self._stack(event)
+        """Whether the stack is rolling back, and since when it is being updated. Nothing goes on without: a rollback takes
+        what an update would refuse."""
+        from . import messages
+
+        try:
+            stack = self._patiently(lambda: self._stack(event), state)
+        except api.CALL_ERRORS as error:
+            said = f"{READING_STATUS}: {api.reason(error)}"
+            raise ScaleDownError(messages.failed(event.cluster, [said, messages.STATUS_HINT])) from None
         return replace(state, rolling_back="ROLLBACK" in stack["StackStatus"], updated=stack.get("LastUpdatedTime"))
 
     def _with_reached(self, event: Event, state: State) -> State:
-        """In a rollback: what the failed update got to."""
-        # CloudFormation calls finalize in a rollback only after an update that got past the cluster.
-        if not state.rolling_back or event.kind != PREPARE:
-            return state
+        """What the failed update got to. CloudFormation calls finalize in a rollback only after an update that got past the
+        cluster."""
         from .history import clusters_reached
 
+        def read() -> frozenset[str] | None:
+            return clusters_reached(api.read_events(self._cloudformation(), event.stack), event.stack)
+
         try:
-            events = api.read_events(self._cloudformation(), event.stack)
-            return replace(state, reached=clusters_reached(events, event.stack))
+            return replace(state, reached=self._patiently(read, state))
         except api.CALL_ERRORS as error:
-            if self._passing(error, state):
+            if not api.is_denied(error):
                 raise
             # E.g. with the role of an earlier version; a rollback goes on regardless.
             self._log(f"cannot read how far the failed update got: {api.reason(error)}")
             return state
 
+    def _with_plan(self, event: Event, state: State) -> State:
+        """What there is to do. Absent (`pending`): the cluster could not be read, and the polls will see."""
+        from .planner import plan
+        from .removal import plan_removal
+
+        desired = self._desired(event, state)
+        if desired is None:
+            return state
+        occasion = self._occasion(event, desired, state, first=True)
+        if occasion.renamed_from is not None and event.kind == PREPARE:
+            self._refuse(plan(None, desired, occasion), desired, first=True)
+        live = self._patiently(lambda: self._live(desired, tags=True), state)
+        if event.kind == FINALIZE:
+            return replace(state, pending=not plan_removal(live, desired, occasion).done)
+        found = plan(live, desired, occasion)
+        self._tell(found)
+        self._refuse(found, desired, first=True)
+        return wire.with_plan(state, live, found)
+
+    def _may_remove(self, event: Event) -> bool:
+        """Whether finalize has anything to look for, be it in an update or in a rollback."""
+        try:
+            desired = wire.read_properties(event.properties, kind=event.kind)
+        except MalformedError:
+            return True
+        previous = self._previous(event)
+        old = {group.name for group in previous.groups} if previous else set()
+        return bool(desired.groups_to_delete) or bool(old - {group.name for group in desired.groups})
+
+    def _patiently(self, look: Callable[[], _Seen], state: State) -> _Seen:
+        """What a look finds, tried again with growing pauses for as long as LOOKING since the request began. Any error is worth
+        it: AWS throttles, and permissions arrive late."""
+        pause = 1.0
+        while True:
+            try:
+                return look()
+            except api.CALL_ERRORS as error:
+                if self._now() - state.began + timedelta(seconds=pause) > LOOKING:
+                    raise
+                self._log(f"cannot look yet: {api.reason(error)}")
+            self._sleep(pause)
+            pause = min(2 * pause, 16.0)
+
     def _stack(self, event: Event) -> Mapping[str, Any]:
         stack: Mapping[str, Any] = self._cloudformation().describe_stacks(StackName=event.stack)["Stacks"][0]
         return stack
 
-    def _given_up(self, event: Event, state: State) -> Answer | None:
-        """The answer where CloudFormation no longer waits for one, so that a change would be nobody's wish any more. When an
-        update is cancelled, or another of its resources fails, it goes on without this one; and nobody stops the polls.
+    def _given_up(self, event: Event, state: State) -> Wait | None:
+        """Why no change may be made where CloudFormation no longer waits for an answer, so that a change would be nobody's wish
+        any more. When an update is cancelled, or another of its resources fails, it goes on without this one; and nobody
+        stops the polls.
 
         It is a wait: nobody reads it, and should the stack's status ever mislead, a deployment that fails for time costs no
         node, where one that goes on with the nodes still there costs random ones.
         """
         from . import messages
 
-        try:
-            if not self._is_over(event, state):
-                return None
-        except api.CALL_ERRORS as error:
-            return self._failed_read(error, READING_STATUS, event, state)
-        self._log(f"not yet: {messages.OVER}")
-        return self._unfinished(event, state, [messages.OVER])
-
-    def _is_over(self, event: Event, state: State) -> bool:
-        """Whether the stack does something else by now than what this request is part of."""
         stack = self._stack(event)
         status, updated = stack["StackStatus"], stack.get("LastUpdatedTime")
         # A later update begins after this request did. By the clock of the function, unless the first look knew better.
         later = updated is not None and updated > max(state.began, state.updated or state.began)
-        if later or not status.endswith("_IN_PROGRESS"):
-            return True
-        rolling_back = "ROLLBACK" in status
-        if state.rolling_back is not None or not rolling_back:
-            return rolling_back != bool(state.rolling_back)
-        # The first look could not tell: this request belongs to the rollback if it is younger.
-        from .history import rollback_began
+        over = later or not status.endswith("_IN_PROGRESS") or ("ROLLBACK" in status) != state.rolling_back
+        return Wait(why=messages.OVER) if over else None
 
-        began = rollback_began(api.read_events(self._cloudformation(), event.stack), event.stack)
-        return began is None or began >= state.began
-
-    def _idle(self, event: Event, state: State) -> bool:
-        """Whether there is nothing to do, be it in an update or in a rollback."""
-        from .planner import plan
-        from .removal import plan_removal
-
-        desired = self._desired(event, state)
-        if desired is None:
-            return False
+    def _previous(self, event: Event) -> Desired | None:
+        """The properties before. Absent: a first deployment; or they are of a failed update, or of an earlier version of this
+        resource, and make no sense."""
+        if event.request != "Update":
+            return None
         try:
-            live = self._live(event, desired, tags=True)
-        except api.CALL_ERRORS:
-            return False
-        either = [
-            self._occasion(event, desired, replace(state, rolling_back=rolling_back), first=True)
-            for rolling_back in (False, True)
-        ]
-        look = plan if event.kind == PREPARE else plan_removal
-        return all(look(live, desired, occasion).done for occasion in either)
+            return wire.read_properties(event.old_properties, kind=event.kind, owner=event.stack)
+        except MalformedError:
+            return None
 
     def _occasion(self, event: Event, desired: Desired, state: State, *, first: bool) -> Occasion:
         old = event.old_properties if event.request == "Update" else None
         name = old.get("ClusterName") if isinstance(old, Mapping) else None
-        previous: Desired | None = None
-        if old is not None:
-            try:
-                previous = wire.read_properties(old, kind=event.kind, owner=event.stack)
-            except MalformedError:
-                # Of a failed update, or of an earlier version of this resource: either way nothing to compare with.
-                previous = None
-        patience = PATIENCE if state.planned or state.pending is None else SHORT_PATIENCE
+        previous = self._previous(event)
+        patience = PATIENCE if state.settling or state.pending is None else SHORT_PATIENCE
         return Occasion(
             first=first,
             began=state.began,
             previous=previous,
             renamed_from=name if isinstance(name, str) and name != desired.cluster else None,
+            deployed_ids=frozenset(previous.nodes_to_delete if previous else ()),
+            unlaunched=state.unlaunched,
             doubting=self._now() - state.began < patience,
-            rolling_back=bool(state.rolling_back),
+            rolling_back=state.rolling_back,
             updated=state.updated,
             reached=state.reached,
         )
 
-    def _live(self, event: Event, desired: Desired, *, tags: bool) -> Cluster | None:
-        # finalize decides by groups; only a rollback has to know how old their nodes are.
-        nodes = event.kind == PREPARE or event.request == "Update"
-        return api.read_live(self._sagemaker(), desired.cluster, nodes=nodes, tags=tags)
+    def _live(self, desired: Desired, *, tags: bool) -> Cluster | None:
+        return api.read_live(self._sagemaker(), desired.cluster, tags=tags)
 
     def _desired(self, event: Event, state: State) -> Desired | None:
         """Absent: malformed in a rollback, which goes on regardless."""
@@ -266,27 +263,32 @@ class Provider:
         from .executor import Moment, execute
         from .planner import plan
 
-        unchecked = state.pending is None
         try:
-            live = self._live(event, desired, tags=unchecked)
+            live = self._live(desired, tags=state.pending is None)
         except api.CALL_ERRORS as error:
-            return self._failed_read(error, "Reading the cluster", event, state)
-        occasion = self._occasion(event, desired, state, first=unchecked)
+            return self._failed_read(error, event, state)
+        occasion = self._occasion(event, desired, state, first=False)
         found = plan(live, desired, occasion)
         self._tell(found)
         self._refuse(found, desired, first=False)
         if live is None:
-            return COMPLETE
-        if found.done:
-            if waits := self._not_yet(found, live, unchecked=unchecked):
-                return self._unfinished(event, state, waits)
-            return COMPLETE
-        if answer := self._given_up(event, state):
-            return answer
+            return self._complete(event, state, None)
+        if not found.changes:
+            if waits := found.waits or self._not_yet(found, live, state):
+                return self._unfinished(event, state, waits, live, found.held)
+            return self._complete(event, state, live)
+        try:
+            if over := self._given_up(event, state):
+                return self._unfinished(event, state, [over], live, (*found.taken, *found.held))
+        except api.CALL_ERRORS as error:
+            return self._failed_read(error, event, state, READING_STATUS)
+
+        def look(then: Occasion) -> tuple[Cluster | None, Plan]:
+            now = self._live(desired, tags=False)
+            return now, plan(now, desired, then)
+
         moment = Moment(now=self._now(), began=state.began)
-        outcome = execute(found, live, desired, self._sagemaker(), moment)
-        for wait in outcome.waits:
-            self._log(f"not yet: {wait}")
+        outcome = execute(found, live, look, occasion, self._sagemaker(), moment)
         refusal: list[str] = []
         if outcome.error is not None:
             self._log(f"{outcome.call} refused: {api.reason(outcome.error)}")
@@ -294,12 +296,11 @@ class Provider:
             if not state.rolling_back:
                 raise ScaleDownError(_failure(desired.cluster, outcome.call, outcome.error))
             refusal = _refusal(desired.cluster, outcome.call, outcome.error)
-        going = (*found.taken, *found.held)
-        left = [pick.node.name for pick in going if pick.node.name not in outcome.accepted]
-        waits = [*refusal, *outcome.waits, *(wait.why for wait in found.waits)]
-        return self._unfinished(event, state, waits, left)
+        left = [pick for pick in (*found.taken, *found.held) if pick.node.name not in outcome.accepted]
+        said = [Wait(why=why) for why in (*refusal, *outcome.waits)]
+        return self._unfinished(event, state, [*said, *found.waits], live, left, outcome.accepted)
 
-    def _not_yet(self, found: Plan, live: Cluster, *, unchecked: bool) -> list[str]:
+    def _not_yet(self, found: Plan, live: Cluster, state: State) -> tuple[Wait, ...]:
         """What keeps a plan without anything left to do from being complete."""
         from . import messages
         from .ready import ready_to_go
@@ -307,35 +308,9 @@ class Provider:
         doomed = {deletion.group for deletion in found.deletions}
         going = [node for node in live.nodes if node.group in doomed]
         if len(ready_to_go(going)) < len(going):
-            return ["nodes of a group to delete are not ready to go"]
+            return (messages.NOT_READY,)
         # After nodes were taken the cluster must accept its own update; where nothing was, nothing is waited for.
-        return [messages.not_accepting(live.status).why] if not unchecked and live.status in MOVING else []
-
-    def _failed_read(self, error: Exception, call: str, event: Event, state: State) -> Answer:
-        from . import messages
-
-        if state.rolling_back or self._passing(error, state):
-            return self._unfinished(event, state, [api.reason(error)])
-        raise ScaleDownError(messages.failed(event.cluster, _told(call, error, messages.DENIED_HINT))) from None
-
-    def _passing(self, error: Exception, state: State) -> bool:
-        return api.is_passing(error, now=self._now(), began=state.began)
-
-    def _unfinished(self, event: Event, state: State, waits: list[str], left: Sequence[str] = ()) -> Answer:
-        """Another poll, or the end of the time there is."""
-        from . import messages
-
-        if self._now() - state.began < DEADLINE:
-            return UNFINISHED
-        if event.kind == FINALIZE:
-            # Its failure would launch again what was just taken.
-            self._log(f"time is up, groups are left to the next deployment: {messages.some(waits)}")
-            return COMPLETE
-        minutes = int(DEADLINE.total_seconds() // 60)
-        # Without a first look, nobody counted what there was to take.
-        planned = max(state.planned, len(left)) if state.pending else None
-        text = messages.out_of_time(event.cluster, minutes, planned, left, waits, back=bool(state.rolling_back))
-        raise ScaleDownError(text)
+        return (messages.not_accepting(live.status),) if state.planned and live.status in MOVING else ()
 
     # -- finalize --
 
@@ -346,27 +321,101 @@ class Provider:
 
         occasion = self._occasion(event, desired, state, first=False)
         try:
-            live = self._live(event, desired, tags=state.pending is None)
+            live = self._live(desired, tags=state.pending is None)
         except api.CALL_ERRORS as error:
-            return self._failed_read(error, "Reading the cluster", event, state)
+            return self._failed_read(error, event, state)
         removal = plan_removal(live, desired, occasion)
         for note in removal.notes:
             self._log(f"note: {note}")
         if live is None or removal.done:
-            return COMPLETE
+            return self._complete(event, state, live)
         if removal.wait is not None:
-            return self._unfinished(event, state, [removal.wait.why])
-        if answer := self._given_up(event, state):
-            return answer
+            return self._unfinished(event, state, [removal.wait], live)
+        try:
+            if over := self._given_up(event, state):
+                return self._unfinished(event, state, [over], live)
+        except api.CALL_ERRORS as error:
+            return self._failed_read(error, event, state, READING_STATUS)
         self._log(f"delete groups: {', '.join(removal.groups)}")
         moment = Moment(now=self._now(), began=state.began)
         outcome = delete_groups(removal.groups, live, desired, self._sagemaker(), moment)
         if outcome.error is not None and not state.rolling_back:
             raise ScaleDownError(messages.removal_failed(desired.cluster, removal.groups, api.reason(outcome.error)))
         if outcome.waits:
-            self._log(f"not yet: {messages.some(outcome.waits)}")
-            return self._unfinished(event, state, list(outcome.waits))
-        return COMPLETE
+            return self._unfinished(event, state, [Wait(why=why) for why in outcome.waits], live)
+        return self._complete(event, state, None)
+
+    # -- answers --
+
+    def _complete(self, event: Event, state: State, live: Cluster | None, waits: Sequence[str] = ()) -> Answer:
+        """`live`: what there still is; absent: no cluster, or nothing in it that should be gone."""
+        from . import messages
+
+        if event.kind == PREPARE:
+            still = frozenset(node.name for node in live.nodes if not node.leaving) if live else frozenset()
+            return _answer(event, messages.nodes_taken(state.began, state.planned, state.picked, still))
+        from .removal import standing
+
+        groups = standing(live, wire.read_properties(event.properties, kind=event.kind)) if live else {}
+        return _answer(event, messages.standing(groups, waits))
+
+    def _unfinished(
+        self,
+        event: Event,
+        state: State,
+        waits: Sequence[Wait],
+        live: Cluster | None = None,
+        left: Sequence[Pick] = (),
+        accepted: frozenset[str] = frozenset(),
+    ) -> Answer:
+        """Another poll, or the end of the time there is. `left`: nodes still to be taken; `accepted`: those that were taken since
+        `live` was read."""
+        from . import messages
+
+        for wait in waits:
+            self._log(f"not yet: {wait.why}")
+        if self._now() - state.began < DEADLINE:
+            return UNFINISHED
+        reasons = [wait.why for wait in waits]
+        if event.kind == FINALIZE:
+            # Its failure would launch again what was just taken.
+            self._log("time is up, groups are left to the next deployment")
+            return self._complete(event, state, live, reasons)
+        if state.rolling_back and not left and all(wait.passing for wait in waits):
+            # docs/adr/0010-a-rollback-at-its-deadline.md
+            self._log("time is up, and there is nothing left to take: the rollback goes on")
+            return self._complete(event, state, live)
+        here = {node.name for node in live.nodes if not node.leaving} - accepted if live else set()
+        # Beyond the nodes that travel by name nobody counts them, nor without a first look.
+        counted = live is not None and state.pending is not None and state.planned == len(state.picked)
+        taken = sum(pick.name not in here for pick in state.picked)
+        text = messages.out_of_time(
+            event.cluster,
+            int(DEADLINE.total_seconds() // 60),
+            (taken, state.planned) if counted else None,
+            [pick.node.name for pick in left],
+            reasons,
+            back=state.rolling_back,
+        )
+        raise ScaleDownError(text)
+
+    def _failed_read(self, error: Exception, event: Event, state: State, call: str = READING) -> Answer:
+        if state.rolling_back or api.is_passing(error, now=self._now(), began=state.began):
+            return self._unfinished(event, state, [Wait(why=api.reason(error))])
+        raise ScaleDownError(_unread(event.cluster, error, call)) from None
+
+    def _failed(self, error: Exception, event: Event, state: State) -> Answer:
+        """CDK's provider framework never polls again once its function has failed. In a rollback that is the end of the stack's
+        way back, and after finalize CloudFormation launches again what was just taken: there it is worth another poll."""
+        import traceback
+
+        from . import messages
+
+        self._log(" | ".join("".join(traceback.format_exception(error)).split("\n")))
+        said = f"the function failed: {api.reason(error)}"
+        if state.rolling_back or event.kind == FINALIZE:
+            return self._unfinished(event, state, [Wait(why=said)])
+        raise ScaleDownError(messages.failed(event.cluster, [said])) from None
 
     # -- words --
 
@@ -395,12 +444,20 @@ def _read(event: Mapping[str, Any]) -> Event:
         raise ScaleDownError(messages.malformed("this resource", error.problems)) from None
 
 
-def _may_remove(desired: Desired, occasion: Occasion) -> bool:
-    """Whether finalize has anything to look for."""
-    if desired.groups_to_delete:
-        return True
-    old = {group.name for group in occasion.previous.groups} if occasion.previous else set()
-    return bool(old - {group.name for group in desired.groups})
+def _nothing(event: Event) -> Answer:
+    from . import messages
+
+    return _answer(event, messages.NOTHING)
+
+
+def _answer(event: Event, text: str) -> Answer:
+    return {"IsComplete": True, "Data": {ATTRIBUTES[event.kind]: text}}
+
+
+def _unread(cluster: str, error: Exception, call: str = READING) -> str:
+    from . import messages
+
+    return messages.failed(cluster, _told(call, error, messages.DENIED_HINT))
 
 
 def _failure(cluster: str, call: str, error: Exception) -> str:

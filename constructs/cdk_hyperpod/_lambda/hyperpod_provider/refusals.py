@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from . import messages
 from .actions import Refuse
 from .choice import Need, by_group, settled
-from .model import CONTROLLER, Cluster, Desired
+from .model import CONTROLLER, Cluster, Desired, Occasion
 from .policy import check_group
 
 OWNER_TAGS = ("cdk-hyperpod:stack-id", "aws:cloudformation:stack-id")
@@ -59,10 +59,11 @@ def forbidden(live: Cluster, desired: Desired, needs: Sequence[Need], *, first: 
             yield messages.named_elsewhere(node.name, node.group)
     for need in needs:
         yield from check_group(need.group, need.wanted, live)
-        if CONTROLLER in (need.group.fixed.node_type, need.wanted.fixed.node_type):
+        if need.controller:
             for node in need.named:
                 yield messages.named_controller(node.name, need.group.name)
-            if not need.named and need.picks:
+            # With a target that is none too high, it is HyperPod that replaces a controller.
+            if not need.named and need.crowded and need.group.target > need.wanted.count:
                 yield messages.controller_count(need.group.name, len(need.staying), need.wanted.count)
         elif first and not need.wanted.autoscaled:
             most = max(need.group.target, len(need.staying))
@@ -92,13 +93,31 @@ def stuck(live: Cluster, needs: Sequence[Need]) -> Iterator[Refuse]:
             yield messages.target_stays(group.name, group.target, len(need.staying), count)
 
 
-def over_limit(live: Cluster, desired: Desired, needs: Sequence[Need], began: datetime | None) -> Iterator[Refuse]:
+def absent(live: Cluster, desired: Desired, occasion: Occasion) -> list[str]:
+    """Named ids that are no node of the cluster, and that were not deployed before."""
+    here = {node.instance_id for node in live.nodes} | (occasion.deployed_ids or frozenset())
+    return [each for each in desired.nodes_to_delete if each not in here]
+
+
+def mistaken(live: Cluster, desired: Desired, needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
+    """New ids that are no node of the cluster, while others would go by count: a typing error must not cost another node."""
+    if not occasion.first or occasion.deployed_ids is None:
+        return
+    going = Counter(pick.node.group for need in needs for pick in need.picks if pick.reason != "named")
+    if going and (unknown := absent(live, desired, occasion)):
+        yield messages.not_here(unknown, going)
+
+
+def over_limit(live: Cluster, desired: Desired, needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
     """More nodes than max_nodes, those of groups to delete included."""
     doomed = set(desired.groups_to_delete) - {group.name for group in desired.groups}
     going = {group.name for group in live.groups if group.name in doomed and group.status != "Deleting"}
     picked = [pick.node for need in needs for pick in need.picks]
     total = [*picked, *(node for node in live.nodes if node.group in going and not node.leaving)]
-    # Replacements that the service launched meanwhile are none of the nodes that the limit protects.
-    count = sum(began is None or node.launched is None or node.launched <= began for node in total)
+    # Replacements that came meanwhile, launched or not, are none of the nodes that the limit protects.
+    began = occasion.began
+    count = sum(
+        occasion.first or began is None or (node.launched is not None and node.launched <= began) for node in total
+    )
     if count > desired.max_nodes:
         yield messages.too_many(count, desired.max_nodes)

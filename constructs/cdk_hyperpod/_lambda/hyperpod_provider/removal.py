@@ -50,6 +50,16 @@ def plan_removal(live: Cluster | None, desired: Desired, occasion: Occasion = FI
     return Removal(groups=tuple(group.name for group in groups))
 
 
+def standing(live: Cluster, desired: Desired) -> dict[str, list[str]]:
+    """Groups that should be gone and of which nobody has asked for their deletion yet, with the names of their nodes."""
+    names = set(desired.groups_to_delete) - {group.name for group in desired.groups}
+    return {
+        group.name: [node.name for node in live.nodes if node.group == group.name]
+        for group in live.groups
+        if group.name in names and group.status != "Deleting"
+    }
+
+
 def _older(live: Cluster, updated: datetime | None) -> set[str]:
     """Groups that hold nodes from before the failed update; without its time, all that hold any."""
     return {

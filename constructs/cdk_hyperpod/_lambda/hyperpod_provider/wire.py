@@ -36,21 +36,27 @@ StillStanding   finalize   text: groups that should be gone and are not, with th
 ==============  =========  =============================================================================================
 
 State between polls is what on_event returns, which the provider framework adds to the event of every is_complete:
-StartedAt (seconds since 1970), RollingBack (true, false, null: could not be read yet), StackUpdatedAt (seconds or null),
-Reached (ids of the clusters that the failed update got to; null: unknown, or no rollback), Pending (true: there is something
-to do; false: nothing; null: could not be looked at yet), Planned (nodes to take).
+StartedAt (seconds since 1970), RollingBack, StackUpdatedAt (seconds or null), Reached (ids of the clusters that the failed
+update got to; null: unknown, or no rollback), Pending (true: there is something to do; false: nothing; null: the cluster could
+not be read), and of the first look: Planned (how many nodes there were to take), Picked (the first of them: group, id, reason),
+Unlaunched (group: how many of its nodes were not launched yet), Settling (nodes were to be taken, or were shutting down).
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .actions import Picked
 from .model import CONTROLLER, Cluster, Desired, DesiredGroup, Fixed, Group, Network, Node
+
+if TYPE_CHECKING:
+    from .actions import Plan
 
 PREPARE = "Custom::HyperPodScaleDown"
 FINALIZE = "Custom::HyperPodGroupRemoval"
@@ -376,16 +382,23 @@ def read_event(event: Mapping[str, Any]) -> Event:
     )
 
 
+MOST_PICKED = 50
+"""Nodes of the first look that travel by name: a waiter's event has 262,144 bytes, of which the properties may take 240,000."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """What on_event found out, for every later poll."""
 
     began: datetime
-    rolling_back: bool | None
-    updated: datetime | None
-    pending: bool | None
+    rolling_back: bool = False
+    updated: datetime | None = None
     reached: frozenset[str] | None = None
+    pending: bool | None = False
     planned: int = 0
+    picked: tuple[Picked, ...] = ()
+    unlaunched: Mapping[str, int] = field(default_factory=dict)
+    settling: bool = False
 
     def write(self) -> dict[str, Any]:
         """As on_event returns it."""
@@ -396,17 +409,37 @@ class State:
             "Reached": None if self.reached is None else sorted(self.reached),
             "Pending": self.pending,
             "Planned": self.planned,
+            "Picked": [list(pick) for pick in self.picked],
+            "Unlaunched": dict(self.unlaunched),
+            "Settling": self.settling,
         }
+
+
+def with_plan(state: State, live: Cluster | None, plan: Plan) -> State:
+    """The state after a first look at the cluster, which found this plan."""
+    nodes = live.nodes if live else ()
+    going = (*plan.taken, *plan.held)
+    return replace(
+        state,
+        pending=not plan.done or bool(plan.deletions),
+        planned=len(going),
+        picked=tuple(Picked(pick.node.group, pick.node.name, pick.reason) for pick in going[:MOST_PICKED]),
+        unlaunched=Counter(node.group for node in nodes if node.instance_id is None),
+        settling=bool(going) or any(node.leaving for node in nodes),
+    )
 
 
 def read_state(event: Mapping[str, Any]) -> State:
     """As is_complete gets it."""
-    updated, reached = event.get("StackUpdatedAt"), event.get("Reached")
+    updated, reached = event["StackUpdatedAt"], event["Reached"]
     return State(
         began=datetime.fromtimestamp(float(event["StartedAt"]), UTC),
-        rolling_back=event.get("RollingBack"),
+        rolling_back=event["RollingBack"],
         updated=None if updated is None else datetime.fromtimestamp(float(updated), UTC),
-        pending=event.get("Pending"),
         reached=None if reached is None else frozenset(reached),
-        planned=int(event.get("Planned", 0)),
+        pending=event["Pending"],
+        planned=event["Planned"],
+        picked=tuple(Picked(*pick) for pick in event["Picked"]),
+        unlaunched=event["Unlaunched"],
+        settling=event["Settling"],
     )
