@@ -308,6 +308,10 @@ class ScaleDownConfig:
     """Groups to delete with all their nodes. A name may stay here as a tombstone once its group is gone."""
     max_nodes: Annotated[int, Range(0, 6758)] = 16
     """One deployment never takes more nodes than this."""
+    retry: Annotated[str, Pattern(r"[^\r\n]{1,256}", "1 to 256 characters in one line")] | None = None
+    """Any text, such as a date: another one makes the next deployment go on where a group still stands that should be gone
+    (the stack's output StillStanding names it). Without it, the same file again changes nothing. Running nodes: only those
+    that should be gone end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
