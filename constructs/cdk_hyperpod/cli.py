@@ -1,4 +1,4 @@
-"""The command-line tool: questions about a cluster file. None needs CDK, and only `plan` an AWS account."""
+"""The command-line tool: questions about a cluster file. None needs CDK, and only `plan` and `why` an AWS account."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from .denied import denied_table
 from .errors import HyperPodError
 from .kubernetes.job_command import add_job_parser
 from .loader import LoadedConfig, load_config
 from .plan import add_plan_parser
 from .retained import retained_table
+from .rules import what_closed_means
 from .schema import json_schema
+from .why import add_why_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,8 +50,13 @@ def _parser() -> argparse.ArgumentParser:
     retained = _command(commands, "retained", "say what stays after cdk destroy, and what it costs", _retained)
     for command in (check, retained):
         command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
+    denied = _command(
+        commands, "denied", "say what VPC endpoints refused, from a folder of CloudTrail's files", _denied
+    )
+    denied.add_argument("folder", metavar="FOLDER", help="a copy of what a trail has written")
     _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
     add_plan_parser(commands)
+    add_why_parser(commands)
     add_job_parser(commands)
     return parser
 
@@ -64,6 +73,9 @@ def _check(options: argparse.Namespace) -> int:
     loaded = load_config(options.config)
     for warning in loaded.warnings:
         print(f"warning: {warning}")
+    note = what_closed_means(loaded.config.network)
+    if note is not None:
+        print(f"note: {note}")
     print(_summary(loaded))
     return 0
 
@@ -92,6 +104,11 @@ def _summary(loaded: LoadedConfig) -> str:
 
 def _retained(options: argparse.Namespace) -> int:
     print(retained_table(load_config(options.config).config))
+    return 0
+
+
+def _denied(options: argparse.Namespace) -> int:
+    print(denied_table(Path(options.folder)))
     return 0
 
 
