@@ -7,9 +7,9 @@ target minus desired: with capacity short, the latter ends nodes that are needed
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from . import messages
 from .actions import Change, DeleteGroup, LowerMinimum, LowerTarget, Pick, Plan, TakeNodes, Wait
@@ -29,6 +29,7 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
     if not owned(live, desired):
         return Plan(refusals=(messages.not_ours(live.name, OWNER_TAGS[0], desired.owner or ""),))
     previous = occasion.previous
+    live = _without(live, occasion.just_taken)
     needs = find_needs(live, desired, occasion)
     refusals = (
         *replacement(live, desired, previous),
@@ -45,6 +46,18 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
         _arrange(live, needs, occasion),
         deletions=tuple(_deletions(live, desired)),
         notes=(messages.absent(unknown),) if unknown else (),
+    )
+
+
+def _without(live: Cluster, names: frozenset[str]) -> Cluster:
+    """The cluster as if these nodes were gone."""
+    if not names:
+        return live
+    gone = Counter(node.group for node in live.nodes if node.name in names)
+    return replace(
+        live,
+        nodes=tuple(node for node in live.nodes if node.name not in names),
+        groups=tuple(replace(group, current=max(0, group.current - gone[group.name])) for group in live.groups),
     )
 
 
@@ -92,10 +105,20 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
         return messages.group_moving(group.name, group.status)
     if checked := sum(node.status == "DeepHealthCheckInProgress" for node in need.staying):
         return messages.health_check(group.name, checked)
+    replacements = not need.old_picks and need.replaced and group.target > wanted.count
+    if replacements:
+        # Whatever goes is replaced. Once the target had the time to fall and did not, it has to be lowered with them.
+        if wait := _see_off(need, occasion, staying=0, count=0):
+            return wait
     below = len(need.staying) - len(need.picks) < group.minimum and wanted.minimum < group.minimum
     if below and occasion.minimum_refused and (lower := _lower_minimum(need, occasion, wanted.minimum)):
         return lower
-    return TakeNodes(group=group.name, picks=need.picks, minimum=wanted.minimum if below else None)
+    return TakeNodes(
+        group=group.name,
+        picks=need.picks if replacements else need.old_picks or need.picks,
+        replacements=replacements,
+        minimum=wanted.minimum if below else None,
+    )
 
 
 def _lower_minimum(need: Need, occasion: Occasion, minimum: int) -> LowerMinimum | Wait | None:
@@ -124,6 +147,9 @@ def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | No
         if occasion.live_spec(group.name) is None:
             return None
         return LowerTarget(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum))
+    if len(need.staying) > wanted.count and not wanted.autoscaled:
+        # Of more nodes than the count, the cluster's own update would choose some.
+        return messages.too_many_yet(group.name, len(need.staying), wanted.count)
     return messages.shutting_down(group.name, _names(need.leaving)) if need.named_leaving else None
 
 
@@ -167,6 +193,7 @@ def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -
         return Plan(notes=(messages.NOT_OURS,))
     if not _reached(live, desired, occasion):
         return Plan(notes=(messages.NOT_REACHED,))
+    live = _without(live, occasion.just_taken)
     notes: list[str] = []
     kept = {group.name for group in desired.groups}
     nodes = by_group(live)
@@ -177,18 +204,12 @@ def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -
     for need in find_needs(live, replace(desired, nodes_to_delete=()), occasion):
         if need.crowded and need.group.target > need.wanted.count:
             notes.append(messages.controller_excess(need.group.name))
-        elif not live.continuous and need.group.target > need.wanted.count and _hopeless(live, need, occasion.began):
+        elif not live.continuous and need.group.target > need.wanted.count and not need.picks and settled(live, need):
+            # Nothing but the cluster's own update can lower it, and that finds no node too many.
             notes.append(messages.TARGET_LEFT.format(group=need.group.name, target=need.group.target))
         else:
             needs.append(need)
     return replace(_arrange(live, needs, occasion), notes=tuple(notes))
-
-
-def _hopeless(live: Cluster, need: Need, began: datetime | None) -> bool:
-    """Standard provisioning whose target does not fall: whatever is taken comes back, so the rollback goes on without."""
-    if not need.picks:
-        return settled(live, need)
-    return began is not None and any(node.launched is not None and node.launched > began for node in need.staying)
 
 
 def _reached(live: Cluster, desired: Desired, occasion: Occasion) -> bool:
