@@ -63,6 +63,7 @@ class ClusterStack(Stack):
             tags=config.tags,
             eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,
             autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
+            encrypt_root_volumes=config.encrypt_root_volumes,
         )
         # The cluster's text has to change with what it reads of the foundation: the CLI skips a stack whose text is the
         # same, and CloudFormation one in which nothing but metadata changed.

@@ -60,6 +60,9 @@ class FoundationStack(Stack):
             subnets=config.network.subnets,
             endpoint_security_group_id=config.network.endpoint_security_group_id,
             s3_prefix_list_id=config.network.s3_prefix_list_id,
+            endpoint_policies=config.network.endpoint_policies,
+            trusted_accounts=config.network.trusted_accounts,
+            organization_id=config.network.organization_id,
             more_endpoints=more_endpoints(config),
             log_encryption_key=self.key,
         )

@@ -7,12 +7,15 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from .denied import denied_table
 from .errors import HyperPodError
 from .kubernetes.job_command import add_job_parser
 from .loader import LoadedConfig, load_config
 from .plan import add_plan_parser
 from .retained import retained_table
+from .rules import what_closed_means
 from .schema import json_schema
 
 
@@ -46,6 +49,10 @@ def _parser() -> argparse.ArgumentParser:
     retained = _command(commands, "retained", "say what stays after cdk destroy, and what it costs", _retained)
     for command in (check, retained):
         command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
+    denied = _command(
+        commands, "denied", "say what VPC endpoints refused, from a folder of CloudTrail's files", _denied
+    )
+    denied.add_argument("folder", metavar="FOLDER", help="a copy of what a trail has written")
     _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
     add_plan_parser(commands)
     add_job_parser(commands)
@@ -64,6 +71,9 @@ def _check(options: argparse.Namespace) -> int:
     loaded = load_config(options.config)
     for warning in loaded.warnings:
         print(f"warning: {warning}")
+    note = what_closed_means(loaded.config.network)
+    if note is not None:
+        print(f"note: {note}")
     print(_summary(loaded))
     return 0
 
@@ -92,6 +102,11 @@ def _summary(loaded: LoadedConfig) -> str:
 
 def _retained(options: argparse.Namespace) -> int:
     print(retained_table(load_config(options.config).config))
+    return 0
+
+
+def _denied(options: argparse.Namespace) -> int:
+    print(denied_table(Path(options.folder)))
     return 0
 
 

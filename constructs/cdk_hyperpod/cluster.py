@@ -69,6 +69,7 @@ class HyperPodCluster(Construct):
         tags: Mapping[str, str] | None = None,
         eks_cluster_arn: str | None = None,
         autoscaled_groups: Sequence[str] = (),
+        encrypt_root_volumes: bool = True,
     ) -> None:
         """Make a cluster.
 
@@ -98,6 +99,7 @@ class HyperPodCluster(Construct):
             lifecycle=LifecycleConfig(mode=UNKNOWN if refused_mode else lifecycle_mode),
             slurm=None if accounting_database is None else SlurmConfig(accounting_database=accounting_database),
             tags={} if tags is None else tags,
+            encrypt_root_volumes=encrypt_root_volumes,
         )
         known = without_refused(config, [])
         self._warn(
@@ -126,6 +128,7 @@ class HyperPodCluster(Construct):
         self.cluster_name = cluster_name
         self.instance_groups = config.instance_groups
         self.autoscaled_groups = tuple(autoscaled_groups)
+        self._encrypt_root_volumes = encrypt_root_volumes
         self._network = network
         self._eks_cluster_arn = eks_cluster_arn
         # Under EKS pods mount it, through its CSI driver.
@@ -202,6 +205,7 @@ class HyperPodCluster(Construct):
                 cluster_name=self.cluster_name,
                 scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
                 scripts_key_arn=self.lifecycle_scripts.encryption_key.key_arn,
+                vpc_id=self._network.vpc_id,
                 subnet_ids=subnet_ids,
                 security_group_id=self._network.security_group_id,
                 volume_key_arns=self._volume_keys(node_type),
@@ -212,9 +216,18 @@ class HyperPodCluster(Construct):
             for node_type in node_types
         }
 
+    def _volumes(self, group: InstanceGroup) -> tuple[EbsVolume, ...]:
+        """The group's volumes of which something has to be said: its own, and the root volume by its key."""
+        if not self._encrypt_root_volumes or any(volume.root_volume for volume in group.ebs_volumes):
+            return group.ebs_volumes
+        return (EbsVolume(root_volume=True), *group.ebs_volumes)
+
     def _volume_keys(self, node_type: str) -> list[str]:
         volumes = [
-            volume for group in self.instance_groups if _node_type(group) == node_type for volume in group.ebs_volumes
+            volume
+            for group in self.instance_groups
+            if _node_type(group) == node_type
+            for volume in self._volumes(group)
         ]
         return list(dict.fromkeys(volume.volume_kms_key_arn or self._key.key_arn for volume in volumes))
 
@@ -275,7 +288,7 @@ class HyperPodCluster(Construct):
     def _storage_configs(self, group: InstanceGroup) -> list[sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty]:
         configs = [
             sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(ebs_volume_config=self._ebs_volume(volume))
-            for volume in group.ebs_volumes
+            for volume in self._volumes(group)
         ]
         if self._file_system is not None:
             configs.append(

@@ -70,7 +70,7 @@ class EbsVolume:
     """Size in GiB of the second volume, mounted at /opt/sagemaker. Required, except for the root volume, whose size
     HyperPod decides."""
     root_volume: bool = False
-    """True: this entry is about the root volume, and encrypts it with the key instead of one that AWS owns."""
+    """True: this entry is about the root volume, and names the key that encrypts it."""
     volume_kms_key_arn: KmsKeyArn | None = None
     """The key that encrypts the volume. Absent: the cluster's own key."""
 
@@ -120,7 +120,8 @@ class InstanceGroup:
     threads_per_core: Annotated[int, Range(1, 2)] | None = None
     """1 turns hyper-threading off, 2 on. Absent: what the instance type does."""
     ebs_volumes: tuple[EbsVolume, ...] = ()
-    """EBS volumes: at most one root and one second volume. Absent: HyperPod's own."""
+    """EBS volumes: at most one root and one second volume. Absent: HyperPod's own, the root volume as
+    `encrypt_root_volumes` says."""
     on_start_deep_health_checks: tuple[Literal["instance_stress", "instance_connectivity"], ...] = ()
     """Checks that new nodes must pass, in hours rather than minutes, before they take work. HyperPod refuses updates
     of the cluster while they run."""
@@ -190,6 +191,21 @@ class NetworkConfig:
     ) = field(default=None, repr=False)
     """S3's managed prefix list of the region, which is all that nodes reach besides endpoints while `internet_egress` is
     false. Absent: the library's own table, which lacks a few regions; an existing VPC there needs it."""
+
+    endpoint_policies: Literal["none", "account", "organization"] = field(default="none", repr=False)
+    """Who may call AWS through a new VPC's endpoints, and whose resources. account: the cluster's own account and
+    `trusted_accounts`. organization: the accounts of `organization_id` and `trusted_accounts`. none: whoever has keys, of
+    any account, so that a program on a node can copy data to a bucket of anybody's in the region. An existing VPC's
+    endpoints are its owner's. A change touches no node, and what nodes call from then on is judged by it."""
+    trusted_accounts: tuple[Annotated[str, Pattern(r"[0-9]{12}", "12 digits in quotes")], ...] = field(
+        default=(), repr=False
+    )
+    """Other accounts whose principals may call through the endpoints, and whose resources may be called. Absent: none."""
+    organization_id: (
+        Annotated[str, Pattern(r"o-[a-z0-9]{10,32}", "an organization's id such as o-a1b2c3d4e5")] | None
+    ) = field(default=None, repr=False)
+    """The organization, where `endpoint_policies` says organization, as `aws organizations describe-organization` prints
+    it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,6 +337,9 @@ class ClusterConfig:
     slurm: SlurmConfig | None = None
     """Slurm only: accounting, accounts and limits. Absent: Slurm keeps its history on the controller, and limits
     nobody."""
+    encrypt_root_volumes: bool = True
+    """True: the nodes' root volumes are encrypted with the cluster's own key, or the one that a group's `ebs_volumes` name.
+    False: with a key that AWS owns, unless a group says otherwise. A change reaches new and replaced nodes only."""
     scale_down: ScaleDownConfig | None = None
     """What a deployment may take away. Absent: nothing is ever taken by name."""
     removal: Removal = "retain"

@@ -19,8 +19,9 @@ from ._acknowledge import acknowledge
 from ._constraints import as_tuple, check_arguments
 from ._structure import is_known
 from .config import NetworkConfig, SubnetConfig
+from .endpoint_policies import endpoint_policy
 from .errors import Finding, raise_errors
-from .rules import check_constraints, check_network
+from .rules import check_constraints, check_network, what_closed_means
 from .s3_prefix_lists import S3_PREFIX_LISTS
 from .zones import INTERFACE_ENDPOINTS, ZoneSubnet, has_interface_endpoints, is_zone_id, plan_subnets
 
@@ -66,6 +67,9 @@ class HyperPodNetwork(Construct):
         subnets: Sequence[SubnetConfig] = (),
         endpoint_security_group_id: str | None = None,
         s3_prefix_list_id: str | None = None,
+        endpoint_policies: str = "none",
+        trusted_accounts: Sequence[str] = (),
+        organization_id: str | None = None,
         more_endpoints: Sequence[str] = (),
         log_encryption_key: kms.IKey | None = None,
     ) -> None:
@@ -87,6 +91,9 @@ class HyperPodNetwork(Construct):
             subnets=as_tuple(subnets),
             endpoint_security_group_id=endpoint_security_group_id,
             s3_prefix_list_id=s3_prefix_list_id,
+            endpoint_policies=endpoint_policies,  # type: ignore[arg-type]  # the rules judge it
+            trusted_accounts=as_tuple(trusted_accounts),
+            organization_id=organization_id,
         )
         stack = Stack.of(self)
         region = stack.region
@@ -104,6 +111,9 @@ class HyperPodNetwork(Construct):
             self.node.path,
         )
         self.config = config
+        note = what_closed_means(config)
+        if note is not None:
+            Annotations.of(self).add_info_v2("cdk-hyperpod:what-closed-means", note)
         self._region = region
         self._retainable: list[ec2.CfnVPC | ec2.CfnSubnet] = []
         plans = plan_subnets(config, services=more_endpoints)
@@ -135,6 +145,7 @@ class HyperPodNetwork(Construct):
                 vpc_endpoint_type="Gateway",
                 service_name=f"com.amazonaws.{region}.s3",
                 route_table_ids=[routes.ref],
+                policy_document=endpoint_policy(config, "s3", region),
             )
             if internet_egress:
                 self._add_internet_egress(plans[0], routes)
@@ -317,6 +328,7 @@ class HyperPodNetwork(Construct):
                 private_dns_enabled=True,
                 security_group_ids=[group_id],
                 subnet_ids=[self.subnets[0].subnet_id],
+                policy_document=endpoint_policy(self.config, service, self._region),
             )
         return group_id
 

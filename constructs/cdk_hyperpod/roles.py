@@ -42,6 +42,7 @@ def instance_role(
     cluster_name: str,
     scripts_bucket_arn: str,
     scripts_key_arn: str,
+    vpc_id: str,
     subnet_ids: Sequence[str],
     security_group_id: str,
     volume_key_arns: Sequence[str] = (),
@@ -62,9 +63,9 @@ def instance_role(
         _metrics(),
         *_scripts(region, scripts_bucket_arn, scripts_key_arn),
         _sessions(),
-        *_network_interfaces(region, subnet_ids, security_group_id),
+        *_network_interfaces(region, vpc_id, subnet_ids, security_group_id),
         *_volume_keys(region, volume_key_arns),
-        *([] if eks_cluster_arn is None else _kubernetes(region, eks_cluster_arn)),
+        *([] if eks_cluster_arn is None else _kubernetes(region, vpc_id, eks_cluster_arn)),
         *([] if secret_arn is None else [Statement(actions=["secretsmanager:GetSecretValue"], resources=[secret_arn])]),
     ]
     policy = iam.CfnManagedPolicy(
@@ -155,11 +156,16 @@ def _sessions() -> Statement:
     )
 
 
-def _network_interfaces(region: str, subnet_ids: Sequence[str], security_group_id: str) -> list[Statement]:
-    """HyperPod plugs its nodes into our subnets with the node's own role."""
+def _network_interfaces(region: str, vpc_id: str, subnet_ids: Sequence[str], security_group_id: str) -> list[Statement]:
+    """HyperPod plugs its nodes into our subnets with the node's own role.
+
+    What is limited to the VPC and not to its subnets has to work after a zone has left the file: nodes are still ending.
+    Source of the keys: the service authorization reference of EC2, resource network-interface.
+    """
     ec2 = f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}"
     interfaces = f"{ec2}:network-interface/*"
-    reason = "EC2 gives an interface its id when it is made; subnets and security group are named."
+    subnets = [f"{ec2}:subnet/{subnet_id}" for subnet_id in subnet_ids]
+    reason = "EC2 gives an interface its id when it is made; its VPC, subnets or security group are named."
     return [
         Statement(
             actions=[
@@ -174,33 +180,46 @@ def _network_interfaces(region: str, subnet_ids: Sequence[str], security_group_i
         ),
         Statement(
             actions=["ec2:CreateNetworkInterface"],
-            resources=[
-                interfaces,
-                f"{ec2}:security-group/{security_group_id}",
-                *[f"{ec2}:subnet/{subnet_id}" for subnet_id in subnet_ids],
-            ],
+            resources=[interfaces, f"{ec2}:security-group/{security_group_id}", *subnets],
+            wildcard_reason=reason,
+        ),
+        Statement(
+            actions=["ec2:CreateNetworkInterfacePermission"],
+            resources=[interfaces],
+            conditions={"ArnEquals": {"ec2:Subnet": subnets}},
             wildcard_reason=reason,
         ),
         Statement(
             actions=[
-                "ec2:CreateNetworkInterfacePermission",
-                "ec2:CreateTags",
                 "ec2:DeleteNetworkInterface",
                 "ec2:DeleteNetworkInterfacePermission",
+                "ec2:DetachNetworkInterface",
             ],
             resources=[interfaces],
+            conditions={"ArnEquals": _in_vpc(region, vpc_id)},
             wildcard_reason=reason,
         ),
-        # An interface is detached from an instance, of which the account of the nodes is AWS's own.
+        # An interface that is tagged while it is made is in no VPC yet, as far as anybody has documented.
+        Statement(
+            actions=["ec2:CreateTags"],
+            resources=[interfaces],
+            conditions={"ArnEqualsIfExists": _in_vpc(region, vpc_id)},
+            wildcard_reason=reason,
+        ),
+        # An interface is detached from an instance, of which the account of the nodes is AWS's own. It has no key of its VPC.
         Statement(
             actions=["ec2:DetachNetworkInterface"],
-            resources=[interfaces, f"arn:{PARTITION}:ec2:{region}:*:instance/*"],
+            resources=[f"arn:{PARTITION}:ec2:{region}:*:instance/*"],
             wildcard_reason=reason,
         ),
     ]
 
 
-def _kubernetes(region: str, eks_cluster_arn: str) -> list[Statement]:
+def _in_vpc(region: str, vpc_id: str) -> dict[str, str | list[str]]:
+    return {"ec2:Vpc": f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}:vpc/{vpc_id}"}
+
+
+def _kubernetes(region: str, vpc_id: str, eks_cluster_arn: str) -> list[Statement]:
     """What the VPC CNI plug-in, the kubelet and the pod identity agent do with the node's own role."""
     ec2 = f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}"
     reason = "EC2 gives an interface and an instance their ids when they are made."
@@ -218,7 +237,14 @@ def _kubernetes(region: str, eks_cluster_arn: str) -> list[Statement]:
                 "ec2:ModifyNetworkInterfaceAttribute",
                 "ec2:UnassignPrivateIpAddresses",
             ],
-            resources=[f"{ec2}:instance/*", f"{ec2}:network-interface/*"],
+            resources=[f"{ec2}:network-interface/*"],
+            conditions={"ArnEquals": _in_vpc(region, vpc_id)},
+            wildcard_reason=reason,
+        ),
+        # An instance has no key of its VPC.
+        Statement(
+            actions=["ec2:AttachNetworkInterface", "ec2:ModifyNetworkInterfaceAttribute"],
+            resources=[f"{ec2}:instance/*"],
             wildcard_reason=reason,
         ),
         Statement(actions=["ecr:GetAuthorizationToken"], resources=["*"], wildcard_reason=_UNSCOPED),

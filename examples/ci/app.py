@@ -1,14 +1,16 @@
 from aws_cdk import App, Environment, Stack
 
-from cdk_hyperpod import HyperPodCluster, HyperPodNetwork, InstanceGroup
+from cdk_hyperpod import HyperPodCluster, HyperPodNetwork, InstanceGroup, encryption_key
 
 app = App()
 stack = Stack(app, "hyperpod-ci", env=Environment(region="us-west-2"), termination_protection=True)
+key = encryption_key(stack, "Key", removal="destroy")
 HyperPodCluster(
     stack,
     "Cluster",
     cluster_name="ci",
-    network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2b"]),
+    network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2b"], log_encryption_key=key),
+    encryption_key=key,
     instance_groups=[
         InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.xlarge", instance_count=1),
         InstanceGroup(

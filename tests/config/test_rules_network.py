@@ -10,7 +10,7 @@ from yaml import safe_dump
 from cdk_hyperpod import InstanceGroup, NetworkConfig
 from cdk_hyperpod.instance_types import regions
 from cdk_hyperpod.rules import check_network, check_region
-from cdk_hyperpod.rules.network import check_subnet_room
+from cdk_hyperpod.rules.network import check_subnet_room, what_closed_means
 from cdk_hyperpod.zones import ZoneSubnet
 from config.judging import REMOVED, SMALL, Changes, changed, judge, load_text
 
@@ -176,6 +176,48 @@ def test_an_existing_vpc_names_s3s_prefix_list_where_the_library_does_not_know_i
     ]
     for more in ({"network.s3_prefix_list_id": "pl-01234567"}, {"network.internet_egress": True}):
         assert not [line for line in judge({**closed, **more}) if "prefix" in line]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        pytest.param({"endpoint_policies": "organization"}, "network.organization_id: is missing beside endpoint_policies: organization; add what `aws organizations describe-organization --query Organization.Id` prints", id="no organization"),
+        pytest.param({"endpoint_policies": "account", "organization_id": "o-a1b2c3d4e5"}, "network.organization_id: means nothing beside endpoint_policies: account; remove it, or set endpoint_policies: organization", id="organization beside account"),
+        pytest.param({"organization_id": "o-a1b2c3d4e5"}, "network.organization_id: means nothing while endpoint_policies is none; set endpoint_policies, or remove it", id="organization without policies"),
+        pytest.param({"trusted_accounts": ["111122223333"]}, "network.trusted_accounts: means nothing while endpoint_policies is none; set endpoint_policies, or remove it", id="trusted without policies"),
+        pytest.param({"endpoint_policies": "account", "trusted_accounts": ["111122223333", "111122223333"]}, "network.trusted_accounts: '111122223333' stands twice; name it once", id="trusted twice"),
+        pytest.param({"endpoint_policies": "account", "internet_egress": True}, "warning: network.endpoint_policies: internet_egress leads past the endpoints, so that they keep nobody in; set internet_egress: false, or take endpoint_policies for S3's part of the region alone", id="a way past them"),
+        pytest.param({"endpoint_policies": "account"}, None, id="account"),
+        pytest.param({"endpoint_policies": "organization", "organization_id": "o-a1b2c3d4e5", "trusted_accounts": ["111122223333"]}, None, id="organization and trusted"),
+    ],
+)  # fmt: skip
+def test_endpoint_policies_say_whose_endpoints_they_are(settings: dict[str, object], said: str | None) -> None:
+    assert judge({f"network.{key}": value for key, value in settings.items()}) == ([] if said is None else [said])
+
+
+def test_the_policies_of_an_existing_vpcs_endpoints_are_not_ours() -> None:
+    existing = {"vpc_id": VPC, "subnets": [SUBNET], **ENDPOINTS, "endpoint_policies": "account"}
+    assert judge({"network": existing}) == [
+        (
+            "network.endpoint_policies: an existing VPC's endpoints are their owner's, and so are their policies; remove it, "
+            "and set the policies there"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("network", "end"),
+    [
+        (NetworkConfig(), "; network.endpoint_policies: account refuses that"),
+        (NetworkConfig(vpc_id=VPC), "; an existing VPC's endpoints and their policies are their owner's"),
+        (NetworkConfig(internet_egress=True), None),
+        (NetworkConfig(endpoint_policies="account"), None),
+    ],
+)
+def test_what_closed_means_is_told_where_endpoints_have_no_policy(network: NetworkConfig, end: str | None) -> None:
+    said = what_closed_means(network)
+    assert (said is None) is (end is None)
+    assert said is None or (said.startswith("closed means no way to the internet") and said.endswith(str(end)))
 
 
 def test_a_network_has_at_most_six_zones_also_of_those_that_are_known_at_deployment_only() -> None:

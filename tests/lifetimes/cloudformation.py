@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from .function import FINALIZE, PREPARE, Framework, Request
+from .function import FINALIZE, PREPARE, Framework, Killed, Request
 from .hyperpod import BUSY, Refused, Spec
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Template:
     max_nodes: int = 16
     autoscaled: tuple[str, ...] = ()
     digest: str = "1"
+    retry: str = ""
     network: str = "subnet-1"
     continuous: bool = True
     eks: bool = False
@@ -74,6 +75,7 @@ class Template:
             "InstanceGroupsToDelete": list(self.groups_to_delete),
             "AutoscaledGroups": list(self.autoscaled),
             "Digest": self.digest,
+            "Retry": self.retry,
         }
         if resource == PREPARE:
             found |= {
@@ -248,6 +250,26 @@ class Stack:
         else:
             self._roll_back(deployment, before, begun)
         return deployment
+
+    def destroy(self) -> None:
+        """`cdk destroy`: backwards. The function changes nothing."""
+        life, last = self.life, self.deployments[-1].new
+        deployment = Deployment(len(self.deployments) + 1, last, last, "none", False, life.clock.now, "destroy")
+        writes = len(life.writes)
+        self._event("AWS::CloudFormation::Stack", "DELETE_IN_PROGRESS", "User Initiated")
+        for resource in reversed(RESOURCES):
+            life.clock.pass_time(life.rng.uniform(1, 8))
+            if resource == CLUSTER:
+                try:
+                    life.pod.delete(by="cloudformation")
+                except Refused as refused:
+                    life.tell(str(refused))
+            elif self.known[resource] is not None:
+                failure = self._custom(resource, None, self.known[resource], deployment, rollback=False)
+                if failure is not None and not isinstance(deployment.requests[-1].error, Killed):
+                    life.judge.fault("a deletion fails", failure)
+        if len(life.writes) != writes:
+            life.judge.fault("a deletion changes the cluster", "destroy")
 
     def continue_rollback(self, deployment: Deployment, before: Mapping[str, Template | None]) -> None:
         """`aws cloudformation continue-update-rollback`."""

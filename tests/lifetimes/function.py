@@ -82,6 +82,8 @@ class Request:
     deployment: Any
     rollback: bool
     began: float = 0.0
+    heard: float = 0.0
+    """When the function heard of it."""
     over: bool = False
     """CloudFormation no longer waits for it."""
     succeeded: bool | None = None
@@ -130,6 +132,7 @@ class Framework:
 
     def _begin(self, provider: Any, calls: Calls, request: Request, event: Mapping[str, Any]) -> None:
         self.life.tell(f"{request}: on_event")
+        request.heard = self.life.clock.now
         answer = self._run(provider.on_event, calls, request, event)
         if answer is None:
             return
@@ -150,7 +153,7 @@ class Framework:
             return
         answer = json.loads(json.dumps(answer))
         if answer.get("IsComplete"):
-            request.data = answer.get("Data")
+            request.data = {**(event.get("Data") or {}), **(answer.get("Data") or {})}
             self._end(request, True, "")
         else:
             if answer.get("Data"):

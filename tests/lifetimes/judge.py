@@ -6,6 +6,7 @@ exemption asks for the deed, the switch or the moment that it stands for, in thi
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,9 @@ CANCELLED_BEFORE_OUR_CALL = "the deployment is cancelled between the function's 
 DOUBLE_LOWERING = "BatchDelete lowers the target once more after an explicit count"
 LATE_OVERWRITES = "a late lowering meets a count that somebody else sent meanwhile"
 STAYS_AND_COUNTS = "the target stays, and an update counts nodes on their way out"
+LONG_SHUTDOWN = "nodes shut down for longer than prepare waits for a doubtful count"
+HIDDEN_UNLAUNCHED = "an update ends others before nodes that were not launched yet, which the list does not show"
+CANCELLED_AT_ONCE = "an update that is cancelled before the function's first look, and events that may not be read"
 HIDDEN_COUNT = "CurrentCount leaves out booting nodes and still holds ended ones"
 GUARD_NOT_CALLED = "CloudFormation saw no reason to call prepare"
 BACKWARDS = "the rollback goes backwards"
@@ -33,8 +37,10 @@ EVENTS_DENIED = "a rollback whose stack's events may not be read"
 STATUS_DENIED = "a rollback whose stack's status may not be read"
 KILLED = "a process that was killed in a rollback"
 BUSY_TOO_LONG = "a rollback during which the cluster is busy until the deadline"
+NEVER_PATCHED = "a rollback of a cluster whose software somebody has to update first"
 STILL_LEAVING = "a rollback during which nodes shut down until the deadline"
 DENIED = "a rollback without the right to change the cluster"
+REPLACED_BEFORE_CLOUDFORMATION = "HyperPod replaces a node between prepare's last look and CloudFormation's call"
 MINIMUM_TIMED_OUT = "HyperPod takes a minimum back that was not met in three hours"
 
 
@@ -78,7 +84,7 @@ class Judge:
                 self.fault(
                     "a stale count", f"{request}: {name}={count}, target {look.measures[name].target}, {took} taken"
                 )
-        if write.specs and request.old is None:
+        if write.specs and request.old is None and request.kind == PREPARE:
             self.fault("UpdateCluster without old properties", str(request))
         for spec in write.specs:
             live = was.get(spec["InstanceGroupName"])
@@ -118,7 +124,7 @@ class Judge:
                     node
                     for earlier in request.writes
                     for node in earlier.took
-                    if (node.wished if listed or node.launched is None else node.launched) <= request.began
+                    if (node.wished if listed or node.launched is None else node.launched) <= request.heard
                 }
             )
             if total > int(request.new["MaxNodes"]):
@@ -159,8 +165,8 @@ class Judge:
         group = life.pod.groups.get(name)
         left = group.live if group else []
         if not request.rollback:
-            old = [node for node in left if node.launched is not None and node.launched <= request.began]
-            sound = [n for n in by_count if n.launched is not None and n.launched <= request.began and not n.failed]
+            old = [node for node in left if node.launched is not None and node.launched <= request.heard]
+            sound = [n for n in by_count if n.launched is not None and n.launched <= request.heard and not n.failed]
             if sound and len(old) < count and len(left) > len(old) and not acted:
                 self.fault(
                     "an older node goes because of a newer one", f"{request}: {name}: {', '.join(n.name for n in took)}"
@@ -171,10 +177,11 @@ class Judge:
         request, look = write.request, write.look
         assert look is not None
         named = set() if request.rollback else set(request.new["NodesToDelete"])
-        by_count = {node.name for node in write.took if node.group == name} - named
+        # What was wished for meanwhile replaces one that went: it may go before all others.
+        by_count = {node.name for node in write.took if node.group == name and node.wished <= request.heard} - named
         asked = request.asked[look.at]
         since = None
-        began = self.life.clock.datetime(request.began).timestamp()
+        began = self.life.clock.datetime(request.heard).timestamp()
         if request.rollback:
             since = self.life.clock.datetime(request.deployment.began)
         went: list[tuple[Any, str]] = []
@@ -190,7 +197,7 @@ class Judge:
             if since is not None:
                 rank = (launched is not None and launched < since,)
             elif launched is not None and launched.timestamp() > began:
-                continue  # It replaces one that went: it may go before all others.
+                continue
             else:
                 rank = (
                     0
@@ -255,6 +262,8 @@ class Judge:
         if life.switches.lowering == "never" and before.live <= count:
             # Without this call HyperPod would launch again what was taken, and with it counts what is still on its way out.
             self.spare(STAYS_AND_COUNTS)
+        elif self._hidden_unlaunched(before.live - before.unlaunched, count):
+            self.spare(HIDDEN_UNLAUNCHED)
         elif look.wrote_since and before.live <= count:
             self.fault(
                 "the function ends a node at random, because nodes on their way out may be counted", f"{what}; {before}"
@@ -291,10 +300,14 @@ class Judge:
             return
         then = look.measures[name]
         seen_in_time = not life.actors.since(look.since, name)
-        if update.rollback and self._autoscaler_acted(prepare.began, name):
+        if self._hidden_unlaunched(then.live - then.unlaunched, count):
+            self.spare(HIDDEN_UNLAUNCHED)
+        elif update.rollback and self._autoscaler_acted(prepare.began, name):
             self.spare(AUTOSCALER_IN_ROLLBACK)
         elif seen_in_time and life.pod.ends_at_random(then, count):
-            if (
+            if then.live <= count and look.at - prepare.began > 290 and (then.leaving or then.ended):
+                self.spare(LONG_SHUTDOWN)
+            elif (
                 then.live <= count
                 and not life.switches.current_counts_booting
                 and life.switches.counts_ended
@@ -305,8 +318,16 @@ class Judge:
                 self.fault("CloudFormation ends a node at random, and prepare could know", f"{what}; it saw {then}")
         elif not seen_in_time:
             self.spare(CHANGED_BEFORE_CLOUDFORMATION)
+        elif any(e.how == "replaced" and e.node.group == name and e.at >= look.since for e in life.pod.endings):
+            self.spare(REPLACED_BEFORE_CLOUDFORMATION)
         else:
             self.fault("CloudFormation ends a node at random", f"{what}; prepare saw {then}")
+
+    def _hidden_unlaunched(self, launched: int, count: int) -> bool:
+        """The surplus is of nodes that nobody can see, nor take by name where the target stays, and others end for them."""
+        switches = self.life.switches
+        unseen = not switches.unlaunched_listed or switches.lowering == "never"
+        return unseen and not switches.unlaunched_first and launched <= count
 
     def _late_lowering(self, ending: Ending) -> None:
         """HyperPod lowers a target late, below what somebody sent meanwhile."""
@@ -342,12 +363,25 @@ class Judge:
             self.fault("no answer within CloudFormation's hour", str(request))
             return
         if request.succeeded:
+            self._told(request)
             return
         killed = isinstance(request.error, Killed)
         if not killed:
             self._sentence(request)
         if request.rollback:
             self._stuck(request, killed=killed)
+
+    def _told(self, request: Request) -> None:
+        """What went, and what still stands, is in the answer."""
+        told = request.data or {}
+        if any(len(str(value)) > 4096 or "\n" in str(value) for value in told.values()):
+            self.fault("an output that is too long", str(request))
+        if request.kind == FINALIZE and request.type != "Delete" and not request.rollback:
+            for name in request.new["InstanceGroupsToDelete"]:
+                group = self.life.pod.groups.get(name)
+                stands = group is not None and group.status != "Deleting" and name not in _counts(request.new)
+                if stands and not self.life.actors.since(request.began, name) and name not in str(told):
+                    self.fault("a group stands in silence", f"{request}: {name}, told {told}")
 
     def _sentence(self, request: Request) -> None:
         reason = request.reason
@@ -359,6 +393,8 @@ class Judge:
         late = life.clock.now - request.began > 45 * 60
         if killed:
             self.spare(KILLED)
+        elif pod.never_patched:
+            self.spare(NEVER_PATCHED)
         elif life.faults.status_denied:
             self.spare(STATUS_DENIED)
         elif late and (pod.status in BUSY or any(_checked(group) for group in pod.groups.values())):
@@ -379,7 +415,7 @@ class Judge:
                     for name in dict.fromkeys(node.group for node in write.took):
                         self._order(write, name)
         first = next((r for r in deployment.requests if r.kind == PREPARE and not r.rollback), None)
-        if expected is None or first is None or first.over:
+        if expected is None or expected.doubtful or first is None or first.over:
             return
         if expected.refused:
             if first.succeeded:
@@ -408,7 +444,11 @@ class Judge:
     # -- inside --
 
     def _over(self, write: Write, what: str) -> None:
-        if write.over:
+        request = write.request
+        at_once = request.over and request.deployment.cancelled_at <= request.heard
+        if write.over and at_once and self.life.faults.events_denied:
+            self.spare(CANCELLED_AT_ONCE)
+        elif write.over:
             self.fault("a change for a deployment that is over", f"{write.request}: {what}")
         elif write.request.over:
             self.spare(CANCELLED_BEFORE_OUR_CALL)
@@ -444,6 +484,8 @@ class Expected:
         self.refused: list[str] = []
         self.takes: dict[str, int] = {}
         self.named: set[str] = set()
+        self.doubtful = False
+        """The contract does not say what has to come of it."""
         self.groups = [name for name in new.groups_to_delete if name in pod.groups]
         self.exact = pod.continuous and life.switches.lowering != "never"
         known = {node.name: node for group in pod.groups.values() for node in group.nodes}
@@ -467,7 +509,10 @@ class Expected:
             named = [node for node in group.live if node.name in new.nodes_to_delete]
             if named and group.controller:
                 self.refused.append(f"{name}: a controller is named")
-            if named and name not in new.autoscaled and len(named) > max(group.target, live) - count:
+            too_many = len(named) > max(group.target, live) - count
+            if name in new.autoscaled and named and too_many:
+                self.doubtful = True
+            elif named and too_many:
                 self.refused.append(f"{name}: {len(named)} named, count {count}, target {group.target}, live {live}")
             more = 0 if name in new.autoscaled else max(0, live - count - len(named))
             if more and group.controller:
@@ -485,7 +530,9 @@ class Expected:
         for name in new.groups_to_delete:
             if name in counts:
                 self.refused.append(f"{name} is in both lists")
-        strangers = [name for name in new.nodes_to_delete if name not in known and name not in old.nodes_to_delete]
+        guard = life.stack.known[PREPARE]
+        deployed = guard.nodes_to_delete if guard else ()
+        strangers = [name for name in new.nodes_to_delete if name not in known and name not in deployed]
         if strangers and by_count:
             self.refused.append(f"{strangers[0]} is in no group, and {by_count} would go by count")
         if total > new.max_nodes:
@@ -493,8 +540,6 @@ class Expected:
 
 
 def _counts(properties: Mapping[str, Any]) -> dict[str, int]:
-    import json
-
     found = {}
     for text in properties["Groups"]:
         spec = json.loads(text)

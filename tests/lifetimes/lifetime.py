@@ -14,7 +14,7 @@ from .actors import Actors
 from .clock import Clock
 from .cloudformation import NAME, RESOURCES, STACK, TAG, Deployment, Stack, Template, Trouble
 from .faults import Faults
-from .function import Framework, MakeProvider, Write
+from .function import FINALIZE, PREPARE, Framework, MakeProvider, Write
 from .hyperpod import HyperPod, Measure, Node, Pace, Refused, Spec
 from .judge import Expected, Judge
 from .profiles import PROFILES, Profile, profile_of
@@ -121,6 +121,8 @@ class Lifetime:
         if self.stack.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE") and self.draw.random() < 0.5:
             self._deploy(file, "the same again", outcome)
             self._deploy(replace(file, digest=file.digest + "."), "the same, with another tag", outcome)
+        if self.stack.status.endswith("COMPLETE") and self.draw.random() < 0.05:
+            self.stack.destroy()
         self.clock.pass_time(4000)
         self.judge.look_at_endings()
         outcome.faults, outcome.unavoidable = self.judge.faults, self.judge.unavoidable
@@ -140,7 +142,7 @@ class Lifetime:
         self._tell_nodes()
         expected = self._expected(known, file)
         deeds = len(self.actors.deeds)
-        faults = sum(len(self.judge.faults) for _ in (0,))
+        faults = len(self.judge.faults)
         deployment = self.stack.deploy(file, what=what, trouble=trouble, rolls_back=rolls_back)
         if expected is not None and (
             len(self.actors.deeds) != deeds or any(request.faults for request in deployment.requests)
@@ -151,7 +153,7 @@ class Lifetime:
         while deployment.outcome == "rollback failed" and tries < 3:
             tries += 1
             self.clock.pass_time(self.draw.choice([60.0, 4000.0, 20000.0]))
-            self.faults.status_denied = False
+            self.faults.status_denied = self.pod.never_patched = False  # Somebody sees to it.
             self.stack.continue_rollback(deployment, before)
             self.judge.look_at_endings()
         if deployment.outcome == "rollback failed" and tries == 3 and len(self.judge.faults) == faults:
@@ -166,7 +168,10 @@ class Lifetime:
             return None
         if self.profile.slow or self.profile.boot_failures or self.profile.health_checks:
             return None
-        if not pod.continuous and self.switches.lowering == "never":
+        late = self.switches.lowering == "never" or self.switches.lowering_delay > 100
+        if not pod.continuous and late:
+            return None
+        if self.stack.known[PREPARE] is None and (late or self.switches.minimum_blocks):
             return None
         calm = pod.status == "InService" and all(
             group.status == "InService"
@@ -247,6 +252,8 @@ class Lifetime:
         if draw.random() < 0.5:
             self.stack.updated = -5e5
         self.stack.known = dict.fromkeys(RESOURCES, file)
+        if draw.random() < 0.05:  # The guard comes to a stack that has the cluster already.
+            self.stack.known[PREPARE] = self.stack.known[FINALIZE] = None
         self.stack.status = "CREATE_COMPLETE" if self.stack.updated is None else "UPDATE_COMPLETE"
 
     def _change(self, file: Template) -> tuple[Template, str]:
@@ -391,6 +398,10 @@ def _other_tag(life: Lifetime, file: Template) -> Template:
     return replace(file, digest=file.digest + "+")
 
 
+def _retry(life: Lifetime, file: Template) -> Template:
+    return replace(file, retry=file.retry + "again")
+
+
 _CHANGES: dict[str, tuple[float, Any]] = {
     "fewer nodes": (4, _fewer),
     "named nodes": (5, _named),
@@ -402,6 +413,7 @@ _CHANGES: dict[str, tuple[float, Any]] = {
     "another minimum": (1, _other_minimum),
     "another type": (0.3, _other_type),
     "another tag": (1.5, _other_tag),
+    "retry": (0.7, _retry),
 }
 
 

@@ -88,10 +88,26 @@ def test_the_defaults_are_continuous_slurm_with_recovery_in_our_network(plain: T
     }
 
 
+def root_volume(template: Template) -> Json:
+    """A root volume that the cluster's own key encrypts."""
+    (key,) = (name for name in template.of("AWS::KMS::Key") if name.startswith("ClusterKey"))
+    return {"EbsVolumeConfig": {"RootVolume": True, "VolumeKmsKeyId": {"Fn::GetAtt": [key, "Arn"]}}}
+
+
+def test_root_volumes_have_aws_own_key_where_somebody_says_so() -> None:
+    named = dataclasses.replace(P5, ebs_volumes=(EbsVolume(root_volume=True, volume_kms_key_arn=KEY),))
+    groups = template_with(LOGIN, named, encrypt_root_volumes=False).groups()
+    assert "InstanceStorageConfigs" not in groups["login"]
+    assert groups["p5"]["InstanceStorageConfigs"] == [
+        {"EbsVolumeConfig": {"RootVolume": True, "VolumeKmsKeyId": KEY}},
+    ]
+
+
 def test_a_plain_group_sends_what_was_said_and_nothing_else(plain: Template) -> None:
     groups = copy.deepcopy(plain.groups())
     assert list(groups) == ["controller", "login", "p5"]
     for group in groups.values():
+        assert group.pop("InstanceStorageConfigs") == [root_volume(plain)]
         assert group.pop("ExecutionRole")
         assert flat(group["LifeCycleConfig"].pop("SourceS3Uri")).startswith("s3://sagemaker-train-<AWS::AccountId>-us-")
     assert groups["controller"] == {
@@ -143,6 +159,7 @@ def test_scripts_of_one_s_own_do_everything_unless_the_mode_says_otherwise() -> 
     assert hooks == [{"OnCreate"}, {"OnInitComplete"}]
 
 
+ROOT_VOLUME = "the root volume as every group has it"
 OPTIONS = [
     pytest.param({"min_instance_count": 8}, {"MinInstanceCount": 8}, id="min_instance_count"),
     pytest.param({"min_instance_count": 0}, {"MinInstanceCount": 0}, id="min_instance_count of 0 is sent too"),
@@ -161,7 +178,7 @@ OPTIONS = [
     ),
     pytest.param(
         {"ebs_volumes": (EbsVolume(volume_size_gib=500, volume_kms_key_arn=KEY),)},
-        {"InstanceStorageConfigs": [{"EbsVolumeConfig": {"VolumeKmsKeyId": KEY, "VolumeSizeInGB": 500}}]},
+        {"InstanceStorageConfigs": [ROOT_VOLUME, {"EbsVolumeConfig": {"VolumeKmsKeyId": KEY, "VolumeSizeInGB": 500}}]},
         id="second volume",
     ),
     pytest.param(
@@ -178,9 +195,13 @@ def test_an_option_of_a_group_becomes_its_property(
 ) -> None:
     group = template_with(LOGIN, dataclasses.replace(P5, **options)).groups()["p5"]
     before = plain.groups()["p5"]
-    assert {
-        key: group.get(key) for key in group.keys() | before.keys() if group.get(key) != before.get(key)
-    } == expected
+    assert expected == {
+        key: value
+        if key != "InstanceStorageConfigs"
+        else [ROOT_VOLUME if config == root_volume(plain) else config for config in value]
+        for key, value in {**dict.fromkeys(before), **group}.items()
+        if value != before.get(key)
+    }
 
 
 def test_every_field_of_a_group_is_one_that_these_tests_look_at() -> None:
@@ -192,8 +213,9 @@ def test_every_field_of_a_group_is_one_that_these_tests_look_at() -> None:
 
 def test_volumes_without_a_key_of_their_own_have_the_clusters() -> None:
     template = template_with(dataclasses.replace(P5, ebs_volumes=(EbsVolume(volume_size_gib=500),)))
-    (config,) = template.groups()["p5"]["InstanceStorageConfigs"]
-    assert config["EbsVolumeConfig"]["VolumeKmsKeyId"] == {"Fn::GetAtt": [template.only_id("AWS::KMS::Key"), "Arn"]}
+    root, config = template.groups()["p5"]["InstanceStorageConfigs"]
+    assert root == root_volume(template)
+    assert config["EbsVolumeConfig"]["VolumeKmsKeyId"] == root["EbsVolumeConfig"]["VolumeKmsKeyId"]
 
 
 def test_every_node_mounts_the_file_system_after_its_volumes() -> None:
@@ -210,9 +232,9 @@ def test_every_node_mounts_the_file_system_after_its_volumes() -> None:
         }
     }
     storage = {name: group["InstanceStorageConfigs"] for name, group in template.groups().items()}
-    assert storage["controller"] == storage["login"] == [mount]
-    assert [next(iter(config)) for config in storage["p5"]] == ["EbsVolumeConfig", "FsxLustreConfig"]
-    assert storage["p5"][1] == mount
+    assert storage["controller"] == storage["login"] == [root_volume(template), mount]
+    assert [next(iter(config)) for config in storage["p5"]] == ["EbsVolumeConfig", "EbsVolumeConfig", "FsxLustreConfig"]
+    assert storage["p5"][2] == mount
 
 
 def test_a_group_in_another_zone_overrides_the_subnet_and_keeps_the_security_group() -> None:
@@ -519,7 +541,7 @@ def test_tokens_are_passed_on_and_never_judged() -> None:
     assert groups[1]["ThreadsPerCore"] == {"Ref": "Count"}
     assert groups[1]["InstanceType"] == {"Ref": "InstanceType"}
     assert groups[1]["TrainingPlanArn"] == {"Fn::ImportValue": "Plan"}
-    assert groups[1]["InstanceStorageConfigs"][0]["EbsVolumeConfig"]["VolumeSizeInGB"] == {"Ref": "Count"}
+    assert groups[1]["InstanceStorageConfigs"][1]["EbsVolumeConfig"]["VolumeSizeInGB"] == {"Ref": "Count"}
     assert groups[2]["InstanceRequirements"] == {"InstanceTypes": [{"Ref": "FirstType"}, {"Ref": "SecondType"}]}
     assert cluster_of(template)["TieredStorageConfig"]["InstanceMemoryAllocationPercentage"] == {"Ref": "Count"}
 

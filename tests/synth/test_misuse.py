@@ -198,6 +198,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "tags": {"a": "b"},
         "eks_cluster_arn": None,
         "autoscaled_groups": (),
+        "encrypt_root_volumes": False,
     },
     HyperPodNetwork: lambda world: {
         "availability_zones": ["us-west-2c"],
@@ -207,6 +208,10 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "vpc_id": None,
         "subnets": (),
         "endpoint_security_group_id": None,
+        "s3_prefix_list_id": None,
+        "endpoint_policies": "none",
+        "trusted_accounts": [],
+        "organization_id": None,
         "more_endpoints": ["eks"],
         "log_encryption_key": world.key,
     },
@@ -433,7 +438,11 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
     EksControlPlane: {"cluster_name text"},
     HyperPodAddOns: {"hyperpod_cluster_arn text"},
     HyperPodCluster: {"eks_cluster_arn text"},
-    HyperPodNetwork: {"vpc_id text", "endpoint_security_group_id text"},
+    HyperPodNetwork: {
+        "endpoint_security_group_id text",
+        "s3_prefix_list_id text",
+        "vpc_id text",
+    },
     HyperPodTeams: {"cluster_name text", "hyperpod_cluster_arn text", "capacity_gib number"},
     LifecycleScripts: {"home_path text"},
     LustreFileSystem: {

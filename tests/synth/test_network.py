@@ -8,7 +8,7 @@ import pytest
 from aws_cdk import CfnParameter, Stack
 
 from cdk_hyperpod import ConfigError, HyperPodNetwork, SubnetConfig
-from synth.synthesis import Json, Template, flat, of_stack
+from synth.synthesis import EXAMPLES, Json, Template, flat, of_example, of_stack
 
 EVERYTHING = "-1"
 EXISTING: dict[str, Any] = {
@@ -205,6 +205,14 @@ def test_all_traffic_of_a_new_vpc_is_logged_for_a_year(closed: Template) -> None
     assert flow_log["TrafficType"] == "ALL"
     assert flow_log["ResourceId"] == {"Fn::GetAtt": [closed.only_id("AWS::EC2::VPC"), "VpcId"]}
     assert closed.only("AWS::Logs::LogGroup")["RetentionInDays"] == 365
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_encrypts_its_flow_log(name: str) -> None:
+    for template in of_example(name).values():
+        for flow_log in template.properties("AWS::EC2::FlowLog"):
+            log_group = template.resources[flow_log["LogDestination"]["Fn::GetAtt"][0]]
+            assert "KmsKeyId" in log_group["Properties"]
 
 
 def cidrs(template: Template) -> dict[str, str]:

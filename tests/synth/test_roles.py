@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from aws_cdk import Stack
@@ -14,13 +15,17 @@ from synth.synthesis import Json, Template, flat, needs, of_stack
 OWN_KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b2c3d-0000-1111-2222-333344445555"
 
 
-def cluster(stack: Stack, *, ebs_volumes: tuple[EbsVolume, ...] = ()) -> None:
+def cluster(stack: Stack, *, ebs_volumes: tuple[EbsVolume, ...] = (), encrypt_root_volumes: bool = True) -> None:
+    key = encryption_key(stack, "Key", removal="destroy")
     HyperPodCluster(
         stack,
         "Cluster",
         cluster_name="train",
-        network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c", "us-west-2d"]),
-        encryption_key=encryption_key(stack, "Key", removal="destroy"),
+        network=HyperPodNetwork(
+            stack, "Network", availability_zones=["us-west-2c", "us-west-2d"], log_encryption_key=key
+        ),
+        encryption_key=key,
+        encrypt_root_volumes=encrypt_root_volumes,
         instance_groups=[
             InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1),
             InstanceGroup(name="login", node_type="login", instance_type="ml.m5.large", instance_count=1),
@@ -134,7 +139,7 @@ def test_nodes_read_their_scripts_and_decrypt_them_through_s3_only(template: Tem
         assert [flat(arn) for arn in statement_with(statements, "s3:GetObject")["Resource"]] == [
             f"{bucket}/lifecycle/*"
         ]
-        decrypt = statement_with(statements, "kms:Decrypt")
+        decrypt = next(statement for statement in statements if statement["Action"] == ["kms:Decrypt"])
         assert decrypt["Resource"] == [{"Fn::GetAtt": [template.only_id("AWS::KMS::Key"), "Arn"]}]
         assert flat(decrypt["Condition"]["StringEquals"]["kms:ViaService"]) == "s3.us-west-2.<AWS::URLSuffix>"
 
@@ -150,27 +155,61 @@ def test_network_interfaces_go_into_our_subnets_and_our_group(template: Template
             f"{ec2}:network-interface/*",
             f"{ec2}:security-group/<{nodes}.GroupId>",
         }
-        rest = statement_with(statements, "ec2:DeleteNetworkInterface")
-        assert [flat(arn) for arn in rest["Resource"]] == [f"{ec2}:network-interface/*"]
-        assert set(rest["Action"]) == {
-            "ec2:CreateNetworkInterfacePermission",
-            "ec2:CreateTags",
-            "ec2:DeleteNetworkInterface",
-            "ec2:DeleteNetworkInterfacePermission",
+
+
+INTERFACES = "arn:<AWS::Partition>:ec2:us-west-2:<AWS::AccountId>:network-interface/*"
+IN_VPC = {
+    "ec2:DeleteNetworkInterface": "ArnEquals",
+    "ec2:DeleteNetworkInterfacePermission": "ArnEquals",
+    "ec2:DetachNetworkInterface": "ArnEquals",
+    "ec2:CreateTags": "ArnEqualsIfExists",  # while one is made it is in no VPC yet, as far as anybody has documented
+}
+
+
+def on_interfaces(statements: list[Json]) -> dict[str, Any]:
+    """What may be done with any network interface, and under which condition."""
+    return {
+        action: statement.get("Condition")
+        for statement in statements
+        if INTERFACES in map(flat, statement["Resource"])
+        for action in statement["Action"]
+    }
+
+
+def test_only_network_interfaces_of_our_vpc_are_touched(template: Template) -> None:
+    ec2 = "arn:<AWS::Partition>:ec2:us-west-2:<AWS::AccountId>"
+    vpc = f"{ec2}:vpc/<{template.only_id('AWS::EC2::VPC')}.VpcId>"
+    for statements in node_policies(template):
+        conditions = on_interfaces(statements)
+        # Where one is made, the subnet and the group are resources of the same statement.
+        assert conditions.pop("ec2:CreateNetworkInterface") is None
+        permission = conditions.pop("ec2:CreateNetworkInterfacePermission")["ArnEquals"]
+        assert {flat(arn) for arn in permission["ec2:Subnet"]} == {
+            f"{ec2}:subnet/<{name}.SubnetId>" for name in template.of("AWS::EC2::Subnet")
         }
+        assert conditions.keys() == IN_VPC.keys()
+        for action, operator in IN_VPC.items():
+            assert {key: flat(arn) for key, arn in conditions[action][operator].items()} == {"ec2:Vpc": vpc}
+            assert len(conditions[action]) == 1
 
 
 def test_network_interfaces_are_detached_from_instances_of_aws_own_account(template: Template) -> None:
     for statements in node_policies(template):
-        detach = statement_with(statements, "ec2:DetachNetworkInterface")
-        assert detach["Action"] == ["ec2:DetachNetworkInterface"]
-        assert [flat(arn) for arn in detach["Resource"]] == [
-            "arn:<AWS::Partition>:ec2:us-west-2:<AWS::AccountId>:network-interface/*",
+        detach = [statement for statement in statements if "ec2:DetachNetworkInterface" in statement["Action"]]
+        assert [flat(arn) for statement in detach for arn in statement["Resource"]] == [
+            INTERFACES,
             "arn:<AWS::Partition>:ec2:us-west-2:*:instance/*",
         ]
 
 
-def test_without_volumes_no_node_may_make_grants(template: Template) -> None:
+def test_every_node_needs_the_key_of_its_root_volume(template: Template) -> None:
+    for statements in node_policies(template):
+        grant = statement_with(statements, "kms:CreateGrant")
+        assert [flat(arn) for arn in grant["Resource"]] == [f"<{template.only_id('AWS::KMS::Key')}.Arn>"]
+
+
+def test_without_volumes_of_our_keys_no_node_may_make_grants() -> None:
+    template = of_stack(lambda stack: cluster(stack, encrypt_root_volumes=False))
     assert "kms:CreateGrant" not in str(template.of("AWS::IAM::ManagedPolicy"))
 
 
@@ -182,6 +221,7 @@ def test_volumes_need_their_keys_on_nodes_that_have_them_and_on_no_others() -> N
                 EbsVolume(volume_size_gib=500),
                 EbsVolume(root_volume=True, volume_kms_key_arn=OWN_KEY),
             ),
+            encrypt_root_volumes=False,
         )
     )
     grant = statement_with(policy(template, "compute"), "kms:CreateGrant")

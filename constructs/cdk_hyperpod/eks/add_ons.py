@@ -61,6 +61,7 @@ class HyperPodAddOns(Construct):
             self.node.path,
         )
         self._cluster_name = control_plane.cluster_name
+        self._cluster_arn = control_plane.cluster_arn
         eks_config = control_plane.config
         self._key = encryption_key
         self.resources: dict[str, eks.CfnAddon] = {}
@@ -135,7 +136,12 @@ class HyperPodAddOns(Construct):
                         "Effect": "Allow",
                         "Action": ["sts:AssumeRole", "sts:TagSession"],
                         "Principal": {"Service": "pods.eks.amazonaws.com"},
-                        "Condition": {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+                        # EKS names the cluster that the pod runs in (user guide, "Cross-service confused deputy prevention
+                        # in Amazon EKS").
+                        "Condition": {
+                            "StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID},
+                            "ArnEquals": {"aws:SourceArn": self._cluster_arn},
+                        },
                     }
                 ],
             },

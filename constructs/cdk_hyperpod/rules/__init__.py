@@ -19,7 +19,15 @@ from .accounts import check_accounts
 from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron
 from .lifecycle import check_lifecycle
-from .network import check_file_system_zone, check_network, check_region, check_room, check_zones, file_system_zone
+from .network import (
+    check_file_system_zone,
+    check_network,
+    check_region,
+    check_room,
+    check_zones,
+    file_system_zone,
+    what_closed_means,
+)
 from .scale_down import check_scale_down
 from .storage import check_storage
 from .users import check_users
@@ -41,6 +49,7 @@ __all__ = [
     "check_users",
     "check_zones",
     "has_neuron",
+    "what_closed_means",
 ]
 
 

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from .._constraints import without_refused
+from .._constraints import check_repeated, without_refused
 from .._structure import UNKNOWN, is_known, item_paths, show
 from ..config import ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig
 from ..errors import Finding
@@ -44,6 +44,19 @@ def check_region(region: str) -> Iterator[Finding]:
     )
 
 
+def what_closed_means(network: NetworkConfig) -> str | None:
+    """One sentence on what a network without internet egress does not keep in. None: there is nothing to tell."""
+    if network.internet_egress or network.endpoint_policies != "none":
+        return None
+    told = (
+        "closed means no way to the internet, and not no way out: through its endpoints a program on a node that has keys of "
+        "another account copies data to any bucket of the region"
+    )
+    if network.vpc_id is not None:
+        return f"{told}; an existing VPC's endpoints and their policies are their owner's"
+    return f"{told}; network.endpoint_policies: account refuses that"
+
+
 def check_network(network: NetworkConfig, *, region: str, path: str = "network") -> Iterator[Finding]:
     """Everything that is wrong with a network by itself."""
     if not isinstance(network, NetworkConfig):
@@ -65,6 +78,7 @@ def check_network(network: NetworkConfig, *, region: str, path: str = "network")
             yield Finding(
                 path=f"{path}.availability_zones", problem=f"there are {zone_count} zones", remedy="use at most 6"
             )
+    yield from _check_endpoint_policies(network, path)
     zones = _known_zones(network)
     for zone_path, zone in zones:
         yield from _check_zone_region(zone, region, zone_path)
@@ -139,6 +153,51 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
                 problem=f"{subnet.cidr} is a /{parsed.prefixlen}, and AWS has subnets of /16 to /28",
                 remedy="write the subnet's own range",
             )
+
+
+def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Finding]:
+    policies = network.endpoint_policies
+    yield from check_repeated(network.trusted_accounts, f"{path}.trusted_accounts")
+    if not is_known(policies):
+        return
+    if policies == "none":
+        for key, value in (
+            ("trusted_accounts", network.trusted_accounts),
+            ("organization_id", network.organization_id),
+        ):
+            if value and value is not UNKNOWN:
+                yield Finding(
+                    path=f"{path}.{key}",
+                    problem="means nothing while endpoint_policies is none",
+                    remedy="set endpoint_policies, or remove it",
+                )
+        return
+    if network.vpc_id is not None:
+        yield Finding(
+            path=f"{path}.endpoint_policies",
+            problem="an existing VPC's endpoints are their owner's, and so are their policies",
+            remedy="remove it, and set the policies there",
+        )
+    if policies == "organization" and network.organization_id is None:
+        yield Finding(
+            path=f"{path}.organization_id",
+            problem="is missing beside endpoint_policies: organization",
+            remedy="add what `aws organizations describe-organization --query Organization.Id` prints",
+        )
+    if policies == "account" and network.organization_id is not None:
+        yield Finding(
+            path=f"{path}.organization_id",
+            problem="means nothing beside endpoint_policies: account",
+            remedy="remove it, or set endpoint_policies: organization",
+        )
+    if network.vpc_id is None and network.internet_egress:
+        yield Finding(
+            path=f"{path}.endpoint_policies",
+            problem="internet_egress leads past the endpoints, so that they keep nobody in",
+            remedy="set internet_egress: false, or take endpoint_policies for S3's part of the region alone",
+            level="warning",
+            topic="endpoint-policies-beside-the-internet",
+        )
 
 
 def _check_prefix_list(network: NetworkConfig, region: str, path: str) -> Iterator[Finding]:

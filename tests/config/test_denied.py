@@ -1,0 +1,68 @@
+"""What endpoints refused, out of files as CloudTrail writes them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod.cli import main
+
+FOREIGN: dict[str, Any] = {
+    "eventSource": "s3.amazonaws.com",
+    "eventName": "PutObject",
+    "errorCode": "VpceAccessDenied",
+    "eventCategory": "NetworkActivity",
+    "userIdentity": {"type": "AWSAccount", "accountId": "777788889999"},
+    "vpcEndpointId": "vpce-0a",
+}
+OURS: dict[str, Any] = {
+    **FOREIGN,
+    "eventName": "GetObject",
+    "userIdentity": {"type": "AssumedRole", "accountId": "111122223333"},
+    "requestParameters": {"bucketName": "agents-of-aws", "key": "agent"},
+}
+
+
+def write(path: Path, *events: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"Records": events}).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def test_it_names_the_endpoint_and_the_bucket_that_were_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "2026" / "a.json.gz", OURS, OURS, {**OURS, "errorCode": "AccessDenied"})
+    write(tmp_path / "b.json", FOREIGN, {"eventName": "GetObject"})
+    assert main(["denied", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        "times  endpoint  call          on             by account\n"
+        "2      vpce-0a   s3:GetObject  agents-of-aws  111122223333\n"
+        "1      vpce-0a   s3:PutObject  not told       777788889999\n"
+    )
+
+
+def test_nothing_was_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["denied", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: no endpoint refused anything in these files\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"Records": [1]}', b"\x1f\x8b", b'{"Records": null}'])
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_other_files_are_refused_in_one_line(
+    content: bytes, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert main(["denied", str(tmp_path)]) == 1
+    assert (
+        capsys.readouterr().err == f"{tmp_path / name}: is no file of CloudTrail; keep such files alone in the folder\n"
+    )
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["denied", str(tmp_path / "none")]) == 1
+    assert "is no folder; copy the trail's files there" in capsys.readouterr().err

@@ -1,0 +1,246 @@
+"""The judge catches functions that are broken on purpose, and an exemption does not swallow a real fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownError
+from lifetimes.function import Killed
+from lifetimes.lifetime import live
+from lifetimes.profiles import PROFILES
+from lifetimes.soak import seeds_of
+
+
+class Broken:
+    """The function, on a client that does something else than it is told."""
+
+    def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
+        self.real = sagemaker()
+        self._provider = Provider(lambda: self, cloudformation, **more)
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        return self._provider.on_event(event)
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        return self._provider.is_complete(event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+def specs(event: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in event["ResourceProperties"]["Groups"]]
+
+
+class TakesAnother(Broken):
+    """Takes the node beside the one that it should."""
+
+    def list_cluster_nodes(self, **asked: Any) -> Any:
+        reply = self.real.list_cluster_nodes(**asked)
+        self.seen = [node["InstanceId"] for node in reply["ClusterNodeSummaries"] if node.get("InstanceId")]
+        return reply
+
+    def batch_delete_cluster_nodes(self, **asked: Any) -> Any:
+        others = [node for node in self.seen if node not in asked.get("NodeIds", ())]
+        if others and asked.get("NodeIds"):
+            asked["NodeIds"] = [others[0], *asked["NodeIds"][1:]]
+        return self.real.batch_delete_cluster_nodes(**asked)
+
+
+class TakesOneMore(Broken):
+    """Takes one node more than it should."""
+
+    def list_cluster_nodes(self, **asked: Any) -> Any:
+        reply = self.real.list_cluster_nodes(**asked)
+        self.seen = [
+            (node["InstanceGroupName"], node["InstanceId"])
+            for node in reply["ClusterNodeSummaries"]
+            if node.get("InstanceId")
+        ]
+        return reply
+
+    def batch_delete_cluster_nodes(self, **asked: Any) -> Any:
+        ids = list(asked.get("NodeIds", ()))
+        groups = {group for group, node in self.seen if node in ids}
+        ids += [node for group, node in self.seen if group in groups and node not in ids][:1]
+        return self.real.batch_delete_cluster_nodes(**(asked | {"NodeIds": ids} if ids else asked))
+
+
+class SendsAStaleCount(Broken):
+    """Sends the template's own update ahead of it, without looking."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        groups = specs(event)
+        if event["RequestType"] == "Update" and event["ResourceType"] == "Custom::HyperPodScaleDown":
+            self.real.update_cluster(ClusterName="train", InstanceGroups=groups)
+        return super().is_complete(event)
+
+
+class LetsEverythingThrough(Broken):
+    """prepare does nothing at all."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        return {"IsComplete": True}
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        self.real.list_cluster_nodes(ClusterName="train", MaxResults=100)
+        return {"PhysicalResourceId": event.get("PhysicalResourceId", "x")}
+
+
+class CountsByTarget(Broken):
+    """Sees every group full: takes by the target and not by what lives."""
+
+    def list_cluster_nodes(self, **asked: Any) -> Any:
+        reply = self.real.list_cluster_nodes(**asked)
+        shown = [dict(node) for node in reply["ClusterNodeSummaries"]]
+        for node in shown:
+            if node["InstanceStatus"]["Status"] == "ShuttingDown":
+                node["InstanceStatus"] = {"Status": "Running"}
+        return {**reply, "ClusterNodeSummaries": shown}
+
+
+class DeletesAnUnknownGroup(Broken):
+    """finalize deletes a group of the template."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        if event["ResourceType"] == "Custom::HyperPodGroupRemoval" and event["RequestType"] == "Update":
+            groups = specs(event)
+            self.real.update_cluster(
+                ClusterName="train",
+                InstanceGroups=groups[:-1],
+                InstanceGroupsToDelete=[groups[-1]["InstanceGroupName"]],
+            )
+        return super().is_complete(event)
+
+
+class NeverLooksAtItsStack(Broken):
+    """A poll that nobody waits for goes on."""
+
+    def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
+        class Blind:
+            def describe_stacks(self, **asked: Any) -> Any:
+                reply = cloudformation().describe_stacks(**asked)
+                return {"Stacks": [{**reply["Stacks"][0], "StackStatus": "UPDATE_IN_PROGRESS"}]}
+
+            def describe_stack_events(self, **asked: Any) -> Any:
+                return cloudformation().describe_stack_events(**asked)
+
+        super().__init__(sagemaker, Blind, **more)
+
+
+class RefusesInARollback(Broken):
+    """A refusal where nothing may be refused."""
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        answer = super().on_event(event)
+        if self.real.describe_stacks(StackName="x")["Stacks"][0]["StackStatus"] == "UPDATE_ROLLBACK_IN_PROGRESS":
+            raise ScaleDownError("No.")
+        return answer
+
+
+class SaysTooMuch(Broken):
+    """A reason of several lines."""
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        try:
+            return super().on_event(event)
+        except ScaleDownError as error:
+            raise ScaleDownError(f"{error}\nand more") from None
+
+
+class BreaksDown(Broken):
+    """An exception that is no sentence."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        raise KeyError("InstanceGroups")
+
+
+class NeverEnds(Broken):
+    """Polls for ever."""
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        return {"PhysicalResourceId": event.get("PhysicalResourceId", "x")}
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        return {"IsComplete": False}
+
+
+class RefusesEverything(Broken):
+    """No deployment is sound enough."""
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        if event["RequestType"] == "Update":
+            raise ScaleDownError("Not today.")
+        return super().on_event(event)
+
+
+def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[str]:
+    """Of the faults that the judge finds, until he found that one."""
+    found: set[str] = set()
+    for seed in seeds_of(lifetimes, profile=profile):
+        found |= {fault.split(":")[0] for fault in live(seed, make=make).faults}
+        if until in found:
+            break
+    return found
+
+
+@pytest.mark.parametrize(
+    ("make", "profile", "fault"),
+    [
+        (TakesAnother, "races", "more nodes than the count allows"),
+        (TakesAnother, "drift", "the wrong order"),
+        (TakesOneMore, "races", "more nodes than the count allows"),
+        (TakesOneMore, "rollbacks", "more nodes than the count allows"),
+        (SendsAStaleCount, "races", "UpdateCluster without a look"),
+        (SendsAStaleCount, "standard", "the function ends a node at random, without a look"),
+        (LetsEverythingThrough, "races", "CloudFormation ends a node at random, and prepare could know"),
+        (LetsEverythingThrough, "drift", "a group by accident"),
+        (LetsEverythingThrough, "drift", "not refused"),
+        (LetsEverythingThrough, "rollbacks", "CloudFormation ends a node at random, and prepare could know"),
+        (CountsByTarget, "drift", "more nodes than the count allows"),
+        (DeletesAnUnknownGroup, "races", "a group by accident"),
+        (NeverLooksAtItsStack, "rollbacks", "a change for a deployment that is over"),
+        (RefusesInARollback, "rollbacks", "a rollback gets stuck"),
+        (SaysTooMuch, "drift", "not one readable sentence"),
+        (BreaksDown, "races", "the function breaks down"),
+        (NeverEnds, "races", "no answer within CloudFormation's hour"),
+        (RefusesEverything, "races", "a sound deployment fails"),
+    ],
+)
+def test_a_broken_function_is_caught(make: type[Broken], profile: str, fault: str) -> None:
+    assert fault in kinds(make, profile, 200, until=fault)
+
+
+def test_a_killed_process_is_no_sentence_and_no_fault() -> None:
+    class Dies(Broken):
+        def is_complete(self, event: Mapping[str, Any]) -> Any:
+            if event["RequestType"] == "Update":
+                raise Killed
+            return super().is_complete(event)
+
+    found = kinds(Dies, "rollbacks", 20)
+    assert "not one readable sentence" not in found
+    assert "the function breaks down" not in found
+    assert "a rollback gets stuck" not in found
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_meets_what_it_stands_for(profile: str) -> None:
+    """Its own troubles come up in its story; otherwise the profile is a name."""
+    words = {
+        "races": "* person",
+        "faults": "its reply is lost",
+        "rollbacks": "UPDATE_ROLLBACK_COMPLETE",
+        "drift": "* person",
+        "health": "* hyperpod",
+        "autoscaler": "* autoscaler",
+        "standard": "standard",
+        "slow": "* ",
+        "all": "* ",
+    }
+    stories = [live(seed, story=True).story for seed in seeds_of(25, profile=profile)]
+    assert sum(words[profile] in story for story in stories) >= 5
