@@ -7,6 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 CONFIG ?= cluster.yaml
 CDK_FLAGS ?=
+PLAN_FLAGS ?=
 PYTEST_FLAGS ?=
 
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/node_modules/.bin:$(PATH)
@@ -57,11 +58,19 @@ synth: setup ## Synthesize CONFIG (default: cluster.yaml) to cdk.out
 	@cdk-hyperpod check --config "$(CONFIG)"
 	@echo "The templates are in cdk.out. Next: make diff, make deploy (an AWS account), make help."
 
-.PHONY: diff deploy destroy
-diff: setup ## Compare CONFIG with what is deployed
+# Exit code 2 says that nodes or groups would go, which is no error of these two.
+PLAN = cdk-hyperpod plan --config "$(CONFIG)" $(PLAN_FLAGS)
+
+.PHONY: plan diff deploy destroy
+plan: setup ## What a deployment of CONFIG would take away: nodes, groups, and why
+	@$(PLAN) || test $$? -eq 2
+diff: setup ## Compare CONFIG with what is deployed, and with what lives
 	@cdk diff -c config="$(CONFIG)" $(CDK_FLAGS)
-deploy: setup ## Deploy CONFIG with your AWS credentials
-	@cdk deploy --all -c config="$(CONFIG)" $(CDK_FLAGS)
+	@$(PLAN) || test $$? -eq 2
+deploy: setup ## Deploy CONFIG with your AWS credentials; asks where nodes would go (PLAN_FLAGS=--yes: it does not)
+	@$(PLAN) --confirm
+	@began=$$(date +%s); cdk deploy --all -c config="$(CONFIG)" $(CDK_FLAGS) || \
+	  { code=$$?; echo; cdk-hyperpod why --config "$(CONFIG)" --since "$$began"; exit $$code; } >&2
 destroy: setup ## Delete the stacks of CONFIG; what it retains stays, and is listed
 	@cdk destroy --all -c config="$(CONFIG)" $(CDK_FLAGS)
 	@cdk-hyperpod retained --config "$(CONFIG)"

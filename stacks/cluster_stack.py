@@ -69,14 +69,18 @@ class ClusterStack(Stack):
         # same, and CloudFormation one in which nothing but metadata changed.
         self.cluster.resource.cdk_tag_manager.set_tag(FOUNDATION_TAG, foundation.digest)
         scale_down = config.scale_down or ScaleDownConfig()
-        ScaleDown(
+        guard = ScaleDown(
             self,
             "ScaleDown",
             cluster=self.cluster.resource,
             nodes_to_delete=scale_down.nodes_to_delete,
             instance_groups_to_delete=scale_down.instance_groups_to_delete,
             max_nodes=scale_down.max_nodes,
+            retry=scale_down.retry,
             autoscaled_groups=self.cluster.autoscaled_groups,
             encryption_key=foundation.key,
         )
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)
+        # By these names `plan` finds them, and people.
+        for output in (guard.nodes_taken, guard.still_standing):
+            output.override_logical_id(output.node.id)

@@ -46,6 +46,6 @@ class EksStack(Stack):
         )
         for warning in loaded.warnings:
             # Those of the nodes are told where the nodes are.
-            if warning.path.startswith("eks."):
+            if warning.path.startswith("eks.") or warning.topic == "second-zone":
                 Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
         CfnOutput(self, "EksClusterName", value=self.control_plane.cluster_name)

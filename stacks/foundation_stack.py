@@ -19,7 +19,7 @@ from cdk_hyperpod.buckets import access_logs_bucket
 from cdk_hyperpod.config import StorageConfig
 from cdk_hyperpod.encryption import encryption_key
 from cdk_hyperpod.foundation_guard import FoundationGuard
-from cdk_hyperpod.zones import more_endpoints
+from cdk_hyperpod.zones import control_plane_zone, more_endpoints
 
 from .names import cluster_stack_name, foundation_stack_name
 
@@ -64,6 +64,7 @@ class FoundationStack(Stack):
             trusted_accounts=config.network.trusted_accounts,
             organization_id=config.network.organization_id,
             more_endpoints=more_endpoints(config),
+            control_plane_zone=control_plane_zone(config),
             log_encryption_key=self.key,
         )
         if config.removal == "retain":

@@ -1,4 +1,4 @@
-"""The command-line tool: questions about a cluster file. None needs CDK, and only `plan` an AWS account."""
+"""The command-line tool: questions about a cluster file. None needs CDK, and only `plan` and `why` an AWS account."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from .plan import add_plan_parser
 from .retained import retained_table
 from .rules import what_closed_means
 from .schema import json_schema
+from .why import add_why_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     denied.add_argument("folder", metavar="FOLDER", help="a copy of what a trail has written")
     _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
     add_plan_parser(commands)
+    add_why_parser(commands)
     add_job_parser(commands)
     return parser
 

@@ -167,7 +167,8 @@ class NetworkConfig:
     """Where the nodes live. A new VPC, or an existing one by its id."""
 
     availability_zones: tuple[Zone, ...] = ()
-    """Zone names or zone ids, all of one kind; the first is the cluster's own. Absent: the account's first zone, with a
+    """Zone names or zone ids, all of one kind; the first is the cluster's own. Under EKS one is enough: the control plane gets
+    a subnet in a second one, which a warning names. Absent: the account's first zone, with a
     warning for P5 and Trn1, which few zones offer. The first one is the cluster's for life: for another, make a new
     cluster. Take a zone out only after the deployment that takes out its last group."""
     internet_egress: bool = False
@@ -287,6 +288,10 @@ class ScaleDownConfig:
     """Groups to delete with all their nodes. A name may stay here as a tombstone once its group is gone."""
     max_nodes: Annotated[int, Range(0, 6758)] = 16
     """One deployment never takes more nodes than this."""
+    retry: Annotated[str, Pattern(r"[^\r\n]{1,256}", "1 to 256 characters in one line")] | None = None
+    """Any text, such as a date: another one makes the next deployment go on where a group still stands that should be gone
+    (the stack's output StillStanding names it). Without it, the same file again changes nothing. Running nodes: only those
+    that should be gone end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

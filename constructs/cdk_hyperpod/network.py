@@ -23,7 +23,14 @@ from .endpoint_policies import endpoint_policy
 from .errors import Finding, raise_errors
 from .rules import check_constraints, check_network, what_closed_means
 from .s3_prefix_lists import S3_PREFIX_LISTS
-from .zones import INTERFACE_ENDPOINTS, ZoneSubnet, has_interface_endpoints, is_zone_id, plan_subnets
+from .zones import (
+    INTERFACE_ENDPOINTS,
+    ZoneSubnet,
+    control_plane_subnet,
+    has_interface_endpoints,
+    is_zone_id,
+    plan_subnets,
+)
 
 _ANYWHERE = "0.0.0.0/0"
 # A security group without an egress rule gets one for everything; this one leads nowhere.
@@ -71,6 +78,7 @@ class HyperPodNetwork(Construct):
         trusted_accounts: Sequence[str] = (),
         organization_id: str | None = None,
         more_endpoints: Sequence[str] = (),
+        control_plane_zone: str | None = None,
         log_encryption_key: kms.IKey | None = None,
     ) -> None:
         """Make or adopt a network.
@@ -78,7 +86,8 @@ class HyperPodNetwork(Construct):
         The arguments are those of `NetworkConfig`, where they are described; `availability_zones` also names the zones
         of groups that live elsewhere than the cluster. `more_endpoints`: services that need an interface endpoint
         besides those that every cluster needs; an EKS cluster needs eks, eks-auth and lambda.
-        `log_encryption_key` encrypts the flow log; absent: CloudWatch's own key does. Raises ConfigError with
+        `control_plane_zone`: the second zone that a new EKS cluster wants, where `availability_zones` names one; its subnet
+        is for the control plane alone, and for good. `log_encryption_key` encrypts the flow log; absent: CloudWatch's own key does. Raises ConfigError with
         everything that AWS would refuse.
         """
         super().__init__(scope, construct_id)
@@ -102,7 +111,10 @@ class HyperPodNetwork(Construct):
         raise_errors(
             [
                 *check_arguments(
-                    HyperPodNetwork.__init__, more_endpoints=more_endpoints, log_encryption_key=log_encryption_key
+                    HyperPodNetwork.__init__,
+                    more_endpoints=more_endpoints,
+                    control_plane_zone=control_plane_zone,
+                    log_encryption_key=log_encryption_key,
                 ),
                 *check_constraints(config, "network"),
                 *check_network(config, region=region),
@@ -115,6 +127,8 @@ class HyperPodNetwork(Construct):
         if note is not None:
             Annotations.of(self).add_info_v2("cdk-hyperpod:what-closed-means", note)
         self._region = region
+        self.control_plane_subnet: PrivateSubnet | None = None
+        """The second subnet of an EKS cluster's control plane. None: it is in the subnets of the nodes."""
         self._retainable: list[ec2.CfnVPC | ec2.CfnSubnet] = []
         plans = plan_subnets(config, services=more_endpoints)
         if vpc_id is not None:
@@ -138,6 +152,8 @@ class HyperPodNetwork(Construct):
             self._add_flow_log(log_encryption_key)
             routes = ec2.CfnRouteTable(self, "PrivateRoutes", vpc_id=self.vpc_id, tags=self._named("private"))
             self.subnets = tuple(self._add_private_subnet(plan, routes) for plan in plans)
+            if control_plane_zone is not None:
+                self._add_control_plane_subnet(config, control_plane_zone, routes)
             ec2.CfnVPCEndpoint(
                 self,
                 "S3Endpoint",
@@ -157,6 +173,22 @@ class HyperPodNetwork(Construct):
             self.endpoint_security_group_id = self._add_interface_endpoints([*INTERFACE_ENDPOINTS, *more_endpoints])
         if endpoint_security_group_id is not None:
             self._allow_endpoints(endpoint_security_group_id)
+
+    @cached_property
+    def control_plane_subnets(self) -> list[ec2.ISubnet]:
+        """Where the control plane of a new EKS cluster is: all private subnets, or the first and `control_plane_zone`'s."""
+        if self.control_plane_subnet is None:
+            return list(self.vpc.private_subnets)
+        second = ec2.Subnet.from_subnet_attributes(
+            self,
+            "SecondReference",
+            subnet_id=self.control_plane_subnet.subnet_id,
+            availability_zone=self.control_plane_subnet.availability_zone,
+        )
+        Annotations.of(second).acknowledge_warning(
+            "@aws-cdk/aws-ec2:noSubnetRouteTableId", "Nothing here asks a subnet for its routes."
+        )
+        return [self.vpc.private_subnets[0], second]
 
     @cached_property
     def vpc(self) -> ec2.IVpc:
@@ -229,6 +261,12 @@ class HyperPodNetwork(Construct):
             cidr=plan.cidr,
             endpoints=plan.endpoints,
         )
+
+    def _add_control_plane_subnet(self, config: NetworkConfig, zone: str, routes: ec2.CfnRouteTable) -> None:
+        """Where nodes live in that zone too, theirs is taken: it is the same one."""
+        there = [subnet for subnet in self.subnets if subnet.availability_zone == zone]
+        plan = control_plane_subnet(config, zone)
+        self.control_plane_subnet = there[0] if there else self._add_private_subnet(plan, routes)
 
     def _add_internet_egress(self, plan: ZoneSubnet, routes: ec2.CfnRouteTable) -> None:
         """One NAT gateway in the cluster's own zone: the nodes of another zone reach the internet through it too."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .config import ClusterConfig, InstanceGroup, ScaleDownConfig
@@ -16,21 +17,27 @@ from .errors import HyperPodError
 from .loader import load_config
 
 if TYPE_CHECKING:
+    from ._lambda.hyperpod_provider.actions import Plan, Refuse
     from ._lambda.hyperpod_provider.model import Cluster, Desired, DesiredGroup
 
-__all__ = ["PlanError", "add_plan_parser", "desired"]
+__all__ = ["PlanError", "add_plan_parser", "clients", "desired"]
 
 _DESCRIPTION = """\
 Read the live cluster with your AWS credentials and say what a deployment of the
-file would take away: which nodes, and why. Nothing is changed. The network, the
-orchestrator and the groups' roles and subnets are known to a deployment only:
-they are not compared here, and a change of them is refused there. A group that
-an autoscaler owns is judged as if the deployment changed something of the
-cluster; one that changes nothing of it sends no count, and is not refused.
+file would take away: which nodes, and why. Nothing is changed. What is for life
+(first zone, range, VPC, orchestrator, the file system's EFA) is compared with
+what lives; the groups' roles and subnets are known to a deployment only: a
+change of them is refused there. A group that an autoscaler owns is judged as if
+the deployment changed something of the cluster; one that changes nothing of it
+sends no count, and is not refused.
 
 Exit code 0: nothing would be taken away; 2: nodes or groups would go, undrained;
-1: the deployment would be refused, or the cluster could not be read.
+1: the deployment would be refused, or the cluster could not be read. With
+--confirm, 0: a deployment may go on; 1: it may not.
 """
+
+Clients = Callable[[str], Any]
+"""A client of each service, with the user's credentials."""
 
 
 class PlanError(HyperPodError):
@@ -47,35 +54,56 @@ def add_plan_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentPars
     )
     plan.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
     plan.add_argument("--profile", metavar="NAME", help="of your AWS configuration; default: AWS_PROFILE, or default")
-    plan.add_argument("--endpoint-url", metavar="URL", help="another SageMaker endpoint than the region's own")
+    plan.add_argument("--endpoint-url", metavar="URL", help="another endpoint than the region's own, for every service")
+    plan.add_argument("--confirm", action="store_true", help="ask before a deployment where something would go")
+    plan.add_argument("--yes", action="store_true", help="with --confirm: do not ask, it is meant")
     plan.set_defaults(run=_run)
     return plan
 
 
 def _run(options: argparse.Namespace) -> int:
     config = load_config(options.config).config
-    from ._lambda.hyperpod_provider.plan_report import exit_code, report
+    from ._lambda.hyperpod_provider.actions import Plan
+    from ._lambda.hyperpod_provider.plan_report import CHANGES, WIDTH, exit_code, report
     from ._lambda.hyperpod_provider.planner import plan
 
-    live = _read(config, options.profile, options.endpoint_url)
+    client = clients(config.region, options.profile, options.endpoint_url)
+    live = _read(config, client)
     wanted = desired(config, live)
     found = plan(live, wanted)
+    refused, notes = _for_life(config, client)
+    if refused:
+        found = Plan(refusals=(*refused, *found.refusals))
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     sys.stdout.write(report(found, live, wanted, colour=colour))
-    return exit_code(found)
+    for note in (*notes, *_standing(config, found, client)):
+        print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
+    status = exit_code(found)
+    return _confirmed(yes=options.yes) if options.confirm and status == CHANGES else status
 
 
-# -- the live cluster -------------------------------------------------------------------------------------------------
+def _confirmed(*, yes: bool) -> int:
+    """0: the user wants it; 1: not, or nobody is there to be asked."""
+    if yes:
+        return 0
+    if not sys.stdin.isatty():
+        problem = "something would go, and there is no terminal to ask on"
+        raise PlanError(f"{problem}: if it is meant, say --yes (make deploy PLAN_FLAGS=--yes)")
+    sys.stdout.write("\nDeploy, and let them go? [y/N] ")
+    sys.stdout.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return 0
+    raise PlanError("nothing was deployed")
 
 
-def _read(config: ClusterConfig, profile: str | None, endpoint_url: str | None) -> Cluster | None:
-    # Nothing else in the library needs botocore.
+# -- what lives -------------------------------------------------------------------------------------------------------
+
+
+def _read(config: ClusterConfig, client: Clients) -> Cluster | None:
+    from ._lambda.hyperpod_provider import api
+
     try:
-        from ._lambda.hyperpod_provider import api
-    except ModuleNotFoundError:
-        raise PlanError("plan reads the live cluster with boto3, which is not installed: pip install boto3") from None
-    try:
-        live = api.read_live(_client(config.region, profile, endpoint_url), config.name, tags=True)
+        live = api.read_live(client("sagemaker"), config.name, tags=True)
     except (*api.CALL_ERRORS, ValueError) as error:  # a ValueError is an endpoint that is no URL
         raise PlanError(f"cannot read cluster {config.name} in {config.region}: {api.reason(error)}") from None
     if live is not None and config.account is not None and f":{config.account}:cluster/" not in live.arn:
@@ -84,28 +112,78 @@ def _read(config: ClusterConfig, profile: str | None, endpoint_url: str | None) 
     return live
 
 
-def _client(region: str, profile: str | None, endpoint_url: str | None) -> Any:
-    import botocore.session  # type: ignore[import-untyped]
+def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...], tuple[str, ...]]:
+    """What the foundation's guard would refuse, in its words, and what is worth a note."""
+    from ._lambda.hyperpod_provider import api
+    from ._lambda.hyperpod_provider.foundation_guard.decision import refusals
+    from ._lambda.hyperpod_provider.foundation_guard.look import look
+    from .for_life import wish
+
+    wanted = wish(config, _stack(config))
+    try:
+        return refusals(wanted, look(wanted, f"hyperpod-{config.name}-foundation", client)), ()
+    except api.CALL_ERRORS as error:
+        # Not everybody who deploys may read this; the deployment's own guard may.
+        return (), (f"What is for life was not compared: {api.reason(error)}",)
+
+
+def _standing(config: ClusterConfig, found: Plan, client: Clients) -> Iterator[str]:
+    """What an earlier deployment left, where it is still there and still to go."""
+    from ._lambda.hyperpod_provider import api
+
+    if not found.deletions:
+        return
+    try:
+        (stack,) = client("cloudformation").describe_stacks(StackName=_stack(config))["Stacks"]
+    except api.CALL_ERRORS as error:
+        if "does not exist" not in api.reason(error):
+            yield f"What the last deployment left standing was not read: {api.reason(error)}"
+        return
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
+    if outputs.get("StillStanding", "nothing") != "nothing":
+        yield (
+            f"The last deployment left standing: {outputs['StillStanding']}. The same file again would change nothing: write "
+            "another scale_down.retry (any text), and the deployment goes on."
+        )
+
+
+def clients(region: str, profile: str | None = None, endpoint_url: str | None = None) -> Clients:
+    """Clients with the user's credentials. Raises PlanError where there are none."""
+    # Nothing else in the library needs botocore.
+    try:
+        import botocore.session  # type: ignore[import-untyped]
+    except ModuleNotFoundError:
+        raise PlanError("this command reads AWS with boto3, which is not installed: pip install boto3") from None
 
     from ._lambda.hyperpod_provider import handler
 
     # The pinned models know no service that hands out credentials (SSO, STS), so botocore's own session gets them.
-    credentials = botocore.session.Session(profile=profile).get_credentials()
+    try:
+        credentials = botocore.session.Session(profile=profile).get_credentials()
+    except botocore.exceptions.BotoCoreError as error:
+        raise PlanError(f"your AWS credentials cannot be read: {error}") from None
     if credentials is None:
         raise PlanError(
             "there are no AWS credentials to read the live cluster with; name a profile of your AWS configuration: "
             "AWS_PROFILE=NAME, or --profile NAME"
         )
     keys = credentials.get_frozen_credentials()
-    return handler.make_client(
-        "sagemaker",
-        profile=profile,
-        region_name=region,
-        endpoint_url=endpoint_url,
-        aws_access_key_id=keys.access_key,
-        aws_secret_access_key=keys.secret_key,
-        aws_session_token=keys.token,
-    )
+    made: dict[str, Any] = {}
+
+    def client(service: str) -> Any:
+        if service not in made:
+            made[service] = handler.make_client(
+                service,
+                profile=profile,
+                region_name=region,
+                endpoint_url=endpoint_url,
+                aws_access_key_id=keys.access_key,
+                aws_secret_access_key=keys.secret_key,
+                aws_session_token=keys.token,
+            )
+        return made[service]
+
+    return client
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -123,7 +201,7 @@ def desired(config: ClusterConfig, live: Cluster | None) -> Desired:
         nodes_to_delete=scale_down.nodes_to_delete,
         groups_to_delete=scale_down.instance_groups_to_delete,
         max_nodes=scale_down.max_nodes,
-        owner=_owner(f"hyperpod-{config.name}-cluster", live),
+        owner=_owner(_stack(config), live),
     )
 
 
@@ -145,6 +223,11 @@ def _group(group: InstanceGroup, live: Cluster | None, autoscaled: Sequence[str]
         ),
         autoscaled=group.name in autoscaled,
     )
+
+
+def _stack(config: ClusterConfig) -> str:
+    """The stack that the cluster belongs to."""
+    return f"hyperpod-{config.name}-cluster"
 
 
 def _owner(stack: str, live: Cluster | None) -> str:

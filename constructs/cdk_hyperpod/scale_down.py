@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsii
-from aws_cdk import Annotations, Aws, CustomResource, Duration, Stack, custom_resources
+from aws_cdk import Annotations, Aws, CfnOutput, CustomResource, Duration, Stack, custom_resources
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
@@ -53,6 +53,7 @@ class ScaleDown(Construct):
         nodes_to_delete: Sequence[str] = (),
         instance_groups_to_delete: Sequence[str] = (),
         max_nodes: int = 16,
+        retry: str | None = None,
         autoscaled_groups: Sequence[str] = (),
         depends_on: Sequence[IDependable] = (),
         encryption_key: kms.IKey | None = None,
@@ -61,7 +62,8 @@ class ScaleDown(Construct):
 
         The cluster must have a name, instance groups and no restricted ones, and be in the same stack; its properties
         must not be overridden (`add_property_override`): what the guard does not see, it cannot guard.
-        `nodes_to_delete`: ids of nodes that are gone may stay, up to a few thousand. `autoscaled_groups`: groups whose
+        `nodes_to_delete`: ids of nodes that are gone may stay, up to a few thousand. `retry`: any text; another one makes
+        the next deployment go on where a group still stands. `autoscaled_groups`: groups whose
         count an autoscaler owns, of which only named nodes are taken. Whatever the cluster depends on, now or later,
         comes first, so that nothing can fail between the guard and the cluster; `depends_on`: what else should.
         `encryption_key` encrypts the logs; absent: CloudWatch's own key does. Raises ConfigError for arguments that
@@ -74,6 +76,7 @@ class ScaleDown(Construct):
             nodes_to_delete=as_tuple(nodes_to_delete),
             instance_groups_to_delete=as_tuple(instance_groups_to_delete),
             max_nodes=max_nodes,
+            retry=retry,
         )
         raise_errors(
             [
@@ -121,6 +124,7 @@ class ScaleDown(Construct):
             "Digest": stack.to_json_string(
                 {**rest, "Tags": cluster.cdk_tag_manager.rendered_tags, "StackTags": stack.tags.rendered_tags}
             ),
+            "Retry": retry or "",
         }
         self.prepare = CustomResource(
             self,
@@ -145,6 +149,20 @@ class ScaleDown(Construct):
             properties=common,
         )
         self.finalize.node.add_dependency(cluster, writing)
+        self.nodes_taken = CfnOutput(
+            self,
+            "NodesTaken",
+            value=self.prepare.get_att_string("NodesTaken"),
+            description="Nodes that the last deployment which changed the cluster took, and why",
+        )
+        """Which nodes went, for whoever reads a deployment's outputs."""
+        self.still_standing = CfnOutput(
+            self,
+            "StillStanding",
+            value=self.finalize.get_att_string("StillStanding"),
+            description="Groups that should be gone and still stand; change scale_down.retry to go on",
+        )
+        """Which groups the last deployment left; `nothing` where all is done."""
 
     def _role(self) -> iam.Role:
         return iam.Role(

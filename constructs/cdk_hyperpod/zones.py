@@ -6,9 +6,10 @@ Naming one zone more, or naming them in another order, therefore moves no subnet
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ._structure import is_known
@@ -39,6 +40,33 @@ INTERFACE_ENDPOINTS = (
 EKS_INTERFACE_ENDPOINTS = ("eks", "eks-auth", "lambda")
 
 
+# Where a second subnet of the control plane may be, by the zones' letters and by the numbers of their ids. Append only: a
+# change of an entry's first two would move the subnet of a cluster that stands. EKS is not in use1-az3, usw1-az2 and
+# cac1-az3 (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html). Which letter an id has, differs between
+# accounts: us-east-1e mostly is use1-az3, and in us-west-1 no letter is sure to be there.
+_EKS_ZONES: Mapping[str, tuple[str, str]] = {
+    "ap-northeast-1": ("acd", "124"),
+    "ap-northeast-2": ("abcd", "1234"),
+    "ap-south-1": ("abc", "123"),
+    "ap-south-2": ("abc", "123"),
+    "ap-southeast-1": ("abc", "123"),
+    "ap-southeast-2": ("abc", "123"),
+    "ap-southeast-3": ("abc", "123"),
+    "ap-southeast-4": ("abc", "123"),
+    "ca-central-1": ("abd", "124"),
+    "eu-central-1": ("abc", "123"),
+    "eu-north-1": ("abc", "123"),
+    "eu-south-2": ("abc", "123"),
+    "eu-west-1": ("abc", "123"),
+    "eu-west-2": ("abc", "123"),
+    "sa-east-1": ("abc", "123"),
+    "us-east-1": ("abcdf", "12456"),
+    "us-east-2": ("abc", "123"),
+    "us-west-1": ("", "13"),
+    "us-west-2": ("abcd", "1234"),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneSubnet:
     """One zone's private subnet, before it has an id."""
@@ -65,6 +93,35 @@ def zone_prefixes(region: str) -> tuple[str, str]:
     area, *direction, number = region.split("-")
     short = re.sub(r"(north|south|east|west|central)", lambda word: word[0][0], "".join(direction))
     return region, f"{area}{short}{number}-"
+
+
+def second_zone(region: str, zone: str) -> str | None:
+    """The zone of the subnet that an EKS control plane gets besides this one; None: nobody can say from here.
+
+    It follows from the two names alone, so that nothing else that a file says ever moves it.
+    """
+    letters, numbers = _EKS_ZONES.get(region, ("", ""))
+    name_prefix, id_prefix = zone_prefixes(region)
+    zones = (
+        [id_prefix + "az" + number for number in numbers] if is_zone_id(zone) else [name_prefix + a for a in letters]
+    )
+    return next((other for other in zones if other != zone), None)
+
+
+def control_plane_zone(config: ClusterConfig) -> str | None:
+    """The second zone of a cluster file that names one; None: it needs none, or must name two."""
+    network, eks = config.network, config.eks
+    if config.orchestrator != "eks" or not isinstance(eks, EksConfig) or not isinstance(network, NetworkConfig):
+        return None
+    zones = network.availability_zones
+    if eks.existing_cluster is not None or network.vpc_id is not None or not is_known((zones, config.region)):
+        return None
+    return second_zone(config.region, zones[0]) if len(set(zones)) == 1 else None
+
+
+def control_plane_subnet(network: NetworkConfig, zone: str) -> ZoneSubnet:
+    """The subnet of a control plane's second zone, where it would be if the network named that."""
+    return plan_subnets(dataclasses.replace(network, availability_zones=(zone,)))[0]
 
 
 def has_interface_endpoints(network: NetworkConfig) -> bool:

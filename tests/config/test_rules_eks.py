@@ -18,11 +18,13 @@ network:
   availability_zones: [us-west-2c, us-west-2a]
 eks: {dependencies_chart: installed}
 instance_groups:
-- {name: system, instance_type: ml.m5.xlarge, instance_count: 2}
+- {name: system, instance_type: ml.m5.xlarge, instance_count: 2, min_instance_count: 1}
 - {name: work, instance_type: ml.p5.48xlarge, instance_count: 8}
 """)
 ADMIN = "arn:aws:iam::111122223333:role/admin"
 PLAN = "arn:aws:sagemaker:us-west-2:111122223333:training-plan/large"
+LARGE = {"instance_groups.0.instance_type": "ml.m5.4xlarge"}
+ROLE = "arn:aws:iam::111122223333:role/pods"
 TEAM = {"name": "research", "quota": {"ml.p5.48xlarge": 8}}
 TYPES = "ml.p5.48xlarge or ml.trn1.32xlarge"
 SUBNET = {"subnet_id": "subnet-0123456789abcdef0", "availability_zone": "us-west-2c"}
@@ -48,13 +50,17 @@ ALSO_FIXED = {"name": "spare", "instance_type": "ml.g6.xlarge", "instance_count"
 TAKES_NO = "an autoscaled group cannot have it: HyperPod's autoscaler takes on-demand nodes without deep health checks; remove it, or take the group out of eks.autoscaling"  # fmt: skip
 
 
+FEW_ADDRESSES = "has addresses for 14 pods at most"
+
+
 def judge_whole(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
     return told(findings_of(yaml.safe_dump(changed(changes, base), sort_keys=False, allow_unicode=True)))
 
 
 def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
-    """Without the one warning that the small cluster itself gets."""
-    return [message for message in judge_whole(changes, base) if message != CHART_FIRST]
+    """Without the warnings that the small cluster itself gets."""
+    said = judge_whole(changes, base)
+    return [message for message in said if message != CHART_FIRST and FEW_ADDRESSES not in message]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +79,13 @@ def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
         pytest.param({"eks.nodes": 3}, ["eks.nodes: is not a setting; remove it, or use one of dependencies_chart, dependencies_chart_digest, kubernetes_version, existing_cluster, public_access_cidrs, admin_role_arns, image_registry, autoscaling, add_ons, priority_classes, task_governance"], {}, id="unknown key"),
         pytest.param({"eks.add_ons": {"coredms": {}}}, ["eks.add_ons.coredms: is not a setting; did you mean coredns?"], {"eks.add_ons": {"coredns": {"version": "v1.13.1-eksbuild.1"}}}, id="unknown add-on"),
         # Zones
-        pytest.param({"network.availability_zones": ["us-west-2c"]}, ["network.availability_zones: EKS needs subnets in two zones, and the network names 'us-west-2c' alone; name two, the one that has the capacity first, such as [us-west-2c, us-west-2a]"], {}, id="one zone"),
+        pytest.param({"network.availability_zones": ["us-west-2c"]}, ["warning: network.availability_zones: EKS needs subnets in two zones: the control plane, and no node, gets one in us-west-2a too, for good; name both, [us-west-2c, us-west-2a], or before the first deployment another one that has EKS (use1-az3, usw1-az2 and cac1-az3 have not)"], {}, id="one zone"),
+        pytest.param({"region": "us-west-1", "network.availability_zones": ["us-west-1a"]}, ["network.availability_zones: EKS needs subnets in two zones, and the network names 'us-west-1a' alone; name two, the one that has the capacity first, such as [us-west-2c, us-west-2a]"], {}, id="one zone where the letters of the others are not known"),
+        pytest.param({"network": {}}, ["network.availability_zones: EKS needs subnets in two zones, and the network names none; name two, the one that has the capacity first, such as [us-west-2c, us-west-2a]"], {}, id="no zone"),
+        pytest.param({"instance_groups.0.min_instance_count": 0}, ["warning: instance_groups: no group has a minimum, so the cluster is ready without a node, and CoreDNS and the operators may time out before there is one; set min_instance_count on a group without accelerators"], {}, id="no minimum"),
+        pytest.param({f"instance_groups.{n}.taints": [{"key": "a", "effect": effect}] for n, effect in enumerate(("no_schedule", "no_execute"))}, ["warning: instance_groups: every group has a taint, so CoreDNS and the operators find no node that takes them; leave one group without, best one without accelerators"], {"instance_groups.0.taints": [{"key": "a", "effect": "prefer_no_schedule"}], "instance_groups.1.taints": [{"key": "a", "effect": "no_schedule"}]}, id="taints everywhere"),
+        pytest.param({"instance_groups.1.spot": True, "tiered_storage": {}}, ["warning: eks.add_ons.training_operator: runs elastic jobs, and AWS excludes elastic training on spot capacity (work) and with managed tiered checkpointing (tiered_storage); give such jobs one size there (job render --nodes), or leave that out"], {"instance_groups.1.spot": True, "tiered_storage": {}, "eks.add_ons": {"training_operator": {"enabled": False}}}, id="elastic training on spot"),
+        pytest.param({**OLD_EKS, "teams": [{**TEAM, "pod_role_arn": ROLE}]}, ["warning: teams[research].pod_role_arn: pods get it from EKS's pod identity agent, and that add-on is off here; set eks.add_ons.eks_pod_identity_agent.enabled: true, unless the EKS cluster has it already"], {"teams": [{**TEAM, "pod_role_arn": ROLE}]}, id="no pod identity agent"),
         pytest.param({**OLD_EKS, "network": {**OLD_VPC["network"], "subnets": [SUBNET]}}, ["network.subnets: EKS needs subnets in two zones, and the network names 'us-west-2c' alone; add a subnet of another zone behind the cluster's own"], OLD_EKS, id="one subnet"),
         # The cluster
         pytest.param({"eks.kubernetes_version": "1.29"}, ["eks.kubernetes_version: must be one of 1.34, 1.35, got '1.29'; use one of these"], {"eks.kubernetes_version": "1.35"}, id="version"),
@@ -108,7 +120,7 @@ def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
         pytest.param({**SCALED, "instance_groups.1.spot": True}, [f"instance_groups[work].spot: {TAKES_NO}"], SCALED, id="autoscaled spot"),
         pytest.param({**SCALED, "instance_groups.1.training_plan_arn": PLAN}, [f"instance_groups[work].training_plan_arn: {TAKES_NO}"], SCALED, id="autoscaled training plan"),
         pytest.param({**SCALED, "instance_groups.1.on_start_deep_health_checks": ["instance_stress"]}, [f"instance_groups[work].on_start_deep_health_checks: {TAKES_NO}"], SCALED, id="autoscaled health checks"),
-        pytest.param({**SCALED, "node_provisioning_mode": "standard"}, ["eks.autoscaling: needs continuous provisioning; set node_provisioning_mode to continuous, or remove it"], SCALED, id="autoscaling under standard provisioning"),
+        pytest.param({**SCALED, "node_provisioning_mode": "standard", "instance_groups.0.min_instance_count": 0}, ["eks.autoscaling: needs continuous provisioning; set node_provisioning_mode to continuous, or remove it"], SCALED, id="autoscaling under standard provisioning"),
         # Task governance and priorities
         pytest.param({"eks.task_governance": {"priority_classes": [{"name": "training", "weight": 101}]}}, ["eks.task_governance.priority_classes[training].weight: must be 0 to 100, got 101; change it"], {"eks.task_governance": {"priority_classes": [{"name": "training", "weight": 100}]}}, id="weight"),
         pytest.param({"eks.task_governance": {"priority_classes": [{"name": f"k{n}", "weight": n} for n in range(11)]}}, ["eks.task_governance.priority_classes: there are 11, and a policy holds 10; use fewer"], {"eks.task_governance": {"priority_classes": [{"name": f"k{n}", "weight": n} for n in range(10)]}}, id="too many weights"),
@@ -127,7 +139,7 @@ def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
         pytest.param({**NO_GOVERNANCE, "teams": [{**TEAM, "namespace": "kube-system"}]}, ["teams[research].namespace: the namespace 'kube-system' belongs to Kubernetes, EKS or HyperPod; use one of the team's own"], {**NO_GOVERNANCE, "teams": [{**TEAM, "namespace": "science"}]}, id="namespace kube-system"),
         pytest.param({"teams": [{**TEAM, "namespace": "science"}]}, ["teams[research].namespace: under task governance HyperPod makes the namespace hyperpod-ns-research, got 'science'; remove it, or turn task governance off"], {"teams": [{**TEAM, "namespace": "hyperpod-ns-research"}]}, id="namespace under task governance"),
         pytest.param({"eks.admin_role_arns": [ADMIN], "teams": [{**TEAM, "role_arns": [ADMIN]}]}, [f"teams[research].role_arns: '{ADMIN}' is an administrator too, and EKS has one access entry for a role; remove it here: administrators may do everything that a team may"], {"eks.admin_role_arns": [ADMIN], "teams": [TEAM]}, id="administrator in a team"),
-        pytest.param({"teams": [{**TEAM, "members": []}]}, ["teams[research].members: is not a setting; remove it, or use one of name, quota, borrow_limit, absolute_borrow_limits, hard, namespace, pod_security, role_arns, priority_classes, patch_workloads, fair_share_weight, default_vcpus, default_memory_gib"], {"teams": [TEAM]}, id="unknown key of a team"),
+        pytest.param({"teams": [{**TEAM, "members": []}]}, ["teams[research].members: is not a setting; remove it, or use one of name, quota, borrow_limit, absolute_borrow_limits, hard, namespace, pod_security, role_arns, pod_role_arn, priority_classes, patch_workloads, fair_share_weight, default_vcpus, default_memory_gib"], {"teams": [TEAM]}, id="unknown key of a team"),
     ],
 )  # fmt: skip
 def test_rule(bad: Changes, messages: list[str], good: Changes) -> None:
@@ -156,8 +168,16 @@ def test_what_the_subnets_hold_counts_the_endpoints_of_eks_and_more_addresses_fo
 
 
 def test_a_chart_that_cannot_be_installed_yet_is_a_warning() -> None:
-    assert judge_whole({}) == [CHART_FIRST]
-    assert judge_whole(OLD_EKS) == []
+    assert judge_whole(LARGE) == [CHART_FIRST]
+    assert judge_whole({**OLD_EKS, **LARGE}) == []
+
+
+def test_a_type_of_few_addresses_is_a_warning() -> None:
+    (_, said) = judge_whole({"instance_groups.0.instance_type": "ml.m5.2xlarge"})
+    assert said == (
+        "warning: instance_groups[system]: a node of ml.m5.2xlarge has addresses for 14 pods at most, those of HyperPod's "
+        "own daemons included; use a type of 16 vCPUs or more where add-ons or many pods are to run"
+    )
 
 
 @pytest.mark.parametrize(

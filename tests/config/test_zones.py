@@ -17,6 +17,7 @@ from cdk_hyperpod.zones import (
     has_interface_endpoints,
     is_zone_id,
     plan_subnets,
+    second_zone,
     zone_prefixes,
 )
 
@@ -143,3 +144,34 @@ def test_existing_subnets_are_taken_as_they_are() -> None:
 )
 def test_endpoints_are_made_where_nothing_else_leads_to_aws(settings: dict[str, Any], has: bool) -> None:
     assert has_interface_endpoints(NetworkConfig(**settings)) is has
+
+
+SECOND = {
+    "ap-northeast-1": "ac",
+    "ap-northeast-2": "ab",
+    "us-east-1": "ab",
+    "ca-central-1": "ab",
+    "us-west-2": "ab",
+    "eu-west-1": "ab",
+}
+
+
+@pytest.mark.parametrize("region", sorted(regions().available - {"us-west-1"}))
+def test_the_second_zone_never_moves(region: str) -> None:
+    """Written down here once more: a change would replace subnets of control planes that stand."""
+    first, second = list(SECOND.get(region, "ab"))
+    assert second_zone(region, f"{region}{first}") == f"{region}{second}"
+    assert second_zone(region, f"{region}{second}") == f"{region}{first}"
+    assert second_zone(region, f"{region}d") == f"{region}{first}"
+    prefix = zone_prefixes(region)[1]
+    assert second_zone(region, f"{prefix}az1") == f"{prefix}az2"
+    assert second_zone(region, f"{prefix}az3") == f"{prefix}az1"
+    assert plan_subnets(NetworkConfig(availability_zones=(f"{region}{first}", f"{region}{second}")))
+
+
+def test_zones_without_eks_are_nobodys_second() -> None:
+    assert second_zone("us-west-1", "usw1-az1") == "usw1-az3"
+    assert second_zone("us-west-1", "us-west-1a") is None
+    for region, zone in (("us-east-1", "use1-az3"), ("us-west-1", "usw1-az2"), ("ca-central-1", "cac1-az3")):
+        prefix = zone_prefixes(region)[1]
+        assert zone not in {second_zone(region, f"{prefix}az{number}") for number in range(1, 7)}

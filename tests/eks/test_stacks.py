@@ -573,3 +573,109 @@ print(json.dumps(sorted(sys.modules)))
         "cdk_hyperpod.helm",
     ):
         assert not [module for module in loaded if module.startswith(name)], name
+
+
+# -- the control plane's second zone --------------------------------------------------------------------------------------
+
+
+ONE_ZONE: Json = {
+    "name": "elastic",
+    "region": "us-west-2",
+    "orchestrator": "eks",
+    "network": {"availability_zones": ["us-west-2c"]},
+    "eks": {"dependencies_chart": "installed"},
+    "teams": [
+        {"name": "research", "quota": {"ml.p5.48xlarge": 8}, "role_arns": ["arn:aws:iam::111122223333:role/research"]},
+        {"name": "neuron", "quota": {"ml.trn1.32xlarge": 4}},
+    ],
+    "instance_groups": [
+        {"name": "system", "instance_type": "ml.m5.4xlarge", "instance_count": 2, "min_instance_count": 2},
+        {"name": "p5", "instance_type": "ml.p5.48xlarge", "instance_count": 8, "min_instance_count": 4},
+        {"name": "trn1", "instance_type": "ml.trn1.32xlarge", "instance_count": 4, "min_instance_count": 4},
+    ],
+}
+
+
+def network_and_control_plane(config: Json, folder: Path) -> tuple[Json, list[str]]:
+    """The subnets by their zones, and those that the control plane gets, as the foundation's outputs name them."""
+    folder.mkdir()
+    stacks = of_text(yaml.safe_dump(config), folder)
+    subnets = stacks["hyperpod-elastic-foundation"].of("AWS::EC2::Subnet")
+    cluster = stacks["hyperpod-elastic-eks"].only("AWS::EKS::Cluster")
+    chosen = [flat(item) for item in cluster["ResourcesVpcConfig"]["SubnetIds"]]
+    by_zone = {item["Properties"]["AvailabilityZone"]: (name, item) for name, item in subnets.items()}
+    return by_zone, [zone for zone, (name, _) in by_zone.items() if any(name in item for item in chosen)]
+
+
+def test_one_zone_is_enough_and_nodes_stay_in_it(tmp_path: Path) -> None:
+    subnets, chosen = network_and_control_plane(ONE_ZONE, tmp_path / "one")
+    assert set(chosen) == set(subnets) == {"us-west-2c", "us-west-2a"}
+    named = {**ONE_ZONE, "network": {"availability_zones": ["us-west-2c", "us-west-2a"]}}
+    # Whoever writes down what the warning names changes nothing.
+    assert network_and_control_plane(named, tmp_path / "named") == (subnets, chosen)
+    (tmp_path / "again").mkdir()
+    cluster = of_text(yaml.safe_dump(ONE_ZONE), tmp_path / "again")["hyperpod-elastic-cluster"]
+    nodes = flat(cluster.only("AWS::SageMaker::Cluster")["VpcConfig"])
+    assert subnets["us-west-2c"][0] in nodes
+    assert subnets["us-west-2a"][0] not in nodes
+
+
+@pytest.mark.parametrize("zone", ["us-west-2a", "us-west-2b"])
+def test_groups_in_other_zones_do_not_move_the_control_plane(tmp_path: Path, zone: str) -> None:
+    before, chosen = network_and_control_plane(ONE_ZONE, tmp_path / "before")
+    far = {"name": "far", "instance_type": "ml.m5.4xlarge", "instance_count": 1, "availability_zone": zone}
+    config = {**ONE_ZONE, "instance_groups": [*ONE_ZONE["instance_groups"], far]}
+    after, still = network_and_control_plane(config, tmp_path / "after")
+    assert set(still) == set(chosen)
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_library_app_names_the_second_zone() -> None:
+    stack = Stack(new_app(), "Own", env={"region": "us-west-2"})
+    key = encryption_key(stack, "Key", removal="destroy")
+    endpoints = ("eks", "eks-auth", "lambda")
+    with pytest.raises(ConfigError, match="EKS needs subnets in two zones"):
+        one = HyperPodNetwork(stack, "One", availability_zones=["us-west-2c"], more_endpoints=endpoints)
+        EksControlPlane(
+            stack,
+            "Refused",
+            cluster_name="own",
+            eks_config=EksConfig(dependencies_chart="installed"),
+            network=one,
+            encryption_key=key,
+        )
+    two = HyperPodNetwork(
+        stack,
+        "Two",
+        availability_zones=["us-west-2c"],
+        more_endpoints=endpoints,
+        control_plane_zone="us-west-2b",
+    )
+    EksControlPlane(
+        stack,
+        "Made",
+        cluster_name="own",
+        eks_config=EksConfig(dependencies_chart="installed"),
+        network=two,
+        encryption_key=key,
+    )
+    assert [subnet.availability_zone for subnet in two.subnets] == ["us-west-2c"]
+
+
+def test_pods_of_a_team_get_its_role(tmp_path: Path) -> None:
+    role = "arn:aws:iam::111122223333:role/pods"
+    config = {**ONE_ZONE, "teams": [{**ONE_ZONE["teams"][0], "pod_role_arn": role}]}
+    teams = of_text(yaml.safe_dump(config), tmp_path)["hyperpod-elastic-teams"]
+    (association,) = [
+        item["Properties"]
+        for item in teams.of("AWS::EKS::PodIdentityAssociation").values()
+        if item["Properties"]["ServiceAccount"] == "team-pods"
+    ]
+    assert (association["Namespace"], association["RoleArn"]) == ("hyperpod-ns-research", role)
+    accounts = [
+        item
+        for resource in teams.of(MANIFEST).values()
+        for item in json.loads(flat(resource["Properties"]["Manifest"]))
+        if item["kind"] == "ServiceAccount"
+    ]
+    assert [item["metadata"]["name"] for item in accounts] == ["team-pods"]

@@ -24,7 +24,8 @@ def test_devices_are_those_of_the_sdk() -> None:
             ours = allocatable(catalogue()[name]).devices
             assert (name, ours.get("nvidia.com/gpu", 0)) == (name, theirs["gpu"])
             assert (name, ours.get("aws.amazon.com/neuron", 0)) == (name, theirs["trainium"])
-            # EC2 gives GB200 16 EFA; the SDK has none for it.
+            # The SDK has none for GB200. EC2's guide has: of its 17 network cards all but the first take an EFA
+            # (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html; tools/make_catalogue.py).
             if name != "ml.p6e-gb200.36xlarge":
                 assert (name, ours.get("vpc.amazonaws.com/efa", 0)) == (name, theirs["efa"])
 

@@ -107,6 +107,35 @@ def test_a_replica_takes_the_whole_node_and_no_more(name: str) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("changes", "requested"),
+    [
+        ({}, "neuron"),
+        ({"namespace": "hyperpod-ns-chips"}, "neurondevice"),
+        ({"queue_name": "mine"}, "neurondevice"),
+        ({"namespace": "hyperpod-ns-chips", "neuron_resource": "neuron"}, "neuron"),
+        ({"neuron_resource": "neurondevice"}, "neurondevice"),
+    ],
+)
+def test_chips_are_requested_once_by_the_name_that_the_queue_covers(changes: dict[str, Any], requested: str) -> None:
+    resources = replica_resources(job(instance_type="ml.trn1.32xlarge", **changes))
+    assert {name: count for name, count in resources.items() if "neuron" in name} == {
+        f"aws.amazon.com/{requested}": "16"
+    }
+
+
+def test_with_one_thread_a_core_there_are_half_the_vcpus() -> None:
+    assert replica_resources(job(threads_per_core=1))["cpu"] == "89"
+    assert findings(job(threads_per_core=1, vcpus=90))[0].startswith("vcpus: pods can have 89 vCPUs")
+
+
+def test_a_job_of_one_size_is_an_ordinary_one() -> None:
+    rendered = spec(job(elastic_policy=ElasticPolicy(min_replicas=4, max_replicas=4, replica_discrete_values=(4,))))
+    assert "elasticPolicy" not in rendered
+    (replica,) = rendered["replicaSpecs"]
+    assert (replica["replicas"], "maxReplicas" in replica) == (4, False)
+
+
 @pytest.mark.parametrize("name", catalogue())
 def test_a_quota_of_so_many_nodes_holds_so_many_replicas(name: str) -> None:
     hard = quota_hard(Team(name="t", quota={name: 8}))
@@ -273,14 +302,17 @@ def scales(**changes: ScaleSettings | None) -> dict[str, Any]:
             ),
         ),
         (
-            {"vcpus": 193},
-            "vcpus: ml.p5.48xlarge has 192 vCPUs, got 193; leave it out for all that pods can have (179 vCPUs, 1890Gi)",
+            {"vcpus": 180},
+            (
+                "vcpus: pods can have 179 vCPUs of ml.p5.48xlarge, got 180: the job would wait for ever; leave it out for all "
+                "that pods can have (179 vCPUs, 1890Gi)"
+            ),
         ),
         (
-            {"memory_gib": 2049},
+            {"memory_gib": 1891},
             (
-                "memory_gib: ml.p5.48xlarge has 2048 GiB of host memory, got 2049; leave it out for all that pods can have "
-                "(179 vCPUs, 1890Gi)"
+                "memory_gib: pods can have 1890 GiB of host memory of ml.p5.48xlarge, got 1891: the job would wait for ever; "
+                "leave it out for all that pods can have (179 vCPUs, 1890Gi)"
             ),
         ),
         ({"nproc_per_node": 0}, "nproc_per_node: must be 1 to 512, got 0; change it"),

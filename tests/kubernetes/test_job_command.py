@@ -13,6 +13,7 @@ from cdk_hyperpod.cli import main
 from cdk_hyperpod.kubernetes import job_manifests, to_yaml
 from kubernetes.samples import ELASTIC
 
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 NEEDED = {
     "--name": "llama",
     "--namespace": "research",
@@ -33,6 +34,95 @@ def test_it_writes_what_the_library_renders(capsys: pytest.CaptureFixture[str]) 
     assert main(arguments(None, "--", "train.py")) == 0
     said = capsys.readouterr()
     assert (said.out, said.err) == (to_yaml(job_manifests(ELASTIC)), "")
+
+
+def grouped(*more: str, **config: object) -> list[str]:
+    """A job of 4 nodes in a group of tests/configs/eks.yaml, or of another file."""
+    needed = {name: value for name, value in NEEDED.items() if "replicas" not in name and name != "--instance-type"}
+    chosen = {"--nodes": "4", "--group": "p5", "--config": str(CONFIGS / "eks.yaml"), **config}
+    options = {name: str(value) for name, value in (needed | chosen).items() if value is not None}
+    return ["job", "render", *(part for pair in options.items() for part in pair), *more]
+
+
+def test_a_job_of_a_group_goes_to_its_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their type and labels, the zone, and the taint that keeps others away."""
+    assert main(grouped("--", "train.py")) == 0
+    (job,) = yaml.safe_load_all(capsys.readouterr().out)
+    pod = job["spec"]["replicaSpecs"][0]["template"]["spec"]
+    assert pod["nodeSelector"] == {
+        "node.kubernetes.io/instance-type": "ml.p5.48xlarge",
+        "accelerator": "h100",
+        "topology.kubernetes.io/zone": "us-west-2c",
+    }
+    assert pod["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}
+    ]
+    assert job["spec"]["replicaSpecs"][0]["replicas"] == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"--group": "p6"}, "--group: no instance group has the name 'p6'; name one of system, p5"),
+        ({"--instance-type": "ml.m5.4xlarge"}, "--instance-type: the group p5 has no 'ml.m5.4xlarge'; leave it out"),
+        (
+            {"--nodes": "9", "--namespace": "hyperpod-ns-research"},
+            "--max-replicas: 9 replicas are more than the team's",
+        ),
+        (
+            {"--min-replicas": "2"},
+            "--nodes: is there beside --min-replicas; keep --nodes, or the sizes of an elastic job",
+        ),
+        ({"--nodes": None}, "--min-replicas: is missing; add it, or --nodes for a job of one size"),
+        (
+            {"--group": None},
+            "--instance-type: is missing; name the type of the nodes, or a --group of the cluster file",
+        ),
+        (
+            {"--config": "tests/configs/everything.yaml"},
+            "--config: is a cluster under Slurm; submit the job with sbatch",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_file(capsys: pytest.CaptureFixture[str], changes: dict[str, object], said: str) -> None:
+    if "--config" in changes:
+        changes = {"--config": str(CONFIGS / "everything.yaml")}
+    assert main(grouped(**changes)) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_what_aws_excludes_for_elastic_training_is_a_warning(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = yaml.safe_load((CONFIGS / "eks.yaml").read_text("utf-8"))
+    data["eks"] = {"dependencies_chart": "installed"}
+    data["teams"] = []
+    data["instance_groups"][1] |= {"spot": True}
+    data["tiered_storage"] = {}
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump(data))
+    elastic = {"--nodes": None, "--min-replicas": "2", "--max-replicas": "4", "--replica-increment-step": "1"}
+    assert main(grouped(**{"--config": str(file), **elastic})) == 0
+    said = capsys.readouterr()
+    assert "warning: --group: p5 is spot capacity, for which AWS excludes elastic training" in said.err
+    assert "warning: --config: has managed tiered checkpointing on" in said.err
+    assert "elasticPolicy" in said.out
+    assert main(grouped(**{"--config": str(file)})) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_nodes_with_efa_in_two_zones_need_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = yaml.safe_load((CONFIGS / "eks.yaml").read_text("utf-8"))
+    data["eks"] = {"dependencies_chart": "installed"}
+    data["instance_groups"].append({**data["instance_groups"][1], "name": "far", "availability_zone": "us-west-2a"})
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump(data))
+    any_group: dict[str, object] = {"--config": str(file), "--group": None, "--instance-type": "ml.p5.48xlarge"}
+    assert main(grouped(**any_group)) == 1
+    assert "--zone: is missing: ml.p5.48xlarge is in us-west-2a and us-west-2c, and EFA" in capsys.readouterr().err
+    for chosen in ({"--zone": "us-west-2a"}, {"--group": "far"}):
+        assert main(grouped(**any_group | chosen)) == 0
+        assert "topology.kubernetes.io/zone: us-west-2a" in capsys.readouterr().out
 
 
 def test_sizes_by_values_with_a_batch(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,11 @@ a job does not have, since its image says who runs.
 from __future__ import annotations
 
 import pytest
+import yaml
 
+from cdk_hyperpod.cli import main
 from cdk_hyperpod.kubernetes import Manifest
+from kubernetes.recipes import FROM_THE_RECIPE, RECIPE
 from kubernetes.samples import SAMPLES
 
 # Volumes that read or write nothing of the node's.
@@ -35,6 +38,18 @@ def test_the_pods_of_a_job_pass_baseline(name: str) -> None:
 )
 def test_what_would_not(wrong: Manifest) -> None:
     assert len(beyond_baseline({"spec": wrong})) == 1
+
+
+def test_the_recipes_template_is_refused_and_a_job_of_its_numbers_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    (template,) = [replica["template"] for replica in RECIPE["spec"]["replicaSpecs"]]
+    assert beyond_baseline(template) == ["securityContext", "hostPath", "hostPath"]
+    assert main([*FROM_THE_RECIPE, "--namespace", "team"]) == 0
+    (job,) = yaml.safe_load_all(capsys.readouterr().out)
+    (ours,) = [replica["template"] for replica in job["spec"]["replicaSpecs"]]
+    assert beyond_baseline(ours) == []
+    resources = [one["spec"]["containers"][0]["resources"]["requests"] for one in (template, ours)]
+    devices = ("nvidia.com/gpu", "vpc.amazonaws.com/efa")
+    assert [[int(each[name]) for name in devices] for each in resources] == [[8, 32], [8, 32]]
 
 
 def beyond_baseline(template: Manifest) -> list[str]:

@@ -51,7 +51,19 @@ def test_a_team_has_its_own_namespace_first() -> None:
         "LimitRange",
         "Role",
         "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
     ]
+
+
+def test_pods_with_a_role_have_a_service_account() -> None:
+    team = Team(name="t", pod_role_arn="arn:aws:iam::111122223333:role/pods")
+    account = team_manifests(team, task_governance=False)[-1]
+    assert (account["kind"], account["metadata"]["name"], account["metadata"]["namespace"]) == (
+        "ServiceAccount",
+        "team-pods",
+        "t",
+    )
 
 
 def test_under_task_governance_hyperpod_makes_the_namespace() -> None:
@@ -70,7 +82,8 @@ def test_under_task_governance_hyperpod_makes_the_namespace() -> None:
 
 def test_without_a_quota_there_are_no_defaults_either() -> None:
     manifests = team_manifests(Team(name="free"), task_governance=False)
-    assert kinds(manifests) == ["Namespace", "ResourceQuota", "ResourceQuota", "Role", "RoleBinding"]
+    rights = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]
+    assert kinds(manifests) == ["Namespace", "ResourceQuota", "ResourceQuota", *rights]
     hard = manifests[1]["spec"]["hard"]
     assert not [key for key in hard if key.startswith(("requests.", "limits."))]
 

@@ -15,7 +15,7 @@ test: .local-aws/ready
 	@cd .local-aws/node && npm ci --loglevel=error --no-audit --no-fund >/dev/null || $(UNFETCHED)
 	@touch $@
 
-.PHONY: local-aws-setup deploy-local diff-local drift-local destroy-local stop-local shell-local
+.PHONY: local-aws-setup deploy-local plan-local diff-local drift-local destroy-local stop-local shell-local
 local-aws-setup: .local-aws/ready ## Bring the local AWS engine into .local-aws/
 
 deploy-local: .local-aws/ready ## Deploy CONFIG=cluster.yaml to an AWS on this machine (LOCAL_PORT, LOCAL_SPEED)
@@ -23,6 +23,9 @@ deploy-local: .local-aws/ready ## Deploy CONFIG=cluster.yaml to an AWS on this m
 
 diff-local: .local-aws/ready ## What CONFIG would change on the local AWS
 	@$(LOCAL) diff --config="$(CONFIG)" --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
+
+plan-local: .local-aws/ready ## What a deployment of CONFIG would take away on the local AWS
+	@$(LOCAL) plan --config="$(CONFIG)" --port="$(LOCAL_PORT)"
 
 drift-local: .local-aws/ready ## What was changed on the local AWS behind CloudFormation's back
 	@$(LOCAL) drift --config="$(CONFIG)" --port="$(LOCAL_PORT)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import socket
@@ -17,11 +18,13 @@ import yaml
 from cdk_hyperpod.cli import main
 from config.judging import REMOVED, ROOT, changed
 from local_aws.hyperpod import HyperPod, ManualClock
-from local_aws.hyperpod.samples import eks, group, run_until_quiet, slurm
-from provider.served_model import serve
+from local_aws.hyperpod.samples import VPC, eks, group, run_until_quiet, slurm
+from provider.served_model import foundation_in, serve
 from stacks.names import cluster_stack_name
 
 OWNER = f"arn:aws:cloudformation:us-west-2:000000000000:stack/{cluster_stack_name('small')}/0a1b2c"
+STANDS = foundation_in("us-west-2c", "10.0.64.0/19", VPC["Subnets"][0])
+"""Where the file wants its cluster."""
 SLURM = {"instance_type": "ml.p5.48xlarge", "node_type": "compute"}
 
 
@@ -53,7 +56,7 @@ def model() -> HyperPod:
 
 @pytest.fixture
 def address(model: HyperPod) -> Iterator[str]:
-    with serve(model) as found:
+    with serve(model, STANDS) as found:
         yield found
 
 
@@ -194,7 +197,7 @@ def test_help_tells_what_is_not_compared(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         main(["plan", "--help"])
     words = " ".join(capsys.readouterr().out.split())
-    assert "The network, the orchestrator and the groups' roles and subnets are known to a deployment only" in words
+    assert "the groups' roles and subnets are known to a deployment only" in words
 
 
 def test_nodes_that_would_have_to_wait(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
@@ -248,7 +251,7 @@ def test_credentials_that_are_not_there(capsys: pytest.CaptureFixture[str], monk
 
 def test_profile_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert failed(capsys, "--profile", "nobody") == (
-        "cannot read cluster small in us-west-2: ProfileNotFound: The config profile (nobody) could not be found"
+        "your AWS credentials cannot be read: The config profile (nobody) could not be found"
     )
 
 
@@ -294,7 +297,7 @@ def test_library_without_boto3() -> None:
     program = "import sys; sys.modules['botocore'] = None; from cdk_hyperpod.cli import main; sys.exit(main(['plan']))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "plan reads the live cluster with boto3, which is not installed: pip install boto3\n"
+    assert done.stderr == "this command reads AWS with boto3, which is not installed: pip install boto3\n"
 
 
 def test_file_that_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
@@ -317,3 +320,97 @@ def test_colour_on_a_terminal_only(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert shown().startswith("\033[31msmall: a deployment would be refused")
     assert "\033" not in shown(NO_COLOR="1")
+
+
+# -- what is for life, and what an earlier deployment left ------------------------------------------------------------
+
+
+def test_a_change_of_what_is_for_life_is_refused_in_the_words_of_a_deployment(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write({"network.availability_zones": ["us-west-2a"], **keep_old()})
+    status, out, err = run(capsys, "--endpoint-url", address)
+    assert (status, err) == (1, "")
+    assert out.startswith("small: a deployment would be refused, and take nothing away (1 reason).\n")
+    assert (
+        "network.availability_zones: the first zone is us-west-2a, the live cluster stands in us-west-2c → put it back, or "
+        "deploy a new cluster under another name and move over" in " ".join(out.split())
+    )
+
+
+def test_what_may_not_be_read_is_said_and_stops_nothing(model: HyperPod, capsys: pytest.CaptureFixture[str]) -> None:
+    write({"instance_groups.1.instance_count": 6, **keep_old()})
+    denied = (
+        "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>no</Message></Error></Errors></Response>"
+    )
+    with serve(model, {**STANDS, "DescribeSubnets": (403, denied)}) as address:
+        status, out, err = run(capsys, "--endpoint-url", address)
+    assert (status, err) == (0, "")
+    assert out.endswith("\nWhat is for life was not compared: UnauthorizedOperation: no\n")
+
+
+@pytest.mark.parametrize(("standing", "told"), [("old: 2 nodes", True), ("nothing", False), (None, False)])
+def test_what_still_stands_is_told_with_the_way_on(
+    model: HyperPod, capsys: pytest.CaptureFixture[str], standing: str | None, told: bool
+) -> None:
+    write({"scale_down": {"instance_groups_to_delete": ["old"]}})
+    output = f"<member><OutputKey>StillStanding</OutputKey><OutputValue>{standing}</OutputValue></member>"
+    outputs = "" if standing is None else f"<Outputs>{output}</Outputs>"
+    stack = f"<Stacks><member><StackName>x</StackName>{outputs}</member></Stacks>"
+    reply = f"<DescribeStacksResponse><DescribeStacksResult>{stack}</DescribeStacksResult></DescribeStacksResponse>"
+    with serve(model, {**STANDS, "DescribeStacks": (200, reply)}) as address:
+        status, out, err = run(capsys, "--endpoint-url", address)
+    assert (status, err) == (2, "")
+    words = " ".join(out.split())
+    assert ("The last deployment left standing: old: 2 nodes." in words) is told
+    assert ("write another scale_down.retry (any text), and the deployment goes on." in words) is told
+
+
+# -- before a deployment ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer", "status", "told"),
+    [
+        pytest.param(["--confirm", "--yes"], None, 0, "", id="it is meant"),
+        pytest.param(["--confirm"], "y\n", 0, "", id="yes"),
+        pytest.param(["--confirm"], "\n", 1, "nothing was deployed\n", id="not yes"),
+        pytest.param(["--confirm"], "", 1, "nothing was deployed\n", id="the end of the input"),
+        pytest.param(
+            ["--confirm"],
+            None,
+            1,
+            "something would go, and there is no terminal to ask on: if it is meant, say --yes (make deploy "
+            "PLAN_FLAGS=--yes)\n",
+            id="nobody is there",
+        ),
+    ],
+)
+def test_where_something_would_go_it_asks(
+    address: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    answer: str | None,
+    status: int,
+    told: str,
+) -> None:
+    typed = io.StringIO(answer)
+    monkeypatch.setattr(typed, "isatty", lambda: answer is not None)
+    monkeypatch.setattr(sys, "stdin", typed)
+    write({"scale_down": {"instance_groups_to_delete": ["old"]}})
+    found, out, err = run(capsys, "--endpoint-url", address, *arguments)
+    assert (found, err) == (status, told)
+    assert ("Deploy, and let them go? [y/N]" in out) is (answer is not None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [({"instance_groups.1.instance_count": 6, **keep_old()}, 0), ({"scale_down": {"max_nodes": 1}}, 1)],
+)
+def test_where_nothing_would_go_or_all_is_refused_it_does_not_ask(
+    address: str, capsys: pytest.CaptureFixture[str], changes: dict[str, object], status: int
+) -> None:
+    write(changes)
+    found, out, _ = run(capsys, "--endpoint-url", address, "--confirm", "--yes")
+    assert found == status and "?" not in out

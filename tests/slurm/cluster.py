@@ -38,7 +38,8 @@ FSX_MIB = 300
 BOOT_LIMIT_S = 90
 COMMAND_LIMIT_S = 120
 PROVISION_LIMIT_S = 300
-SCRIPTS_BUCKET = f"sagemaker-{hyperpod.CLUSTER_NAME}-111122223333-us-west-2"
+SCRIPTS_FOLDER = f"/tmp/sagemaker-{hyperpod.CLUSTER_NAME}-111122223333-us-west-2/lifecycle"
+"""Where HyperPod downloads the scripts to, in a folder that is named like the last part of SourceS3Uri."""
 PROVISIONING_LOG = "/var/log/provision/provisioning.log"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CGROUP = "cdk-hyperpod-slurm"
@@ -127,8 +128,9 @@ class Result:
 class Provisioning(Result):
     """How the lifecycle scripts ended on a node."""
 
-    def __init__(self, returncode: int, output: str, seconds: float) -> None:
+    def __init__(self, instance: Instance, returncode: int, output: str, seconds: float) -> None:
         super().__init__(returncode, output)
+        self.instance = instance
         self.seconds = seconds
 
     @property
@@ -225,7 +227,7 @@ class Node:
 
     def download(self, scripts: Path) -> str:
         """Lay a folder of lifecycle scripts where HyperPod downloads SourceS3Uri to, and say where. S3 keeps no modes."""
-        target = f"/tmp/{SCRIPTS_BUCKET}/lifecycle/{scripts.name}"
+        target = f"{SCRIPTS_FOLDER}/{scripts.name}"
         archive = subprocess.run(["tar", "-C", str(scripts), "-c", "."], check=True, stdout=subprocess.PIPE).stdout
         unpack = f"rm -rf {target} && mkdir -p {target} && tar -C {target} -x --no-same-owner --mode=u=rwX,go=rX"
         subprocess.run(
@@ -248,7 +250,7 @@ class Node:
             timeout_s=PROVISION_LIMIT_S,
             env={"SAGEMAKER_RESOURCE_CONFIG_PATH": hyperpod.RESOURCE_CONFIG, "PROVISION_DELAY_S": "0.5", **env},
         )
-        return Provisioning(result.returncode, result.output, time.monotonic() - started)
+        return Provisioning(self.instance, result.returncode, result.output, time.monotonic() - started)
 
     # -- its life
 

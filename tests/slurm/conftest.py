@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from xdist.remote import Producer
@@ -59,10 +62,42 @@ def cluster(request: pytest.FixtureRequest, parts: None, tmp_path_factory: pytes
         yield it
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a cluster's hook has no meaning for: tests that are marked with another one."""
+    other = [item for item in items if (mark := item.get_closest_marker("hook")) and mark.args[0] != _world(item)[1]]
+    if other:
+        config.hook.pytest_deselected(items=other)
+        items[:] = [item for item in items if item not in other]
+
+
+def _world(item: pytest.Item) -> tuple[SlurmVersion, Mode]:
+    assert isinstance(item, pytest.Function)
+    return cast(tuple[SlurmVersion, Mode], item.callspec.params["cluster"])
+
+
 @pytest.fixture(scope="session")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The lifecycle scripts of the tests' cluster file, as HyperPod downloads them."""
-    return packed(tmp_path_factory.mktemp("scripts"))
+def scripts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lifecycle scripts of the tests' cluster file, as HyperPod downloads them.
+
+    With accounts under extended alone, where HyperPod has a database for them.
+    """
+    more: dict[str, Any] = {} if cluster.mode == "extended" else {"slurm": {}}
+    return packed(tmp_path_factory.mktemp("scripts"), lifecycle={"mode": cluster.mode}, **more)
+
+
+@pytest.fixture(scope="session")
+def changed(scripts: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Any], None]], Path]:
+    """The same scripts with another cluster.json: `changed(change)` calls `change` with its content."""
+
+    def change_of(change: Callable[[Any], None]) -> Path:
+        folder = tmp_path_factory.mktemp("changed") / "scripts"
+        shutil.copytree(scripts, folder)
+        cluster = json.loads((folder / "cluster.json").read_text())
+        change(cluster)
+        (folder / "cluster.json").write_text(json.dumps(cluster))
+        return folder
+
+    return change_of
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,7 @@ LimitNOFILE=65536
 [Install]
 WantedBy=multi-user.target
 """,
-    # LimitMEMLOCK is left out: a node on which nobody raises the limit has systemd's default, 8 MiB.
+    # LimitMEMLOCK is left out: on a node where nobody raises it, a job has what `limits.conf` below says.
     "slurmd.service": """
 [Unit]
 Description=Slurm node daemon
@@ -103,6 +103,8 @@ def build(root: Path) -> None:
     _slurm(root)
     _write(root / "etc" / "mysql" / "mariadb.conf.d" / "90-node.cnf", MARIADB)
     _write(root / "etc" / "systemd" / "journald.conf.d" / "node.conf", "[Journal]\nStorage=volatile\n")
+    # What the kernel gave for years, and too little for EFA. Some machines' root may not give more than 8 MiB.
+    _write(root / "etc" / "systemd" / "system.conf.d" / "limits.conf", "[Manager]\nDefaultLimitMEMLOCK=64K\n")
     # A name server out of reach costs 24.11's daemons ten seconds and more at their start.
     for name in ("etc/resolv.conf", "etc/fstab"):
         _write(root / name, "")

@@ -44,6 +44,17 @@ CONFIG: dict[str, Any] = {
     ],
     "storage": {"capacity_gib": 4800, "throughput_mbps_per_tib": 250},
     "network": {"availability_zones": ["us-west-2c"]},
+    "groups": [{"name": "research", "gid": 2001}, {"name": "neuron", "gid": 2002}],
+    "users": [
+        {"name": "alice", "uid": 3001, "group": "research"},
+        {"name": "bob", "uid": 3002, "group": "neuron", "groups": ["research"]},
+    ],
+    "slurm": {
+        "accounts": [
+            {"name": "research", "users": ["alice"], "grp_gpus": 8},
+            {"name": "neuron", "users": ["bob"], "max_submit_jobs": 1},
+        ]
+    },
 }
 """The cluster file of the cluster that the tests bring up."""
 

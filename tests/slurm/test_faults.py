@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from slurm import hyperpod
 from slurm.bench import resource_config_with
-from slurm.cluster import PROVISIONING_LOG, Cluster, Node
+from slurm.cluster import PROVISIONING_LOG, SCRIPTS_FOLDER, Cluster, Node
 
 pytestmark = pytest.mark.usefixtures("provisioned")
 
@@ -128,3 +129,82 @@ def test_a_slurmctld_that_is_away_is_named_on_the_other_nodes(cluster: Cluster, 
     heals(cluster.controller, scripts)
     heals(node, scripts)
     cluster.await_idle()
+
+
+def test_a_full_file_system_fails_a_new_user_s_home(
+    cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
+) -> None:
+    node = cluster.login
+    folder = changed(with_user("carol", 3003))
+    node.run("fallocate -l 1T /fsx/full 2>/dev/null || cat /dev/zero >/fsx/full 2>/dev/null || test -s /fsx/full")
+    fails(node, folder, "users", "/fsx/home/carol", "No space left on device")
+    node.run("rm /fsx/full")
+    heals(node, folder)
+    assert node.run("stat -c %U /fsx/home/carol/.ssh/id_ed25519") == "carol"
+    heals(node, scripts)
+
+
+def test_a_full_disk_fails_what_has_to_be_written(
+    cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
+) -> None:
+    node = cluster.login
+    folder = changed(with_user("dave", 3004))
+    node.download(folder)
+    node.run("cat /dev/zero >/full 2>/dev/null || test -s /full")
+    result = node.try_run(
+        f"cd {SCRIPTS_FOLDER}/{folder.name} && bash ./login.sh </dev/null",
+        env={**SOON, "SAGEMAKER_RESOURCE_CONFIG_PATH": hyperpod.RESOURCE_CONFIG},
+    )
+    node.run("rm /full")
+    assert result.returncode == 1, result
+    last = result.output.splitlines()[-1]
+    assert " ERROR " in last and "users" in last, result
+    assert "Traceback" not in result.output
+    heals(node, folder)
+    assert node.run("id -u dave") == "3004"
+    heals(node, scripts)
+
+
+@pytest.mark.hook("extended")
+@pytest.mark.parametrize("service", ["slurmdbd", "mariadb"])
+def test_a_database_that_is_away_is_named_on_the_controller(cluster: Cluster, scripts: Path, service: str) -> None:
+    node = cluster.controller
+    node.run(f"systemctl stop {service}")
+    fails(node, scripts, "slurmdbd")
+    node.run(f"systemctl start {service}")
+    heals(node, scripts)
+
+
+@pytest.mark.hook("customer_managed")
+def test_accounts_without_a_database_are_refused_with_what_to_do(
+    cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
+) -> None:
+    folder = changed(lambda content: content.update(accounts=[{"name": "research", "users": ["alice"]}]))
+    fails(cluster.controller, folder, "accounts", "slurm.accounting_database")
+    heals(cluster.controller, scripts)
+
+
+def test_our_lines_come_back_when_hyperpod_writes_slurm_conf(cluster: Cluster, scripts: Path) -> None:
+    node = cluster.controller
+    conf = f"{hyperpod.SLURM_ETC}/slurm.conf"
+    before = node.read(conf)
+    cluster.lay_slurm_conf()
+    assert node.read(conf) != before
+    cluster.until(lambda: node.read(conf) == before, f"our lines are in {conf} again", 30)
+    cluster.await_idle()
+    # No loop: nobody writes it any more, and a run finds nothing to do.
+    written = node.run(f"stat -c %y {conf}")
+    cluster.hyperpod_reconfigures()
+    with node.unchanged():
+        assert node.provision(scripts).returncode == 0
+    assert node.run(f"stat -c %y {conf}") == written
+    assert "MEMLOCK" in node.run("scontrol show config | grep PropagateResourceLimitsExcept")
+
+
+def with_user(name: str, uid: int) -> Callable[[Any], None]:
+    """cluster.json with one user more."""
+
+    def change(content: Any) -> None:
+        content["users"].append({**content["users"][0], "name": name, "uid": uid, "home": f"/fsx/home/{name}"})
+
+    return change

@@ -288,3 +288,18 @@ def test_a_training_plan_brings_the_rights_that_sending_it_takes() -> None:
     plan, capacity = added["Resource"]
     assert (added["Action"], plan) == (["sagemaker:UpdateCluster"], PLAN)
     assert json.dumps(capacity).endswith(':reserved-capacity/*"]]}')
+
+
+# -- what is told afterwards ------------------------------------------------------------------------------------------
+
+
+def test_a_deployments_outputs_tell_what_went_and_what_still_stands() -> None:
+    """Both resources always have `Retry`, so that stacks of before call them, and get the attributes that the outputs read."""
+    kinds = {"NodesTaken": "Custom::HyperPodScaleDown", "StillStanding": "Custom::HyperPodGroupRemoval"}
+    for arguments, text in ({}, ""), ({"retry": "on Monday"}, "on Monday"):
+        template = of_stack(lambda stack, given=arguments: guard(stack, dict(given)))  # type: ignore[misc]
+        values = [output["Value"] for output in template.body["Outputs"].values()]
+        assert values == [{"Fn::GetAtt": [template.only_id(kind), name]} for name, kind in kinds.items()]
+        assert {template.only(kind)["Retry"] for kind in kinds.values()} == {text}
+    (said,) = refusals({"retry": "x" * 257})
+    assert said.startswith("scale_down.retry: must be 1 to 256 characters in one line, got ")

@@ -74,7 +74,14 @@ class EksControlPlane(Construct):
         if isinstance(eks_config, EksConfig) and isinstance(network, HyperPodNetwork):
             known = without_refused(eks_config, [])
             wrong += [
-                *check_control_plane(known, network.config, has_file_system=None),
+                *check_control_plane(
+                    known,
+                    network.config,
+                    has_file_system=None,
+                    control_plane_zone=None
+                    if network.control_plane_subnet is None
+                    else network.control_plane_subnet.availability_zone,
+                ),
                 *_check_endpoints(network),
             ]
             chart = _chart_path(chart_folder, known)
@@ -125,7 +132,7 @@ class EksControlPlane(Construct):
             cluster_name=self.cluster_name,
             version=eks.KubernetesVersion.of(config.kubernetes_version or DEFAULT_KUBERNETES_VERSION),
             vpc=self._network.vpc,
-            vpc_subnets=[ec2.SubnetSelection(subnets=self._network.vpc.private_subnets)],
+            vpc_subnets=[ec2.SubnetSelection(subnets=self._network.control_plane_subnets)],
             security_group=ec2.SecurityGroup.from_security_group_id(self, "ControlPlaneReference", security_group_id),
             endpoint_access=access.PUBLIC_AND_PRIVATE.only_from(*config.public_access_cidrs)
             if config.public_access_cidrs

@@ -21,7 +21,7 @@ from ..errors import Finding, raise_errors
 from ..kubernetes.governance import compute_quota_properties, scheduler_properties
 from ..kubernetes.manifests import Manifest
 from ..kubernetes.team_objects import priority_class_manifests, team_manifests
-from ..kubernetes.teams import Team, access_groups, namespace_name, pod_security_labels
+from ..kubernetes.teams import POD_SERVICE_ACCOUNT, Team, access_groups, namespace_name, pod_security_labels
 from ..rules import check_eks_teams
 from ..storage import LustreMount
 from .control_plane import EksControlPlane
@@ -124,6 +124,17 @@ class HyperPodTeams(Construct):
         limits = [self._apply(f"Limits{namespace}", of_kind.pop("ResourceQuota"), made)]
         if defaults := of_kind.pop("LimitRange", None):
             limits.append(self._apply(f"Defaults{namespace}", defaults, made))
+        if accounts := of_kind.pop("ServiceAccount", None):
+            # Apart, so that it goes when the role is taken away: pods of the account would have none.
+            self._apply(f"Pods{namespace}", accounts, *limits)
+            eks.CfnPodIdentityAssociation(
+                self,
+                f"PodRole{namespace}",
+                cluster_name=self._control_plane.cluster_name,
+                namespace=namespace,
+                service_account=POD_SERVICE_ACCOUNT,
+                role_arn=typing.cast(str, team.pod_role_arn),
+            ).node.add_dependency(made)
         others = [manifest for manifests in of_kind.values() for manifest in manifests]
         self._apply(f"Team{namespace}", [*others, *claims], *limits)
 

@@ -21,6 +21,7 @@ from .elastic_job import (
     ElasticPolicy,
     RunPolicy,
     ScaleSettings,
+    Toleration,
     UnevenBatch,
 )
 from .governance import (
@@ -60,6 +61,7 @@ __all__ = [
     "TaskClass",
     "TaskGovernance",
     "Team",
+    "Toleration",
     "UnevenBatch",
     "access_groups",
     "allocatable",

@@ -58,14 +58,15 @@ class Allocatable:
     chips in three ways: a pod requests one of them."""
 
 
-def allocatable(kind: InstanceType) -> Allocatable:
-    """What pods can have of a node of this type, with its default threads per core.
+def allocatable(kind: InstanceType, *, threads_per_core: int | None = None) -> Allocatable:
+    """What pods can have of a node of this type; `threads_per_core` is its group's, absent: what the type does.
 
-    A group with `threads_per_core: 1` has half the vCPUs: say so with `vcpus` of a job, or `hard` of a team.
+    A team's quota counts the type's own threads: for a group with `threads_per_core: 1`, say less with `hard`.
     """
     memory_mib = round(kind.memory_gib * 1024)
+    vcpus = kind.default_cores if threads_per_core == 1 else kind.vcpus
     return Allocatable(
-        millicpus=_rounded_down(kind.vcpus * 1000 - reserved_millicpus(kind.vcpus), 1000),
+        millicpus=_rounded_down(vcpus * 1000 - reserved_millicpus(vcpus), 1000),
         memory_mib=_rounded_down(memory_mib - reserved_memory_mib(memory_mib), 1024),
         devices=_devices(kind),
     )

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 from .._fields import PATH_SEGMENT, Pattern, Range
 from ..instance_types import catalogue
-from .allocatable import NEURON_CORE, NEURON_DEVICE, allocatable
+from .allocatable import NEURON, NEURON_CORE, NEURON_DEVICE, allocatable
 from .quantities import cpu_quantity, memory_quantity
 from .teams import Namespace
 
@@ -26,6 +26,7 @@ __all__ = [
     "ElasticPolicy",
     "RunPolicy",
     "ScaleSettings",
+    "Toleration",
     "UnevenBatch",
     "even_scale_config",
     "first_size",
@@ -62,6 +63,8 @@ LabelValue = Annotated[
     ),
 ]
 
+ZONE_LABELS = ("topology.kubernetes.io/zone", "topology.k8s.aws/zone-id")
+"""Labels of a node: its zone, by name and by id."""
 COORDINATION = "HYPERPOD_SIGNAL_COORDINATION"
 """The environment variable without which the elastic agent tells the training script nothing."""
 SCALE_CONFIG_FOLDER = "/config"
@@ -160,8 +163,20 @@ class ClaimMount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """A taint of nodes that a job may run on all the same. As in `Taint` of an instance group."""
+
+    key: str
+    """The taint's key."""
+    effect: Literal["no_schedule", "prefer_no_schedule", "no_execute"]
+    """What the taint does to pods that do not tolerate it."""
+    value: str | None = None
+    """The taint's value. Absent: it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticJob:
-    """An elastic PyTorch training job. A replica gets a whole node of the type unless vcpus or memory_gib say less."""
+    """A PyTorch training job; elastic where it may have several sizes. A replica gets a whole node of the type unless vcpus or memory_gib say less."""
 
     name: Name
     """The job's name, unique in its namespace."""
@@ -172,7 +187,19 @@ class ElasticJob:
     instance_type: str
     """The nodes that it runs on, such as ml.p5.48xlarge: they carry it as a label, and the catalogue knows their size."""
     elastic_policy: ElasticPolicy
-    """How far the job shrinks and grows."""
+    """How far the job shrinks and grows. With one size it is an ordinary job, which the operator never resizes."""
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the nodes that it runs on, besides their type: those of an instance group, and its zone, which EFA does not
+    cross. (No affinity between the pods does that: AWS's SDK cannot read a job that has one, and `hyp list` lists none of
+    the team's jobs then.) Absent: any node of the type."""
+    tolerations: tuple[Toleration, ...] = ()
+    """The taints of the nodes that it runs on. Absent: it waits for nodes without any."""
+    threads_per_core: Annotated[int, Range(1, 2)] | None = None
+    """That of the nodes' group: with 1 they have half the vCPUs. Absent: what the type does."""
+    neuron_resource: Literal["neuron", "neurondevice"] | None = None
+    """By which name it requests Trainium chips; both count the same ones. Kueue admits only what its queue covers, and AWS's
+    SDK and recipes request neurondevice, so that is what a job that goes through Kueue requests where this is absent.
+    Otherwise neuron, which every version of the device plug-in has."""
     replicas: Replicas | None = None
     """How many it starts with. Absent: min_replicas, so that it starts as soon as it can."""
     script: str | None = None
@@ -226,8 +253,10 @@ def ranks_per_replica(job: ElasticJob) -> int:
 def replica_resources(job: ElasticJob) -> dict[str, str]:
     """What one replica requests, which is its limit too: a training step is as slow as its slowest rank, so no replica
     may depend on what its neighbours leave."""
-    node = allocatable(catalogue()[job.instance_type])
-    devices = {name: str(count) for name, count in node.devices.items() if name not in (NEURON_CORE, NEURON_DEVICE)}
+    node = allocatable(catalogue()[job.instance_type], threads_per_core=job.threads_per_core)
+    neuron = job.neuron_resource or ("neuron" if queue_of(job) is None else "neurondevice")
+    others = {NEURON_CORE, NEURON_DEVICE if neuron == "neuron" else NEURON}
+    devices = {name: str(count) for name, count in node.devices.items() if name not in others}
     millicpus = node.millicpus if job.vcpus is None else job.vcpus * 1000
     memory_mib = node.memory_mib if job.memory_gib is None else job.memory_gib * 1024
     return {"cpu": cpu_quantity(millicpus), "memory": memory_quantity(memory_mib), **devices}

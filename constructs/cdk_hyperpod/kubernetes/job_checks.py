@@ -162,15 +162,16 @@ def _check_replicas(job: ElasticJob) -> Iterator[Finding]:
 
 
 def _check_resources(job: ElasticJob, kind: InstanceType) -> Iterator[Finding]:
+    node = allocatable(kind, threads_per_core=job.threads_per_core)
     for name, unit, wanted, there in (
-        ("vcpus", "vCPUs", job.vcpus, kind.vcpus),
-        ("memory_gib", "GiB of host memory", job.memory_gib, kind.memory_gib),
+        ("vcpus", "vCPUs", job.vcpus, node.millicpus / 1000),
+        ("memory_gib", "GiB of host memory", job.memory_gib, node.memory_mib / 1024),
     ):
         if wanted is not None and wanted > there:
             yield Finding(
                 path=name,
-                problem=f"{kind.name} has {there:g} {unit}, got {wanted}",
-                remedy=f"leave it out for all that pods can have ({_whole_node(allocatable(kind))})",
+                problem=f"pods can have {there:g} {unit} of {kind.name}, got {wanted}: the job would wait for ever",
+                remedy=f"leave it out for all that pods can have ({_whole_node(node)})",
             )
 
 

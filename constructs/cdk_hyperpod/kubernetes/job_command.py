@@ -6,21 +6,31 @@ import argparse
 import dataclasses
 import re
 import sys
+from collections.abc import Iterator
 
+from .._structure import show
+from ..config import ClusterConfig, InstanceGroup
+from ..config_eks import is_on
 from ..errors import Finding, raise_errors
 from ..instance_types import catalogue
+from ..loader import load_config
+from ..rules.network import own_zones
+from ..zones import is_zone_id
 from . import quotas
 from .elastic_job import (
+    ZONE_LABELS,
     ClaimMount,
     ElasticJob,
     ElasticPolicy,
     RunPolicy,
+    Toleration,
     even_scale_config,
     ranks_per_replica,
 )
 from .job_checks import check_job
 from .job_objects import job_manifests
 from .manifests import to_yaml
+from .teams import namespace_name, quota_hard
 
 __all__ = ["add_job_parser"]
 
@@ -41,6 +51,9 @@ examples:
     cdk-hyperpod job render --name llama --namespace research --image ACCOUNT.dkr.ecr.REGION.amazonaws.com/train:1 \\
       --instance-type ml.p5.48xlarge --min-replicas 2 --max-replicas 8 --replica-increment-step 2 \\
       --claim fsx=/fsx --quota-nodes 8 -- train.py --checkpoint-dir /fsx/llama | kubectl apply -f -
+
+  4 nodes of a group of the cluster file, on its taints, with its labels, in its zone:
+    cdk-hyperpod job render … --config cluster.yaml --group p5 --nodes 4 -- train.py
 
   2, 4 or 8 nodes, always 128 samples a step, and the first 2 nodes are never preempted:
     cdk-hyperpod job render … --min-replicas 2 --max-replicas 8 --replica-discrete-values 2,4,8 \\
@@ -69,7 +82,22 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--name", required=True, help="its name, unique in the namespace")
     what.add_argument("--namespace", required=True, help="the team's; hyperpod-ns-TEAM under task governance")
     what.add_argument("--image", required=True, help="container image with hyperpod-elastic-agent in it")
-    what.add_argument("--instance-type", required=True, metavar="TYPE", help="such as ml.p5.48xlarge")
+    what.add_argument("--instance-type", metavar="TYPE", help="such as ml.p5.48xlarge; default: that of --group")
+    what.add_argument(
+        "--group",
+        metavar="NAME",
+        help="an instance group of --config: its type, labels, zone and threads per core, and its taints are tolerated",
+    )
+    what.add_argument(
+        "--zone",
+        metavar="ZONE",
+        help="keep the job in this zone, a name or an id: EFA does not cross zones; default: that of --group",
+    )
+    what.add_argument(
+        "--config",
+        metavar="PATH",
+        help="the cluster file; the quota of its team with this --namespace is checked; default with --group: cluster.yaml",
+    )
     what.add_argument(
         "script",
         nargs="*",
@@ -89,8 +117,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--service-account", metavar="NAME", help="default: the namespace's default")
 
     sizes = parser.add_argument_group("sizes, in nodes")
-    sizes.add_argument("--min-replicas", type=int, required=True, metavar="N", help="it waits until it has these")
-    sizes.add_argument("--max-replicas", type=int, required=True, metavar="N", help="it asks for these all the time")
+    sizes.add_argument("--nodes", type=int, metavar="N", help="an ordinary job of N nodes, in place of all below")
+    sizes.add_argument("--min-replicas", type=int, metavar="N", help="it waits until it has these")
+    sizes.add_argument("--max-replicas", type=int, metavar="N", help="it asks for these all the time")
     sizes.add_argument("--replica-increment-step", type=int, metavar="N", help="grow and shrink by N; this or the next")
     sizes.add_argument(
         "--replica-discrete-values",
@@ -110,6 +139,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     node = parser.add_argument_group("what a replica has of its node")
     node.add_argument("--vcpus", type=int, metavar="N", help="default: all that pods can have")
     node.add_argument("--memory-gib", type=int, metavar="N", help="host memory; default: all that pods can have")
+    node.add_argument(
+        "--neuron-resource",
+        choices=("neuron", "neurondevice"),
+        help="the name by which Trainium chips are requested; default: neurondevice through a queue, otherwise neuron",
+    )
     node.add_argument("--nproc-per-node", type=int, metavar="N", help="default: one for each GPU or NeuronCore")
 
     policy = ElasticPolicy(min_replicas=1, max_replicas=1)
@@ -172,25 +206,147 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _render(options: argparse.Namespace) -> int:
-    job = _job(options)
-    findings = [*check_job(job, hard=_hard(options)), *_check_options(options)]
+    config = _cluster(options)
+    findings = [*_check_sizes(options), *_check_zone(options, config)]
+    group = None
+    if options.group is not None and config is not None:
+        findings += _check_group(options, config)
+        group = next((group for group in config.instance_groups if group.name == options.group), None)
+    elif options.instance_type is None:
+        problem, remedy = "is missing", "name the type of the nodes, or a --group of the cluster file"
+        findings.append(Finding(path="instance_type", problem=problem, remedy=remedy))
     raise_errors([_in_words_of_the_command(finding) for finding in findings], "job render")
+    job = _job(options, group, config)
+    findings = [
+        *check_job(job, hard=_hard(options, config)),
+        *_check_options(options),
+        *_check_elastic(job, group, config),
+    ]
+    for warning in raise_errors([_in_words_of_the_command(finding) for finding in findings], "job render"):
+        print(f"warning: {warning}", file=sys.stderr)
     sys.stdout.write(to_yaml(job_manifests(job)))
     return 0
 
 
-def _job(options: argparse.Namespace) -> ElasticJob:
+def _cluster(options: argparse.Namespace) -> ClusterConfig | None:
+    if options.config is None and options.group is None:
+        return None
+    return load_config(options.config or "cluster.yaml").config
+
+
+def _check_sizes(options: argparse.Namespace) -> Iterator[Finding]:
+    elastic = ("min_replicas", "max_replicas", "replica_increment_step", "replica_discrete_values", "replicas")
+    given = [name for name in elastic if getattr(options, name)]
+    if options.nodes is not None and given:
+        yield Finding(
+            path="nodes", problem=f"is there beside {given[0]}", remedy="keep --nodes, or the sizes of an elastic job"
+        )
+    for name in ("min_replicas", "max_replicas"):
+        if options.nodes is None and getattr(options, name) is None:
+            yield Finding(path=name, problem="is missing", remedy="add it, or --nodes for a job of one size")
+    if options.nodes is not None and not 1 <= options.nodes <= 6758:
+        yield Finding(path="nodes", problem=f"must be 1 to 6758, got {options.nodes}", remedy="change it")
+
+
+def _check_group(options: argparse.Namespace, config: ClusterConfig) -> Iterator[Finding]:
+    if config.orchestrator != "eks":
+        yield Finding(path="config", problem="is a cluster under Slurm", remedy="submit the job with sbatch")
+    groups = {group.name: group for group in config.instance_groups}
+    if options.group not in groups:
+        yield Finding(
+            path="group",
+            problem=f"no instance group has the name {show(options.group)}",
+            remedy=f"name one of {', '.join([*groups][:8])}",
+        )
+        return
+    types = groups[options.group].all_instance_types
+    if options.instance_type is None and len(types) > 1:
+        yield Finding(
+            path="instance_type",
+            problem=f"is missing, and the group mixes {', '.join(types)}",
+            remedy="name the one that a replica fills",
+        )
+    elif options.instance_type is not None and options.instance_type not in types:
+        yield Finding(
+            path="instance_type",
+            problem=f"the group {options.group} has no {show(options.instance_type)}",
+            remedy=f"leave it out, or use {' or '.join(types)}",
+        )
+
+
+def _check_elastic(job: ElasticJob, group: InstanceGroup | None, config: ClusterConfig | None) -> Iterator[Finding]:
+    """What AWS excludes for elastic training; the warnings of a file say so of clusters."""
+    if job.elastic_policy.min_replicas == job.elastic_policy.max_replicas:
+        return
+    if group is not None and group.spot:
+        yield Finding(
+            path="group",
+            problem=f"{group.name} is spot capacity, for which AWS excludes elastic training",
+            remedy="use --nodes, or a group of on-demand nodes",
+            level="warning",
+            topic="elastic-training-on-spot",
+        )
+    if config is not None and config.tiered_storage is not None:
+        yield Finding(
+            path="config",
+            problem="has managed tiered checkpointing on, beside which AWS excludes elastic training",
+            remedy="use --nodes, or turn it off",
+            level="warning",
+            topic="elastic-training-with-tiered-storage",
+        )
+
+
+def _zone(group: InstanceGroup, config: ClusterConfig) -> str | None:
+    """The zone of a group's nodes; None: the account's first one, whatever that is."""
+    own = own_zones(config.network)
+    return group.availability_zone or (own[0] if own else None)
+
+
+def _node_labels(
+    options: argparse.Namespace, group: InstanceGroup | None, config: ClusterConfig | None
+) -> dict[str, str]:
+    """What tells the nodes from others of their type: labels of the group's own, and the zone where it is known."""
+    zone = options.zone
+    if zone is None and group is not None and config is not None:
+        zone = _zone(group, config)
+    labels = {} if group is None else dict(group.labels)
+    return labels if zone is None else labels | {ZONE_LABELS[1 if is_zone_id(zone) else 0]: zone}
+
+
+def _check_zone(options: argparse.Namespace, config: ClusterConfig | None) -> Iterator[Finding]:
+    """Whether nodes with EFA are in several zones, and nothing says in which of them the job is to run."""
+    kind = catalogue().get(options.instance_type or "")
+    if options.zone is not None or options.group is not None or config is None or kind is None or not kind.has_efa:
+        return
+    zones = {_zone(group, config) for group in config.instance_groups if kind.name in group.all_instance_types}
+    if len(zones) > 1:
+        yield Finding(
+            path="zone",
+            problem=f"is missing: {kind.name} is in {' and '.join(sorted(map(str, zones)))}, and EFA does not cross zones",
+            remedy="name the zone, or a --group",
+        )
+
+
+def _job(options: argparse.Namespace, group: InstanceGroup | None, config: ClusterConfig | None) -> ElasticJob:
     script, *arguments = options.script or [None]
+    least = options.nodes or options.min_replicas
+    most = options.nodes or options.max_replicas
     job = ElasticJob(
         name=options.name,
         namespace=options.namespace,
         image=options.image,
-        instance_type=options.instance_type,
+        instance_type=options.instance_type or (group.all_instance_types[0] if group is not None else ""),
+        node_labels=_node_labels(options, group, config),
+        tolerations=()
+        if group is None
+        else tuple(Toleration(key=taint.key, effect=taint.effect, value=taint.value) for taint in group.taints),
+        threads_per_core=None if group is None else group.threads_per_core,
+        neuron_resource=options.neuron_resource,
         elastic_policy=ElasticPolicy(
-            min_replicas=options.min_replicas,
-            max_replicas=options.max_replicas,
+            min_replicas=least,
+            max_replicas=most,
             replica_increment_step=options.replica_increment_step,
-            replica_discrete_values=options.replica_discrete_values,
+            replica_discrete_values=(options.nodes,) if options.nodes else options.replica_discrete_values,
             scaling_timeout_in_seconds=options.scaling_timeout,
             graceful_shutdown_timeout_in_seconds=options.graceful_shutdown_timeout,
             faulty_scale_down_timeout_in_seconds=options.faulty_scale_down_timeout,
@@ -213,7 +369,7 @@ def _job(options: argparse.Namespace) -> ElasticJob:
             job_max_retry_count=options.max_retries, scale_up_snooze_time_in_seconds=options.scale_up_snooze_time
         ),
     )
-    if not options.train_batch_size or options.train_batch_size < 1 or options.instance_type not in catalogue():
+    if not options.train_batch_size or options.train_batch_size < 1 or job.instance_type not in catalogue():
         return job
     # The sizes are only known to be sound once they were checked; what is unsound is refused, and never rendered.
     sizes = () if any(check_job(job)) else job.elastic_policy.sizes
@@ -251,7 +407,11 @@ def _check_options(options: argparse.Namespace) -> list[Finding]:
     return findings
 
 
-def _hard(options: argparse.Namespace) -> dict[str, str] | None:
+def _hard(options: argparse.Namespace, config: ClusterConfig | None) -> dict[str, str] | None:
+    if options.quota_nodes is None and config is not None and config.eks is not None:
+        governed = is_on(config.eks, "task_governance", has_file_system=config.storage is not None)
+        teams = {namespace_name(team, task_governance=governed): team for team in config.teams}
+        return quota_hard(teams[options.namespace]) if options.namespace in teams else None
     if options.quota_nodes is None or options.quota_nodes < 1 or options.instance_type not in catalogue():
         return None
     return quotas.hard(quotas.amounts({options.instance_type: options.quota_nodes}))
@@ -286,6 +446,10 @@ _FLAGS = {name: f"--{name.replace('_', '-')}" for name in _SAME_NAME} | {
 _FLAG_PLACES = {
     "name": "--name",
     "namespace": "--namespace",
+    "nodes": "--nodes",
+    "group": "--group",
+    "config": "--config",
+    "zone": "--zone",
     "image": "--image",
     "replicas": "--replicas",
     "script": "SCRIPT",

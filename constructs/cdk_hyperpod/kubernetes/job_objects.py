@@ -8,8 +8,10 @@ from .elastic_job import (
     COORDINATION,
     SCALE_CONFIG_FOLDER,
     ElasticJob,
+    ElasticPolicy,
     RunPolicy,
     ScaleSettings,
+    Toleration,
     first_size,
     queue_of,
     ranks_per_replica,
@@ -35,26 +37,30 @@ def job_manifests(job: ElasticJob) -> tuple[Manifest, ...]:
 
 def _job(job: ElasticJob) -> Manifest:
     policy = job.elastic_policy
-    elastic: Manifest = {"minReplicas": policy.min_replicas, "maxReplicas": policy.max_replicas}
-    if policy.replica_increment_step is not None:
-        elastic["replicaIncrementStep"] = policy.replica_increment_step
-    else:
-        elastic["replicaDiscreteValues"] = [*policy.sizes]
-    elastic |= {
-        "scalingTimeoutInSeconds": policy.scaling_timeout_in_seconds,
-        "gracefulShutdownTimeoutInSeconds": policy.graceful_shutdown_timeout_in_seconds,
-        "faultyScaleDownTimeoutInSeconds": policy.faulty_scale_down_timeout_in_seconds,
-    }
+    sizes: Manifest = {"elasticPolicy": _elastic_policy(policy)} if policy.min_replicas < policy.max_replicas else {}
     return {
         "apiVersion": "sagemaker.amazonaws.com/v1",
         "kind": "HyperPodPyTorchJob",
         "metadata": {"name": job.name, "namespace": job.namespace, "labels": _labels(job)},
         "spec": {
             "nprocPerNode": str(ranks_per_replica(job)),
-            "elasticPolicy": elastic,
+            **sizes,
             "replicaSpecs": _replica_specs(job),
             "runPolicy": _run_policy(job.run_policy),
         },
+    }
+
+
+def _elastic_policy(policy: ElasticPolicy) -> Manifest:
+    elastic: Manifest = {"minReplicas": policy.min_replicas, "maxReplicas": policy.max_replicas}
+    if policy.replica_increment_step is not None:
+        elastic["replicaIncrementStep"] = policy.replica_increment_step
+    else:
+        elastic["replicaDiscreteValues"] = [*policy.sizes]
+    return elastic | {
+        "scalingTimeoutInSeconds": policy.scaling_timeout_in_seconds,
+        "gracefulShutdownTimeoutInSeconds": policy.graceful_shutdown_timeout_in_seconds,
+        "faultyScaleDownTimeoutInSeconds": policy.faulty_scale_down_timeout_in_seconds,
     }
 
 
@@ -63,7 +69,10 @@ def _replica_specs(job: ElasticJob) -> list[Manifest]:
     policy, start = job.elastic_policy, first_size(job)
     if job.base_priority_class_name is None:
         spec = _template(job, job.priority_class_name)
-        return [{"name": "worker", "replicas": start, "maxReplicas": policy.max_replicas, "template": spec}]
+        most = (
+            {"maxReplicas": policy.max_replicas} if start < policy.max_replicas or policy.min_replicas < start else {}
+        )
+        return [{"name": "worker", "replicas": start, **most, "template": spec}]
     return [
         {
             "name": "base",
@@ -98,7 +107,9 @@ def _template(job: ElasticJob, priority_class: str | None) -> Manifest:
         "resources": {"requests": resources, "limits": resources},
         "volumeMounts": mounts,
     }
-    pod: Manifest = {"nodeSelector": {"node.kubernetes.io/instance-type": job.instance_type}}
+    pod: Manifest = {"nodeSelector": {"node.kubernetes.io/instance-type": job.instance_type, **job.node_labels}}
+    if job.tolerations:
+        pod["tolerations"] = [_toleration(item) for item in job.tolerations]
     if priority_class is not None:
         pod["priorityClassName"] = priority_class
     if job.service_account_name is not None:
@@ -106,6 +117,13 @@ def _template(job: ElasticJob, priority_class: str | None) -> Manifest:
     # The SDK's model wants a name in the template's metadata; pods get names of their own.
     metadata = {"name": job.name, "labels": _labels(job)}
     return {"metadata": metadata, "spec": pod | {"containers": [container], "volumes": volumes}}
+
+
+def _toleration(toleration: Toleration) -> Manifest:
+    effect = "".join(part.capitalize() for part in toleration.effect.split("_"))
+    # A taint without a value has an empty one, which Equal with an empty value matches.
+    value = {} if toleration.value is None else {"value": toleration.value}
+    return {"key": toleration.key, "operator": "Equal", **value, "effect": effect}
 
 
 def _command(job: ElasticJob) -> Manifest:

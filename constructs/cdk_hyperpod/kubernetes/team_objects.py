@@ -7,6 +7,7 @@ from typing import Any
 
 from .manifests import Manifest
 from .teams import (
+    POD_SERVICE_ACCOUNT,
     PriorityClass,
     Team,
     allowed_priorities,
@@ -42,13 +43,14 @@ def team_manifests(
         _object("rbac.authorization.k8s.io/v1", "Role", "team-member", namespace, rules=rules),
         _binding("RoleBinding", "Role", "team-member", namespace),
     ]
-    if task_governance:
-        manifests += [
-            _object(
-                "rbac.authorization.k8s.io/v1", "ClusterRole", f"{namespace}-team-member", rules=_queues(namespace)
-            ),
-            _binding("ClusterRoleBinding", "ClusterRole", f"{namespace}-team-member", namespace),
-        ]
+    # `hyp` finds the namespace of its caller by listing them all and asking which it may work in.
+    rules = [_rule("", ("namespaces",), ("list",)), *(_queues(namespace) if task_governance else [])]
+    manifests += [
+        _object("rbac.authorization.k8s.io/v1", "ClusterRole", f"{namespace}-team-member", rules=rules),
+        _binding("ClusterRoleBinding", "ClusterRole", f"{namespace}-team-member", namespace),
+    ]
+    if team.pod_role_arn is not None:
+        manifests.append(_object("v1", "ServiceAccount", POD_SERVICE_ACCOUNT, namespace))
     return tuple(manifests)
 
 
@@ -116,7 +118,8 @@ _READ = ("get", "list", "watch")
 
 
 def _role_rules(team: Team, task_governance: bool) -> list[Manifest]:
-    """What a member may do in the team's namespace: everything with jobs, and nothing with the team's own limits.
+    """What a member may do in the team's namespace: everything with jobs and Deployments, and nothing with the team's own
+    limits. A service account of the team's has no rights in Kubernetes, because nobody in the team can give it any.
 
     AWS's chart (https://github.com/aws/sagemaker-hyperpod-cli, team-role-and-bindings) has no rule for
     hyperpodpytorchjobs, and grants nodes in a Role, which has no effect there.
@@ -125,9 +128,13 @@ def _role_rules(team: Team, task_governance: bool) -> list[Manifest]:
         _rule("sagemaker.amazonaws.com", ("hyperpodpytorchjobs",), _ALL),
         _rule("sagemaker.amazonaws.com", ("hyperpodpytorchjobs/status",), ("get",)),
         _rule("batch", ("jobs",), _ALL),
+        _rule("jobset.x-k8s.io", ("jobsets",), _ALL),
+        _rule("jobset.x-k8s.io", ("jobsets/status",), ("get",)),
+        _rule("apps", ("deployments", "deployments/scale"), _ALL),
+        _rule("apps", ("deployments/status", "replicasets"), _READ),
         _rule("kubeflow.org", ("pytorchjobs", "pytorchjobs/status", "mpijobs", "mpijobs/status"), _ALL),
-        _rule("", ("pods", "configmaps", "secrets", "services", "persistentvolumeclaims"), _ALL),
-        _rule("", ("pods/log", "pods/status", "events", "serviceaccounts", "resourcequotas", "limitranges"), _READ),
+        _rule("", ("pods", "configmaps", "secrets", "services", "persistentvolumeclaims", "serviceaccounts"), _ALL),
+        _rule("", ("pods/log", "pods/status", "events", "resourcequotas", "limitranges"), _READ),
         _rule("", ("pods/exec", "pods/portforward"), ("create",)),
         _rule("policy", ("poddisruptionbudgets",), _ALL),
         # In a Role: the own one, and no other.

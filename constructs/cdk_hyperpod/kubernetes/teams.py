@@ -56,6 +56,8 @@ ROLE_ARN = Pattern(
     length=605,
 )
 RoleArn = Annotated[str, ROLE_ARN]
+POD_SERVICE_ACCOUNT = "team-pods"
+"""The service account of a team's namespace whose pods have the team's `pod_role_arn`."""
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 """By which Kubernetes knows what pods of a namespace may be."""
 
@@ -125,6 +127,11 @@ class Team:
     role_arns: tuple[RoleArn, ...] = ()
     """IAM roles whose holders belong to the team. A role may be in several teams. Absent: nobody gets in through this
     file. Taking one out ends access at once, and no pod."""
+    pod_role_arn: RoleArn | None = None
+    """The IAM role of the team's pods: those that name the service account `team-pods`, which is made (`hyp`:
+    --service-account-name, `job render`: --service-account). The role trusts pods.eks.amazonaws.com (sts:AssumeRole and
+    sts:TagSession), and who deploys may pass it (iam:PassRole). Absent: pods have no role of the team's. A change acts on
+    new credentials of running pods too: EKS renews them."""
     priority_classes: tuple[PriorityClassName, ...] | None = None
     """The PriorityClasses that the team's pods may name. Absent: those of `eks.priority_classes` that outrank nobody: of
     value 0, which pods without a class have, or less. A pod that names another one is refused, the system's included.

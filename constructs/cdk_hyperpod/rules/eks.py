@@ -22,6 +22,7 @@ from ..kubernetes.governance import TaskGovernance, check_task_governance
 from ..kubernetes.quotas import check_limits
 from ..kubernetes.team_checks import check_priority_classes, check_teams
 from ..kubernetes.teams import Team, cluster_nodes
+from ..zones import control_plane_zone
 from .network import PRIVATE, own_zones
 
 
@@ -38,7 +39,6 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
         return
     yield from _check_groups(config.instance_groups)
     if config.eks is None:
-        yield from _check_two_zones(config.network)
         yield Finding(
             path="eks",
             problem="is missing, and the orchestrator is eks",
@@ -48,21 +48,45 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
     if not isinstance(config.eks, EksConfig):
         return
     has_file_system = config.storage is not None
-    yield from check_control_plane(config.eks, config.network, has_file_system=has_file_system)
+    second = control_plane_zone(config)
+    yield from check_control_plane(
+        config.eks, config.network, has_file_system=has_file_system, control_plane_zone=second
+    )
+    yield from _check_elastic_training(config, config.eks)
     if isinstance(config.eks.autoscaling, AutoscalingConfig):
         yield from _check_autoscaling(config.eks.autoscaling, config)
     yield from check_eks_teams(config.teams, config.eks, groups=config.instance_groups, has_file_system=has_file_system)
 
 
-def check_control_plane(eks: EksConfig, network: NetworkConfig, *, has_file_system: bool | None) -> Iterator[Finding]:
-    """What is wrong with the EKS cluster itself. `has_file_system`: None where that is not known."""
-    yield from _check_two_zones(network)
+def check_control_plane(
+    eks: EksConfig, network: NetworkConfig, *, has_file_system: bool | None, control_plane_zone: str | None = None
+) -> Iterator[Finding]:
+    """What is wrong with the EKS cluster itself. `has_file_system`: None where that is not known. `control_plane_zone`: where
+    its second subnet is made; None: nowhere."""
+    yield from _check_two_zones(network, control_plane_zone)
     yield from _check_cluster(eks, network)
     yield from _check_chart(eks, network)
     yield from _check_add_ons(eks, has_file_system=has_file_system)
     yield from _check_task_governance(eks)
     if isinstance(eks.priority_classes, tuple):
         yield from check_priority_classes(eks.priority_classes, "eks.priority_classes")
+
+
+def _check_elastic_training(config: ClusterConfig, eks: EksConfig) -> Iterator[Finding]:
+    """What AWS excludes for elastic training. (Checkpointless training is a job's own: docs/submit-a-job.md.)"""
+    if not is_on(eks, "training_operator", has_file_system=False):
+        return
+    spot = [group.name for _, group in _known(config.instance_groups) if group.spot is True]
+    excluded = [f"on spot capacity ({', '.join(map(shown_name, spot[:5]))})"] if spot else []
+    excluded += ["with managed tiered checkpointing (tiered_storage)"] if config.tiered_storage is not None else []
+    if excluded:
+        yield Finding(
+            path="eks.add_ons.training_operator",
+            problem=f"runs elastic jobs, and AWS excludes elastic training {' and '.join(excluded)}",
+            remedy="give such jobs one size there (job render --nodes), or leave that out",
+            level="warning",
+            topic="elastic-training-excluded",
+        )
 
 
 def check_installed_chart(config: ClusterConfig) -> Iterator[Finding]:
@@ -138,9 +162,19 @@ _LABEL_TEXT = "letters, digits and -_., a letter or digit at either end"
 _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-def _check_two_zones(network: NetworkConfig) -> Iterator[Finding]:
+def _check_two_zones(network: NetworkConfig, second: str | None) -> Iterator[Finding]:
     zones = own_zones(network) if isinstance(network, NetworkConfig) else None
     if zones is None or len(set(zones)) > 1:
+        return
+    if second is not None:
+        yield Finding(
+            path="network.availability_zones",
+            problem=f"EKS needs subnets in two zones: the control plane, and no node, gets one in {second} too, for good",
+            remedy=f"name both, [{zones[0]}, {second}], or before the first deployment another one that has EKS "
+            "(use1-az3, usw1-az2 and cac1-az3 have not)",
+            level="warning",
+            topic="second-zone",
+        )
         return
     named = "the network names none" if not zones else f"the network names {show(zones[0])} alone"
     yield Finding(
@@ -346,6 +380,8 @@ def check_eks_teams(
         task_governance=is_on(eks, "task_governance", has_file_system=has_file_system),
         autoscaling=eks.autoscaling is not None,
     )
+    if not is_on(eks, "eks_pod_identity_agent", has_file_system=has_file_system):
+        yield from _check_pod_roles(teams)
     # Each by itself: one that is malformed hides none of the others.
     admins = {arn for arn in eks.admin_role_arns if is_known(arn)} if isinstance(eks.admin_role_arns, tuple) else set()
     paths = item_paths("teams", teams)
@@ -357,6 +393,19 @@ def check_eks_teams(
                     problem=f"{show(arn)} is an administrator too, and EKS has one access entry for a role",
                     remedy="remove it here: administrators may do everything that a team may",
                 )
+
+
+def _check_pod_roles(teams: tuple[Team, ...]) -> Iterator[Finding]:
+    paths = item_paths("teams", teams)
+    for index, team in enumerate(teams):
+        if isinstance(team, Team) and team.pod_role_arn is not None:
+            yield Finding(
+                path=f"{paths[index]}.pod_role_arn",
+                problem="pods get it from EKS's pod identity agent, and that add-on is off here",
+                remedy="set eks.add_ons.eks_pod_identity_agent.enabled: true, unless the EKS cluster has it already",
+                level="warning",
+                topic="no-pod-identity-agent",
+            )
 
 
 def _nodes(groups: tuple[InstanceGroup, ...], eks: EksConfig) -> dict[str, int | None] | None:

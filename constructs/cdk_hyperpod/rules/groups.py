@@ -53,6 +53,52 @@ def check_groups(
         names.add(group.name)
     if orchestrator == "slurm" and groups:
         yield from _check_slurm_cluster(groups, known, node_provisioning_mode)
+    if orchestrator == "eks" and known and len(known) == len(groups):
+        yield from _check_room_for_system_pods(known, node_provisioning_mode)
+
+
+def _check_room_for_system_pods(
+    known: list[tuple[str, InstanceGroup]], node_provisioning_mode: str
+) -> Iterator[Finding]:
+    """CoreDNS, the operators and Kueue run on the cluster's own nodes, and their add-ons fail where they find none.
+
+    HyperPod gives pods the addresses of a node's first interface, one of which is the node's own: 14 are left on types
+    of up to 8 vCPUs (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/AvailableIpPerENI.html), and HyperPod's own
+    daemons take several.
+    """
+    groups = [group for _, group in known]
+    minimums = [group.min_instance_count for group in groups]
+    if node_provisioning_mode == "continuous" and is_known(tuple(minimums)) and not any(minimums):
+        yield Finding(
+            path="instance_groups",
+            problem="no group has a minimum, so the cluster is ready without a node, and CoreDNS and the operators may time "
+            "out before there is one",
+            remedy="set min_instance_count on a group without accelerators",
+            level="warning",
+            topic="no-minimum",
+        )
+    taints = [group.taints for group in groups]
+    if is_known(tuple(taints)) and all(any(t.effect != "prefer_no_schedule" for t in each) for each in taints):
+        yield Finding(
+            path="instance_groups",
+            problem="every group has a taint, so CoreDNS and the operators find no node that takes them",
+            remedy="leave one group without, best one without accelerators",
+            level="warning",
+            topic="all-tainted",
+        )
+    for path, group in known:
+        small = [kind.name for kind in known_types(group) if kind.vcpus <= _VCPUS_OF_FEW_ADDRESSES]
+        if small:
+            yield Finding(
+                path=path,
+                problem=f"a node of {small[0]} has addresses for 14 pods at most, those of HyperPod's own daemons included",
+                remedy="use a type of 16 vCPUs or more where add-ons or many pods are to run",
+                level="warning",
+                topic="few-pod-addresses",
+            )
+
+
+_VCPUS_OF_FEW_ADDRESSES = 8
 
 
 def known_types(group: InstanceGroup) -> list[InstanceType]:

@@ -22,27 +22,26 @@ from cdk_hyperpod.kubernetes import (
 from cdk_hyperpod.kubernetes.quantities import cpu_quantity, memory_quantity
 from kubernetes.apiserver.client import Answer, Client, await_answer
 
-JOBS: Manifest = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "hyperpodpytorchjobs.sagemaker.amazonaws.com"},
-    "spec": {
-        "group": "sagemaker.amazonaws.com",
-        "names": {"kind": "HyperPodPyTorchJob", "plural": "hyperpodpytorchjobs"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                },
-            }
-        ],
-    },
-}
-"""A stand-in for the training operator's kind, with its names and any content: its schema is not published."""
+
+def kind_of(group: str, version: str, kind: str) -> Manifest:
+    """A stand-in for an operator's kind, with its names and any content."""
+    plural = f"{kind.lower()}s"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {"kind": kind, "plural": plural},
+            "scope": "Namespaced",
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+JOBS = kind_of("sagemaker.amazonaws.com", "v1", "HyperPodPyTorchJob")
+"""That of the training operator, whose schema is not published."""
 
 
 def established(answer: Answer) -> bool:

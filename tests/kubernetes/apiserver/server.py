@@ -29,7 +29,7 @@ START_LIMIT_S = 120
 # What the API server's own objects need (namespaces, service accounts, volumes), and what this package's need.
 CONTROLLERS = (
     "namespace,serviceaccount,serviceaccount-token,resourcequota,disruption,"
-    "persistentvolume-binder,pvc-protection,pv-protection"
+    "persistentvolume-binder,pvc-protection,pv-protection,deployment,replicaset,job"
 )
 
 
@@ -86,6 +86,8 @@ def control_plane(
             f"--cert-dir={folder / 'certs'}",
             f"--token-auth-file={folder / 'tokens.csv'}",
             "--authorization-mode=RBAC",
+            # As on EKS.
+            "--allow-privileged=true",
             f"--service-account-key-file={folder / 'service-accounts.key'}",
             f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
             f"--service-account-issuer={url}",

@@ -36,6 +36,11 @@ WORK = [
     ("create", "configmaps"),
     ("create", "secrets"),
     ("create", "services"),
+    ("create", "serviceaccounts"),
+    ("create", "deployments.apps"),
+    ("patch", "deployments.apps/scale"),
+    ("list", "replicasets.apps"),
+    ("create", "jobsets.jobset.x-k8s.io"),
     ("create", "persistentvolumeclaims"),
     ("create", "poddisruptionbudgets.policy"),
     ("list", "events"),
@@ -49,15 +54,16 @@ LIMITS = [
     ("create", "roles.rbac.authorization.k8s.io"),
     ("patch", "rolebindings.rbac.authorization.k8s.io"),
     ("bind", "roles.rbac.authorization.k8s.io"),
-    ("create", "serviceaccounts"),
     ("create", "serviceaccounts/token"),
+    ("create", "pods/eviction"),
+    ("create", "replicasets.apps"),
     ("patch", "pods/status"),
     ("delete", "namespaces"),
     ("patch", "namespaces"),
     ("update", "namespaces"),
 ]
 CLUSTER = [
-    ("list", "namespaces"),
+    ("watch", "namespaces"),
     ("list", "nodes"),
     ("patch", "nodes"),
     ("create", "priorityclasses.scheduling.k8s.io"),
@@ -88,6 +94,12 @@ def test_a_member_has_nothing_outside_of_namespaces(member: Client, verb: str, r
 def test_a_member_sees_the_own_namespace_alone(member: Client, own: str) -> None:
     assert member.get(f"/api/v1/namespaces/{own}").status == 200
     assert member.get("/api/v1/namespaces/rbac-other").status == 403
+
+
+def test_a_member_is_found_in_a_namespace_as_hyp_finds_it(member: Client, own: str) -> None:
+    """It lists them all, and asks of each whether its caller may list jobs there."""
+    listed = [item["metadata"]["name"] for item in member.get("/api/v1/namespaces?limit=200").body["items"]]
+    assert [name for name in listed if member.may("list", JOBS, name)] == [own]
 
 
 def test_a_member_submits_the_rendered_job(admin: Client, member: Client, own: str) -> None:
@@ -154,7 +166,7 @@ def test_applying_a_team_again_changes_nothing(admin: Client) -> None:
     install(admin, team)
     path = "/apis/rbac.authorization.k8s.io/v1/namespaces/again/roles/team-member"
     before = admin.get(path).body["metadata"]["resourceVersion"]
-    assert [admin.apply(manifest).status for manifest in team_manifests(team, task_governance=False)] == [200] * 6
+    assert [admin.apply(manifest).status for manifest in team_manifests(team, task_governance=False)] == [200] * 8
     assert admin.get(path).body["metadata"]["resourceVersion"] == before
 
 

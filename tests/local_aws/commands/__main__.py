@@ -19,7 +19,7 @@ from local_aws.places import CHECKOUT, DEFAULT_PORT, Place
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="local_aws", description="AWS on this machine, for one cluster file")
-    parser.add_argument("command", choices=("deploy", "diff", "drift", "destroy", "shell", "status", "stop"))
+    parser.add_argument("command", choices=("deploy", "plan", "diff", "drift", "destroy", "shell", "status", "stop"))
     parser.add_argument("--config", default="cluster.yaml", help="the cluster file (default: cluster.yaml)")
     parser.add_argument("--app", type=Path, default=CHECKOUT, help="the CDK app's folder (default: this project)")
     parser.add_argument("--port", default=str(DEFAULT_PORT), help=f"the engine's port (default: {DEFAULT_PORT})")

@@ -96,7 +96,7 @@ def how_to_go_on(place: Place, config: str, seconds: float) -> str:
     same = "" if config == "cluster.yaml" else f" CONFIG={shlex.quote(config)}"
     tools = "the aws CLI, boto3, kubectl and helm" if place.kubernetes.exists() else "the aws CLI or boto3"
     lines = [
-        (make(f"diff-local{same}", place), "what a changed cluster file would change"),
+        (make(f"diff-local{same}", place), "what a changed cluster file would change, and take away"),
         (make(f"deploy-local{same}", place), "change it (CONFIG=… deploys another file beside it)"),
         (make("shell-local", place), f"a shell for {tools}"),
         (make("destroy-local", place), "take it all down and end the engine"),

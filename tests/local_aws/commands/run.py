@@ -64,8 +64,11 @@ def deploy(job: Job) -> int:
             _need(quiet.bootstrap(), "cdk bootstrap failed")
         _clear_failed_first(aws, found)
         _say(f"cdk deploy --all ({', '.join(stack.name for stack in found)})")
+        deploying = int(time.time())
         result = cdk.deploy(job.assembly)
         if not result.ok:
+            print(flush=True)
+            _ask(job, "why", "--since", str(deploying))
             raise EngineError(f"cdk deploy ended with {result.code}: {_where_to_look(job.place)}")
         print()
         print(report.outputs(aws, found))
@@ -83,7 +86,15 @@ def diff(job: Job) -> int:
         _start(job)
         assembly = job.place.folder / "diff"
         found = _synthesize(job, assembly)
-        return Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).diff(assembly).code
+        shown = Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).diff(assembly)
+        return shown.code or _ask(job, "plan")
+
+
+def plan(job: Job) -> int:
+    _check(job)
+    with _alone(job.place):
+        _need_running(job.place)
+        return _ask(job, "plan")
 
 
 def drift(job: Job) -> int:
@@ -147,6 +158,7 @@ def stop(job: Job) -> int:
 
 COMMANDS: Mapping[str, Callable[[Job], int]] = {
     "deploy": deploy,
+    "plan": plan,
     "diff": diff,
     "drift": drift,
     "destroy": destroy,
@@ -175,6 +187,21 @@ def _check(job: Job) -> None:
             load_config(job.config_file)
         except HyperPodError as error:
             raise EngineError(str(error)) from None
+
+
+def _ask(job: Job, question: str, *more: str) -> int:
+    """The command-line tool's answer, about this engine. Another app's file is its own affair."""
+    if job.app != CHECKOUT:
+        return 0
+    config = load_config(job.config_file).config
+    account = config.account or environment.ACCOUNT
+    asked = subprocess.run(
+        [str(Path(sys.executable).with_name("cdk-hyperpod")), question, "--config", str(job.config_file), *more],
+        env=environment.complete(job.place, region=config.region, account=account),
+        check=False,
+    )
+    # Of `plan`: something would go, which is an answer and no error.
+    return 0 if asked.returncode == 2 else asked.returncode
 
 
 def _start(job: Job) -> None:

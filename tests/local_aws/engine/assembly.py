@@ -57,6 +57,7 @@ def assemble(options: EngineOptions, secret: str) -> Any:
         if requests.is_for("eks", method, path, headers, query):
             control_planes.observe_path(method, path, headers, body, query, reply)
 
+    requests.repair_logs()
     requests.observe_requests(observe)
     requests.observe_checks(Checks(options.checks).record)
     requests.add_route(control.PREFIX, control.Control(options, clusters).handle)

@@ -15,7 +15,7 @@ from ministack.core import (  # type: ignore[import-not-found]
     responses,
     router,
 )
-from ministack.services import tagging  # type: ignore[import-not-found]
+from ministack.services import lambda_svc, tagging  # type: ignore[import-not-found]
 
 from local_aws.engine.seam import region
 
@@ -184,6 +184,23 @@ def add_route(prefix: str, handler: Callable[[str, str, bytes], Awaitable[Reply]
         return await shortcuts(method, path, headers, body, query, request_id)
 
     app._handle_post_body_shortcuts = routed
+
+
+def repair_logs() -> None:
+    """Keep from a function's log what its log level keeps from it: what a program prints counts as INFO ("Configuring log
+    levels for Lambda functions"). ministack writes everything."""
+    emit = lambda_svc._emit_lambda_logs
+
+    def emitted(function: Json, request_id: str, text: str, error: bool, *rest: Any, **more: Any) -> None:
+        settings = (function.get("config") or function).get("LoggingConfig") or {}
+        quiet = settings.get("LogFormat") == "JSON" and settings.get("ApplicationLogLevel") in (
+            "WARN",
+            "ERROR",
+            "FATAL",
+        )
+        emit(function, request_id, "" if quiet and not error else text, error, *rest, **more)
+
+    lambda_svc._emit_lambda_logs = emitted
 
 
 def save_state() -> None:

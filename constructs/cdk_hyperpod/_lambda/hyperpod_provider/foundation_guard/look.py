@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from .. import api
@@ -32,10 +32,8 @@ class Storage(Protocol):
     def describe_file_systems(self, *, FileSystemIds: Sequence[str]) -> api.Reply: ...
 
 
-class Clients(Protocol):
-    """A client of each service, made when it is asked for."""
-
-    def __call__(self, service: str) -> Any: ...
+Clients = Callable[[str], Any]
+"""A client of each service, made when it is asked for."""
 
 
 _GONE = ("FileSystemNotFound", "InvalidSubnetID.NotFound")
