@@ -13,7 +13,7 @@ from cdk_hyperpod._lambda.hyperpod_provider.actions import LowerTarget, Pick, Pl
 from cdk_hyperpod._lambda.hyperpod_provider.executor import Moment, Outcome, execute
 from cdk_hyperpod._lambda.hyperpod_provider.model import Cluster, Desired, Node, Occasion
 from cdk_hyperpod._lambda.hyperpod_provider.planner import plan
-from provider.clusters import START, desired, group, late, live, node_id, nodes, occasion, waiting, wish
+from provider.clusters import START, desired, group, live, node_id, nodes, occasion, waiting, wish
 
 WANTED = desired(wish(count=6, minimum=6))
 BEFORE = desired(replace(wish(count=8), spec={"InstanceGroupName": "p5", "LifeCycleConfig": "the live one"}))
@@ -136,26 +136,6 @@ def test_nodes_that_were_just_taken_may_be_counted_so_their_target_stays() -> No
     hyperpod = HyperPod(then=SIX)
     assert takes_two(hyperpod, EIGHT) == Outcome(accepted=frozenset({node_id(7), node_id(8)}))
     assert hyperpod.updates == []
-
-
-def test_replacements_are_taken_with_their_target() -> None:
-    """Others would come in their place again and again, and nobody could wait until none is on its way out."""
-    again = live(group(target=8, current=8), nodes=[*nodes("p5", 6), *late("p5", 9, 10)])
-    found = plan(again, WANTED, occasion(first=False, previous=BEFORE))
-    going = [replace(node, status="ShuttingDown") for node in late("p5", 9, 10)]
-    hyperpod = HyperPod(then=live(group(target=8, current=8), nodes=[*nodes("p5", 6), *going]))
-    assert carries_out(hyperpod, again, found).sent
-    assert counts(hyperpod) == [(6, 0)]
-    # The target fell with them after all, or another node is on its way out.
-    for then in (
-        live(group(target=6, current=8), nodes=[*nodes("p5", 6), *going]),
-        live(
-            group(target=8, current=9), nodes=[*nodes("p5", 6), *going, *nodes("p5", 1, first=7, status="ShuttingDown")]
-        ),
-    ):
-        hyperpod = HyperPod(then=then)
-        assert not carries_out(hyperpod, again, found).sent
-        assert hyperpod.updates == []
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------

@@ -33,8 +33,6 @@ class TakeNodes:
 
     group: str
     picks: tuple[Pick, ...]
-    replacements: bool = False
-    """HyperPod launched all of them in place of others that are gone, so its target does not fall by itself."""
     minimum: int | None = None
     """The minimum to set first, should the service refuse because of the live one. Absent: the live one is no obstacle."""
 

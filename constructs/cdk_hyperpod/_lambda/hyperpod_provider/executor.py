@@ -74,14 +74,12 @@ def execute(
         # A live minimum may forbid it (undocumented); the file lowers that minimum anyway, so it goes first.
         sent = _send_counts(live, look, replace(occasion, minimum_refused=True), sagemaker, moment)
         return replace(sent, accepted=taken.accepted) if sent.sent or sent.error or sent.waits else taken
-    # With its target still up, a group would ask again for what was just dropped, or launch others again and again. Other
-    # nodes are on their way out for a while, and may be counted so long: their group's target is for a later poll.
+    # With its target still up, a group would ask again for what was just dropped. Nodes that have an instance are on their
+    # way out for a while, and may be counted so long: their group's target is for a later poll.
     dropped = {pick.node.name for pick in plan.taken if pick.node.instance_id is None}
-    again = {pick.node.name for take in takes if take.replacements for pick in take.picks}
-    if not (live.continuous and (dropped | again) & taken.accepted):
+    if not (live.continuous and dropped & taken.accepted):
         return taken
-    gone = frozenset(again & taken.accepted)
-    sent = _send_counts(live, look, replace(occasion, just_taken=gone), sagemaker, moment)
+    sent = _send_counts(live, look, occasion, sagemaker, moment)
     return replace(sent, accepted=taken.accepted, waits=(*taken.waits, *sent.waits))
 
 

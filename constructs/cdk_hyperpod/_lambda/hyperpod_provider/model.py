@@ -168,9 +168,6 @@ class Occasion:
     """Group -> how many of its nodes were not launched yet at the first look; a group without any is missing."""
     doubting: bool = False
     """A count that may stand for nodes on their way out, and may as well mean nothing, is worth a wait."""
-    just_taken: frozenset[str] = frozenset()
-    """Names of nodes that HyperPod launched in place of others and that were taken in this step: whether an UpdateCluster
-    counts them nobody can wait for, because others would come in their place."""
     minimum_refused: bool = False
     """HyperPod has just refused to take nodes, maybe because of a live minimum."""
     rolling_back: bool = False

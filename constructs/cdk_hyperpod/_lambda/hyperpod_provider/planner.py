@@ -7,7 +7,6 @@ target minus desired: with capacity short, the latter ends nodes that are needed
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -29,7 +28,6 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
     if not owned(live, desired):
         return Plan(refusals=(messages.not_ours(live.name, OWNER_TAGS[0], desired.owner or ""),))
     previous = occasion.previous
-    live = _without(live, occasion.just_taken)
     needs = find_needs(live, desired, occasion)
     refusals = (
         *replacement(live, desired, previous),
@@ -46,18 +44,6 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
         _arrange(live, needs, occasion),
         deletions=tuple(_deletions(live, desired)),
         notes=(messages.absent(unknown),) if unknown else (),
-    )
-
-
-def _without(live: Cluster, names: frozenset[str]) -> Cluster:
-    """The cluster as if these nodes were gone."""
-    if not names:
-        return live
-    gone = Counter(node.group for node in live.nodes if node.name in names)
-    return replace(
-        live,
-        nodes=tuple(node for node in live.nodes if node.name not in names),
-        groups=tuple(replace(group, current=max(0, group.current - gone[group.name])) for group in live.groups),
     )
 
 
@@ -105,18 +91,15 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
         return messages.group_moving(group.name, group.status)
     if checked := sum(node.status == "DeepHealthCheckInProgress" for node in need.staying):
         return messages.health_check(group.name, checked)
-    replacements = not need.old_picks and need.replaced and group.target > wanted.count
-    if replacements:
-        # Whatever goes is replaced. Once the target had the time to fall and did not, it has to be lowered with them.
-        if wait := _see_off(need, occasion, staying=0, count=0):
-            return wait
+    # Newcomers may be there in place of nodes on their way out: with those, the target may fall yet.
+    if not need.old_picks and not rolling_back and (wait := _see_off(need, occasion, staying=0, count=0)):
+        return wait
     below = len(need.staying) - len(need.picks) < group.minimum and wanted.minimum < group.minimum
     if below and occasion.minimum_refused and (lower := _lower_minimum(need, occasion, wanted.minimum)):
         return lower
     return TakeNodes(
         group=group.name,
-        picks=need.picks if replacements else need.old_picks or need.picks,
-        replacements=replacements,
+        picks=need.old_picks or need.picks,
         minimum=wanted.minimum if below else None,
     )
 
@@ -193,7 +176,6 @@ def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -
         return Plan(notes=(messages.NOT_OURS,))
     if not _reached(live, desired, occasion):
         return Plan(notes=(messages.NOT_REACHED,))
-    live = _without(live, occasion.just_taken)
     notes: list[str] = []
     kept = {group.name for group in desired.groups}
     nodes = by_group(live)
