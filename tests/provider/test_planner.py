@@ -771,6 +771,17 @@ def test_rollback_takes_what_the_failed_update_launched() -> None:
     ]
 
 
+def test_rollback_takes_what_the_failed_update_launched_after_the_rollback_began() -> None:
+    """And no older node in its place."""
+    crowd = [*nodes("p5", 8), *late("p5", 20, 21), *since("p5", 19)]
+    when = replace(rollback(previous=desired(wish(count=11))), first=False)
+    assert taken(plan(live(group(target=11, current=11), nodes=crowd), desired(wish(count=8)), when)) == [
+        (node_id(20), "launched by the failed update"),
+        (node_id(21), "launched by the failed update"),
+        (node_id(19), "launched by the failed update"),
+    ]
+
+
 def test_rollback_never_refuses() -> None:
     two = live(
         group(target=12), group("other", 1), nodes=[*nodes("p5", 8), *since("p5", 20), *nodes("other", 1, first=50)]

@@ -109,7 +109,8 @@ def _replacements(group: str, staying: list[Node], occasion: Occasion) -> frozen
     A node that is not launched yet has no time of its own. As many as there were at the first look, less those that were
     launched meanwhile, were there before, and the documented order applies to them; one is as good as another.
     """
-    if occasion.first or occasion.began is None:
+    if occasion.first or occasion.began is None or occasion.rolling_back:
+        # What a rollback takes is the failed update's, also what was launched since it was asked for.
         return frozenset()
     began = occasion.began
     fresh = [node.name for node in staying if node.launched is not None and node.launched > began]

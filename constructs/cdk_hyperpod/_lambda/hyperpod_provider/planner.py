@@ -92,7 +92,7 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
     if checked := sum(node.status == "DeepHealthCheckInProgress" for node in need.staying):
         return messages.health_check(group.name, checked)
     # Newcomers may be there in place of nodes on their way out: with those, the target may fall yet.
-    if not need.old_picks and not rolling_back and (wait := _see_off(need, occasion, staying=0, count=0)):
+    if not need.old_picks and (wait := _see_off(need, occasion, staying=0, count=0)):
         return wait
     below = len(need.staying) - len(need.picks) < group.minimum and wanted.minimum < group.minimum
     if below and occasion.minimum_refused and (lower := _lower_minimum(need, occasion, wanted.minimum)):
