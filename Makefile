@@ -49,6 +49,8 @@ setup: .venv/ready node_modules/ready ## Bring everything this project needs int
 .PHONY: lock
 lock: .tools/ready ## Resolve the Python packages again (only what changed moves)
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements/dev.lock
+	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 pyproject.toml -c requirements/dev.lock -o examples/ci/requirements.lock
+	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/audit.in -o requirements/audit.lock
 
 ## -- the main job ----------------------------------------------------------------------------------------------------
 
@@ -98,8 +100,24 @@ types: setup ## mypy, strict; what runs on nodes by itself, because it imports n
 	@mypy
 	@MYPYPATH=lifecycle mypy --strict lifecycle/*.py lifecycle/steps/*.py
 
+.audit/ready: .tools/ready requirements/audit.lock
+	@echo "· the tools of the audit, into .audit/"
+	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .audit/venv
+	@.tools/bin/uv pip sync --quiet --compile-bytecode --require-hashes --python .audit/venv/bin/python requirements/audit.lock || $(UNFETCHED)
+	@touch $@
+
+.PHONY: audit
+audit: setup .audit/ready ## Look for what an attacker would: bandit, zizmor, detect-secrets, checkov
+	@python tools/audit.py
+
+.PHONY: fuzz
+CASES ?= 10000
+SEED ?= 0
+fuzz: setup ## Give CASES files that nobody should write to the loader (SEED for others)
+	@PYTHONPATH=tests python -m fuzz --cases="$(CASES)" --seed="$(SEED)"
+
 .PHONY: check
-check: lint types test wheel ## Everything that CI checks
+check: lint types test wheel audit ## Everything that CI checks
 
 .PHONY: bench
 bench: setup ## Measure synthesis, the function's cold start and its planner as ratios, in one run
@@ -126,7 +144,7 @@ format: setup ## Format the code
 
 .PHONY: clean
 clean: ## Remove everything that these commands made
-	@rm -rf .venv .tools node_modules cdk.out dist .local-aws .kubernetes .elastic .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .tools node_modules cdk.out dist .local-aws .kubernetes .elastic .audit .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 ## -- what has set-up of its own ---------------------------------------------------------------------------------------
 

@@ -87,6 +87,7 @@ class FoundationStack(Stack):
             users=config.users,
             accounts=() if config.slurm is None else config.slurm.accounts,
             home_path=config.home_path,
+            writers=() if config.lifecycle is None else config.lifecycle.writers,
         )
         everything = self.node.children
         FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name)).come_before(

@@ -262,10 +262,25 @@ def test_the_pipeline_runs_files_that_exist_and_the_cli_that_is_pinned() -> None
     folder = ROOT / "examples" / "ci"
     workflow = yaml.safe_load((folder / "workflow.yml").read_text("utf-8"))
     commands = " ".join(step["run"] for step in workflow["jobs"]["check"]["steps"] if "run" in step)
-    pinned = json.loads((ROOT / "package.json").read_text("utf-8"))["devDependencies"]["aws-cdk"]
-    assert f"aws-cdk@{pinned}" in commands
-    assert "./check.sh" in commands
+    assert "npm ci" in commands and "./check.sh" in commands
+    for name in ("package.json", "package-lock.json"):
+        assert (folder / name).read_bytes() == (ROOT / name).read_bytes()
     assert os.access(folder / "check.sh", os.X_OK)
+
+
+def test_the_pipeline_takes_nothing_that_somebody_could_exchange() -> None:
+    """Actions by commit, Python packages by hash and at the versions that are tested here."""
+    folder = ROOT / "examples" / "ci"
+    steps = yaml.safe_load((folder / "workflow.yml").read_text("utf-8"))["jobs"]["check"]["steps"]
+    assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]) for step in steps if "uses" in step)
+    installs = re.findall(r"pip install .*?(?=&&|$)", "\n".join(step.get("run", "") for step in steps), re.MULTILINE)
+    assert len(installs) == 4
+    assert all("--require-hashes" in line or "--no-deps --no-index" in line for line in installs)
+
+    def versions(path: Path) -> set[str]:
+        return set(re.findall(r"^\S+==\S+", path.read_text("utf-8"), re.MULTILINE))
+
+    assert versions(folder / "requirements.lock") <= versions(ROOT / "requirements" / "dev.lock")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/README.md")), ids=lambda path: path.parent.name)

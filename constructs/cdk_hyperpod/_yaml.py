@@ -50,6 +50,13 @@ class Loader(yaml.SafeLoader):
             raise _problem(f"more than {MAX_VALUES:,} values, aliases unfolded,", mark)
         return node
 
+    def scan_flow_scalar_non_spaces(self, double: bool, start_mark: yaml.Mark) -> Any:
+        """Quoted text; an escape may name a character that there is not, at which PyYAML fails in words of its own."""
+        try:
+            return super().scan_flow_scalar_non_spaces(double, start_mark)
+        except (OverflowError, ValueError):
+            raise _problem("an escape that names no character", self.get_mark()) from None
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """A value in Python; what PyYAML lets through for a date that is none, a number that is none, has its line."""
         try:

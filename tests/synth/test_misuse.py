@@ -237,6 +237,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "users": [USER],
         "accounts": [SlurmAccount(name="research", users=("alice",))],
         "home_path": "/fsx/home",
+        "writers": [],
     },
     LustreFileSystem: lambda world: {
         "network": world.network,

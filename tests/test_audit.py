@@ -1,0 +1,30 @@
+"""What the audit lets pass: what has a reason, and nothing else. `make audit` runs the tools themselves."""
+
+from __future__ import annotations
+
+import yaml
+
+from tools.audit import BASELINE, Found, judged
+
+FOUND = Found("bandit", "B602:shell", "app.py", "a shell")
+ENTRY = {"tool": "bandit", "rule": "B602", "where": "app.py", "reason": "Nobody gives it anything to run."}
+
+
+def test_a_finding_without_a_reason_fails() -> None:
+    assert list(judged([FOUND], [ENTRY])) == []
+    assert next(judged([FOUND], [])) == "app.py: bandit B602:shell: a shell"
+    for change in ({"tool": "checkov"}, {"rule": "B60"}, {"where": "constructs/*"}):
+        assert len(list(judged([FOUND], [ENTRY | change]))) == 2
+
+
+def test_an_entry_without_a_reason_fails() -> None:
+    assert list(judged([FOUND], [ENTRY | {"reason": "ok"}])) == [
+        "audit_baseline.yaml: bandit B602 app.py has no reason"
+    ]
+
+
+def test_every_entry_says_why() -> None:
+    baseline = yaml.safe_load(BASELINE.read_text("utf-8"))
+
+    assert all(entry.keys() == {"tool", "rule", "where", "reason"} for entry in baseline)
+    assert list(judged([], baseline)) == []

@@ -1,0 +1,126 @@
+"""Runs the tools that look for what an attacker would, and fails at whatever the baseline has no reason for.
+
+What is known is in tools/audit_baseline.yaml: tool, rule, where (a file or `template:resource`, as a pattern of names)
+and the reason. An entry that matches nothing any more is named, and to be removed: it would hide what comes next.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = ROOT / ".audit" / "venv" / "bin"
+BASELINE = ROOT / "tools" / "audit_baseline.yaml"
+CODE = ("app.py", "constructs", "stacks", "lifecycle", "tools", "tests/local_aws", "examples")
+"""What runs: on whose machine it is, on nodes, in functions. Tests run on nothing that they have not made."""
+TEMPLATES = "tests/golden"
+"""The templates of every example and of the default cluster files, as the tests hold them to be."""
+NO_SECRETS = r"\.lock$|package-lock\.json$|\.template\.json$|^constructs/cdk_hyperpod/instance_types\.json$"
+"""Hashes, and templates made from the code that is looked through: every long name of theirs looks like a secret."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Found:
+    """One finding of a tool."""
+
+    tool: str
+    rule: str
+    where: str
+    text: str
+
+
+def main() -> int:
+    """Print what is new; 1 where anything is."""
+    baseline: list[dict[str, str]] = yaml.safe_load(BASELINE.read_text("utf-8"))
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        parts: Iterable[list[Found]] = pool.map(list, (bandit(), zizmor(), secrets(), checkov()))
+        found = sorted(item for part in parts for item in part)
+    lines = list(judged(found, baseline))
+    print("\n".join([*lines, f"audit: {len(found)} findings, {len(baseline)} reasons"]))
+    stale = [entry for entry in baseline if not any(_is(entry, item) for item in found)]
+    for entry in stale:
+        print(f"note: {entry['tool']} {entry['rule']} {entry['where']} is found no more: remove it from the baseline")
+    return 1 if lines else 0
+
+
+def judged(found: Iterable[Found], baseline: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """A line for each finding that no entry is about, and for each entry without a reason."""
+    new = [item for item in found if not any(_is(entry, item) for entry in baseline)]
+    for item in new:
+        yield f"{item.where}: {item.tool} {item.rule}: {item.text}"
+    if new:
+        yield "Mend these, or add each to tools/audit_baseline.yaml with a reason that a reviewer would accept."
+    for entry in baseline:
+        if len(entry.get("reason", "").split()) < 4:
+            yield f"audit_baseline.yaml: {entry['tool']} {entry['rule']} {entry['where']} has no reason"
+
+
+def bandit() -> Iterator[Found]:
+    """Python code."""
+    for item in _run("bandit", "-q", "-r", "-f", "json", *CODE)["results"]:
+        rule = f"{item['test_id']}:{item['test_name']}"
+        yield Found(
+            "bandit",
+            rule,
+            f"{item['filename'].removeprefix('./')}",
+            f"{item['issue_text']} (line {item['line_number']})",
+        )
+
+
+def zizmor() -> Iterator[Found]:
+    """Workflows of GitHub Actions."""
+    files = [str(path.relative_to(ROOT)) for path in (ROOT / "examples").glob("*/workflow*.yml")]
+    for item in _run("zizmor", "--offline", "--no-progress", "--format=json", *files):
+        file = item["locations"][0]["symbolic"]["key"]["Local"]["verbatim_path"]
+        yield Found("zizmor", item["ident"], file, item["desc"])
+
+
+def secrets() -> Iterator[Found]:
+    """Every file that git has."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    results = _run("detect-secrets", "scan", "--exclude-files", NO_SECRETS, *filter(None, names.split("\0")))["results"]
+    for name, items in results.items():
+        for item in items:
+            yield Found("detect-secrets", item["type"], name, f"in line {item['line_number']}")
+
+
+def checkov() -> Iterator[Found]:
+    """Templates. It is given the folder, and has to say that it looked: of what it cannot read it says nothing."""
+    options = ("--skip-download", "--quiet", "--compact", "--framework", "cloudformation", "-o", "json")
+    report = _run("checkov", *options, "-d", TEMPLATES)
+    if report["summary"]["parsing_errors"] or not report["summary"]["resource_count"]:
+        raise SystemExit(f"audit: checkov could not read the templates: {report['summary']}")
+    for item in report["results"]["failed_checks"]:
+        where = f"{item['file_path'].rpartition('/')[2]}:{item['resource'].removeprefix('AWS::')}"
+        yield Found("checkov", item["check_id"], where, item["check_name"])
+
+
+def _run(tool: str, *arguments: str) -> Any:
+    """What a tool prints as JSON. Their exit codes say that something was found, each in its own way."""
+    done = subprocess.run([str(BIN / tool), *arguments], cwd=ROOT, check=False, capture_output=True, text=True)
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        raise SystemExit(f"audit: {tool} failed ({done.returncode}): {done.stderr.strip()[-2000:]}") from None
+
+
+def _is(entry: Mapping[str, str], item: Found) -> bool:
+    return (
+        entry["tool"] == item.tool
+        and item.rule.partition(":")[0] == entry["rule"]
+        and fnmatch.fnmatchcase(item.where, entry["where"])
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
