@@ -85,7 +85,6 @@ SCOPES = {
     "s3": [
         "arn:*:s3:::hyperpod-*",
         "arn:*:s3:::sagemaker-*",
-        "arn:*:s3:::cdk-*-assets-*",
     ],
     "ssm": ["arn:*:ssm:*:*:parameter/cdk-bootstrap/*"],
     "states": ["arn:*:states:*:*:stateMachine:ScaleDown*"],  # these are named without the stack
@@ -103,6 +102,9 @@ EKS_SCOPES = SCOPES | {
     "ssm": ["arn:*:ssm:*:*:parameter/CFN-*KubectlReadyBarrier*"],
 }
 ROLES = "arn:*:iam::*:role/hyperpod-*"
+# The bootstrap's bucket holds the code of every CDK app of the account: ours is read there, and nothing is written.
+ASSETS = "arn:*:s3:::cdk-*-assets-*"
+READING_ASSETS = ("s3:GetObject", "s3:GetObjectVersion")
 
 Json = dict[str, Any]
 Grants = dict[str, list[str]]  # the resources that each action may reach
@@ -167,6 +169,8 @@ def resources_for(action: str, scopes: Mapping[str, list[str]]) -> list[str]:
     if action == "iam:PassRole":
         return [ROLES]
     scope = scopes.get(action.split(":")[0])
+    if action in READING_ASSETS:
+        return [*scopes["s3"], ASSETS]
     return scope if scope and is_limited(action) else ["*"]
 
 

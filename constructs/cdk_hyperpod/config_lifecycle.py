@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from .kubernetes.teams import ROLE_ARN
 
 LifecycleMode = Literal["extended", "customer_managed", "bootstrap"]
 
@@ -50,6 +52,9 @@ class LifecycleConfig:
     either hook."""
     steps: LifecycleSteps = field(default_factory=LifecycleSteps)
     """Which steps of the library's scripts run."""
+    writers: tuple[Annotated[str, ROLE_ARN], ...] = ()
+    """IAM roles that may change the scripts in their bucket, which run as root on every node, beside CDK's own upload and
+    what empties the bucket on destroy. Absent: none, whatever their policies say."""
 
 
 def switches(steps: LifecycleSteps) -> dict[str, bool]:

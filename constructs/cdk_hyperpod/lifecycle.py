@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import CustomResourceProviderBase, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
@@ -21,7 +21,7 @@ from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
-from ._constraints import check_arguments, without_refused
+from ._constraints import as_tuple, check_arguments, check_repeated, without_refused
 from ._pseudo import ACCOUNT_ID, PARTITION
 from ._structure import UNKNOWN, is_known
 from .buckets import private_bucket
@@ -29,10 +29,13 @@ from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
 from .config_lifecycle import LifecycleMode, LifecycleSteps, default_mode, switches
 from .config_slurm import Group, SlurmAccount, SlurmConfig, User
 from .errors import Finding, HyperPodError, raise_errors
+from .kubernetes.teams import RoleArn
 from .rules import check_users
 
 # Byte code, hidden files and what tools leave are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**"]
+# The construct of CDK's function that empties buckets, one for each stack.
+_EMPTYING = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
 # Scripts for nodes under EKS lie below those for Slurm, and are no part of them.
 _EKS = "eks"
 
@@ -55,6 +58,7 @@ class LifecycleScripts(Construct):
         encryption_key: kms.IKey,
         source: str | Path | None = None,
         mount_paths: Sequence[str] = (),
+        nfs_mount_paths: Sequence[str] = (),
         access_logs: s3.IBucket | None = None,
         orchestrator: Orchestrator = "slurm",
         steps: LifecycleSteps | None = None,
@@ -62,12 +66,15 @@ class LifecycleScripts(Construct):
         users: Sequence[User] = (),
         accounts: Sequence[SlurmAccount] = (),
         home_path: str = "/home",
+        writers: Sequence[RoleArn] = (),
     ) -> None:
         """Upload a folder of scripts.
 
         `source` absent: the scripts that come with this library. Under Slurm they verify that the file systems at
-        `mount_paths` are mounted before a node takes work, and do what `steps` leaves on; absent: every step. They make `groups` and `users`, whose homes lie in `home_path` where they name none, and Slurm's
-        `accounts`. Raises HyperPodError for a folder that lacks one of
+        `mount_paths` (Lustre) and `nfs_mount_paths` (OpenZFS) are mounted before a node takes work, and do what `steps`
+        leaves on; absent: every step. They make `groups` and `users`, whose homes lie in `home_path` where they name
+        none, and Slurm's `accounts`. `writers`: roles that may change them in the bucket besides. Raises HyperPodError
+        for a folder that lacks one of
         `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Under Slurm a folder `eks` in it is not uploaded.
         """
         super().__init__(scope, construct_id)
@@ -79,6 +86,7 @@ class LifecycleScripts(Construct):
                     encryption_key=encryption_key,
                     source=source,
                     mount_paths=mount_paths,
+                    nfs_mount_paths=nfs_mount_paths,
                     access_logs=access_logs,
                     orchestrator=orchestrator,
                     steps=steps,
@@ -86,7 +94,9 @@ class LifecycleScripts(Construct):
                     users=users,
                     accounts=accounts,
                     home_path=home_path,
+                    writers=writers,
                 ),
+                *check_repeated(as_tuple(writers), "writers"),
                 *_check_name_known(cluster_name),
                 *_check_people(orchestrator, groups, users, accounts),
             ],
@@ -105,7 +115,10 @@ class LifecycleScripts(Construct):
         cluster = json.dumps(
             {
                 "cluster_name": cluster_name,
-                "mounts": [{"path": path, "type": "lustre"} for path in mount_paths],
+                "mounts": [
+                    *({"path": path, "type": "lustre"} for path in mount_paths),
+                    *({"path": path, "type": "nfs"} for path in nfs_mount_paths),
+                ],
                 "steps": switches(steps or LifecycleSteps()),
                 "groups": [_settings(group) for group in groups],
                 "users": [{**_settings(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
@@ -151,7 +164,41 @@ class LifecycleScripts(Construct):
             retain_on_delete=True,
             log_group=log_group,
         )
+        self._let_nobody_else_write(writers)
         _acknowledge_upload(self)
+
+    def _let_nobody_else_write(self, writers: Sequence[str]) -> None:
+        """Whoever writes here is root on every new node, so no policy of the account is enough for it."""
+        emptying = typing.cast(CustomResourceProviderBase, Stack.of(self).node.find_child(_EMPTYING))
+        self.bucket.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="ScriptsAreWrittenByTheirDeployment",
+                effect=iam.Effect.DENY,
+                principals=[iam.AnyPrincipal()],
+                actions=["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject"],
+                resources=[self.bucket.arn_for_objects("lifecycle/*")],
+                conditions={
+                    "ArnNotEquals": {
+                        "aws:PrincipalArn": [self.deployment.handler_role.role_arn, emptying.role_arn, *writers]
+                    }
+                },
+            )
+        )
+        # A negated condition holds where its key is absent as well: Null leaves those to the bucket's own default.
+        given = "s3:x-amz-server-side-encryption-aws-kms-key-id"
+        self.bucket.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="NoOtherKey",
+                effect=iam.Effect.DENY,
+                principals=[iam.AnyPrincipal()],
+                actions=["s3:PutObject"],
+                resources=[self.bucket.arn_for_objects("*")],
+                conditions={
+                    "StringNotEquals": {given: self.encryption_key.key_arn},
+                    "Null": {given: "false"},
+                },
+            )
+        )
 
     @property
     def s3_uri(self) -> str:

@@ -6,11 +6,15 @@ with the tables below, and each of their rights is left out once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
+import boto3  # type: ignore[import-untyped]
 import pytest
+from botocore.config import Config  # type: ignore[import-untyped]
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from end_to_end.configs import TRN1, small
 from local_aws import assemblies, rights, templates
@@ -50,10 +54,14 @@ LOOKING = (
 GUARD = "Custom::HyperPodFoundationGuard"
 
 
+WRITER, SOMEBODY = "scripts-writer", "scripts-somebody"
+
+
 @pytest.fixture(scope="module")
 def life(engine: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
     """A cluster of a controller, three P5 nodes and a group more."""
     config = with_group(resized(small("rights"), "p5", 3), TRN1)
+    config["lifecycle"] = {"writers": [f"arn:aws:iam::{engine.account}:role/{WRITER}"]}
     rehearsal = Rehearsal(engine, tmp_path_factory.mktemp("rights"), config)
     made = rehearsal.deploy()
     assert made.ok, made.reason
@@ -263,3 +271,60 @@ def test_looking_at_the_foundation_needs(life: Rehearsal, action: str) -> None:
     assert "Could not read what the foundation of rights stands on, no stack has been changed." in failed.reasons[0]
     assert f"is not authorized to perform: {action}" in failed.reasons[0]
     assert refused(life.aws, since) == {action}
+
+
+# -- who writes the scripts, which run as root on every node ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def roles(engine: LocalAws) -> dict[str, Json]:
+    """Two roles that may do everything, by their own policies; their S3 clients by name."""
+    iam, sts = engine.client("iam"), engine.client("sts")
+    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": engine.account}}
+    everything = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+    clients = {}
+    for name in (WRITER, SOMEBODY):
+        made = iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(document(trust)))
+        iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=json.dumps(document(everything)))
+        session = sts.assume_role(RoleArn=made["Role"]["Arn"], RoleSessionName="test")["Credentials"]
+        clients[name] = boto3.client(
+            "s3",
+            region_name=engine.region,
+            endpoint_url=engine.place.url,
+            verify=str(engine.place.authority),
+            aws_access_key_id=session["AccessKeyId"],
+            aws_secret_access_key=session["SecretAccessKey"],
+            aws_session_token=session["SessionToken"],
+            config=Config(proxies={"https": "", "http": ""}),
+        )
+    return clients
+
+
+def document(statement: Json) -> Json:
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+@pytest.fixture(scope="module")
+def bucket(engine: LocalAws, filled: Json) -> str:
+    (name,) = (
+        name for name, item in filled["Resources"].items() if item["Type"] == "AWS::S3::Bucket" and "Life" in name
+    )
+    return templates.physical_id(engine, "rights-upload", name)
+
+
+def may(call: Any, **arguments: Json) -> bool:
+    try:
+        call(**arguments)
+    except ClientError as error:
+        assert error.response["Error"]["Code"] == "AccessDenied", error
+        return False
+    return True
+
+
+def test_only_writers_that_the_file_names_change_scripts(roles: dict[str, Json], bucket: str) -> None:
+    for name, client in roles.items():
+        writes = name == WRITER
+        assert may(client.put_object, Bucket=bucket, Key="lifecycle/0/on_create.sh", Body=b"") is writes
+        assert may(client.put_object, Bucket=bucket, Key="elsewhere", Body=b"")
+        assert may(client.delete_object, Bucket=bucket, Key="lifecycle/0/on_create.sh") is writes
+        assert may(client.delete_object, Bucket=bucket, Key="elsewhere")

@@ -102,11 +102,36 @@ def test_the_bucket_is_private_encrypted_versioned_and_deleted_with_its_stack(te
 
 def test_the_bucket_answers_over_tls_only(template: Template) -> None:
     statements = template.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
-    (denied,) = (statement for statement in statements if statement["Effect"] == "Deny")
+    denied = next(statement for statement in statements if "aws:SecureTransport" in str(statement))
+    assert denied["Effect"] == "Deny"
     assert denied["Action"] == "s3:*"
     assert denied["Principal"] == {"AWS": "*"}
     assert denied["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
     assert len(denied["Resource"]) == 2
+
+
+def test_nobody_writes_scripts_but_their_deployment_and_whoever_is_named() -> None:
+    def build(stack: Stack) -> None:
+        key = encryption_key(stack, "Key", removal="destroy")
+        writers = ["arn:aws:iam::111122223333:role/scripts"]
+        LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, writers=writers)
+
+    template = of_stack(build)
+    statements = template.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    by_sid = {statement["Sid"]: statement for statement in statements if "Sid" in statement}
+    written = by_sid["ScriptsAreWrittenByTheirDeployment"]
+    assert written["Effect"] == "Deny"
+    assert written["Action"] == ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject"]
+    assert flat(written["Resource"]).endswith("/lifecycle/*")
+    upload, emptying, writer = written["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
+    assert flat(upload).startswith("<CustomCDKBucketDeployment")
+    assert flat(emptying).startswith("<CustomS3AutoDeleteObjects")
+    assert writer == "arn:aws:iam::111122223333:role/scripts"
+    given = "s3:x-amz-server-side-encryption-aws-kms-key-id"
+    assert by_sid["NoOtherKey"]["Condition"] == {
+        "StringNotEquals": {given: {"Fn::GetAtt": [template.only_id("AWS::KMS::Key"), "Arn"]}},
+        "Null": {given: "false"},
+    }
 
 
 def test_the_upload_leaves_earlier_prefixes_alone(template: Template) -> None:

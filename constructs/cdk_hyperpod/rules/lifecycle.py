@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .._constraints import check_repeated
 from .._structure import is_known
 from ..config import ClusterConfig
 from ..errors import Finding
@@ -17,6 +18,7 @@ def check_lifecycle(config: ClusterConfig) -> Iterator[Finding]:
     lifecycle = config.lifecycle
     if lifecycle is None or not is_known(lifecycle):
         return
+    yield from check_repeated(lifecycle.writers, "lifecycle.writers")
     mode = lifecycle.mode
     if config.orchestrator == "eks" and mode in ("extended", "bootstrap"):
         yield Finding(
