@@ -33,8 +33,9 @@ def test_users_have_the_same_numbers_everywhere_and_a_home_that_they_share(clust
 
 
 def test_a_user_logs_in_from_node_to_node(cluster: Cluster) -> None:
-    assert cluster.login.run(f"{SSH} {cluster.controller.name} hostname", user="alice") == cluster.controller.name
-    assert cluster.controller.run(f"{SSH} {cluster.login.name} hostname", user="alice") == cluster.login.name
+    # ssh itself may have something to say about a host that it sees for the first time.
+    for here, there in ((cluster.login, cluster.controller), (cluster.controller, cluster.login)):
+        assert here.run(f"{SSH} {there.name} hostname", user="alice").splitlines()[-1] == there.name
 
 
 def test_a_compute_node_refuses_a_login_without_a_job_there(cluster: Cluster) -> None:
