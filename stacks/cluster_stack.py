@@ -53,6 +53,7 @@ class ClusterStack(Stack):
             instance_groups=config.instance_groups,
             network=foundation.network,
             file_system=foundation.mount,
+            openzfs=foundation.openzfs,
             lifecycle_scripts=foundation.lifecycle_scripts,
             lifecycle_mode=config.lifecycle_mode,
             accounting_database=None if config.slurm is None else config.slurm.accounting_database,

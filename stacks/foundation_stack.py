@@ -13,7 +13,9 @@ from cdk_hyperpod import (
     LoadedConfig,
     LustreFileSystem,
     LustreMount,
+    OpenZfsMount,
     existing_lustre_mount,
+    existing_openzfs_mount,
 )
 from cdk_hyperpod.buckets import access_logs_bucket
 from cdk_hyperpod.config import StorageConfig
@@ -72,6 +74,7 @@ class FoundationStack(Stack):
             self.network.retain()
         self._access_logs = access_logs_bucket(self, "AccessLogs", removal=config.removal)
         self.mount = None if config.storage is None else self._mount(config.storage, loaded)
+        self.openzfs = self._openzfs(config.storage)
         self.lifecycle_scripts = LifecycleScripts(
             self,
             "LifecycleScripts",
@@ -80,6 +83,7 @@ class FoundationStack(Stack):
             source=loaded.lifecycle_scripts,
             # Under EKS pods mount the file system, and nodes do not.
             mount_paths=() if self.mount is None or config.orchestrator == "eks" else (self.mount.mount_path,),
+            nfs_mount_paths=() if self.openzfs is None else (self.openzfs.mount_path,),
             access_logs=self._access_logs,
             orchestrator=config.orchestrator,
             steps=config.lifecycle_steps,
@@ -92,6 +96,18 @@ class FoundationStack(Stack):
         everything = self.node.children
         FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name)).come_before(
             *everything
+        )
+
+    def _openzfs(self, storage: StorageConfig | None) -> OpenZfsMount | None:
+        if storage is None or storage.openzfs is None:
+            return None
+        return existing_openzfs_mount(
+            self,
+            "OpenZfs",
+            network=self.network,
+            file_system_id=storage.openzfs.file_system_id,
+            mount_path=storage.openzfs.mount_path,
+            security_group_id=storage.openzfs.security_group_id,
         )
 
     def _mount(self, storage: StorageConfig, loaded: LoadedConfig) -> LustreMount:

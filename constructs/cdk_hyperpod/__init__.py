@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         EbsVolume,
         InstanceGroup,
         NetworkConfig,
+        OpenZfsConfig,
         ScaleDownConfig,
         StorageConfig,
         SubnetConfig,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from .loader import LoadedConfig, load_config
     from .network import HyperPodNetwork, PrivateSubnet
     from .scale_down import ScaleDown
-    from .storage import LustreFileSystem, LustreMount, existing_lustre_mount
+    from .storage import LustreFileSystem, LustreMount, OpenZfsMount, existing_lustre_mount, existing_openzfs_mount
 
 _MODULES = {
     "cluster": ["HyperPodCluster"],
@@ -52,6 +53,7 @@ _MODULES = {
         "EbsVolume",
         "InstanceGroup",
         "NetworkConfig",
+        "OpenZfsConfig",
         "ScaleDownConfig",
         "StorageConfig",
         "SubnetConfig",
@@ -77,7 +79,7 @@ _MODULES = {
     "loader": ["LoadedConfig", "load_config"],
     "network": ["HyperPodNetwork", "PrivateSubnet"],
     "scale_down": ["ScaleDown"],
-    "storage": ["LustreFileSystem", "LustreMount", "existing_lustre_mount"],
+    "storage": ["LustreFileSystem", "LustreMount", "OpenZfsMount", "existing_lustre_mount", "existing_openzfs_mount"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -109,6 +111,8 @@ __all__ = [
     "LustreFileSystem",
     "LustreMount",
     "NetworkConfig",
+    "OpenZfsConfig",
+    "OpenZfsMount",
     "PriorityClass",
     "PrivateSubnet",
     "ScaleDown",
@@ -126,6 +130,7 @@ __all__ = [
     "catalogue",
     "encryption_key",
     "existing_lustre_mount",
+    "existing_openzfs_mount",
     "load_config",
 ]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from .denied import denied_table
 from .errors import HyperPodError
 from .kubernetes.job_command import add_job_parser
+from .lifecycle_command import add_lifecycle_parser
 from .loader import LoadedConfig, load_config
 from .plan import add_plan_parser
 from .retained import retained_table
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     denied.add_argument("folder", metavar="FOLDER", help="a copy of what a trail has written")
     _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
     add_plan_parser(commands)
+    add_lifecycle_parser(commands)
     add_why_parser(commands)
     add_job_parser(commands)
     return parser

@@ -35,7 +35,7 @@ from .lifecycle import LifecycleScripts
 from .network import HyperPodNetwork
 from .roles import autoscaling_role, instance_role
 from .rules import check_cluster, check_file_system_zone
-from .storage import LustreMount
+from .storage import LustreMount, OpenZfsMount
 from .tags import STACK_ID_TAG
 
 # Types of the CreateCluster API that the CloudFormation schema, as its checkers ship it, does not know yet.
@@ -59,6 +59,7 @@ class HyperPodCluster(Construct):
         instance_groups: Sequence[InstanceGroup],
         network: HyperPodNetwork,
         file_system: LustreMount | None = None,
+        openzfs: OpenZfsMount | None = None,
         lifecycle_scripts: LifecycleScripts | str | Path | None = None,
         lifecycle_mode: LifecycleMode | None = None,
         accounting_database: AccountingDatabase | None = None,
@@ -74,7 +75,7 @@ class HyperPodCluster(Construct):
         """Make a cluster.
 
         The arguments are those of `ClusterConfig`, where they are described. `file_system` is mounted by every node;
-        absent: none is. `lifecycle_scripts`: an upload that exists, or a folder; absent: the scripts that come with
+        absent: none is. `openzfs` is another that every node mounts, under Slurm only. `lifecycle_scripts`: an upload that exists, or a folder; absent: the scripts that come with
         the library. A folder is uploaded to a bucket that is made, and a second one gets its access logs.
         `lifecycle_mode`: what runs on a new node, as `LifecycleConfig.mode` says; a change touches no running node.
         `accounting_database`: yours for Slurm's accounts; absent: one on the controller.
@@ -109,6 +110,7 @@ class HyperPodCluster(Construct):
                         HyperPodCluster.__init__,
                         network=network,
                         file_system=file_system,
+                        openzfs=openzfs,
                         lifecycle_scripts=lifecycle_scripts,
                         encryption_key=encryption_key,
                         eks_cluster_arn=eks_cluster_arn,
@@ -133,6 +135,7 @@ class HyperPodCluster(Construct):
         self._eks_cluster_arn = eks_cluster_arn
         # Under EKS pods mount it, through its CSI driver.
         self._file_system = file_system if eks_cluster_arn is None else None
+        self._openzfs = openzfs if eks_cluster_arn is None else None
         self._key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
         if isinstance(lifecycle_scripts, LifecycleScripts):
             self.lifecycle_scripts = lifecycle_scripts
@@ -144,6 +147,7 @@ class HyperPodCluster(Construct):
                 encryption_key=self._key,
                 source=lifecycle_scripts,
                 mount_paths=(self._file_system.mount_path,) if self._file_system else (),
+                nfs_mount_paths=(self._openzfs.mount_path,) if self._openzfs else (),
                 access_logs=access_logs_bucket(self, "AccessLogs", removal="destroy"),
                 orchestrator=config.orchestrator,
             )
@@ -185,7 +189,12 @@ class HyperPodCluster(Construct):
         )
         # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
         # after it. A stack of their own comes first as a whole.
-        for needed in (self.lifecycle_scripts, network, file_system.access if file_system else None):
+        for needed in (
+            self.lifecycle_scripts,
+            network,
+            file_system.access if file_system else None,
+            openzfs.access if openzfs else None,
+        ):
             if needed is not None and Stack.of(needed) is stack:
                 self.resource.node.add_dependency(needed)
         self.cluster_arn = self.resource.attr_cluster_arn
@@ -297,6 +306,14 @@ class HyperPodCluster(Construct):
                         dns_name=self._file_system.dns_name,
                         mount_name=self._file_system.mount_name,
                         mount_path=self._file_system.mount_path,
+                    )
+                )
+            )
+        if self._openzfs is not None:
+            configs.append(
+                sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
+                    fsx_open_zfs_config=sagemaker.CfnCluster.ClusterFsxOpenZfsConfigProperty(
+                        dns_name=self._openzfs.dns_name, mount_path=self._openzfs.mount_path
                     )
                 )
             )

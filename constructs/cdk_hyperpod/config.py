@@ -245,6 +245,24 @@ class DataRepository:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenZfsConfig:
+    """An FSx for OpenZFS file system that exists already, which every node mounts beside Lustre, for homes.
+
+    Slurm only. A change reaches new nodes only.
+    """
+
+    file_system_id: Annotated[str, Pattern(r"fs-[0-9a-f]{8,17}", "a file system id such as fs-0123456789abcdef0")]
+    """The file system. Its root volume is what is mounted."""
+    mount_path: Annotated[
+        str, Pattern(r"/[a-zA-Z0-9._-]+(/[a-zA-Z0-9._-]+)*", "an absolute path without a slash at its end")
+    ] = "/home"
+    """Where nodes mount it. Homes of `users` lie here. What the image has in this place, such as the home of its own
+    user, is hidden behind it."""
+    security_group_id: SecurityGroupId | None = None
+    """Its security group: the nodes are let into it. Absent: you let them in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StorageConfig:
     """The FSx for Lustre file system that every node mounts: a new one, or an existing one by its id."""
 
@@ -276,6 +294,8 @@ class StorageConfig:
     """The existing file system's security group: the nodes are let into it. Absent: you let them in."""
     availability_zone: Zone | None = None
     """The existing file system's zone. Absent: not checked against the nodes' zones."""
+    openzfs: OpenZfsConfig | None = None
+    """An FSx for OpenZFS file system for homes, beside Lustre. Absent: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,4 +396,6 @@ class ClusterConfig:
     @property
     def home_path(self) -> str:
         """Where users' homes lie that name no place of their own: on shared storage, where there is some."""
-        return "/home" if self.storage is None else f"{self.storage.mount_path}/home"
+        if self.storage is None:
+            return "/home"
+        return f"{self.storage.mount_path}/home" if self.storage.openzfs is None else self.storage.openzfs.mount_path

@@ -58,6 +58,7 @@ class LifecycleScripts(Construct):
         encryption_key: kms.IKey,
         source: str | Path | None = None,
         mount_paths: Sequence[str] = (),
+        nfs_mount_paths: Sequence[str] = (),
         access_logs: s3.IBucket | None = None,
         orchestrator: Orchestrator = "slurm",
         steps: LifecycleSteps | None = None,
@@ -70,8 +71,10 @@ class LifecycleScripts(Construct):
         """Upload a folder of scripts.
 
         `source` absent: the scripts that come with this library. Under Slurm they verify that the file systems at
-        `mount_paths` are mounted before a node takes work, and do what `steps` leaves on; absent: every step. They make `groups` and `users`, whose homes lie in `home_path` where they name none, and Slurm's
-        `accounts`. `writers`: roles that may change them in the bucket besides. Raises HyperPodError for a folder that lacks one of
+        `mount_paths` (Lustre) and `nfs_mount_paths` (OpenZFS) are mounted before a node takes work, and do what `steps`
+        leaves on; absent: every step. They make `groups` and `users`, whose homes lie in `home_path` where they name
+        none, and Slurm's `accounts`. `writers`: roles that may change them in the bucket besides. Raises HyperPodError
+        for a folder that lacks one of
         `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Under Slurm a folder `eks` in it is not uploaded.
         """
         super().__init__(scope, construct_id)
@@ -83,6 +86,7 @@ class LifecycleScripts(Construct):
                     encryption_key=encryption_key,
                     source=source,
                     mount_paths=mount_paths,
+                    nfs_mount_paths=nfs_mount_paths,
                     access_logs=access_logs,
                     orchestrator=orchestrator,
                     steps=steps,
@@ -111,7 +115,10 @@ class LifecycleScripts(Construct):
         cluster = json.dumps(
             {
                 "cluster_name": cluster_name,
-                "mounts": [{"path": path, "type": "lustre"} for path in mount_paths],
+                "mounts": [
+                    *({"path": path, "type": "lustre"} for path in mount_paths),
+                    *({"path": path, "type": "nfs"} for path in nfs_mount_paths),
+                ],
                 "steps": switches(steps or LifecycleSteps()),
                 "groups": [_settings(group) for group in groups],
                 "users": [{**_settings(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],

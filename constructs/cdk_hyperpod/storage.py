@@ -14,7 +14,7 @@ from constructs import Construct, IConstruct
 from ._constraints import as_tuple, check_arguments
 from ._structure import is_known
 from .buckets import private_bucket
-from .config import DataRepository, Removal, StorageConfig
+from .config import DataRepository, OpenZfsConfig, Removal, StorageConfig
 from .encryption import allow_data_repositories
 from .errors import raise_errors
 from .network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
@@ -22,6 +22,8 @@ from .rules import check_constraints, check_storage
 
 # Lustre's own port, and those of its file servers (FSx for Lustre user guide, "File system access control with VPC").
 _LUSTRE_PORTS = ((988, 988), (1018, 1023))
+# The portmapper, NFS, and mount, status and lock (FSx for OpenZFS user guide, "File system access control with VPC").
+_NFS_PORTS = ((111, 111), (2049, 2049), (20001, 20003))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,16 @@ class LustreMount:
     mount_path: str = "/fsx"
     availability_zone: str | None = None
     """The file system's zone. None: not known."""
+    access: IConstruct | None = None
+    """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenZfsMount:
+    """What a node needs to mount an FSx for OpenZFS file system, and where."""
+
+    dns_name: str
+    mount_path: str = "/home"
     access: IConstruct | None = None
     """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
 
@@ -237,6 +249,38 @@ def existing_lustre_mount(
         mount_path=mount_path,
         availability_zone=availability_zone,
         access=child,
+    )
+
+
+def existing_openzfs_mount(
+    scope: Construct,
+    construct_id: str,
+    *,
+    network: HyperPodNetwork,
+    file_system_id: str,
+    mount_path: str = "/home",
+    security_group_id: str | None = None,
+) -> OpenZfsMount:
+    """The mount of an FSx for OpenZFS file system that exists already: its root volume, over NFS.
+
+    With its `security_group_id`, rules let the nodes in; absent: letting them in is the caller's part. Raises
+    ConfigError for arguments that FSx would refuse.
+    """
+    child = Construct(scope, construct_id)
+    config = OpenZfsConfig(file_system_id=file_system_id, mount_path=mount_path, security_group_id=security_group_id)
+    raise_errors(
+        [
+            *check_arguments(existing_openzfs_mount, network=network),
+            *check_constraints(config, "storage.openzfs"),
+        ],
+        child.node.path,
+    )
+    if security_group_id is not None:
+        for low, high in _NFS_PORTS:
+            allow_tcp(child, f"NodesToServers{low}", network.security_group_id, security_group_id, low, high, "NFS")
+    stack = Stack.of(child)
+    return OpenZfsMount(
+        dns_name=f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}", mount_path=mount_path, access=child
     )
 
 

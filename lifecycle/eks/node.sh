@@ -3,7 +3,76 @@
 # for each root volume, before the node joins the EKS cluster. Every exit code but 0 fails the node.
 #
 # The HyperPod image brings the container runtime, the kubelet and the drivers, and pods mount the file system through
-# its CSI driver, so a node needs nothing from here: this is the place for steps of your own (`lifecycle_scripts`).
-set -euo pipefail
+# its CSI driver. What a node needs from here is room: images of 10 GB and more, and what pods write to emptyDir, fill a
+# root volume. Where the group has a second volume (ebs_volumes), or else the node has NVMe disks that the image mounts,
+# containerd's and the kubelet's data go there, by bind mounts: those need no file of either, which differ by image.
+# `lifecycle: {steps: {container_data: false}}` leaves them where they are. Running it again changes nothing.
+#
+#   PROVISION_ROOT      the folder that stands for / in tests; default: none
+#   PROVISION_ATTEMPTS  how often a disk that is not mounted yet is looked at; default 12
+#   PROVISION_DELAY_S   seconds between two looks; default 5
+set -Eeuo pipefail
 
-printf '%s INFO %s: nothing to do on %s\n' "$(date -u +%FT%TZ)" "${0##*/}" "$(uname -n)"
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+root=${PROVISION_ROOT:-}
+disks=(/opt/sagemaker /opt/dlami/nvme)
+
+log() {
+	printf '%s %s %s: %s\n' "$(date -u +%FT%TZ)" "$1" "${0##*/}" "$2"
+}
+
+# bare_disk: whether a disk has neither a file system in use nor a part that has one: it may be mounted in a moment.
+bare_disk() {
+	lsblk --json --output TYPE,MOUNTPOINT | python3 -c '
+import json, sys
+def used(device):
+    return bool(device.get("mountpoint")) or any(used(child) for child in device.get("children", ()))
+disks = [device for device in json.load(sys.stdin)["blockdevices"] if device["type"] == "disk"]
+sys.exit(all(used(disk) for disk in disks))'
+}
+
+# find_disk: the first of the disks that is mounted, waited for while one may still come.
+find_disk() {
+	local attempt disk
+	for ((attempt = 1; ; attempt++)); do
+		for disk in "${disks[@]}"; do
+			if mountpoint --quiet "$root$disk"; then
+				echo "$disk"
+				return
+			fi
+		done
+		((attempt < ${PROVISION_ATTEMPTS:-12})) && bare_disk || return 0
+		sleep "${PROVISION_DELAY_S:-5}"
+	done
+}
+
+# move_data SERVICE DISK: bind DISK/SERVICE to /var/lib/SERVICE, now and after a reboot.
+move_data() {
+	local target=/var/lib/$1 source=$2/$1 running=""
+	if mountpoint --quiet "$root$target"; then
+		log INFO "the data of $1 are on a disk of their own"
+		return
+	fi
+	! systemctl is-active --quiet "$1" || running=yes
+	[[ -z $running ]] || systemctl stop "$1"
+	mkdir -p "$root$source" "$root$target"
+	cp -a "$root$target/." "$root$source/"
+	grep -qF " $target none bind" "$root/etc/fstab" ||
+		echo "$source $target none bind,nofail,x-systemd.requires-mounts-for=$2 0 0" >>"$root/etc/fstab"
+	mount --bind "$root$source" "$root$target"
+	[[ -z $running ]] || systemctl start "$1"
+	log INFO "the data of $1 are in $source"
+}
+
+trap 'log ERROR "line $LINENO: exit code $?: $BASH_COMMAND; look at \`lsblk\` and \`journalctl -b\`, then run it again"' ERR
+if grep -Eqs '"container_data": *false' "$here/cluster.json"; then
+	log INFO "nothing to do on $(uname -n): container_data is switched off"
+	exit 0
+fi
+disk=$(find_disk)
+if [[ -z $disk ]]; then
+	log INFO "nothing to do on $(uname -n): nothing is mounted at ${disks[*]}"
+	exit 0
+fi
+move_data containerd "$disk"
+move_data kubelet "$disk"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Usage: 10_verify_mounts.sh PATH TYPE [PATH TYPE]...
 #
-# Wait until each PATH is the mount point of a file system of TYPE, the name that the kernel has for it (lustre). Mounts
+# Wait until each PATH is the mount point of a file system of TYPE, the name that the kernel has for it (lustre, nfs). Mounts
 # nothing: HyperPod mounts what is in the instance group's InstanceStorageConfigs. A node that worked without the shared
 # file system would write checkpoints to its own root volume, where they are lost with it.
 set -Eeuo pipefail
@@ -29,13 +29,14 @@ verify() {
 	local type attempt
 	for ((attempt = 1; ; attempt++)); do
 		type=$(mounted_type "$1")
-		if [[ $type == "$2" ]]; then
-			log INFO "$1 is mounted ($2)"
+		# NFS is nfs4 to the kernel where it is version 4.
+		if [[ $type == "$2" || $type == "$2"4 ]]; then
+			log INFO "$1 is mounted ($type)"
 			return
 		fi
 		if ((attempt >= attempts)); then
 			die "$1 is not mounted as $2, found ${type:-nothing} after $attempts checks every $delay_s s; look at the \
-file system's status, at TCP ports 988 and 1018-1023 of its security group, and at the group's InstanceStorageConfigs"
+file system's status, at TCP ports 988 and 1018-1023 (Lustre) or 2049 (NFS) of its security group, and at the group's InstanceStorageConfigs"
 		fi
 		((attempt > 1)) || log INFO "waiting until $1 is mounted ($2)"
 		# An automount (x-systemd.automount) is not carried out before somebody looks inside.

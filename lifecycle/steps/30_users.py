@@ -30,7 +30,6 @@ SSH_CONFIG = f"""\
 Host ip-*
     StrictHostKeyChecking no
     UserKnownHostsFile /dev/null
-    LogLevel ERROR
 """
 
 

@@ -41,6 +41,10 @@ def linked(*paths: str, **settings: object) -> dict[str, Any]:
         # Metadata
         pytest.param(new(metadata_iops=9000), [f"storage.metadata_iops: FSx refuses 9000; {IOPS}"], new(metadata_iops=6000), id="metadata: between steps"),
         pytest.param(new(metadata_iops=204000), [f"storage.metadata_iops: FSx refuses 204000; {IOPS}"], new(metadata_iops=192000), id="metadata: too much"),
+        # OpenZFS
+        pytest.param(new(openzfs={"file_system_id": "fs-0fedcba9876543210", "mount_path": "/fsx"}), ["storage.openzfs.mount_path: /fsx overlaps /fsx, where Lustre is mounted; mount them beside each other, such as at /home and /fsx"], new(openzfs={"file_system_id": "fs-0fedcba9876543210", "mount_path": "/fsx2"}), id="openzfs: two file systems at one place"),
+        pytest.param(new(openzfs={"file_system_id": "fs-0fedcba9876543210", "mount_path": "/fsx/home"}), ["storage.openzfs.mount_path: /fsx/home overlaps /fsx, where Lustre is mounted; mount them beside each other, such as at /home and /fsx"], new(openzfs={"file_system_id": "fs-0fedcba9876543210"}), id="openzfs: inside Lustre"),
+        pytest.param({**FS, "openzfs": {"file_system_id": FS["file_system_id"]}}, ["storage.openzfs.file_system_id: fs-0123456789abcdef0 is the Lustre file system's too; name the OpenZFS file system"], {**FS, "openzfs": {"file_system_id": "fs-0fedcba9876543210"}}, id="openzfs: the Lustre file system"),
         # Backups
         pytest.param(new(automatic_backup_retention_days=91), ["storage.automatic_backup_retention_days: must be 0 to 90, got 91; change it"], new(automatic_backup_retention_days=90), id="backups: too long"),
         pytest.param(linked("/data", automatic_backup_retention_days=7), ["storage.automatic_backup_retention_days: FSx keeps no backups of a file system with data repositories; set it to 0; auto_export is what saves the data"], linked("/data", automatic_backup_retention_days=0), id="backups of a linked file system"),

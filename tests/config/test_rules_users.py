@@ -72,5 +72,19 @@ def test_all_at_once() -> None:
     ]  # fmt: skip
 
 
+def test_homes_lie_on_openzfs_where_it_is() -> None:
+    storage = {**FS, "openzfs": {"file_system_id": "fs-0fedcba9876543210", "mount_path": "/nfs"}}
+    (message,) = judge(people({**ALICE, "home": "/nfs/bob"}, BOB, storage=storage))
+    assert message.startswith("users[bob]: /nfs/bob is the home of users[alice] too")
+
+
+@pytest.mark.parametrize(("mode", "database", "warned"), [("customer_managed", {}, True), ("customer_managed", {"accounting_database": DATABASE}, False), ("extended", {}, False)])  # fmt: skip
+def test_accounts_without_a_database(mode: str, database: dict[str, Any], warned: bool) -> None:
+    found = judge({"slurm": {"accounts": [{"name": "a"}], **database}, "lifecycle": {"mode": mode}})
+    assert [message.split(";")[0] for message in found] == [
+        "warning: slurm.accounts: under customer_managed the controller may have no accounting database, and the step then fails"
+    ][: int(warned)]
+
+
 def test_accounts_may_have_users_of_a_directory_of_one_s_own() -> None:
     assert judge({"slurm": {"accounts": [{"name": "a", "users": ["somebody-of-ldap"]}]}}) == []

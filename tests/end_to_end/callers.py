@@ -22,11 +22,14 @@ _TRUST = {
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}}],
 }
+_PODS = {"Service": "pods.eks.amazonaws.com"}
 
 
 def add_role(aws: LocalAws, name: str) -> None:
-    """A role without any right of IAM's: an access entry is all that it needs."""
-    aws.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(_TRUST))
+    """A role without any right of IAM's: an access entry is all that it needs. Pods may have it too."""
+    pods = {"Effect": "Allow", "Principal": _PODS, "Action": ["sts:AssumeRole", "sts:TagSession"]}
+    trust = {**_TRUST, "Statement": [*_TRUST["Statement"], pods]}
+    aws.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
 
 
 @dataclass(frozen=True, kw_only=True)

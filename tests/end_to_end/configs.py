@@ -55,7 +55,8 @@ def under_eks(name: str) -> Json:
         "region": "us-west-2",
         "account": ACCOUNT,
         "orchestrator": "eks",
-        "network": {"availability_zones": ["us-west-2c", "us-west-2a"]},
+        # The control plane gets a second one.
+        "network": {"availability_zones": ["us-west-2c"]},
         "eks": {
             "dependencies_chart": str(CHART),
             "dependencies_chart_digest": HelmChart(CHART).digest,
@@ -65,7 +66,12 @@ def under_eks(name: str) -> Json:
             "autoscaling": {"instance_groups": ["auto"]},
         },
         "teams": [
-            {"name": "research", "quota": {"ml.p5.48xlarge": 2}, "role_arns": [f"{role}-research"]},
+            {
+                "name": "research",
+                "quota": {"ml.p5.48xlarge": 2},
+                "role_arns": [f"{role}-research"],
+                "pod_role_arn": f"{role}-pods",
+            },
             {"name": "vision", "quota": {"ml.p5.48xlarge": 1}, "role_arns": [f"{role}-vision"]},
         ],
         "instance_groups": [

@@ -30,7 +30,7 @@ POD_SECURITY = "pod-security.kubernetes.io/enforce"
 
 
 def test_life_under_eks(engine: LocalAws, tmp_path: Path) -> None:
-    for role in ("admin", "research", "vision", "audio", "stranger"):
+    for role in ("admin", "research", "vision", "audio", "stranger", "pods"):
         add_role(engine, f"{NAME}-{role}")
     life = Rehearsal(engine, tmp_path, under_eks(NAME))
     before = inventory(engine)
@@ -100,6 +100,14 @@ def a_team_stays_within_its_namespace_and_ceiling(life: Rehearsal) -> None:
     unlabelled = {"metadata": {"labels": {POD_SECURITY: "privileged"}}}
     assert research.ask("PATCH", f"/api/v1/namespaces/{RESEARCH}", unlabelled)[0] == 403
     assert research.ask("GET", f"/api/v1/namespaces/{RESEARCH}")[0] == 200
+    assert RESEARCH in names(research, "/api/v1/namespaces")
+    workload = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{RESEARCH}/workloads/job"
+    assert research.ask("PATCH", workload, {"spec": {"priority": 1000}})[0] == 403
+    assert "team-pods" in names(research, f"/api/v1/namespaces/{RESEARCH}/serviceaccounts")
+    (pods,) = life.aws.client("eks").list_pod_identity_associations(clusterName=NAME, namespace=RESEARCH)[
+        "associations"
+    ]
+    assert pods["serviceAccount"] == "team-pods"
     if is_recorded(research):
         return
     wait_until(lambda: counts(research))
@@ -113,6 +121,13 @@ def a_team_stays_within_its_namespace_and_ceiling(life: Rehearsal) -> None:
     refused, answer = research.ask("POST", f"/api/v1/namespaces/{RESEARCH}/pods", system)
     assert (refused, answer["reason"]) == (403, "Forbidden")
     assert "exceeded quota: no-other-priorities" in answer["message"]
+    urgent = pod("urgent", 0)
+    urgent["spec"]["priorityClassName"] = "urgent"
+    assert research.ask("POST", f"/api/v1/namespaces/{RESEARCH}/pods", urgent)[0] == 403
+    hungry = pod("hungry", 0)
+    hungry["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] = "10Ti"
+    refused, answer = research.ask("POST", f"/api/v1/namespaces/{RESEARCH}/pods", hungry)
+    assert (refused, "requests.ephemeral-storage=10Ti" in answer["message"]) == (403, True)
 
 
 def teams_change(life: Rehearsal) -> Json:
@@ -120,6 +135,7 @@ def teams_change(life: Rehearsal) -> Json:
     step, config = Step(life), deepcopy(life.config)
     research, vision = config["teams"]
     research |= {"quota": {"ml.p5.48xlarge": 1}, "pod_security": "privileged"}
+    del research["pod_role_arn"]
     audio = {**vision, "name": "audio", "role_arns": [vision["role_arns"][0].replace("vision", "audio")]}
     config["teams"] = [research, audio]
     config["eks"]["priority_classes"].pop()
@@ -130,6 +146,7 @@ def teams_change(life: Rehearsal) -> Json:
     admin = as_role(life, "admin")
     assert (gpus(admin, RESEARCH), gpus(admin, AUDIO)) == ("8", "8")
     assert (pod_security(admin, RESEARCH), pod_security(admin, AUDIO)) == ("privileged", "baseline")
+    assert "team-pods" not in names(admin, f"/api/v1/namespaces/{RESEARCH}/serviceaccounts")
     # HyperPod made the namespace and leaves it; everything of ours in and on it is gone, and so is the team's access.
     assert pod_security(admin, VISION) is None
     for what in (

@@ -164,7 +164,7 @@ def test_a_missing_mount_fails_the_node_after_a_bounded_wait(node: Node, mountin
     result = node.provision()
     assert the_error(result) == (
         f"ERROR provision.py: step mounts failed with exit code 1: /fsx is not mounted as lustre, found {found} after 3 checks every 0 s; look at the "
-        "file system's status, at TCP ports 988 and 1018-1023 of its security group, and at the group's "
+        "file system's status, at TCP ports 988 and 1018-1023 (Lustre) or 2049 (NFS) of its security group, and at the group's "
         f"InstanceStorageConfigs; then run `bash {node.scripts}/compute.sh` again on this node"
     )
     assert result.returncode == 1
@@ -185,6 +185,13 @@ def test_an_automount_is_set_off_by_looking_inside(node: Node) -> None:
     node.write("mountinfo", ROOT_MOUNT + AUTOMOUNT)
     node.command("stat", f"[[ $* == '-- /fsx/.' ]] && echo '{FSX_MOUNT.strip()}' >>{node.root}/mountinfo")
     assert node.provision().returncode == 0
+
+
+@pytest.mark.parametrize("kernel_type", ["nfs", "nfs4"])
+def test_nfs_of_either_version_is_nfs(node: Node, kernel_type: str) -> None:
+    node.write("scripts/cluster.json", json.dumps({**CLUSTER, "mounts": [{"path": "/home", "type": "nfs"}]}))
+    node.write("mountinfo", ROOT_MOUNT + FSX_MOUNT.replace("/fsx", "/home").replace(" lustre ", f" {kernel_type} "))
+    assert f"INFO 10_verify_mounts.sh: /home is mounted ({kernel_type})" in messages(node.provision().stdout)
 
 
 def test_all_mounts_are_verified(node: Node) -> None:

@@ -190,7 +190,7 @@ class HyperPod:
         if group.under_way:
             return "Updating"
         if self.switches.group_says_updating and (
-            len(group.nodes) != group.target or any(node.id is None or node.leaving for node in group.nodes)
+            len(group.nodes) < group.target or any(node.id is None or node.leaving for node in group.nodes)
         ):
             return "Updating"
         return "InService"

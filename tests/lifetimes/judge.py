@@ -28,6 +28,8 @@ STAYS_AND_COUNTS = "the target stays, and an update counts nodes on their way ou
 LONG_SHUTDOWN = "nodes shut down for longer than prepare waits for a doubtful count"
 HIDDEN_UNLAUNCHED = "an update ends others before nodes that were not launched yet, which the list does not show"
 CANCELLED_AT_ONCE = "an update that is cancelled before the function's first look, and events that may not be read"
+RAISED_MEANWHILE = "somebody raises a group in the middle, which looks as if the target stayed when nodes were taken"
+STAYS_IN_ROLLBACK = "a rollback in which HyperPod launches again what is taken, until the deadline"
 HIDDEN_COUNT = "CurrentCount leaves out booting nodes and still holds ended ones"
 GUARD_NOT_CALLED = "CloudFormation saw no reason to call prepare"
 BACKWARDS = "the rollback goes backwards"
@@ -74,7 +76,9 @@ class Judge:
             if look is None or name not in look.measures:
                 self.fault("UpdateCluster without a look", f"{request} sends {name}={count}")
                 continue
-            if count > look.measures[name].target:
+            if count > look.measures[name].target and self.life.actors.since(look.since, name):
+                self.spare(CHANGED_BEFORE_OUR_CALL)
+            elif count > look.measures[name].target:
                 self.fault(
                     "the function raises a target", f"{request}: {name} from {look.measures[name].target} to {count}"
                 )
@@ -194,6 +198,10 @@ class Judge:
             if node_id in named:
                 continue
             launched = node.get("LaunchTime") if node.get("InstanceId") else None
+            if since is None and launched is None:
+                there = self.life.pod.node(node_id)
+                if there is None or there.wished > request.heard:
+                    continue  # It replaces one that went, and waits for that one.
             if since is not None:
                 rank = (launched is not None and launched < since,)
             elif launched is not None and launched.timestamp() > began:
@@ -259,12 +267,21 @@ class Judge:
             self.fault("the function ends a node at random, without a look", what)
             return
         then, before, count = look.measures[name], write.before[name], write.counts[name]
-        if life.switches.lowering == "never" and before.live <= count:
+        # The call fits what lives, and only nodes on their way out make it end others: never what the count itself is to blame for.
+        fits = before.live <= count
+        since_heard = life.actors.since(write.request.heard, name)
+        if life.switches.lowering == "never" and fits:
             # Without this call HyperPod would launch again what was taken, and with it counts what is still on its way out.
             self.spare(STAYS_AND_COUNTS)
         elif self._hidden_unlaunched(before.live - before.unlaunched, count):
             self.spare(HIDDEN_UNLAUNCHED)
-        elif look.wrote_since and before.live <= count:
+        elif fits and any(deed.what.startswith(("raises", "adds")) and deed.group == name for deed in since_heard):
+            self.spare(RAISED_MEANWHILE)
+        elif fits and since_heard and life.switches.lowering == "late, absolute":
+            self.spare(LATE_OVERWRITES)
+        elif then.live <= count and not look.wrote_since and life.actors.since(look.since, name):
+            self.spare(CHANGED_BEFORE_OUR_CALL)
+        elif look.wrote_since and fits:
             self.fault(
                 "the function ends a node at random, because nodes on their way out may be counted", f"{what}; {before}"
             )
@@ -403,6 +420,13 @@ class Judge:
             self.spare(STILL_LEAVING)
         elif late and any(group.under_way for group in pod.groups.values()):
             self.spare(BUSY_TOO_LONG)
+        elif late and life.switches.lowering == "never" and request.writes:
+            self.spare(STAYS_IN_ROLLBACK)
+        elif late and any(
+            group.name in _autoscaled(request.new) and len(group.live) > _counts(request.new).get(group.name, 0)
+            for group in pod.groups.values()
+        ):
+            self.spare(AUTOSCALER_IN_ROLLBACK)
         else:
             self.fault("a rollback gets stuck", f"{request}: {request.reason[:300]}")
 

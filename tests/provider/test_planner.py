@@ -75,6 +75,15 @@ def test_count_that_rises_is_nothing() -> None:
     assert plan(live(group(), nodes=nodes("p5", 8)), desired(wish(count=12)), occasion()) == Plan()
 
 
+@pytest.mark.parametrize("hook", [{"OnCreate": "compute.sh"}, {"OnInitComplete": "compute.sh"}, None])
+def test_other_lifecycle_scripts_or_another_hook_take_no_node(hook: dict[str, str] | None) -> None:
+    wanted = wish(count=8)
+    config = {} if hook is None else {"LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-x/other", **hook}}
+    spec = {key: value for key, value in wanted.spec.items() if key != "LifeCycleConfig"}
+    running = live(group(), nodes=nodes("p5", 8))
+    assert plan(running, desired(replace(wanted, spec={**spec, **config})), occasion()) == Plan()
+
+
 def test_named_node_that_is_not_there_is_done() -> None:
     wanted = desired(wish(count=8), nodes_to_delete=(node_id(77),))
     assert plan(live(group(), nodes=nodes("p5", 8)), wanted, occasion()).done
@@ -156,8 +165,8 @@ def test_replacement_never_makes_an_older_node_go() -> None:
     ]
 
 
-def test_request_without_an_instance_counts_as_a_replacement_once_nodes_are_going() -> None:
-    # The failed node 5 would go first of those that were there; the request p5-9 only came because others went.
+def test_replacements_wait_for_the_nodes_they_replace() -> None:
+    """The target may fall with those yet. The failed node 5 would go first of those that were there."""
     crowd = [
         *nodes("p5", 4),
         *nodes("p5", 1, first=5, status="Failure"),
@@ -165,17 +174,33 @@ def test_request_without_an_instance_counts_as_a_replacement_once_nodes_are_goin
         *waiting("p5", 9),
     ]
     found = plan(live(group(target=6), nodes=crowd), desired(wish(count=5)), occasion(first=False))
-    assert taken(found) == [("p5-9", "not yet launched")]
+    assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(6)})']
+    assert [pick.node.name for pick in found.held] == ["p5-9"]
+    gone = [node for node in crowd if not node.leaving]
+    (take,) = plan(live(group(target=6, current=5), nodes=gone), desired(wish(count=5)), occasion(first=False)).changes
+    assert isinstance(take, TakeNodes)
+    assert [pick.node.name for pick in take.picks] == ["p5-9"]
     # At the first look it was there before, whatever somebody ended by hand: the order applies to it.
     assert taken(plan(live(group(target=6), nodes=crowd), desired(wish(count=5)), occasion())) == [
         (node_id(5), "failed")
     ]
 
 
-def test_replacement_under_a_fallen_target_is_no_reason_to_go_on() -> None:
+def test_nodes_that_were_there_go_without_waiting_and_before_replacements() -> None:
+    """One of the three was in use at first; the other two are replaced already."""
+    crowd = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown"), *late("p5", 9, 10)]
+    cluster = live(group(target=8, current=10), nodes=crowd)
+    found = plan(cluster, desired(wish(count=5)), occasion(first=False))
+    assert taken(found) == [(node_id(6), "newest")]
+
+
+def test_replacement_under_a_fallen_target_ends_no_older_node_and_is_waited_for() -> None:
+    """The cluster's own update would choose one of the six."""
     crowd = [*nodes("p5", 4), *nodes("p5", 1, first=5, status="Failure"), *late("p5", 9)]
     found = plan(live(group(target=5, current=6), nodes=crowd), desired(wish(count=5)), occasion(first=False))
-    assert found.done
+    assert [wait.why for wait in found.waits] == [
+        'group "p5" has 6 nodes for a count of 5, while HyperPod replaces some'
+    ]
 
 
 # -- waits ------------------------------------------------------------------------------------------------------------
@@ -752,6 +777,17 @@ def test_rollback_takes_what_the_failed_update_launched() -> None:
         (node_id(22), "launched by the failed update"),
         (node_id(21), "launched by the failed update"),
         (node_id(20), "launched by the failed update"),
+    ]
+
+
+def test_rollback_takes_what_the_failed_update_launched_after_the_rollback_began() -> None:
+    """And no older node in its place."""
+    crowd = [*nodes("p5", 8), *late("p5", 20, 21), *since("p5", 19)]
+    when = replace(rollback(previous=desired(wish(count=11))), first=False)
+    assert taken(plan(live(group(target=11, current=11), nodes=crowd), desired(wish(count=8)), when)) == [
+        (node_id(20), "launched by the failed update"),
+        (node_id(21), "launched by the failed update"),
+        (node_id(19), "launched by the failed update"),
     ]
 
 

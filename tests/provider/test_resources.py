@@ -648,6 +648,19 @@ def test_rollback_with_nothing_left_but_a_status_to_wait_for_goes_on(monkeypatch
     assert "time is up, and there is nothing left to take: the rollback goes on" in train.log
 
 
+def test_rollback_that_took_nodes_at_its_deadline_fails() -> None:
+    """They are on their way out, and may be counted."""
+    train = four()
+
+    def in_use() -> None:
+        busy = dict.fromkeys(ids(train, "p5")[-2:], train.clock.now() + 3_290)
+        train.model.faults = train.disturbance = Faults(in_use_until=busy)
+
+    assert train.deploy(SIX, fail="after", meanwhile=in_use) == "rollback failed"
+    assert ended(train) and "2 of 2 nodes taken" in train.reasons[-1]
+    assert train.roll_back() == "rolled back", train.reasons
+
+
 def test_rollback_with_nodes_left_to_take_fails_whatever_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     train = four()
 

@@ -46,6 +46,8 @@ from cdk_hyperpod import (
     LustreFileSystem,
     LustreMount,
     NetworkConfig,
+    OpenZfsConfig,
+    OpenZfsMount,
     PriorityClass,
     PrivateSubnet,
     ScaleDown,
@@ -64,6 +66,7 @@ from cdk_hyperpod import (
     eks,
     encryption_key,
     existing_lustre_mount,
+    existing_openzfs_mount,
     kubernetes,
     load_config,
 )
@@ -188,6 +191,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "instance_groups": [HEAD, WORK],
         "network": world.network,
         "file_system": LustreMount(dns_name="a", mount_name="b"),
+        "openzfs": OpenZfsMount(dns_name="a"),
         "lifecycle_scripts": world.scripts,
         "lifecycle_mode": "customer_managed",
         "accounting_database": None,
@@ -230,6 +234,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "encryption_key": world.key,
         "source": None,
         "mount_paths": ["/fsx"],
+        "nfs_mount_paths": ["/home"],
         "access_logs": world.logs,
         "orchestrator": "slurm",
         "steps": LifecycleSteps(),
@@ -262,6 +267,12 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "encryption_key": world.key,
     },
     encryption_key: lambda world: {"removal": "retain"},
+    existing_openzfs_mount: lambda world: {
+        "network": world.network,
+        "file_system_id": "fs-0123456789abcdef0",
+        "mount_path": "/home",
+        "security_group_id": "sg-0123456789abcdef0",
+    },
     existing_lustre_mount: lambda world: {
         "network": world.network,
         "file_system_id": "fs-0123456789abcdef0",
@@ -339,6 +350,10 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
     LifecycleConfig: (LifecycleConfig(), lambda value: _config(lifecycle=value)),
     LifecycleSteps: (LifecycleSteps(), lambda value: _config(lifecycle=LifecycleConfig(steps=value))),
     NetworkConfig: (NetworkConfig(), lambda value: _config(network=value)),
+    OpenZfsConfig: (
+        OpenZfsConfig(file_system_id="fs-0123456789abcdef0"),
+        lambda value: _config(storage=StorageConfig(capacity_gib=1200, openzfs=value)),
+    ),
     PriorityClass: (
         PriorityClass(name="high", value=5),
         lambda value: _eks(eks=dataclasses.replace(EKS, priority_classes=(value,))),
@@ -384,7 +399,7 @@ def test_every_public_class_has_a_row() -> None:
         *(value for value in map(kubernetes.__dict__.get, kubernetes.__all__) if inspect.isclass(value)),
     }
 
-    assert public - {*CONSTRUCTS, *VALUES} == {*RESULTS, LustreMount, catalogue, load_config}
+    assert public - {*CONSTRUCTS, *VALUES} == {*RESULTS, LustreMount, OpenZfsMount, catalogue, load_config}
 
 
 @pytest.mark.parametrize("made", CONSTRUCTS, ids=lambda made: made.__name__)
@@ -455,6 +470,7 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
     },
     ScaleDown: {"max_nodes number"},
     encryption_key: set(),
+    existing_openzfs_mount: {"file_system_id text", "mount_path text", "security_group_id text"},
     existing_lustre_mount: {
         "file_system_id text",
         "mount_name text",
@@ -486,6 +502,8 @@ def test_a_token_in_place_of_an_argument(made: Callable[..., object]) -> None:
             else:
                 passed[f"{name} {kind}"] = f'{{"Ref": "{parameter_id}"}}'
                 mount = getattr(result, "mount", result)
+                if isinstance(mount, OpenZfsMount):
+                    mounts += [mount.dns_name, mount.mount_path]
                 if isinstance(mount, LustreMount):
                     mounts += [mount.dns_name, mount.mount_name, mount.mount_path, mount.availability_zone]
     template = json.dumps([Template.from_stack(world.stack).to_json(), world.stack.resolve(mounts)])

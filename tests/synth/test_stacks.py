@@ -27,6 +27,7 @@ from cdk_hyperpod import (
     LifecycleConfig,
     LifecycleSteps,
     NetworkConfig,
+    OpenZfsConfig,
     PriorityClass,
     ScaleDownConfig,
     SlurmAccount,
@@ -345,7 +346,7 @@ def test_a_bootstrap_qualifier_reaches_everything_that_names_one(tmp_path: Path)
 def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
     unset: set[str] = set()
     kinds = [ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig, SubnetConfig, EbsVolume, DataRepository]
-    people = [Group, User, SlurmConfig, SlurmAccount, AccountingDatabase]
+    people = [OpenZfsConfig, Group, User, SlurmConfig, SlurmAccount, AccountingDatabase]
     under_eks = [
         EksConfig,
         ExistingEksCluster,

@@ -36,6 +36,7 @@ _OF_AN_EXISTING_ONE = ("mount_name", "security_group_id", "availability_zone")
 def check_storage(storage: StorageConfig, path: str = "storage") -> Iterator[Finding]:
     """Everything that FSx would refuse, or that contradicts itself."""
     storage = without_refused(storage, [])
+    yield from _check_openzfs(storage, path)
     yield from _check_mount_path(storage.mount_path, f"{path}.mount_path")
     if storage.file_system_id is not None:
         yield from _check_existing(storage, path)
@@ -59,6 +60,25 @@ def _check_mount_path(mount_path: str, path: str) -> Iterator[Finding]:
             path=path,
             problem=f"{mount_path} is the node's own, and a file system there would hide what the node needs",
             remedy="use a folder that nothing else uses, such as /fsx or /mnt/data",
+        )
+
+
+def _check_openzfs(storage: StorageConfig, path: str) -> Iterator[Finding]:
+    openzfs = storage.openzfs
+    if openzfs is None or not is_known(openzfs) or not is_known(openzfs.mount_path) or not is_known(storage.mount_path):
+        return
+    lustre, homes = PurePosixPath(storage.mount_path), PurePosixPath(openzfs.mount_path)
+    if lustre == homes or lustre in homes.parents or homes in lustre.parents:
+        yield Finding(
+            path=f"{path}.openzfs.mount_path",
+            problem=f"{homes} overlaps {lustre}, where Lustre is mounted",
+            remedy="mount them beside each other, such as at /home and /fsx",
+        )
+    if is_known(storage.file_system_id) and openzfs.file_system_id == storage.file_system_id:
+        yield Finding(
+            path=f"{path}.openzfs.file_system_id",
+            problem=f"{openzfs.file_system_id} is the Lustre file system's too",
+            remedy="name the OpenZFS file system",
         )
 
 

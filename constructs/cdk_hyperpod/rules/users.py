@@ -93,6 +93,9 @@ def check_users(config: ClusterConfig) -> Iterator[Finding]:
         for field in ("groups", "users", "slurm"):
             if getattr(config, field):
                 yield Finding(path=field, problem="means something only under Slurm", remedy="remove it")
+        if config.storage is not None and is_known(config.storage) and config.storage.openzfs is not None:
+            problem = "nodes mount it, and under EKS pods mount file systems"
+            yield Finding(path="storage.openzfs", problem=problem, remedy="remove it")
         return
     groups = _known(config.groups, "groups")
     users = _known(config.users, "users")
@@ -165,7 +168,9 @@ def _check_memberships(groups: Any, users: Sequence[tuple[str, User]]) -> Iterat
 
 
 def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> Iterator[Finding]:
-    default = config.home_path if config.storage is None or is_known(config.storage) else None
+    storage = config.storage
+    judged = storage is None or (is_known(storage) and is_known(storage.openzfs) and is_known(storage.mount_path))
+    default = config.home_path if judged else None
     owners: dict[str, str] = {}
     for path, user in users:
         home = user.home
@@ -200,6 +205,15 @@ def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]
             yield Finding(path=f"{account_path}.name", problem=f"{account.name} is {owner}", remedy="use another name")
         seen.add(account.name)
         yield from check_repeated(account.users, f"{account_path}.users")
+    mode = config.lifecycle_mode if config.lifecycle is None or is_known(config.lifecycle) else None
+    if accounts and slurm.accounting_database is None and mode == "customer_managed":
+        yield Finding(
+            path=path,
+            problem="under customer_managed the controller may have no accounting database, and the step then fails",
+            remedy="name slurm.accounting_database, or set one up in your own scripts",
+            level="warning",
+            topic="accounts-without-database",
+        )
     database = slurm.accounting_database
     if database is None or not is_known(database):
         return

@@ -23,12 +23,20 @@ class Need(NamedTuple):
     controller: bool
     """HyperPod never deletes its nodes."""
     picks: tuple[Pick, ...]
-    surplus_of_replacements: int
+    fresh: frozenset[str]
+    """Names of the nodes that came since the request began."""
+    replaced: bool
+    """More came than there were requests at the first look: the service launches others in place of what was taken."""
 
     @property
     def booted(self) -> int:
         """Listed nodes that are past their boot, shutting down or not."""
         return len(self.leaving) + sum(node.status != "Pending" for node in self.staying)
+
+    @property
+    def old_picks(self) -> tuple[Pick, ...]:
+        """Picks that were there when the request began."""
+        return tuple(pick for pick in self.picks if pick.node.name not in self.fresh)
 
     @property
     def crowded(self) -> bool:
@@ -61,14 +69,13 @@ def _need(group: Group, wanted: DesiredGroup, nodes: list[Node], names: frozense
     leaving = [node for node in nodes if node.leaving]
     named = [node for node in staying if node.instance_id in names]
     picks: list[Pick] = []
-    surplus = 0
+    fresh = _replacements(group.name, staying, occasion)
     controller = CONTROLLER in (group.fixed.node_type, wanted.fixed.node_type)
     if occasion.rolling_back and not controller:
         picks = _excess_of_rollback(staying, wanted.count, occasion.updated)
     elif not occasion.rolling_back:
         picks = [Pick(node=node, reason="named") for node in named]
         if not (wanted.autoscaled or controller):
-            fresh = _replacements(group.name, staying, occasion)
             old = len(staying) - len(fresh)
             named_old = sum(node.name not in fresh for node in named)
             rest = [node for node in staying if node.instance_id not in names]
@@ -91,7 +98,8 @@ def _need(group: Group, wanted: DesiredGroup, nodes: list[Node], names: frozense
         named_leaving=any(node.instance_id in names for node in leaving),
         controller=controller,
         picks=tuple(picks),
-        surplus_of_replacements=surplus,
+        fresh=fresh,
+        replaced=len(fresh) > occasion.unlaunched.get(group.name, 0),
     )
 
 
@@ -101,7 +109,8 @@ def _replacements(group: str, staying: list[Node], occasion: Occasion) -> frozen
     A node that is not launched yet has no time of its own. As many as there were at the first look, less those that were
     launched meanwhile, were there before, and the documented order applies to them; one is as good as another.
     """
-    if occasion.first or occasion.began is None:
+    if occasion.first or occasion.began is None or occasion.rolling_back:
+        # What a rollback takes is the failed update's, also what was launched since it was asked for.
         return frozenset()
     began = occasion.began
     fresh = [node.name for node in staying if node.launched is not None and node.launched > began]

@@ -238,6 +238,12 @@ def shutting_down(group: str, nodes: Sequence[str]) -> Wait:
     return Wait(why=f'group "{group}" has {several(len(nodes), "node")} shutting down ({some(nodes, 3)})')
 
 
+def too_many_yet(group: str, nodes: int, count: int) -> Wait:
+    return Wait(
+        why=f'group "{group}" has {several(nodes, "node")} for a count of {count}, while HyperPod replaces some'
+    )
+
+
 def still_counted(group: str, current: int, listed: int) -> Wait:
     return Wait(why=f'group "{group}" still counts {several(current, "node")}, {listed} of them in the list')
 

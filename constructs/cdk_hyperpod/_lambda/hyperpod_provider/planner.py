@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from . import messages
 from .actions import Change, DeleteGroup, LowerMinimum, LowerTarget, Pick, Plan, TakeNodes, Wait
@@ -92,10 +91,17 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
         return messages.group_moving(group.name, group.status)
     if checked := sum(node.status == "DeepHealthCheckInProgress" for node in need.staying):
         return messages.health_check(group.name, checked)
+    # Newcomers may be there in place of nodes on their way out: with those, the target may fall yet.
+    if not need.old_picks and (wait := _see_off(need, occasion, staying=0, count=0)):
+        return wait
     below = len(need.staying) - len(need.picks) < group.minimum and wanted.minimum < group.minimum
     if below and occasion.minimum_refused and (lower := _lower_minimum(need, occasion, wanted.minimum)):
         return lower
-    return TakeNodes(group=group.name, picks=need.picks, minimum=wanted.minimum if below else None)
+    return TakeNodes(
+        group=group.name,
+        picks=need.old_picks or need.picks,
+        minimum=wanted.minimum if below else None,
+    )
 
 
 def _lower_minimum(need: Need, occasion: Occasion, minimum: int) -> LowerMinimum | Wait | None:
@@ -124,6 +130,9 @@ def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | No
         if occasion.live_spec(group.name) is None:
             return None
         return LowerTarget(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum))
+    if len(need.staying) > wanted.count and not wanted.autoscaled:
+        # Of more nodes than the count, the cluster's own update would choose some.
+        return messages.too_many_yet(group.name, len(need.staying), wanted.count)
     return messages.shutting_down(group.name, _names(need.leaving)) if need.named_leaving else None
 
 
@@ -177,18 +186,12 @@ def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -
     for need in find_needs(live, replace(desired, nodes_to_delete=()), occasion):
         if need.crowded and need.group.target > need.wanted.count:
             notes.append(messages.controller_excess(need.group.name))
-        elif not live.continuous and need.group.target > need.wanted.count and _hopeless(live, need, occasion.began):
+        elif not live.continuous and need.group.target > need.wanted.count and not need.picks and settled(live, need):
+            # Nothing but the cluster's own update can lower it, and that finds no node too many.
             notes.append(messages.TARGET_LEFT.format(group=need.group.name, target=need.group.target))
         else:
             needs.append(need)
     return replace(_arrange(live, needs, occasion), notes=tuple(notes))
-
-
-def _hopeless(live: Cluster, need: Need, began: datetime | None) -> bool:
-    """Standard provisioning whose target does not fall: whatever is taken comes back, so the rollback goes on without."""
-    if not need.picks:
-        return settled(live, need)
-    return began is not None and any(node.launched is not None and node.launched > began for node in need.staying)
 
 
 def _reached(live: Cluster, desired: Desired, occasion: Occasion) -> bool:

@@ -142,7 +142,7 @@ class Provider:
             return clusters_reached(api.read_events(self._cloudformation(), event.stack), event.stack)
 
         try:
-            return replace(state, reached=self._patiently(read, state))
+            return replace(state, reached=self._patiently(read, state) if state.pending is False else read())
         except api.CALL_ERRORS as error:
             if not api.is_denied(error):
                 raise
@@ -180,14 +180,14 @@ class Provider:
         return bool(desired.groups_to_delete) or bool(old - {group.name for group in desired.groups})
 
     def _patiently(self, look: Callable[[], _Seen], state: State) -> _Seen:
-        """What a look finds, tried again with growing pauses for as long as LOOKING since the request began. Any error is worth
-        it: AWS throttles, and permissions arrive late."""
-        pause = 1.0
+        """What a look finds, tried again with growing pauses for as long as LOOKING, and twice that for all looks. Any error is
+        worth it: AWS throttles, and permissions arrive late."""
+        until, pause = min(self._now() + LOOKING, state.began + 2 * LOOKING), 1.0
         while True:
             try:
                 return look()
             except api.CALL_ERRORS as error:
-                if self._now() - state.began + timedelta(seconds=pause) > LOOKING:
+                if self._now() + timedelta(seconds=pause) > until:
                     raise
                 self._log(f"cannot look yet: {api.reason(error)}")
             self._sleep(pause)
@@ -381,7 +381,7 @@ class Provider:
             # Its failure would launch again what was just taken.
             self._log("time is up, groups are left to the next deployment")
             return self._complete(event, state, live, reasons)
-        if state.rolling_back and not left and all(wait.passing for wait in waits):
+        if state.rolling_back and waits and not (left or accepted) and all(wait.passing for wait in waits):
             # docs/adr/0010-a-rollback-at-its-deadline.md
             self._log("time is up, and there is nothing left to take: the rollback goes on")
             return self._complete(event, state, live)

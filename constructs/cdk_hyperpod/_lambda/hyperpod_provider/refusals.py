@@ -89,7 +89,8 @@ def stuck(live: Cluster, needs: Sequence[Need]) -> Iterator[Refuse]:
     for need in needs:
         group, count = need.group, need.wanted.count
         high = not need.wanted.autoscaled and group.target > count
-        if high and (need.surplus_of_replacements or (not need.picks and settled(live, need))):
+        comes_back = need.picks and not need.old_picks and need.replaced
+        if high and (comes_back or (not need.picks and settled(live, need))):
             yield messages.target_stays(group.name, group.target, len(need.staying), count)
 
 

@@ -1,0 +1,172 @@
+"""Steps access, system, container_data and checks, run for real in a folder that stands for the node."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lifecycle.node_folder import Node, messages
+from lifecycle.programs import load
+
+access = load("steps/50_access.py")
+MOUNTS = "23 1 259:1 / / rw - ext4 /dev/root rw\n"
+
+
+class Part(Node):
+    """A node that runs one step, and a systemctl that notes what it is asked."""
+
+    def step(self, name: str, script: str = "compute.sh", *, changes_nothing: bool = False) -> list[str]:
+        self.switch_on(name)
+        before = self.files() if changes_nothing else {}
+        result = self.provision(script, PROVISION_ROOT=str(self.root))
+        assert result.returncode == 0, result.stdout
+        assert not changes_nothing or self.files() == before
+        return [line.split(": ", 1)[1] for line in messages(result.stdout) if " provision.py" not in line][1:-1]
+
+    def files(self) -> dict[Path, bytes]:
+        noted = {self.log, self.root / "asked", self.root / "scripts/cluster.json"}
+        return {file: file.read_bytes() for file in self.root.rglob("*") if file.is_file() and file not in noted}
+
+    @property
+    def asked(self) -> list[str]:
+        file = self.root / "asked"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Part:
+    part = Part(tmp_path)
+    part.command(
+        "systemctl",
+        f'[[ $1 == show || $1 == is-active ]] || echo "$*" >>{tmp_path}/asked\n'
+        f"[[ $* != *slurmd.service* ]] || echo ActiveState=active\n"
+        f'[[ $* != *chrony.service* ]] || cat "{tmp_path}/clocks" 2>/dev/null\n'
+        "[[ $1 != is-active ]]",
+    )
+    part.command("chronyc", f'echo "$*" >>{tmp_path}/asked; cat "{tmp_path}/tracking" 2>/dev/null')
+    part.write("clocks", "Id=chrony.service\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n")
+    part.write("mountinfo", MOUNTS)
+    return part
+
+
+def test_limits_reach_logins_and_jobs(node: Part) -> None:
+    said = node.step("system")
+    assert "* hard memlock unlimited" in (node.root / "etc/security/limits.d/99-cdk-hyperpod.conf").read_text()
+    drop_in = node.root / "etc/systemd/system/slurmd.service.d/cdk-hyperpod-limits.conf"
+    assert "LimitMEMLOCK=infinity" in drop_in.read_text()
+    assert [line for line in node.asked if "tracking" not in line] == ["daemon-reload", "restart slurmd.service"]
+    assert said[-1] == "limits, clock and log rotation are set"
+    assert node.step("system", changes_nothing=True) == said[-1:]
+    assert node.asked.count("restart slurmd.service") == 1
+
+
+@pytest.mark.parametrize(("state", "asked"), [("inactive", ["enable --now chrony.service"]), ("active", [])])
+def test_a_clock_that_nobody_keeps_is_kept(node: Part, state: str, asked: list[str]) -> None:
+    node.write("clocks", f"Id=chrony.service\nLoadState=loaded\nActiveState={state}\nUnitFileState=disabled\n")
+    node.step("system")
+    assert [line for line in node.asked if "chrony" in line] == asked
+
+
+@pytest.mark.parametrize(("offset", "mended"), [("300.5 seconds slow", True), ("0.0002 seconds fast", False)])
+def test_a_clock_that_is_off_is_set(node: Part, offset: str, mended: bool) -> None:
+    node.write("tracking", f"Stratum         : 4\nSystem time     : {offset} of NTP time\n")
+    said = node.step("system")
+    assert ("makestep" in node.asked) == mended
+    assert any("the clock is -300.5 s off; setting it" in line for line in said) == mended
+
+
+def test_logs_that_the_image_rotates_are_left_to_it(node: Part) -> None:
+    (node.root / "etc/logrotate.d").mkdir(parents=True)
+    (node.root / "etc/logrotate.d/slurm").write_text("/var/log/slurm/slurmd.log {\n}\n")
+    node.step("system")
+    own = (node.root / "etc/logrotate.d/cdk-hyperpod").read_text()
+    assert "/var/log/provision/*.log" in own and "/var/log/slurm" not in own
+
+
+@pytest.mark.parametrize("disk", ["/opt/dlami/nvme", "/opt/sagemaker"])
+def test_containers_store_on_the_big_disk(node: Part, disk: str) -> None:
+    node.write("mountinfo", MOUNTS + f"96 23 0:54 / {disk} rw - ext4 /dev/nvme1n1 rw\n")
+    (node.root / "etc/enroot").mkdir(parents=True)
+    (node.root / "etc/docker").mkdir(parents=True)
+    (node.root / "etc/docker/daemon.json").write_text('{"runtimes": {"nvidia": {}}}')
+    node.command("docker", "echo 0 0 /var/lib/docker")
+    assert node.step("container_data")[-1] == f"Enroot stores in {disk}/enroot"
+    settings = json.loads((node.root / "etc/docker/daemon.json").read_text())
+    assert settings == {"runtimes": {"nvidia": {}}, "data-root": f"{disk}/docker"}
+    assert (node.root / f"{disk[1:]}/enroot/data").stat().st_mode & 0o7777 == 0o1777
+    assert (
+        f"ENROOT_DATA_PATH {disk}/enroot/data/$(id -u)"
+        in next((node.root / "etc/enroot/enroot.conf.d").iterdir()).read_text()
+    )
+    node.step("container_data", changes_nothing=True)
+    assert node.asked.count("restart docker.service") == 1
+
+
+def test_docker_with_images_goes_on_storing_where_it_did(node: Part) -> None:
+    node.write("mountinfo", MOUNTS + "96 23 0:54 / /opt/dlami/nvme rw - ext4 /dev/nvme1n1 rw\n")
+    node.command("docker", "echo 1 3 /var/lib/docker")
+    assert "Docker has 1 containers and 3 images already; it goes on storing there" in node.step("container_data")
+    assert "restart docker.service" not in node.asked
+
+
+def test_without_a_big_disk_containers_stay(node: Part) -> None:
+    (only,) = node.step("container_data", changes_nothing=True)
+    assert only.endswith("containers stay on the root volume")
+
+
+def test_checks_warn_and_never_fail(node: Part) -> None:
+    (node.root / "dev").mkdir()
+    for index in range(7):
+        (node.root / f"dev/nvidia{index}").touch()
+    (node.root / "dev/nvidiactl").touch()
+    for index in range(32):
+        (node.root / f"sys/class/infiniband/rdmap{index}").mkdir(parents=True)
+    said = node.step("checks", changes_nothing=True)
+    assert said[:2] == [
+        "7 of 8 GPUs that an ml.p5.48xlarge has; look at `dmesg`",
+        "32 EFA devices, as an ml.p5.48xlarge has",
+    ]
+    assert "GiB are free on /" in said[2]
+
+
+SSHD = "@include common-auth\naccount required pam_nologin.so\n@include common-account\n"
+
+
+def test_a_compute_node_asks_for_a_job_where_the_image_can(node: Part) -> None:
+    (node.root / "etc/pam.d").mkdir(parents=True)
+    (node.root / "etc/pam.d/sshd").write_text(SSHD)
+    assert node.step("access")[0].startswith("this image has no pam_slurm_adopt")
+    assert (node.root / "etc/pam.d/sshd").read_text() == SSHD
+    (node.root / "usr/lib/x86_64-linux-gnu/security").mkdir(parents=True)
+    (node.root / "usr/lib/x86_64-linux-gnu/security/pam_slurm_adopt.so").touch()
+    node.step("access")
+    assert (node.root / "etc/pam.d/sshd").read_text().splitlines()[-1] == access.PAM_LINE
+    node.step("access", changes_nothing=True)
+
+
+NODES = (
+    "NodeName=ip-10-1-0-21 NodeAddr=10.1.0.21 NodeHostName=ip-10-1-0-21 State=IDLE\n"
+    "NodeName=other NodeAddr=10.1.0.11 NodeHostName={host} State={state} Reason=State=IDLE NodeName=x [root@now]\n"
+)
+
+
+@pytest.mark.parametrize(("state", "drained"), [("IDLE", True), ("MIXED", True), ("IDLE+DRAIN", False)])
+def test_a_login_node_is_drained_by_the_name_that_slurm_has_for_it(node: Part, state: str, drained: bool) -> None:
+    node.addresses("10.1.0.11")
+    shown = NODES.format(host=os.uname().nodename, state=state)
+    node.write("nodes", shown)
+    node.command("scontrol", f'[[ $1 == --oneliner ]] && cat "{node.root}/nodes" || echo "$*" >>"{node.root}/asked"')
+    node.step("access", "login.sh")
+    update = "update NodeName=other State=DRAIN Reason=login node: runs no jobs"
+    assert (update in node.asked) == drained
+    assert "enable --now cdk-hyperpod-access.timer" in node.asked
+    assert not (node.root / "etc/pam.d").exists(), "a login node would lock its users out"
+
+
+def test_a_login_node_that_slurm_does_not_know_runs_no_job(node: Part) -> None:
+    node.addresses("10.1.0.11")
+    node.command("scontrol", "echo NodeName=x NodeHostName=x State=IDLE")
+    assert "Slurm does not know this node, so no job runs here" in node.step("access", "login.sh")
