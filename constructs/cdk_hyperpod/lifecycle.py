@@ -21,7 +21,7 @@ from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
-from ._constraints import as_tuple, check_arguments, check_repeated, without_refused
+from ._constraints import check_arguments, without_refused
 from ._pseudo import ACCOUNT_ID, PARTITION
 from ._structure import UNKNOWN, is_known
 from .buckets import private_bucket
@@ -96,7 +96,6 @@ class LifecycleScripts(Construct):
                     home_path=home_path,
                     writers=writers,
                 ),
-                *check_repeated(as_tuple(writers), "writers"),
                 *_check_name_known(cluster_name),
                 *_check_people(orchestrator, groups, users, accounts),
             ],
