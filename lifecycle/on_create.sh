@@ -25,6 +25,16 @@ source "$here/lib.sh"
 export PATH=$PATH:/usr/sbin:/sbin:/opt/slurm/bin:/opt/slurm/sbin
 log_file=${PROVISION_LOG:-/var/log/provision/provisioning.log}
 
+# check_upload: whether all scripts came as they were synthesized; a folder without sums is somebody's own. It tells an
+# incomplete upload and is no defence: whoever writes the scripts can write the sums.
+check_upload() {
+	local wrong
+	[[ -e $here/scripts.sha256 ]] || return 0
+	wrong=$(cd -- "$here" && sha256sum --check --quiet --strict scripts.sha256 2>/dev/null | paste -sd, -) ||
+		die "the upload of the scripts is incomplete (${wrong:-scripts.sha256 holds no sums}); compare the prefix that \
+SourceS3Uri names with the folder lifecycle, and upload what differs, with scripts.sha256 where it was meant"
+}
+
 main() {
 	set -Eeuo pipefail
 	report_errors
@@ -32,6 +42,7 @@ main() {
 	(($# == 1 || $# == 2)) || die "usage: ${0##*/} NODE_TYPE [STEP], got $# arguments; LifeCycleConfig of the instance \
 group must name controller.sh, login.sh or compute.sh" 2
 	command -v python3 >/dev/null || die "python3 is not on the PATH ($PATH); use an AMI that has it"
+	check_upload
 	python3 -B "$here/provision.py" "$here/cluster.json" "$@" || exit "$?"
 	log INFO "ended with exit code 0"
 }

@@ -20,6 +20,7 @@ from tools import make_bootstrap_policy as tool
 FILES = sorted((ROOT / "docs" / "bootstrap").iterdir())
 UNDER_EKS = [file for file in FILES if file.name.startswith("deploy-hyperpod-eks-")]
 FIRST = [file for file in FILES if file not in UNDER_EKS]  # these alone under Slurm
+BOUNDARY = ROOT / "docs" / "boundary" / "keep-the-boundary.json"
 GUIDE = (ROOT / "docs" / "deploying.md").read_text("utf-8")
 
 
@@ -47,7 +48,9 @@ def allowed(action: str, files: list[Path]) -> list[str]:
 
 
 def reaches(action: str, arn: str, files: list[Path]) -> bool:
-    return any(fnmatchcase(arn, resource) for resource in allowed(action, files))
+    """Whether an action reaches a resource of the account 1."""
+    patterns = [resource.replace("${aws:PrincipalAccount}", "1") for resource in allowed(action, files)]
+    return any(fnmatchcase(arn, pattern) for pattern in patterns)
 
 
 def commands(containing: str) -> str:
@@ -135,6 +138,11 @@ def test_the_policies_for_eks_repeat_nothing() -> None:
         ("logs:DeleteLogGroup", "arn:aws:logs:us-west-2:1:log-group:somebody-elses"),
         ("s3:DeleteBucket", "arn:aws:s3:::somebody-elses"),
         ("s3:DeleteObject", "arn:aws:s3:::somebody-elses/data"),
+        ("s3:DeleteBucket", "arn:aws:s3:::sagemaker-us-west-2-1"),
+        ("s3:DeleteObject", "arn:aws:s3:::sagemaker-us-west-2-1/model-0a-1b/data"),
+        ("s3:GetObject", "arn:aws:s3:::sagemaker-us-gov-west-1-1/model-0a-1b/data"),
+        ("s3:PutBucketPolicy", "arn:aws:s3:::sagemaker-us-west-2-1"),
+        ("s3:PutBucketPolicy", "arn:aws:s3:::sagemaker-a-2-us-west-2"),
         ("s3:DeleteBucket", "arn:aws:s3:::cdk-hnb659fds-assets-1-us-west-2"),
         ("s3:DeleteObject", "arn:aws:s3:::cdk-hnb659fds-assets-1-us-west-2/0.zip"),
         ("s3:PutBucketPolicy", "arn:aws:s3:::cdk-hnb659fds-assets-1-us-west-2"),
@@ -194,6 +202,22 @@ def test_the_table_is_not_needed_for_a_type_that_declares_its_permissions(
     monkeypatch.setattr(tool, "UNDECLARED", {})
     with pytest.raises(SystemExit, match=kind):
         tool.permissions_of(kind)
+
+
+def test_the_boundary_cannot_be_left_out_nor_changed() -> None:
+    by_sid = {statement["Sid"]: statement for statement in statements([BOUNDARY])}
+    assert {statement["Effect"] for statement in by_sid.values()} == {"Deny"}
+    # A negated condition holds where its key is absent as well: a role without any boundary is refused.
+    without = by_sid["NoRoleWithoutTheBoundary"]
+    assert set(without["Action"]) >= {"iam:CreateRole", "iam:PutRolePolicy", "iam:AttachRolePolicy"}
+    assert list(without["Condition"]) == ["StringNotLike"]
+    assert all(reaches(action, "arn:aws:iam::1:role/hyperpod-a", FILES) for action in without["Action"])
+    assert (
+        by_sid["NoRoleLosesIt"] | {"Action": "iam:DeleteRolePermissionsBoundary", "Resource": "*"}
+        == by_sid["NoRoleLosesIt"]
+    )
+    assert by_sid["NobodyChangesIt"]["Resource"] == "arn:*:iam::*:policy/NAME"
+    assert "must not begin with `hyperpod-`" in " ".join(GUIDE.split())
 
 
 # -- the guide --------------------------------------------------------------------------------------------------------

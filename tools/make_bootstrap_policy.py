@@ -84,7 +84,8 @@ SCOPES = {
     "logs": ["arn:*:logs:*:*:log-group:hyperpod-*"],
     "s3": [
         "arn:*:s3:::hyperpod-*",
-        "arn:*:s3:::sagemaker-*",
+        # sagemaker-NAME-ACCOUNT-REGION, and not sagemaker-REGION-ACCOUNT: that one is SageMaker's own, and others' data.
+        "arn:*:s3:::sagemaker-*-${aws:PrincipalAccount}-*",
     ],
     "ssm": ["arn:*:ssm:*:*:parameter/cdk-bootstrap/*"],
     "states": ["arn:*:states:*:*:stateMachine:ScaleDown*"],  # these are named without the stack

@@ -38,6 +38,8 @@ _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/*
 _EMPTYING = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
 # Scripts for nodes under EKS lie below those for Slurm, and are no part of them.
 _EKS = "eks"
+# on_create.sh compares the scripts with it.
+_CHECKSUMS = "scripts.sha256"
 
 
 class LifecycleScripts(Construct):
@@ -155,6 +157,12 @@ class LifecycleScripts(Construct):
             sources=[
                 s3_deployment.Source.asset(str(folder), exclude=[*_EXCLUDE, *([without] if without else [])]),
                 s3_deployment.Source.data("cluster.json", cluster),
+                # A folder of somebody's own stays as it is, and nodes under EKS run another script.
+                *(
+                    [s3_deployment.Source.data(_CHECKSUMS, checksums(folder, without=without))]
+                    if source is None and orchestrator == "slurm"
+                    else []
+                ),
             ],
             destination_bucket=self.bucket,
             destination_key_prefix=self.prefix,
@@ -167,14 +175,24 @@ class LifecycleScripts(Construct):
         _acknowledge_upload(self)
 
     def _let_nobody_else_write(self, writers: Sequence[str]) -> None:
-        """Whoever writes here is root on every new node, so no policy of the account is enough for it."""
+        """Whoever writes here is root on every new node, so a right of their own is not enough for it.
+
+        Whoever may change the bucket's policy can undo this: it bounds writers, not administrators.
+        """
         emptying = typing.cast(CustomResourceProviderBase, Stack.of(self).node.find_child(_EMPTYING))
         self.bucket.add_to_resource_policy(
             iam.PolicyStatement(
                 sid="ScriptsAreWrittenByTheirDeployment",
                 effect=iam.Effect.DENY,
                 principals=[iam.AnyPrincipal()],
-                actions=["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject"],
+                # A replication rule of another bucket writes here as well, with rights of its own.
+                actions=[
+                    "s3:DeleteObject",
+                    "s3:DeleteObjectVersion",
+                    "s3:PutObject",
+                    "s3:ReplicateDelete",
+                    "s3:ReplicateObject",
+                ],
                 resources=[self.bucket.arn_for_objects("lifecycle/*")],
                 conditions={
                     "ArnNotEquals": {
@@ -211,17 +229,30 @@ def content_hash(folder: Path, *more: str, without: str | None = None) -> str:
     `without`: a folder in it that does not count.
     """
     digest = hashlib.sha256()
+    for name, content in _contents(folder, without):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    for text in more:
+        digest.update(text.encode())
+    return digest.hexdigest()[:16]
+
+
+def checksums(folder: Path, *, without: str | None = None) -> str:
+    """A line for each file of a folder, as `sha256sum --check` reads them.
+
+    It tells an upload that is incomplete. It is no defence: whoever writes a script can write this as well.
+    """
+    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in _contents(folder, without))
+
+
+def _contents(folder: Path, without: str | None) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of the files that are uploaded, in their order."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if without is not None and name.startswith(f"{without}/"):
             continue
         hidden = "__pycache__" in name or any(part.startswith(".") for part in name.split("/"))
         if path.is_file() and not hidden and path.suffix != ".pyc":
-            content = path.read_bytes()
-            digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    for text in more:
-        digest.update(text.encode())
-    return digest.hexdigest()[:16]
+            yield name, path.read_bytes()
 
 
 def _settings(value: Group | User | SlurmAccount) -> dict[str, object]:

@@ -8,10 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from cdk_hyperpod.lifecycle import checksums
 from lifecycle import provision
 from lifecycle.node_folder import CLUSTER, LIFECYCLE, RESOURCE_CONFIG, Node, messages, the_error
 
@@ -138,6 +140,41 @@ def test_without_a_cluster_file_the_node_is_only_looked_up(node: Node) -> None:
         f"INFO provision.py: there is no {node.scripts / 'cluster.json'}: no step to run",
         "INFO on_create.sh: ended with exit code 0",
     ]
+
+
+def test_scripts_that_came_whole_run(node: Node) -> None:
+    node.write("scripts/scripts.sha256", checksums(LIFECYCLE))
+    assert node.provision().returncode == 0
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [(Path.unlink, "steps/20_slurm.py: FAILED open or read"), (cut, "steps/20_slurm.py: FAILED")],
+    ids=["absent", "cut"],
+)
+def test_an_incomplete_upload_fails_the_node_before_any_step(
+    node: Node, spoil: Callable[[Path], None], what: str
+) -> None:
+    node.write("scripts/scripts.sha256", checksums(LIFECYCLE))
+    spoil(node.scripts / "steps" / "20_slurm.py")
+    result = node.provision()
+    assert the_error(result) == (
+        f"ERROR on_create.sh: the upload of the scripts is incomplete ({what}); compare the prefix that SourceS3Uri names "
+        "with the folder lifecycle, and upload what differs, with scripts.sha256 where it was meant"
+    )
+    assert result.returncode == 1
+    assert "provision.py" not in result.stdout
+
+
+def test_sums_that_did_not_come_whole_fail_the_node(node: Node) -> None:
+    node.write("scripts/scripts.sha256", "")
+    result = node.provision()
+    assert "the upload of the scripts is incomplete (scripts.sha256 holds no sums)" in the_error(result)
+    assert result.returncode == 1
 
 
 def test_a_cluster_without_mounts_runs_no_step(node: Node) -> None:

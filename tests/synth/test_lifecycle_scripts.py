@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from cdk_hyperpod import (
     LifecycleScripts,
     encryption_key,
 )
+from cdk_hyperpod.lifecycle import checksums
 from synth.synthesis import ROOT, Template, flat, new_app, of_stack
 
 CONTROLLER = InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.large", instance_count=1)
@@ -121,7 +123,13 @@ def test_nobody_writes_scripts_but_their_deployment_and_whoever_is_named() -> No
     by_sid = {statement["Sid"]: statement for statement in statements if "Sid" in statement}
     written = by_sid["ScriptsAreWrittenByTheirDeployment"]
     assert written["Effect"] == "Deny"
-    assert written["Action"] == ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject"]
+    assert written["Action"] == [
+        "s3:DeleteObject",
+        "s3:DeleteObjectVersion",
+        "s3:PutObject",
+        "s3:ReplicateDelete",
+        "s3:ReplicateObject",
+    ]
     assert flat(written["Resource"]).endswith("/lifecycle/*")
     upload, emptying, writer = written["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
     assert flat(upload).startswith("<CustomCDKBucketDeployment")
@@ -176,8 +184,33 @@ def test_an_unchanged_folder_changes_nothing(folder: Path) -> None:
     assert after.body == before.body
 
 
-def test_a_copy_of_the_scripts_is_the_same_as_the_librarys_own(folder: Path, template: Template) -> None:
-    assert scripts(source=folder)[0].body == template.body
+def test_a_copy_of_the_scripts_is_the_same_as_the_librarys_own(folder: Path) -> None:
+    assert scripts(source=folder)[1].prefix == scripts()[1].prefix
+
+
+def test_sums_lie_beside_the_librarys_own_scripts_and_beside_no_others(folder: Path, template: Template) -> None:
+    def sources(template: Template) -> int:
+        return len(template.only("Custom::CDKBucketDeployment")["SourceObjectKeys"])
+
+    assert sources(template) == 3  # the scripts, cluster.json and the sums
+    assert sources(scripts(source=folder)[0]) == 2
+
+
+def test_sums_are_of_every_file_that_is_uploaded(folder: Path) -> None:
+    (folder / ".DS_Store").write_bytes(b"\0")
+    lines = checksums(folder, without="eks").splitlines()
+    names = [line.split("  ")[1] for line in lines]
+    assert {"on_create.sh", "provision.py", "steps/20_slurm.py"} <= set(names)
+    assert not [name for name in names if name.startswith((".", "eks/"))]
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict"],
+        cwd=folder,
+        input="\n".join(lines),
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [f"{name}: OK" for name in names]
 
 
 def test_a_folder_without_an_entry_script_is_refused(folder: Path) -> None:
