@@ -59,6 +59,7 @@ lock: .tools/ready ## Resolve the Python packages again (only what changed moves
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements/dev.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 pyproject.toml -c requirements/dev.lock -o examples/ci/requirements.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/audit.in -o requirements/audit.lock
+	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/mutants.in -o requirements/mutants.lock
 
 ## -- the main job ----------------------------------------------------------------------------------------------------
 
@@ -152,11 +153,12 @@ format: setup ## Format the code
 
 .PHONY: clean
 clean: ## Remove everything that these commands made
-	@rm -rf .venv .tools node_modules cdk.out dist .local-aws .kubernetes .elastic .audit .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .tools node_modules cdk.out dist .local-aws .kubernetes .elastic .audit .mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 ## -- what has set-up of its own ---------------------------------------------------------------------------------------
 
 include tests/lifetimes/lifetimes.mk
+include tests/mutants/mutants.mk
 include tests/kubernetes/kubernetes.mk
 include tests/slurm/slurm.mk
 include examples/elastic_training/elastic.mk

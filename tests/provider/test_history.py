@@ -90,3 +90,13 @@ def test_no_more_events_are_read_than_necessary() -> None:
     story = iter(events(BEGUN + BACK))
     assert clusters_reached(story, STACK) == frozenset()
     assert len(list(story)) == UPDATED.count(",") - 1, "but for the end of the update before"
+
+
+@pytest.mark.parametrize("other", ["arn:aws:a-stack-before-ours", "arn:aws:z-stack-after-ours"])
+def test_only_the_stacks_own_events_divide_the_story(other: str) -> None:
+    """A stack inside it begins and ends in the middle of the update."""
+    told = events(BEGUN + "cluster UPDATE_IN_PROGRESS, prepare UPDATE_COMPLETE, nested UPDATE_IN_PROGRESS, " + BACK)
+    story = [
+        {**event, "PhysicalResourceId": event["PhysicalResourceId"].replace(f"{STACK}-nested", other)} for event in told
+    ]
+    assert clusters_reached(story, "".join(list(STACK))) == frozenset({CLUSTER})
