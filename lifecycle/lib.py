@@ -37,6 +37,8 @@ def log(level: str, message: str) -> None:
 
 def run_step(step: Callable[[], None]) -> int:
     """The exit code of a step: 0, or 1 after one line that says why."""
+    # Whoever started us may have a umask at which no user could enter what is made here.
+    os.umask(0o022)
     try:
         step()
     except StepError as error:
@@ -152,13 +154,16 @@ def mounted_paths() -> frozenset[str]:
 
 
 PROGRAMS = "/usr/local/lib/cdk-hyperpod"
-"""Where programs stay that run again later: HyperPod downloads the scripts to /tmp."""
+"""Where programs stay that run again later, or as another user: the scripts are downloaded to a folder that may be gone
+by then, and that root alone may enter."""
 
 
 def install_program(name: str, content: str) -> bool:
-    """Put a program of ours, and this file, where a systemd unit finds it. Whether anything changed."""
+    """Put a program of ours, and this file, where systemd units and users find it. Whether anything changed."""
     own = write_file(f"{PROGRAMS}/lib.py", Path(__file__).read_text("utf-8"))
-    return write_file(f"{PROGRAMS}/{name}", content) or own
+    changed = write_file(f"{PROGRAMS}/{name}", content) or own
+    on_node(PROGRAMS).chmod(0o755)
+    return changed
 
 
 def install_unit(name: str, content: str) -> bool:

@@ -140,7 +140,7 @@ def test_the_policies_for_eks_repeat_nothing() -> None:
         ("s3:DeleteObject", "arn:aws:s3:::somebody-elses/data"),
         ("s3:DeleteBucket", "arn:aws:s3:::sagemaker-us-west-2-1"),
         ("s3:DeleteObject", "arn:aws:s3:::sagemaker-us-west-2-1/model-0a-1b/data"),
-        ("s3:GetObject", "arn:aws:s3:::sagemaker-us-gov-west-1-1/model-0a-1b/data"),
+        ("s3:GetObject", "arn:aws:s3:::sagemaker-eu-west-2-1/model-0a-1b/data"),
         ("s3:PutBucketPolicy", "arn:aws:s3:::sagemaker-us-west-2-1"),
         ("s3:PutBucketPolicy", "arn:aws:s3:::sagemaker-a-2-us-west-2"),
         ("s3:DeleteBucket", "arn:aws:s3:::cdk-hnb659fds-assets-1-us-west-2"),

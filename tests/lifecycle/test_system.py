@@ -135,15 +135,17 @@ def test_checks_warn_and_never_fail(node: Part) -> None:
 SSHD = "@include common-auth\naccount required pam_nologin.so\n@include common-account\n"
 
 
-def test_a_compute_node_asks_for_a_job_where_the_image_can(node: Part) -> None:
+@pytest.mark.parametrize("folder", ["usr/lib/x86_64-linux-gnu/security", "opt/slurm/lib/security"])
+def test_a_compute_node_asks_for_a_job_where_the_image_can(node: Part, folder: str) -> None:
     (node.root / "etc/pam.d").mkdir(parents=True)
     (node.root / "etc/pam.d/sshd").write_text(SSHD)
     assert node.step("access")[0].startswith("this image has no pam_slurm_adopt")
     assert (node.root / "etc/pam.d/sshd").read_text() == SSHD
-    (node.root / "usr/lib/x86_64-linux-gnu/security").mkdir(parents=True)
-    (node.root / "usr/lib/x86_64-linux-gnu/security/pam_slurm_adopt.so").touch()
+    (node.root / folder).mkdir(parents=True)
+    (node.root / folder / "pam_slurm_adopt.so").touch()
     node.step("access")
-    assert (node.root / "etc/pam.d/sshd").read_text().splitlines()[-1] == access.PAM_LINE
+    line = (node.root / "etc/pam.d/sshd").read_text().splitlines()[-1]
+    assert line.split() == ["account", "required", f"/{folder}/pam_slurm_adopt.so"], "libpam looks nowhere else"
     node.step("access", changes_nothing=True)
 
 
