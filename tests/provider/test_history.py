@@ -94,8 +94,8 @@ def test_no_more_events_are_read_than_necessary() -> None:
 
 @pytest.mark.parametrize("other", ["arn:aws:a-stack-before-ours", "arn:aws:z-stack-after-ours"])
 def test_only_the_stacks_own_events_divide_the_story(other: str) -> None:
-    """A stack inside it begins and ends in the middle of the update."""
-    told = events(BEGUN + "cluster UPDATE_IN_PROGRESS, prepare UPDATE_COMPLETE, nested UPDATE_IN_PROGRESS, " + BACK)
+    """Two stacks inside it: one ends, the next begins, in the middle of the update."""
+    told = events(BEGUN + "cluster UPDATE_IN_PROGRESS, nested UPDATE_COMPLETE, nested UPDATE_IN_PROGRESS, " + BACK)
     story = [
         {**event, "PhysicalResourceId": event["PhysicalResourceId"].replace(f"{STACK}-nested", other)} for event in told
     ]
