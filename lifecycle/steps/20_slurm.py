@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from lib import OWN_MARK, StepError, attempts, last_line, log, must_run, on_node, run, run_step, wait_until, write_file
+from lib import StepError, attempts, install_unit, last_line, log, on_node, run, run_step, wait_until
 
 DAEMONS = {"controller": ("slurmctld",), "login": ("sackd", "slurmd"), "compute": ("slurmd",)}
 """What a node of each type runs: the first of these that it has. On a login node it only brings slurm.conf."""
@@ -107,9 +107,8 @@ def start(daemon: str, controller: str) -> None:
 def configure_from(daemon: str, controller: str) -> None:
     """Let a daemon without slurm.conf ask the controller for it, in the way that HyperPod's own units have."""
     options = f"{daemon.upper()}_OPTIONS"
-    content = f'# {OWN_MARK}\n[Service]\nEnvironment="{options}=--conf-server {controller}:6817"\n'
-    if write_file(f"/etc/systemd/system/{daemon}.service.d/cdk-hyperpod.conf", content):
-        must_run("systemctl", "daemon-reload")
+    content = f'[Service]\nEnvironment="{options}=--conf-server {controller}:6817"\n'
+    install_unit(f"{daemon}.service.d/cdk-hyperpod.conf", content)
 
 
 def heal_topology() -> None:
