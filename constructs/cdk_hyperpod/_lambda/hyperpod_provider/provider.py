@@ -144,15 +144,15 @@ class Provider:
     def _with_reached(self, event: Event, state: State) -> State | None:
         """What the failed update got to. CloudFormation calls finalize in a rollback only after an update that got past the
         cluster. Absent: the request is left over from that update, which was cancelled before anybody looked."""
+        from itertools import tee
+
         from .history import clusters_reached, is_left_over
 
         def read() -> State | None:
-            if is_left_over(
-                api.read_events(self._cloudformation(), event.stack), event.stack, event.resource, state.began
-            ):
+            asked, told = tee(api.read_events(self._cloudformation(), event.stack))
+            if is_left_over(asked, event.stack, event.resource, state.began):
                 return None
-            reached = clusters_reached(api.read_events(self._cloudformation(), event.stack), event.stack)
-            return replace(state, reached=reached)
+            return replace(state, reached=clusters_reached(told, event.stack))
 
         try:
             return self._patiently(read, state) if state.pending is False else read()
