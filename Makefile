@@ -6,9 +6,17 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 CONFIG ?= cluster.yaml
+PROFILE ?=
 CDK_FLAGS ?=
 PLAN_FLAGS ?=
 PYTEST_FLAGS ?=
+
+# One profile for every command that asks AWS: a plan of one account says nothing of a deployment to another.
+ifneq (,$(findstring --profile,$(CDK_FLAGS) $(PLAN_FLAGS)))
+$(error Name the profile as PROFILE=NAME, not in CDK_FLAGS or PLAN_FLAGS: then plan, cdk and why have the same one)
+endif
+PROFILE_FLAG = $(if $(PROFILE),--profile "$(PROFILE)")
+CDK_OPTIONS = -c config="$(CONFIG)" $(PROFILE_FLAG) $(CDK_FLAGS)
 
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/node_modules/.bin:$(PATH)
 # The CLI's usage reports and version notices need the network and slow every command down.
@@ -51,30 +59,31 @@ lock: .tools/ready ## Resolve the Python packages again (only what changed moves
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements/dev.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 pyproject.toml -c requirements/dev.lock -o examples/ci/requirements.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/audit.in -o requirements/audit.lock
+	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/mutants.in -o requirements/mutants.lock
 
 ## -- the main job ----------------------------------------------------------------------------------------------------
 
 .PHONY: synth
 synth: setup ## Synthesize CONFIG (default: cluster.yaml) to cdk.out
-	@cdk synth --quiet -c config="$(CONFIG)" $(CDK_FLAGS)
+	@cdk synth --quiet $(CDK_OPTIONS)
 	@cdk-hyperpod check --config "$(CONFIG)"
 	@echo "The templates are in cdk.out. Next: make diff, make deploy (an AWS account), make help."
 
 # Exit code 2 says that nodes or groups would go, which is no error of these two.
-PLAN = cdk-hyperpod plan --config "$(CONFIG)" $(PLAN_FLAGS)
+PLAN = cdk-hyperpod plan --config "$(CONFIG)" $(PROFILE_FLAG) $(PLAN_FLAGS)
 
 .PHONY: plan diff deploy destroy
-plan: setup ## What a deployment of CONFIG would take away: nodes, groups, and why
+plan: setup ## What a deployment of CONFIG would take away: nodes, groups, and why (PROFILE=NAME)
 	@$(PLAN) || test $$? -eq 2
-diff: setup ## Compare CONFIG with what is deployed, and with what lives
-	@cdk diff -c config="$(CONFIG)" $(CDK_FLAGS)
+diff: setup ## Compare CONFIG with what is deployed, and with what lives (PROFILE=NAME)
+	@cdk diff $(CDK_OPTIONS)
 	@$(PLAN) || test $$? -eq 2
-deploy: setup ## Deploy CONFIG with your AWS credentials; asks where nodes would go (PLAN_FLAGS=--yes: it does not)
+deploy: setup ## Deploy CONFIG with your credentials (PROFILE=NAME); asks where nodes would go (PLAN_FLAGS=--yes: not)
 	@$(PLAN) --confirm
-	@began=$$(date +%s); cdk deploy --all -c config="$(CONFIG)" $(CDK_FLAGS) || \
-	  { code=$$?; echo; cdk-hyperpod why --config "$(CONFIG)" --since "$$began"; exit $$code; } >&2
+	@began=$$(date +%s); cdk deploy --all $(CDK_OPTIONS) || \
+	  { code=$$?; echo; cdk-hyperpod why --config "$(CONFIG)" $(PROFILE_FLAG) --since "$$began"; exit $$code; } >&2
 destroy: setup ## Delete the stacks of CONFIG; what it retains stays, and is listed
-	@cdk destroy --all -c config="$(CONFIG)" $(CDK_FLAGS)
+	@cdk destroy --all $(CDK_OPTIONS)
 	@cdk-hyperpod retained --config "$(CONFIG)"
 
 include tests/local_aws/local.mk
@@ -144,11 +153,12 @@ format: setup ## Format the code
 
 .PHONY: clean
 clean: ## Remove everything that these commands made
-	@rm -rf .venv .tools node_modules cdk.out dist .local-aws .kubernetes .elastic .audit .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .tools node_modules cdk.out dist .local-aws .kubernetes .elastic .audit .mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 ## -- what has set-up of its own ---------------------------------------------------------------------------------------
 
 include tests/lifetimes/lifetimes.mk
+include tests/mutants/mutants.mk
 include tests/kubernetes/kubernetes.mk
 include tests/slurm/slurm.mk
 include examples/elastic_training/elastic.mk

@@ -37,6 +37,8 @@ def log(level: str, message: str) -> None:
 
 def run_step(step: Callable[[], None]) -> int:
     """The exit code of a step: 0, or 1 after one line that says why."""
+    # Whoever started us may have a umask at which no user could enter what is made here.
+    os.umask(0o022)
     try:
         step()
     except StepError as error:
@@ -89,11 +91,16 @@ def last_line(text: str) -> str:
     return lines[-1][:300] if lines else "it said nothing"
 
 
-def write_file(path: str, content: str, mode: int = 0o644) -> bool:
-    """Whether the file had to be written. All of it is there afterwards or, if that fails, what was there before."""
+def write_file(path: str, content: str, mode: int = 0o644, owes: Sequence[str] = ()) -> bool:
+    """Whether the file had to be written. All of it is there afterwards or, if that fails, what was there before.
+
+    `owes` names what has to follow a change, for `settle`.
+    """
     target = on_node(path)
     if target.is_file() and target.read_text("utf-8", "replace") == content:
         return False
+    for action in owes:
+        owe(action)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.cdk-hyperpod")
     try:
@@ -104,6 +111,29 @@ def write_file(path: str, content: str, mode: int = 0o644) -> bool:
         if temporary.exists():
             temporary.unlink()
     log("INFO", f"wrote {path}")
+    return True
+
+
+OWED = "/var/lib/cdk-hyperpod/owed"
+"""Has a file for each action that a written file asks for, from before the writing until the action went well.
+
+Who finds a file as it should be does not know whether somebody acted on it: a run may have been killed between the two."""
+
+
+def owe(action: str) -> None:
+    """Note that something is to be done, before the file is written that asks for it."""
+    file = on_node(f"{OWED}/{action}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+
+
+def settle(action: str, act: Callable[[], None]) -> bool:
+    """Do what is owed, by this run or by one before it that did not get so far. Whether anything was."""
+    file = on_node(f"{OWED}/{action}")
+    if not file.exists():
+        return False
+    act()
+    file.unlink()
     return True
 
 
@@ -152,21 +182,26 @@ def mounted_paths() -> frozenset[str]:
 
 
 PROGRAMS = "/usr/local/lib/cdk-hyperpod"
-"""Where programs stay that run again later: HyperPod downloads the scripts to /tmp."""
+"""Where programs stay that run again later, or as another user: the scripts are downloaded to a folder that may be gone
+by then, and that root alone may enter."""
 
 
 def install_program(name: str, content: str) -> bool:
-    """Put a program of ours, and this file, where a systemd unit finds it. Whether anything changed."""
+    """Put a program of ours, and this file, where systemd units and users find it. Whether anything changed."""
     own = write_file(f"{PROGRAMS}/lib.py", Path(__file__).read_text("utf-8"))
-    return write_file(f"{PROGRAMS}/{name}", content) or own
-
-
-def install_unit(name: str, content: str) -> bool:
-    """Write a systemd unit of ours, and tell systemd. Whether it changed."""
-    changed = write_file(f"/etc/systemd/system/{name}", f"# {OWN_MARK}\n{content}")
-    if changed:
-        must_run("systemctl", "daemon-reload")
+    changed = write_file(f"{PROGRAMS}/{name}", content) or own
+    on_node(PROGRAMS).chmod(0o755)
     return changed
+
+
+def install_unit(name: str, content: str, owes: Sequence[str] = ()) -> None:
+    """Write a systemd unit of ours, and tell systemd where it changed. `owes`: as write_file has it."""
+    write_file(f"/etc/systemd/system/{name}", f"# {OWN_MARK}\n{content}", owes=("daemon-reload", *owes))
+    settle("daemon-reload", lambda: _done("systemctl", "daemon-reload"))
+
+
+def _done(*command: str) -> None:
+    must_run(*command)
 
 
 def first_mounted(paths: Sequence[str]) -> str | None:

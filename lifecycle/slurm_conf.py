@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lib import OWN_MARK, StepError, last_line, log, on_node, run, run_step, wait_until, write_file
+from lib import OWN_MARK, StepError, last_line, log, on_node, owe, run, run_step, settle, wait_until, write_file
 
 SLURM_CONF = "/opt/slurm/etc/slurm.conf"
 INCLUDED = "cdk-hyperpod.conf"
@@ -28,6 +28,8 @@ HISTORY = "/var/lib/cdk-hyperpod/slurm_conf.json"
 MOST_RESTORES, RESTORES_WITHIN_S = 5, 600
 NEED_RESTART = ("AccountingStorageEnforce", "AccountingStorageTRES")
 """What slurmctld reads when it starts, and not at `scontrol reconfigure`. Jobs go on over either."""
+RESTART, RECONFIGURE = "slurmctld-restart", "slurm-reconfigure"
+"""What a change of our lines asks for (lib.settle)."""
 EXCLUDES = {"PropagateResourceLimitsExcept": "PropagateResourceLimits"}
 """What Slurm takes only where the other one is not set."""
 
@@ -76,26 +78,31 @@ def keep(settings: Settings, now: float) -> None:
     own = file.with_name(INCLUDED)
     before = own.read_text("utf-8", "replace") if own.is_file() else ""
     after = included(text, settings)
-    changed = changed_names(before, after)
-    write_file(str(Path(SLURM_CONF).with_name(INCLUDED)), after)
     whole = with_include(text)
+    changed = changed_names(before, after) | (changed_names("", after) if whole != text else frozenset())
+    if changed & {name.lower() for name in NEED_RESTART}:
+        owe(RESTART)
+    if changed:
+        owe(RECONFIGURE)
+    write_file(str(Path(SLURM_CONF).with_name(INCLUDED)), after)
     if whole != text:
         if not _may_restore(now):
             raise StepError(
                 f"somebody takes our line out of {SLURM_CONF} again and again, so it stays out for now; find out "
                 "who it is, or set lifecycle.steps.slurm_conf to false"
             )
-        changed |= changed_names("", after)
         _rewrite(file, whole)
         log("INFO", f"put `{INCLUDE}` into {SLURM_CONF}")
-    if not changed:
-        log("INFO", f"our lines are in {SLURM_CONF}")
-        return
-    if changed & {name.lower() for name in NEED_RESTART}:
-        _tell("systemctl", "restart", "slurmctld.service")
-        wait_until("slurmctld answers", lambda _: None if _answers() else "slurmctld does not answer `scontrol ping`")
+    restarted = settle(RESTART, _restart)
     # Also behind a restart, which the nodes' daemons do not notice: only this makes them fetch their files again.
-    _tell("scontrol", "reconfigure")
+    reconfigured = settle(RECONFIGURE, lambda: _tell("scontrol", "reconfigure"))
+    if not restarted and not reconfigured:
+        log("INFO", f"our lines are in {SLURM_CONF}")
+
+
+def _restart() -> None:
+    _tell("systemctl", "restart", "slurmctld.service")
+    wait_until("slurmctld answers", lambda _: None if _answers() else "slurmctld does not answer `scontrol ping`")
 
 
 def _tell(*command: str) -> None:

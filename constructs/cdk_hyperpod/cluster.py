@@ -70,7 +70,7 @@ class HyperPodCluster(Construct):
         tags: Mapping[str, str] | None = None,
         eks_cluster_arn: str | None = None,
         autoscaled_groups: Sequence[str] = (),
-        encrypt_root_volumes: bool = True,
+        encrypt_root_volumes: bool | None = None,
     ) -> None:
         """Make a cluster.
 
@@ -79,7 +79,8 @@ class HyperPodCluster(Construct):
         the library. A folder is uploaded to a bucket that is made, and a second one gets its access logs.
         `lifecycle_mode`: what runs on a new node, as `LifecycleConfig.mode` says; a change touches no running node.
         `accounting_database`: yours for Slurm's accounts; absent: one on the controller.
-        `encryption_key` encrypts the groups' EBS volumes and the scripts; absent: one is made. `eks_cluster_arn`: the
+        `encryption_key` encrypts the scripts and, under continuous provisioning, the groups' EBS volumes; absent: one is
+        made. `eks_cluster_arn`: the
         EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
         Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. Raises ConfigError with everything that
         HyperPod would refuse; what is only worth knowing becomes a warning.
@@ -130,7 +131,7 @@ class HyperPodCluster(Construct):
         self.cluster_name = cluster_name
         self.instance_groups = config.instance_groups
         self.autoscaled_groups = tuple(autoscaled_groups)
-        self._encrypt_root_volumes = encrypt_root_volumes
+        self._encrypt_root_volumes = config.encrypts_root_volumes
         self._network = network
         self._eks_cluster_arn = eks_cluster_arn
         # Under EKS pods mount it, through its CSI driver.
@@ -238,7 +239,14 @@ class HyperPodCluster(Construct):
             if _node_type(group) == node_type
             for volume in self._volumes(group)
         ]
-        return list(dict.fromkeys(volume.volume_kms_key_arn or self._key.key_arn for volume in volumes))
+        return list(dict.fromkeys(arn for arn in map(self._volume_key, volumes) if arn is not None))
+
+    def _volume_key(self, volume: EbsVolume) -> str | None:
+        """HyperPod takes a customer managed key under continuous provisioning only.
+
+        https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html
+        """
+        return volume.volume_kms_key_arn or (self._key.key_arn if self._continuous else None)
 
     def _instance_group(self, group: InstanceGroup) -> sagemaker.CfnCluster.ClusterInstanceGroupProperty:
         override = None
@@ -323,7 +331,7 @@ class HyperPodCluster(Construct):
         return sagemaker.CfnCluster.ClusterEbsVolumeConfigProperty(
             root_volume=True if volume.root_volume else None,
             volume_size_in_gb=volume.volume_size_gib,
-            volume_kms_key_id=volume.volume_kms_key_arn or self._key.key_arn,
+            volume_kms_key_id=self._volume_key(volume),
         )
 
     def _warn(self, warnings: Sequence[Finding]) -> None:

@@ -70,9 +70,10 @@ class EbsVolume:
     """Size in GiB of the second volume, mounted at /opt/sagemaker. Required, except for the root volume, whose size
     HyperPod decides."""
     root_volume: bool = False
-    """True: this entry is about the root volume, and names the key that encrypts it."""
+    """True: this entry is about the root volume, and names the key that encrypts it. Continuous provisioning only."""
     volume_kms_key_arn: KmsKeyArn | None = None
-    """The key that encrypts the volume. Absent: the cluster's own key."""
+    """The key that encrypts the volume. Absent: the cluster's own key, and under standard provisioning, which takes no
+    key of yours, AWS's. HyperPod changes no key of a group that lives: make a new group, and delete the old one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,9 +363,12 @@ class ClusterConfig:
     slurm: SlurmConfig | None = None
     """Slurm only: accounting, accounts and limits. Absent: Slurm keeps its history on the controller, and limits
     nobody."""
-    encrypt_root_volumes: bool = True
+    encrypt_root_volumes: bool | None = None
     """True: the nodes' root volumes are encrypted with the cluster's own key, or the one that a group's `ebs_volumes` name.
-    False: with a key that AWS owns, unless a group says otherwise. A change reaches new and replaced nodes only."""
+    False: with a key that AWS owns, unless a group says otherwise. Absent: true under continuous provisioning, false
+    under standard, which takes no key of yours. HyperPod changes no key of a group that lives and may refuse one for a
+    group that had none, so decide it before the groups exist
+    (https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html)."""
     scale_down: ScaleDownConfig | None = None
     """What a deployment may take away. Absent: nothing is ever taken by name."""
     removal: Removal = "retain"
@@ -374,6 +378,12 @@ class ClusterConfig:
     """True: CloudFormation refuses to delete the stacks until this is false and deployed."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of every resource that has tags."""
+
+    @property
+    def encrypts_root_volumes(self) -> bool:
+        """Whether root volumes get the cluster's key, with what an absent `encrypt_root_volumes` means."""
+        wanted = self.encrypt_root_volumes
+        return self.node_provisioning_mode == "continuous" if wanted is None else wanted
 
     @property
     def scripts_folder(self) -> str | None:

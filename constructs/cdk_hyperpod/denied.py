@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,11 +20,18 @@ from .errors import HyperPodError
 def denied_table(folder: Path) -> str:
     """Who was refused what, by which endpoint and how often, the most frequent first. Reads every file of a trail in the folder.
 
-    Raises HyperPodError for a folder that is not there, and for a file that CloudTrail has not written.
+    JSON without events (the trail's digests, other services' logs in the same bucket) is passed over. Raises HyperPodError
+    for a folder that is not there, for files none of which has events, and for one that CloudTrail cannot have written.
     """
     if not folder.is_dir():
         raise HyperPodError(f"{folder}: is no folder; copy the trail's files there (docs/deploying.md)")
-    counted = Counter(row for path in _files(folder) for row in _rows(path))
+    files = [_rows(path) for path in _files(folder)]
+    if files and all(rows is None for rows in files):
+        raise HyperPodError(
+            f"{folder}: no file there has events of CloudTrail, which stand under Records; copy the trail's files there "
+            "(docs/deploying.md)"
+        )
+    counted = Counter(row for rows in files for row in rows or ())
     if not counted:
         return f"{folder}: no endpoint refused anything in these files"
     head = ("times", "endpoint", "call", "on", "by account")
@@ -41,21 +49,27 @@ def _files(folder: Path) -> Iterator[Path]:
     yield from sorted(path for path in folder.rglob("*") if path.name.endswith((".json", ".json.gz")))
 
 
-def _rows(path: Path) -> Iterator[tuple[str, str, str, str]]:
+def _rows(path: Path) -> list[tuple[str, str, str, str]] | None:
+    """A row for each refusal; None: the file is JSON, but not of events."""
     try:
         content = path.read_bytes()
-        records = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)["Records"]
-        events = [event for event in records if event.get("errorCode") == "VpceAccessDenied"]
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError):
+        found = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+        if not isinstance(found, dict) or "Records" not in found:
+            return None
+        events = [event for event in found["Records"] if event.get("errorCode") == "VpceAccessDenied"]
+    except (OSError, EOFError, ValueError, TypeError, AttributeError, zlib.error):
         raise HyperPodError(f"{path}: is no file of CloudTrail; keep such files alone in the folder") from None
-    for event in events:
-        service = str(event.get("eventSource", "?")).removesuffix(".amazonaws.com")
-        yield (
-            str(event.get("vpcEndpointId", "?")),
-            f"{service}:{event.get('eventName', '?')}",
-            _resource(event),
-            str((event.get("userIdentity") or {}).get("accountId", "nobody's keys")),
-        )
+    return [_row(event) for event in events]
+
+
+def _row(event: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    service = str(event.get("eventSource", "?")).removesuffix(".amazonaws.com")
+    return (
+        str(event.get("vpcEndpointId", "?")),
+        f"{service}:{event.get('eventName', '?')}",
+        _resource(event),
+        str((event.get("userIdentity") or {}).get("accountId", "nobody's keys")),
+    )
 
 
 def _resource(event: Mapping[str, Any]) -> str:

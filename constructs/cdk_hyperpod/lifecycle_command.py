@@ -23,7 +23,8 @@ plug-in of the AWS CLI:
 
   cdk-hyperpod lifecycle run users | bash
 
-A step changes nothing where nothing is to be done, and ends no job.
+A step changes nothing where nothing is to be done, and ends no job. A node that
+fails or is not reached is named at the end, with exit code 1; the others go on.
 """
 STEPS = tuple(field.name for field in dataclasses.fields(LifecycleSteps))
 _CONTROLLER_ONLY = ("slurm_conf", "accounting")
@@ -34,6 +35,9 @@ _SCRIPT = """\
 # Step {step} again, on every running node of {name} that has it, with the scripts that are deployed.
 set -euo pipefail
 export AWS_REGION={region} AWS_DEFAULT_REGION={region} AWS_PAGER=
+failed=()
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
 cluster_arn=$(aws sagemaker describe-cluster --cluster-name {name} --output text --query ClusterArn)
 run_on() { # GROUP SCRIPT
 	local scripts node nodes
@@ -46,14 +50,23 @@ run_on() { # GROUP SCRIPT
 		# shellcheck disable=SC2059
 		aws ssm start-session --target "sagemaker-cluster:${{cluster_arn##*/}}_$1-$node" \\
 			--document-name AWS-StartNonInteractiveCommand \\
-			--parameters "$(printf {parameters} "$scripts" "$2")" </dev/null
+			--parameters "$(printf {parameters} "$scripts" "$2")" </dev/null 2>&1 | tee "$said" || true
+		# A session does not end with the exit code of its command, so the command says it.
+		grep -qF "{ended} 0" "$said" || failed+=("$1 $node")
 	done
 }
 """
+_END = """if ((${#failed[@]})); then
+	printf 'FAILED: step {step} on %s\\n' "${failed[@]}" >&2
+	exit 1
+fi
+"""
+_ENDED = "lifecycle run {step}: exit code"
+"""What the last line of a node says before the number. No quotes and no percent sign: printf and JSON read it."""
 # On the node. The first %s is where the scripts are, the second which of them runs.
 _ON_NODE = (
     "sudo bash -c 'd=$(mktemp -d) && aws s3 cp --recursive --only-show-errors %s/ $d && bash $d/%s {step}; s=$?; "
-    "rm -rf $d; exit $s'"
+    "rm -rf $d; echo {ended} $s; exit $s'"
 )
 
 
@@ -83,10 +96,12 @@ def script(config: ClusterConfig, step: str, *, source: str = "") -> str:
     refusal = _refusal(config, step)
     if refusal is not None:
         raise ConfigError([refusal], source)
-    on_node = json.dumps({"command": [_ON_NODE.replace("{step}", step)]})
+    ended = _ENDED.replace("{step}", step)
+    on_node = json.dumps({"command": [_ON_NODE.replace("{step}", step).replace("{ended}", ended)]})
     text = _SCRIPT.replace("{{", "{").replace("}}", "}")
     for key, value in {
         "{step}": step,
+        "{ended}": ended,
         "{name}": config.name,
         "{region}": config.region,
         "{parameters}": shlex.quote(on_node),
@@ -97,7 +112,7 @@ def script(config: ClusterConfig, step: str, *, source: str = "") -> str:
         key=lambda group: _ORDER.index(group.node_type or "compute"),
     )
     lines = [f"run_on {group.name} {ENTRY_SCRIPTS[group.node_type]}" for group in groups if group.node_type]
-    return text + "\n".join(lines) + "\n"
+    return text + "\n".join(lines) + "\n" + _END.replace("{step}", step)
 
 
 def has_step(group: InstanceGroup, step: str) -> bool:

@@ -106,10 +106,25 @@ def _read(config: ClusterConfig, client: Clients) -> Cluster | None:
         live = api.read_live(client("sagemaker"), config.name, tags=True)
     except (*api.CALL_ERRORS, ValueError) as error:  # a ValueError is an endpoint that is no URL
         raise PlanError(f"cannot read cluster {config.name} in {config.region}: {api.reason(error)}") from None
-    if live is not None and config.account is not None and f":{config.account}:cluster/" not in live.arn:
-        account = live.arn.split(":")[4]
-        raise PlanError(f"account: the file says {config.account}, your credentials are of {account}; use others")
+    if config.account is not None:
+        account = _callers_account(client) if live is None else live.arn.split(":")[4]
+        if account != config.account:
+            raise PlanError(
+                f"account: the file says {config.account}, your credentials are of {account}; use others (--profile NAME, "
+                "make deploy PROFILE=NAME)"
+            )
     return live
+
+
+def _callers_account(client: Clients) -> str:
+    """The account of the user's credentials, where no cluster tells it: there, a deployment would make everything anew. STS
+    lets everybody ask who they are."""
+    from ._lambda.hyperpod_provider import api
+
+    try:
+        return str(client("sts").get_caller_identity()["Account"])
+    except api.CALL_ERRORS as error:
+        raise PlanError(f"cannot read the account of your credentials: {api.reason(error)}") from None
 
 
 def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...], tuple[str, ...]]:
@@ -159,7 +174,8 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
 
     # The pinned models know no service that hands out credentials (SSO, STS), so botocore's own session gets them.
     try:
-        credentials = botocore.session.Session(profile=profile).get_credentials()
+        session = botocore.session.Session(profile=profile)
+        credentials = session.get_credentials()
     except botocore.exceptions.BotoCoreError as error:
         raise PlanError(f"your AWS credentials cannot be read: {error}") from None
     if credentials is None:
@@ -171,6 +187,8 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
     made: dict[str, Any] = {}
 
     def client(service: str) -> Any:
+        if service == "sts":
+            return session.create_client(service, region_name=region, endpoint_url=endpoint_url)
         if service not in made:
             made[service] = handler.make_client(
                 service,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jsii
@@ -26,7 +26,7 @@ from ._constraints import as_tuple, check_arguments
 from ._functions import RARELY, log_group, python_function
 from ._scale_down_checks import check_guarded, check_size
 from .config import ScaleDownConfig
-from .errors import raise_errors
+from .errors import Finding, raise_errors
 from .rules import check_constraints, check_scale_down
 from .tags import STACK_ID_TAG
 
@@ -90,6 +90,7 @@ class ScaleDown(Construct):
                 *check_constraints(config, "scale_down"),
                 *check_scale_down(config, ()),
                 *(check_guarded(seen) if is_cluster else ()),
+                *(_check_alone(cluster) if is_cluster else ()),
             ],
             self.node.path,
         )
@@ -303,6 +304,15 @@ class ScaleDown(Construct):
                 for finding in policy_wildcards(stack.resolve(child.document)["Statement"]):
                     reasons[finding] = of_cdk + "it invokes every version of the two functions, and nothing else."
         acknowledge(provider, reasons)
+
+
+def _check_alone(cluster: sagemaker.CfnCluster) -> Iterator[Finding]:
+    if any(isinstance(needed.node.scope, ScaleDown) for needed in cluster.node.dependencies):
+        yield Finding(
+            path="cluster",
+            problem="has a guard already, and each of the two would wait for the other",
+            remedy="keep one ScaleDown, with what both were given",
+        )
 
 
 def _each(groups: Sequence[Mapping[str, Any]], key: str) -> list[str]:

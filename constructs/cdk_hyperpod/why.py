@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,9 +22,11 @@ failed; 1: the stacks could not be read.
 """
 
 Event = Mapping[str, Any]
-_SKEW = timedelta(seconds=5)
+_SKEW = timedelta(minutes=2)
 """How far the clocks of AWS and of whoever deploys may be apart."""
 _STACK = "AWS::CloudFormation::Stack"
+# Where one resource fails, CloudFormation cancels those beside it, in these very words; other reasons may hold the word too.
+_CANCELLED = ("Resource creation cancelled", "Resource update cancelled")
 _BEGINNINGS = ("CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "IMPORT_IN_PROGRESS")
 # CloudFormation's own words around a custom resource's, and what CDK's provider framework puts before and behind them.
 _AROUND = re.compile(r"^(?:Received response status \[FAILED\] from custom resource\. Message returned: )?(?:Error: )?")
@@ -41,7 +44,7 @@ def add_why_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     why.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
     why.add_argument("--profile", metavar="NAME", help="of your AWS configuration; default: AWS_PROFILE, or default")
     why.add_argument(
-        "--since", type=float, metavar="SECONDS", help="only what began at this time or later, in seconds since 1970"
+        "--since", type=float, metavar="SECONDS", help="only what failed at this time or later, in seconds since 1970"
     )
     why.set_defaults(run=_run)
     return why
@@ -55,11 +58,17 @@ def _run(options: argparse.Namespace) -> int:
         print("\n".join(found))
     elif since is None:
         print("Nothing has failed in the last deployment of these stacks.")
+    else:
+        print(
+            "The stacks' events tell of no failure since then. The last one, whenever it was: "
+            f"cdk-hyperpod why --config {shlex.quote(options.config)}"
+            + (f" --profile {shlex.quote(options.profile)}" if options.profile else "")
+        )
     return 0
 
 
 def reasons(config: ClusterConfig, client: Clients, since: datetime | None = None) -> list[str]:
-    """`STACK: sentence` of each stack whose last operation failed. `since`: if it began then or later; absent: whenever.
+    """`STACK: sentence` of each stack whose last operation failed. `since`: what failed then or later; absent: whenever.
     Raises PlanError where events cannot be read."""
     from ._lambda.hyperpod_provider import api
 
@@ -78,17 +87,17 @@ def reasons(config: ClusterConfig, client: Clients, since: datetime | None = Non
 
 
 def first_reason(events: Iterable[Event], since: datetime | None = None) -> str | None:
-    """What failed first in a stack's last operation, by its events, newest first; None: nothing did, or it began before."""
+    """What failed first in a stack's last operation, by its events, newest first; None: nothing did. `since`: what failed before is
+    not told; absent: whenever."""
     failed: list[str] = []
     for event in events:
         of_stack = event["ResourceType"] == _STACK and event.get("PhysicalResourceId") == event["StackId"]
         status, reason = event["ResourceStatus"], event.get("ResourceStatusReason", "")
         if since is not None and event["Timestamp"] < since:
-            return None
+            break
         if of_stack and status in _BEGINNINGS:
             break
-        # Where one resource fails, CloudFormation cancels those beside it.
-        if status.endswith("_FAILED") and reason and "cancelled" not in reason and not of_stack:
+        if status.endswith("_FAILED") and reason and reason.strip() not in _CANCELLED and not of_stack:
             failed.append(reason)
     return _plain(failed) if failed else None
 

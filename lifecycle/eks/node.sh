@@ -15,6 +15,7 @@ set -Eeuo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=${PROVISION_ROOT:-}
+owed=$root/var/lib/cdk-hyperpod/owed # has a file NAME-start for each service that is stopped for a moment
 disks=(/opt/sagemaker /opt/dlami/nvme)
 
 log() {
@@ -46,21 +47,32 @@ find_disk() {
 	done
 }
 
+# start_again SERVICE: start what was stopped, by this run or by one before it that was killed.
+start_again() {
+	[[ -e $owed/$1-start ]] || return 0
+	systemctl start "$1"
+	rm "$owed/$1-start"
+}
+
 # move_data SERVICE DISK: bind DISK/SERVICE to /var/lib/SERVICE, now and after a reboot.
 move_data() {
-	local target=/var/lib/$1 source=$2/$1 running=""
+	local target=/var/lib/$1 source=$2/$1
 	if mountpoint --quiet "$root$target"; then
+		start_again "$1"
 		log INFO "the data of $1 are on a disk of their own"
 		return
 	fi
-	! systemctl is-active --quiet "$1" || running=yes
-	[[ -z $running ]] || systemctl stop "$1"
+	if systemctl is-active --quiet "$1"; then
+		mkdir -p "$owed"
+		touch "$owed/$1-start"
+		systemctl stop "$1"
+	fi
 	mkdir -p "$root$source" "$root$target"
 	cp -a "$root$target/." "$root$source/"
 	grep -qF " $target none bind" "$root/etc/fstab" ||
 		echo "$source $target none bind,nofail,x-systemd.requires-mounts-for=$2 0 0" >>"$root/etc/fstab"
 	mount --bind "$root$source" "$root$target"
-	[[ -z $running ]] || systemctl start "$1"
+	start_again "$1"
 	log INFO "the data of $1 are in $source"
 }
 

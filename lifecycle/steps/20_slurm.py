@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from lib import OWN_MARK, StepError, attempts, last_line, log, must_run, on_node, run, run_step, wait_until, write_file
+from lib import StepError, attempts, install_unit, last_line, log, on_node, run, run_step, wait_until
 
 DAEMONS = {"controller": ("slurmctld",), "login": ("sackd", "slurmd"), "compute": ("slurmd",)}
 """What a node of each type runs: the first of these that it has. On a login node it only brings slurm.conf."""
@@ -79,17 +79,21 @@ def property_of(unit: str, name: str) -> str:
 
 def start(daemon: str, controller: str) -> None:
     """Start what the image left off. Raises nothing: what it says is told at the end of the wait."""
-    if property_of(daemon, "ActiveState") in ("activating", "reloading"):
-        return
-    for helper in ("munge", *(("slurmdbd",) if daemon == "slurmctld" else ())):
-        if property_of(helper, "LoadState") == "loaded" and property_of(helper, "ActiveState") == "inactive":
-            if helper == "slurmdbd" and run("systemctl", "is-enabled", "slurmdbd.service").returncode != 0:
-                continue
-            log("INFO", f"{helper} is off; starting it")
-            run("systemctl", "start", f"{helper}.service")
     if daemon == "slurmctld":
         heal_topology()
-    elif not any(on_node(path).exists() for path in SLURM_CONFS) and controller != "-":
+    # A daemon that ends again and again is `activating` too, while systemd waits to start it once more.
+    crashed = property_of(daemon, "SubState").startswith("auto-restart")
+    if property_of(daemon, "ActiveState") in ("activating", "reloading") and not crashed:
+        return
+    for helper in ("munge", *(("slurmdbd",) if daemon == "slurmctld" else ())):
+        state = property_of(helper, "ActiveState")
+        if property_of(helper, "LoadState") == "loaded" and state in ("inactive", "failed"):
+            if helper == "slurmdbd" and run("systemctl", "is-enabled", "slurmdbd.service").returncode != 0:
+                continue
+            log("INFO", f"{helper} is {state}; starting it")
+            run("systemctl", "reset-failed", f"{helper}.service")
+            run("systemctl", "start", f"{helper}.service")
+    if daemon != "slurmctld" and not any(on_node(path).exists() for path in SLURM_CONFS) and controller != "-":
         configure_from(daemon, controller)
     log("INFO", f"{daemon} is {property_of(daemon, 'ActiveState')}; starting it")
     # A unit that failed too often is not started again before that.
@@ -103,9 +107,8 @@ def start(daemon: str, controller: str) -> None:
 def configure_from(daemon: str, controller: str) -> None:
     """Let a daemon without slurm.conf ask the controller for it, in the way that HyperPod's own units have."""
     options = f"{daemon.upper()}_OPTIONS"
-    content = f'# {OWN_MARK}\n[Service]\nEnvironment="{options}=--conf-server {controller}:6817"\n'
-    if write_file(f"/etc/systemd/system/{daemon}.service.d/cdk-hyperpod.conf", content):
-        must_run("systemctl", "daemon-reload")
+    content = f'[Service]\nEnvironment="{options}=--conf-server {controller}:6817"\n'
+    install_unit(f"{daemon}.service.d/cdk-hyperpod.conf", content)
 
 
 def heal_topology() -> None:

@@ -18,10 +18,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib import OWN_MARK, StepError, last_line, log, must_run, on_node, read_cluster, run, run_step, write_file
+from lib import (
+    OWN_MARK,
+    PROGRAMS,
+    StepError,
+    install_program,
+    last_line,
+    log,
+    must_run,
+    on_node,
+    read_cluster,
+    run,
+    run_step,
+    write_file,
+)
 
 MADE = "/var/lib/cdk-hyperpod/users.json"
 """The names of all users that were ever made here: whoever is in it and not in the cluster file is to be locked."""
+PROGRAM = "users.py"
+"""This file, where every user may read it."""
+NODE_CODES = (2, 126, 127)
+"""Exit codes of a program that was never begun: Python does not find it, or nobody finds setpriv or Python."""
 SKELETON = "/etc/skel"
 BEGIN, END = "# BEGIN cdk-hyperpod: written again by the lifecycle scripts", "# END cdk-hyperpod"
 SSH_CONFIG = f"""\
@@ -31,6 +48,10 @@ Host ip-*
     StrictHostKeyChecking no
     UserKnownHostsFile /dev/null
 """
+
+
+class HomeError(StepError):
+    """What a user can cause in a home of their own: homes are shared, so it must not keep nodes from starting."""
 
 
 @dataclass(frozen=True)
@@ -172,16 +193,24 @@ def make_home(user: User, gid: int) -> None:
 
 
 def with_rights_of(user: User, gid: int, work: str) -> None:
-    """Run this program as the user, to do `work` in the home. Raises StepError with what it said when it fails."""
-    command = (sys.executable, "-B", os.path.abspath(__file__), work, user.name, str(on_node(user.home)))
+    """Run this program as the user, to do `work` in the home.
+
+    Raises HomeError with what it said when it fails, and StepError where it does not even begin.
+    """
+    install_program(PROGRAM, Path(__file__).read_text("utf-8"))
+    # -E: PYTHONPATH names the folder that the scripts were downloaded to.
+    command = (sys.executable, "-EB", str(on_node(f"{PROGRAMS}/{PROGRAM}")), work, user.name, str(on_node(user.home)))
     switch = ("setpriv", f"--reuid={user.uid}", f"--regid={gid}", "--clear-groups")
     as_user = () if os.geteuid() == user.uid else switch
     done = run(*as_user, *command, stdin=json.dumps(user.ssh_public_keys))
     for line in done.stdout.splitlines():
-        print(line, file=sys.stderr)
+        if " ERROR " not in line:  # which is told below
+            print(line, file=sys.stderr)
+    if done.returncode in NODE_CODES:
+        raise StepError(f"nothing runs as {user.name} here: {last_line(done.stdout)}; look at setpriv and {PROGRAMS}")
     if done.returncode != 0:
         reason = last_line(done.stdout).split(": ", 1)[-1]
-        raise StepError(f"the home {user.home} of {user.name}: {reason}")
+        raise HomeError(f"the home {user.home} of {user.name}: {reason}")
 
 
 def furnish(name: str, home: Path, public_keys: Sequence[str]) -> None:
@@ -207,11 +236,28 @@ def furnish(name: str, home: Path, public_keys: Sequence[str]) -> None:
             for rest in (mine, mine.with_name(f"{mine.name}.pub")):
                 if rest.exists():
                     rest.unlink()
-    public = must_run("ssh-keygen", "-y", "-f", str(key)).strip()
-    _replace(folder / "id_ed25519.pub", public + "\n", 0o644)
+    public = public_key(key)
+    if public:
+        _replace(key.with_name(f"{key.name}.pub"), public + "\n", 0o644)
     authorized = folder / "authorized_keys"
     old = authorized.read_text("utf-8", "replace") if authorized.is_file() else ""
-    _replace(authorized, with_keys(old, [public, *public_keys]), 0o600)
+    _replace(authorized, with_keys(old, [*filter(None, [public]), *public_keys]), 0o600)
+
+
+def public_key(key: Path) -> str:
+    """The public part of a key; empty where neither it nor the file beside it tells.
+
+    The key may have got a passphrase since, or be broken: that is its owner's affair.
+    """
+    # Without -P it would ask a terminal for the passphrase.
+    done = run("ssh-keygen", "-y", "-P", "", "-f", str(key), timeout_s=30)
+    if done.returncode == 0:
+        return done.stdout.strip()
+    beside = key.with_name(f"{key.name}.pub")
+    known = beside.read_text("utf-8", "replace").strip().splitlines() if beside.is_file() else []
+    if not known:
+        log("WARNING", f"{key} cannot be read without its passphrase ({last_line(done.stdout)}), and has no .pub")
+    return known[0] if known else ""
 
 
 def with_keys(text: str, keys: Sequence[str]) -> str:
@@ -251,7 +297,12 @@ def make_users(cluster_file: str) -> None:
     for user in users:
         gid = gids[user.group] if user.group in gids else read_accounts().gids[user.group]
         make_home(user, gid)
-        with_rights_of(user, gid, "furnish")
+        try:
+            with_rights_of(user, gid, "furnish")
+        except HomeError as error:
+            log(
+                "WARNING", f"{error}; {user.name} may be unable to log in by key; the other users are not touched by it"
+            )
     locked = len(set(ours) - {user.name for user in users})
     log("INFO", f"{len(users)} users are as the cluster file says" + (f", {locked} locked" if locked else ""))
 

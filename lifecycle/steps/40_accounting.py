@@ -42,17 +42,24 @@ class Account:
     """By sacctmgr's names; what is absent is not limited."""
 
 
-def commands_for(wanted: Mapping[str, Account], found: Mapping[str, Account], ours: frozenset[str]) -> Iterator[str]:
-    """What sacctmgr has to be told; nothing where the database is as the cluster file says."""
+def commands_for(
+    wanted: Mapping[str, Account], found: Mapping[str, Account], descriptions: Mapping[str, str], cluster: str
+) -> Iterator[str]:
+    """What sacctmgr has to be told; nothing where the database is as the cluster file says.
+
+    `found` is what this cluster has; `descriptions` are those of all accounts in the database, which may be that of
+    several clusters. Each command names this one: without, sacctmgr means all of them.
+    """
+    ours = frozenset(name for name in found if descriptions.get(name) == MARK)
     for name, account in wanted.items():
         old = found.get(name)
-        if old is None:
-            yield f"add account name={name} description={MARK} organization={MARK}"
-        elif name not in ours:
+        if descriptions.get(name, MARK) != MARK:
             raise StepError(
                 f"Slurm has an account {name} already, which is not ours; give it another name in the file, or say "
                 f"`sacctmgr modify account {name} set description={MARK}`"
             )
+        if old is None:
+            yield f"add account name={name} cluster={cluster} description={MARK} organization={MARK}"
         before = {} if old is None else old.limits
         changes = [
             f"{limit}={_change(limit, before.get(limit, ''), account.limits.get(limit, ''))}"
@@ -60,23 +67,23 @@ def commands_for(wanted: Mapping[str, Account], found: Mapping[str, Account], ou
             if before.get(limit, "") != account.limits.get(limit, "")
         ]
         if changes:
-            yield f"modify account where name={name} set {' '.join(changes)}"
+            yield f"modify account where name={name} cluster={cluster} set {' '.join(changes)}"
         members = frozenset() if old is None else old.users
         for user in sorted(account.users - members):
-            yield f"add user name={user} account={name}"
+            yield f"add user name={user} account={name} cluster={cluster}"
     # After all that is added: who changes accounts is at no moment without one.
     for name in sorted(ours):
         members = found[name].users if name in found else frozenset()
-        yield from _removals(name, members - (wanted[name].users if name in wanted else frozenset()), wanted)
+        yield from _removals(name, members - (wanted[name].users if name in wanted else frozenset()), wanted, cluster)
 
 
-def _removals(account: str, users: frozenset[str], wanted: Mapping[str, Account]) -> Iterator[str]:
+def _removals(account: str, users: frozenset[str], wanted: Mapping[str, Account], cluster: str) -> Iterator[str]:
     for user in sorted(users):
         # Slurm keeps a user in the default account.
         others = [name for name, other in wanted.items() if user in other.users]
         if others:
-            yield f"modify user where name={user} set defaultaccount={others[0]}"
-        yield f"remove user where name={user} account={account}"
+            yield f"modify user where name={user} cluster={cluster} set defaultaccount={others[0]}"
+        yield f"remove user where name={user} account={account} cluster={cluster}"
 
 
 def _change(limit: str, before: str, after: str) -> str:
@@ -142,8 +149,14 @@ def parse_associations(text: str) -> dict[str, Account]:
 
 
 def sacctmgr(words: str) -> None:
-    """Tell sacctmgr something. That there is nothing left to do is no failure."""
+    """Tell sacctmgr something. That there is nothing left to do is no failure, nor that a user has jobs who should go."""
     done = run("sacctmgr", "--immediate", "--quiet", *words.split())
+    if done.returncode != 0 and words.startswith("remove user") and "job(s) active" in done.stdout.lower():
+        log(
+            "WARNING",
+            f"`sacctmgr {words}` has to wait for the user's jobs there; run step accounting again behind them",
+        )
+        return
     if done.returncode != 0 and "Nothing" not in done.stdout:
         raise StepError(f"`sacctmgr {words}` failed: {last_line(done.stdout)}")
 
@@ -153,12 +166,12 @@ def make_accounts(cluster_file: str) -> None:
     wanted = parse(read_cluster(cluster_file))
     name = wait_for_database()
     shown = must_run("sacctmgr", "--parsable2", "--noheader", "show", "account", "format=Account,Descr")
-    ours = frozenset(line.split("|")[0] for line in shown.splitlines() if line.endswith(f"|{MARK}"))
+    descriptions = dict(line.split("|", 1) for line in shown.splitlines() if "|" in line)
     columns = ",".join(f"{column}%80" for column in COLUMNS)
     found = parse_associations(
         must_run("sacctmgr", "--parsable2", "--noheader", "show", "association", f"cluster={name}", f"format={columns}")
     )
-    for words in commands_for(wanted, found, ours):
+    for words in commands_for(wanted, found, descriptions, name):
         log("INFO", f"sacctmgr {words}")
         sacctmgr(words)
     log("INFO", f"{len(wanted)} accounts are as the cluster file says")

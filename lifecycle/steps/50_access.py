@@ -28,7 +28,8 @@ from lib import (
 
 REASON = "login node: runs no jobs"
 PAM_SSHD = "/etc/pam.d/sshd"
-PAM_LINE = "account    required     pam_slurm_adopt.so"
+PAM_LINE = "account    required     {}"
+"""With the whole path: libpam looks for a bare name in its own folder alone, and what it does not find lets nobody in."""
 PAM_FOLDERS = ("lib/security", "lib64/security", "usr/lib/security", "usr/lib64/security", "opt/slurm/lib/security")
 SERVICE = f"""\
 [Unit]
@@ -85,11 +86,17 @@ def watch() -> None:
         must_run("systemctl", "enable", "--now", "cdk-hyperpod-access.timer")
 
 
+def find_module(root: Path) -> str | None:
+    """The path of pam_slurm_adopt on the node; None: it has none."""
+    folders = [root / folder for folder in PAM_FOLDERS] + sorted(root.glob("usr/lib/*/security"))
+    files = [folder / "pam_slurm_adopt.so" for folder in folders]
+    return next((f"/{file.relative_to(root)}" for file in files if file.exists()), None)
+
+
 def let_in_by_job() -> None:
     """Have sshd ask pam_slurm_adopt, where the image has it."""
-    root = on_node("/")
-    folders = [root / folder for folder in PAM_FOLDERS] + sorted(root.glob("usr/lib/*/security"))
-    if not any((folder / "pam_slurm_adopt.so").exists() for folder in folders):
+    module = find_module(on_node("/"))
+    if module is None:
         log("WARNING", "this image has no pam_slurm_adopt: users without a job may log in to this node")
         return
     file = on_node(PAM_SSHD)
@@ -100,7 +107,7 @@ def let_in_by_job() -> None:
     if not text:
         log("WARNING", f"there is no {PAM_SSHD}: users without a job may log in to this node")
         return
-    write_file(PAM_SSHD, f"{text.rstrip()}\n# {OWN_MARK}\n{PAM_LINE}\n")
+    write_file(PAM_SSHD, f"{text.rstrip()}\n# {OWN_MARK}\n{PAM_LINE.format(module)}\n")
     log("INFO", "users log in to this node while they have a job here")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 
-from lib import OWN_MARK, install_unit, last_line, log, must_run, on_node, run, run_step, write_file
+from lib import OWN_MARK, install_unit, last_line, log, must_run, on_node, run, run_step, settle, write_file
 
 OPEN_FILES = 1_048_576
 LIMITS = f"""\
@@ -45,9 +45,14 @@ def raise_limits(node_type: str) -> None:
     write_file("/etc/security/limits.d/99-cdk-hyperpod.conf", LIMITS)
     if node_type != "compute":
         return
-    changed = install_unit("slurmd.service.d/cdk-hyperpod-limits.conf", SLURMD)
-    running = run("systemctl", "show", "--property", "ActiveState,LimitMEMLOCK", "slurmd.service").stdout
-    if changed and "ActiveState=active" in running:
+    install_unit("slurmd.service.d/cdk-hyperpod-limits.conf", SLURMD, owes=("slurmd-restart",))
+    settle("slurmd-restart", restart_slurmd)
+
+
+def restart_slurmd() -> None:
+    """Give a slurmd that runs, or is starting, the limits; one that is off starts with them."""
+    running = run("systemctl", "show", "--property", "ActiveState", "slurmd.service").stdout
+    if re.search("=(active|activating|reloading)$", running.strip()):
         # Jobs go on: each has a process of its own, which the new slurmd finds.
         must_run("systemctl", "restart", "slurmd.service")
         log("INFO", "restarted slurmd, whose jobs may lock all memory now")

@@ -9,6 +9,8 @@ and no second Pyxis, with which `srun` would print each of its options twice.
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from typing import Any
 
@@ -29,16 +31,20 @@ def place_docker(disk: str) -> None:
     file = on_node(DAEMON_JSON)
     settings = daemon_settings(file.read_text("utf-8") if file.is_file() else "")
     wanted = f"{disk}/docker"
-    if settings.get("data-root") == wanted:
+    answers = docker.returncode == 0
+    containers, images, stores_in, *_ = [*docker.stdout.split(), "0", "0", ""] if answers else ["0", "0", ""]
+    if settings.get("data-root") == stores_in == wanted:
         log("INFO", f"Docker stores in {wanted}")
         return
-    containers, images, *_ = [*docker.stdout.split(), "0", "0"] if docker.returncode == 0 else ["0", "0"]
     if (containers, images) != ("0", "0"):
         log("WARNING", f"Docker has {containers} containers and {images} images already; it goes on storing there")
         return
-    on_node(wanted).mkdir(mode=0o711, parents=True, exist_ok=True)
-    write_file(DAEMON_JSON, json.dumps({**settings, "data-root": wanted}, indent=4) + "\n")
-    if docker.returncode == 0:
+    if settings.get("data-root") != wanted:
+        on_node(wanted).mkdir(mode=0o711, parents=True, exist_ok=True)
+        write_file(DAEMON_JSON, json.dumps({**settings, "data-root": wanted}, indent=4) + "\n")
+    # Also where a run before this one wrote the file, and Docker did not start again: what it says itself counts.
+    if answers or run("systemctl", "is-failed", "docker.service").returncode == 0:
+        run("systemctl", "reset-failed", "docker.service")
         must_run("systemctl", "restart", "docker.service")
     log("INFO", f"Docker stores in {wanted}")
 
@@ -59,11 +65,10 @@ def place_enroot(disk: str) -> None:
     if not on_node("/etc/enroot").is_dir():
         log("INFO", "this node has no Enroot")
         return
-    folder = on_node(f"{disk}/enroot")
-    for name in ("", "cache", "data", "tmp"):
-        (folder / name).mkdir(exist_ok=True, parents=True)
+    make_folder(f"{disk}/enroot", 0o755)
+    for name in ("cache", "data", "tmp"):
         # Whoever runs containers makes a folder here, as in /tmp.
-        (folder / name).chmod(0o1777)
+        make_folder(f"{disk}/enroot/{name}", 0o1777)
     lines = [
         f"# {OWN_MARK}",
         f"ENROOT_CACHE_PATH {disk}/enroot/cache/$(id -u)",
@@ -72,6 +77,16 @@ def place_enroot(disk: str) -> None:
     ]
     write_file(ENROOT_CONF, "\n".join(lines) + "\n")
     log("INFO", f"Enroot stores in {disk}/enroot")
+
+
+def make_folder(path: str, mode: int) -> None:
+    """A folder of root's own. Raises StepError for a link, or what belongs to somebody else: both may lead elsewhere."""
+    folder = on_node(path)
+    folder.mkdir(exist_ok=True, parents=True)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise StepError(f"{path} is not a folder of root's own; look who made it, and take it away")
+    folder.chmod(mode)
 
 
 def place_container_data() -> None:

@@ -51,7 +51,9 @@ def test_nothing_was_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == f"{tmp_path}: no endpoint refused anything in these files\n"
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"Records": [1]}', b"\x1f\x8b", b'{"Records": null}'])
+@pytest.mark.parametrize(
+    "content", [b"", b'{"Records": [1]}', b'{"Records": []} {}', b"\x1f\x8b", b'{"Records": null}']
+)
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
 def test_other_files_are_refused_in_one_line(
     content: bytes, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -61,6 +63,24 @@ def test_other_files_are_refused_in_one_line(
     assert (
         capsys.readouterr().err == f"{tmp_path / name}: is no file of CloudTrail; keep such files alone in the folder\n"
     )
+
+
+DIGEST = b'{"digestS3Bucket": "trail", "logFiles": []}'
+
+
+@pytest.mark.parametrize("content", [DIGEST, b'{"configurationItems": []}', b"[]", b"1"])
+def test_json_without_events_is_passed_over(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The trail's digests, and what other services write to the same bucket."""
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "z.json").write_bytes(content)
+    assert main(["denied", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"{tmp_path}: no file there has events of CloudTrail, which stand under Records; copy the trail's files there "
+        "(docs/deploying.md)\n"
+    )
+    write(tmp_path / "events.json", OURS)
+    assert main(["denied", str(tmp_path)]) == 0
+    assert "s3:GetObject" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

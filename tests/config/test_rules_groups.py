@@ -87,6 +87,9 @@ MODE = "node_provisioning_mode"
             {"instance_groups.1.instance_type": REMOVED, "instance_groups.1.instance_types": ["ml.g5.xlarge"]},
             id="several types under standard provisioning",
         ),
+        pytest.param({MODE: "standard", "instance_groups.1.ebs_volumes": [{"root_volume": True}]}, [f"instance_groups[work].ebs_volumes[0].root_volume: {CONTINUOUS}"], {MODE: "standard", "instance_groups.1.ebs_volumes": [{"volume_size_gib": 500}]}, id="root volume's key under standard provisioning"),
+        pytest.param({MODE: "standard", "instance_groups.1.ebs_volumes": [{"volume_size_gib": 500, "volume_kms_key_arn": KEY}]}, [f"instance_groups[work].ebs_volumes[0].volume_kms_key_arn: {CONTINUOUS}"], {"instance_groups.1.ebs_volumes": [{"volume_size_gib": 500, "volume_kms_key_arn": KEY}]}, id="a volume's key under standard provisioning"),
+        pytest.param({MODE: "standard", "encrypt_root_volumes": True}, [f"encrypt_root_volumes: {CONTINUOUS}"], {MODE: "standard", "encrypt_root_volumes": False}, id="encrypted root volumes under standard provisioning"),
         pytest.param({MODE: "sometimes"}, ["node_provisioning_mode: must be one of continuous, standard, got 'sometimes'; use one of these"], {MODE: "standard"}, id="provisioning mode"),
         # Threads
         pytest.param({"instance_groups.1.threads_per_core": 3}, ["instance_groups[work].threads_per_core: must be 1 to 2, got 3; change it"], {"instance_groups.1.threads_per_core": 2}, id="threads: out of range"),

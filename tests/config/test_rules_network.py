@@ -186,7 +186,7 @@ def test_an_existing_vpc_names_s3s_prefix_list_where_the_library_does_not_know_i
         pytest.param({"organization_id": "o-a1b2c3d4e5"}, "network.organization_id: means nothing while endpoint_policies is none; set endpoint_policies, or remove it", id="organization without policies"),
         pytest.param({"trusted_accounts": ["111122223333"]}, "network.trusted_accounts: means nothing while endpoint_policies is none; set endpoint_policies, or remove it", id="trusted without policies"),
         pytest.param({"endpoint_policies": "account", "trusted_accounts": ["111122223333", "111122223333"]}, "network.trusted_accounts: '111122223333' stands twice; name it once", id="trusted twice"),
-        pytest.param({"endpoint_policies": "account", "internet_egress": True}, "warning: network.endpoint_policies: internet_egress leads past the endpoints, so that they keep nobody in; set internet_egress: false, or take endpoint_policies for S3's part of the region alone", id="a way past them"),
+        pytest.param({"endpoint_policies": "account", "internet_egress": True}, "warning: network.endpoint_policies: keeps nobody in beside internet_egress: true, which leads past the endpoints; the policies then hold for what still goes through them, such as S3 in the region; set internet_egress: false, or endpoint_policies: none", id="a way past them"),
         pytest.param({"endpoint_policies": "account"}, None, id="account"),
         pytest.param({"endpoint_policies": "organization", "organization_id": "o-a1b2c3d4e5", "trusted_accounts": ["111122223333"]}, None, id="organization and trusted"),
     ],
@@ -208,7 +208,7 @@ def test_the_policies_of_an_existing_vpcs_endpoints_are_not_ours() -> None:
 @pytest.mark.parametrize(
     ("network", "end"),
     [
-        (NetworkConfig(), "; network.endpoint_policies: account refuses that"),
+        (NetworkConfig(), "; network.endpoint_policies: account refuses that (try it first: docs/deploying.md)"),
         (NetworkConfig(vpc_id=VPC), "; an existing VPC's endpoints and their policies are their owner's"),
         (NetworkConfig(internet_egress=True), None),
         (NetworkConfig(endpoint_policies="account"), None),

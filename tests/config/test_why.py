@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod.cli import main
 from cdk_hyperpod.why import first_reason
+from config.judging import ROOT
 
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/hyperpod-train-cluster/0a1b2c"
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 SENTENCE = "Scaling down train was refused. It is so; do that."
 
 
-def event(kind: str, status: str, reason: str = "") -> dict[str, Any]:
+def event(kind: str, status: str, reason: str = "", *, when: datetime = WHEN) -> dict[str, Any]:
     physical = STACK if kind == "AWS::CloudFormation::Stack" else "x"
     return {
         "StackId": STACK,
@@ -22,7 +24,7 @@ def event(kind: str, status: str, reason: str = "") -> dict[str, Any]:
         "ResourceType": kind,
         "ResourceStatus": status,
         "ResourceStatusReason": reason,
-        "Timestamp": WHEN,
+        "Timestamp": when,
     }
 
 
@@ -66,3 +68,53 @@ def test_what_failed_before_is_not_told_where_somebody_asks_since_when() -> None
     failed = event("AWS::IAM::Role", "UPDATE_FAILED", "of yesterday")
     assert first_reason([failed, BEGAN], WHEN) == "of yesterday"
     assert first_reason([failed, BEGAN], WHEN + timedelta(seconds=1)) is None
+
+
+def test_what_failed_since_then_is_told_also_where_the_operation_began_before() -> None:
+    """Say, a deployment that found another one of the stack on its way, or a clock that is ahead."""
+    failed = event("AWS::IAM::Role", "UPDATE_FAILED", SENTENCE, when=WHEN + timedelta(minutes=5))
+    assert first_reason([failed, BEGAN], WHEN + timedelta(minutes=1)) == SENTENCE
+
+
+@pytest.mark.parametrize("reason", ["Resource creation cancelled", "Resource update cancelled"])
+def test_what_cloudformation_cancels_is_no_reason(reason: str) -> None:
+    assert first_reason([event("AWS::IAM::Role", "CREATE_FAILED", reason), BEGAN]) is None
+
+
+def test_a_reason_may_hold_the_word_cancelled() -> None:
+    said = "The job was cancelled by an administrator"
+    assert first_reason([CANCELLED, event("AWS::IAM::Role", "CREATE_FAILED", said), BEGAN]) == said
+
+
+class Answers:
+    """CloudFormation, with one stack that failed at a given time."""
+
+    def __init__(self, when: datetime) -> None:
+        self._when = when
+
+    def describe_stack_events(self, *, StackName: str) -> dict[str, Any]:
+        failed = event("AWS::IAM::Role", "UPDATE_FAILED", SENTENCE, when=self._when)
+        return {"StackEvents": [failed, BEGAN] if StackName.endswith("-cluster") else []}
+
+
+def why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failed: datetime, *options: str) -> str:
+    monkeypatch.setattr("cdk_hyperpod.why.clients", lambda *_: lambda _service: Answers(failed))
+    assert main(["why", "--config", str(ROOT / "cluster.yaml"), *options]) == 0
+    return str(capsys.readouterr().out)
+
+
+def test_a_clock_that_is_ahead_by_a_minute_hides_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    since = ("--since", str((WHEN + timedelta(seconds=100)).timestamp()))
+    assert why(monkeypatch, capsys, WHEN, *since) == f"hyperpod-llm-train-cluster: {SENTENCE}\n"
+
+
+def test_where_nothing_is_found_it_says_where_to_look(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    since = ("--since", str((WHEN + timedelta(hours=1)).timestamp()), "--profile", "prod")
+    assert why(monkeypatch, capsys, WHEN, *since) == (
+        "The stacks' events tell of no failure since then. The last one, whenever it was: "
+        f"cdk-hyperpod why --config {ROOT / 'cluster.yaml'} --profile prod\n"
+    )

@@ -176,6 +176,26 @@ def test_a_rollback_is_let_through(status: str) -> None:
     World(status=status, errors={"describe_cluster": error("AccessDenied")}).guard().check(event(wish()))
 
 
+@pytest.mark.parametrize("operation", ["list_stack_resources", "describe_cluster", "describe_file_systems"])
+@pytest.mark.parametrize("code", ["ThrottlingException", "AccessDenied"])
+def test_a_rollback_is_let_through_whatever_cannot_be_read(operation: str, code: str) -> None:
+    """At once: what is throttled for minutes must leave it the time to read its own stack's status."""
+    world = World(status="UPDATE_ROLLBACK_IN_PROGRESS", errors={operation: error(code)})
+    began = world.now
+    world.guard().check(event(wish()))
+    assert (world.calls, world.now) == (["describe_stacks"], began)
+
+
+@pytest.mark.parametrize("code", ["ThrottlingException", "AccessDenied"])
+def test_a_rollback_that_cannot_be_told_at_first_is_asked_for_again_with_patience(code: str) -> None:
+    """Nothing can be read until the look has used up its own patience, and a few seconds more."""
+    operations = ("describe_stacks", "describe_cluster")
+    world = World(status="UPDATE_ROLLBACK_IN_PROGRESS", errors={name: error(code) for name in operations})
+    looked_for = 180 if code == "ThrottlingException" else 120
+    world.until = world.now + timedelta(seconds=30 + looked_for + 10)
+    world.guard().check(event(wish(zone="us-west-2a")))
+
+
 TEXTS = st.sampled_from([None, "us-west-2a", "usw2-az1", "10.0.0.0/19", OURS])
 SUBNETS = st.builds(
     Subnet,
@@ -249,6 +269,14 @@ def test_what_stays_unreadable_is_told_with_the_right_that_is_missing(operation:
         "authorized to perform: y. The stack gives the function this right: "
     )
     assert (world.now - began).total_seconds() <= 180, "the function has five minutes"
+
+
+def test_all_that_stays_unreadable_is_told_within_the_functions_five_minutes() -> None:
+    throttled = error("ThrottlingException")
+    world = World(errors=dict.fromkeys(("describe_stacks", *OPERATIONS), throttled))
+    began = world.now
+    assert refusal(world, wish()).startswith("Could not read what the foundation of train stands on")
+    assert (world.now - began).total_seconds() <= 240
 
 
 def test_a_status_that_stays_unreadable_makes_no_rollback() -> None:

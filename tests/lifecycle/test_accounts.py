@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +38,18 @@ ops|bob|1||||||
 
 def told(wanted: Any, shown: str, ours: set[str]) -> list[str]:
     found = accounting.parse_associations(shown)
-    return list(accounting.commands_for(accounting.parse(wanted), found, frozenset(ours)))
+    descriptions = {name: accounting.MARK if name in ours else "another's" for name in found}
+    return list(accounting.commands_for(accounting.parse(wanted), found, descriptions, "train"))
 
 
 def test_a_new_cluster() -> None:
     assert told(WANTED, "root||1||||||\nroot|root|1||||||", set()) == [
-        "add account name=research description=cdk-hyperpod organization=cdk-hyperpod",
-        "modify account where name=research set Fairshare=5 GrpTRES=gres/gpu=16,node=2 MaxWall=1-01:00:00",
-        "add user name=alice account=research",
-        "add account name=ops description=cdk-hyperpod organization=cdk-hyperpod",
-        "add user name=alice account=ops",
-        "add user name=bob account=ops",
+        "add account name=research cluster=train description=cdk-hyperpod organization=cdk-hyperpod",
+        "modify account where name=research cluster=train set Fairshare=5 GrpTRES=gres/gpu=16,node=2 MaxWall=1-01:00:00",
+        "add user name=alice account=research cluster=train",
+        "add account name=ops cluster=train description=cdk-hyperpod organization=cdk-hyperpod",
+        "add user name=alice account=ops cluster=train",
+        "add user name=bob account=ops cluster=train",
     ]
 
 
@@ -58,11 +60,11 @@ def test_nothing_is_told_to_a_database_that_is_right() -> None:
 def test_limits_that_go_and_users_who_move() -> None:
     wanted = {"accounts": [{"name": "research", "users": []}, {"name": "ops", "users": ["alice"], "max_jobs": 3}]}
     assert told(wanted, SHOWN, {"research", "ops"}) == [
-        "modify account where name=research set Fairshare=1 GrpTRES=gres/gpu=-1,node=-1 MaxWall=-1",
-        "modify account where name=ops set MaxJobs=3",
-        "remove user where name=bob account=ops",
-        "modify user where name=alice set defaultaccount=ops",
-        "remove user where name=alice account=research",
+        "modify account where name=research cluster=train set Fairshare=1 GrpTRES=gres/gpu=-1,node=-1 MaxWall=-1",
+        "modify account where name=ops cluster=train set MaxJobs=3",
+        "remove user where name=bob account=ops cluster=train",
+        "modify user where name=alice cluster=train set defaultaccount=ops",
+        "remove user where name=alice account=research cluster=train",
     ]
 
 
@@ -74,10 +76,35 @@ def test_an_account_of_somebody_else_is_not_taken_over() -> None:
 def test_an_account_that_left_the_file_loses_its_users() -> None:
     wanted = {"accounts": [WANTED["accounts"][0]]}
     assert told(wanted, SHOWN, {"research", "ops"}) == [
-        "modify user where name=alice set defaultaccount=research",
-        "remove user where name=alice account=ops",
-        "remove user where name=bob account=ops",
+        "modify user where name=alice cluster=train set defaultaccount=research",
+        "remove user where name=alice account=ops cluster=train",
+        "remove user where name=bob account=ops cluster=train",
     ]
+
+
+def test_accounts_of_another_cluster_on_the_same_database_are_left_to_it() -> None:
+    """Both are ours by their description: what this cluster has no association with is the other's."""
+    found = accounting.parse_associations("root||1||||||\nroot|root|1||||||")
+    marks = {"research": accounting.MARK, "theirs": "somebody else's"}
+    assert list(accounting.commands_for({}, found, marks, "train")) == []
+    with pytest.raises(accounting.StepError, match="Slurm has an account theirs already, which is not ours"):
+        list(accounting.commands_for({"theirs": accounting.Account("theirs")}, found, marks, "train"))
+
+
+def says(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(accounting, "run", lambda *_, **__: subprocess.CompletedProcess((), 1, text))
+
+
+def test_a_user_with_jobs_stays_until_they_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says(monkeypatch, " Error with request: Job(s) active, cancel job(s) before remove\n  JobID = 7\n")
+    accounting.sacctmgr("remove user where name=bob account=ops cluster=train")
+    said = capsys.readouterr().err
+    assert " WARNING " in said and "name=bob account=ops" in said
+    says(monkeypatch, "Access denied")
+    with pytest.raises(accounting.StepError, match="Access denied"):
+        accounting.sacctmgr("remove user where name=bob account=ops cluster=train")
 
 
 CONF = "ClusterName=a\nPrologFlags=Alloc,NoHold # HyperPod's\nPartitionName=dev Nodes=ALL\n"
@@ -151,3 +178,25 @@ def test_a_program_killed_between_its_two_files_is_mended(conf: Conf) -> None:
     (conf.folder / "cdk-hyperpod.conf").write_text(slurm_conf.included(CONF, SETTINGS))
     slurm_conf.keep(SETTINGS, 0)
     assert conf.told == ["scontrol reconfigure"]
+
+
+@pytest.mark.parametrize("failing", ["systemctl restart slurmctld.service", "scontrol reconfigure"])
+def test_what_slurm_was_not_told_it_is_told_by_the_next_run(
+    conf: Conf, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    settings = {**SETTINGS, "AccountingStorageEnforce": ["associations"]}
+
+    def tell(*command: str) -> None:
+        if " ".join(command) == failing:
+            raise slurm_conf.StepError("it does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slurm_conf, "_tell", tell)
+        with pytest.raises(slurm_conf.StepError):
+            slurm_conf.keep(settings, 0)
+    slurm_conf.keep(settings, 1)
+    assert conf.told[-1] == "scontrol reconfigure"
+    assert ("systemctl restart slurmctld.service" in conf.told) == failing.startswith("systemctl")
+    conf.told.clear()
+    slurm_conf.keep(settings, 2)
+    assert conf.told == []

@@ -86,6 +86,25 @@ def test_data_move_to_the_disk_and_stay_there_after_a_reboot(node: Node, disk: s
     assert [line for line in asked if "is-active" not in line] == ["stop containerd", "start containerd"]
 
 
+@pytest.mark.parametrize("killed_at", ["cp", "mount"])
+def test_a_service_that_a_run_stopped_is_started_by_the_next_one(node: Node, killed_at: str) -> None:
+    node.mount("/opt/sagemaker")
+    active = node.folder / "active.containerd"
+    active.touch()
+    node.command(
+        "systemctl", f"{COMMANDS['systemctl']}; [[ $1 != stop ]] || rm {active}; [[ $1 != start ]] || touch {active}"
+    )
+    node.command(killed_at, "kill -9 $PPID")
+    node.run(expected=-9)
+    assert not active.exists()
+    (node.folder / "bin" / killed_at).unlink()
+    if killed_at in COMMANDS:
+        node.command(killed_at, COMMANDS[killed_at])
+    node.run()
+    assert active.exists()
+    assert not list((node.root / "var/lib/cdk-hyperpod/owed").iterdir())
+
+
 def test_the_second_run_changes_nothing(node: Node) -> None:
     node.mount("/opt/sagemaker")
     node.run()

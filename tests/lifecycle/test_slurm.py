@@ -16,7 +16,9 @@ unit=${unit%.service}
 case $1 in
 show)
     [[ -e $units/$unit ]] || { [[ $3 == LoadState ]] && echo LoadState=not-found || echo "$3=inactive"; exit 0; }
-    [[ $3 == LoadState ]] && echo LoadState=loaded || echo "$3=$(<"$units/$unit")"
+    state=$(<"$units/$unit")
+    [[ $3$state != ActiveStateauto-restart ]] || state=activating
+    [[ $3 == LoadState ]] && echo LoadState=loaded || echo "$3=$state"
     ;;
 start)
     echo "start $unit" >>"$units.log"
@@ -148,6 +150,36 @@ def test_an_empty_topology_is_taken_away(node: SlurmNode) -> None:
     assert result.returncode == 0
     assert "WARNING 20_slurm.py: /opt/slurm/etc/topology.yaml was empty" in result.stdout
     assert [file.name for file in folder.iterdir()] == ["topology.yaml.empty"]
+
+
+def test_a_controller_that_ends_again_and_again_is_healed(node: SlurmNode) -> None:
+    node.addresses("10.1.0.10")
+    node.unit("slurmctld", "auto-restart")
+    node.controller("with slurmctld")
+    folder = node.root / "opt/slurm/etc"
+    folder.mkdir(parents=True)
+    (folder / "topology.yaml").write_text("\n")
+    assert node.provision("controller.sh", PROVISION_ROOT=str(node.root)).returncode == 0
+    assert [file.name for file in folder.iterdir()] == ["topology.yaml.empty"]
+    assert node.asked[-1] == "start slurmctld"
+
+
+def test_an_empty_topology_goes_also_while_slurmctld_is_starting(node: SlurmNode) -> None:
+    node.addresses("10.1.0.10")
+    node.unit("slurmctld", "activating")
+    folder = node.root / "opt/slurm/etc"
+    folder.mkdir(parents=True)
+    (folder / "topology.yaml").write_text("\n")
+    node.provision("controller.sh", PROVISION_ROOT=str(node.root))
+    assert [file.name for file in folder.iterdir()] == ["topology.yaml.empty"]
+    assert node.asked == [], "what systemd starts is not started by us"
+
+
+def test_a_helper_that_failed_is_started_again(node: SlurmNode) -> None:
+    node.unit("slurmd", "failed")
+    node.unit("munge", "failed")
+    assert node.provision().returncode == 0
+    assert node.asked[:2] == ["reset-failed munge", "start munge"]
 
 
 def test_a_topology_that_says_something_stays(node: SlurmNode) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.node_folder import Node, messages
+from lifecycle.node_folder import Node, messages, the_error
 from lifecycle.programs import load
 
 access = load("steps/50_access.py")
@@ -63,6 +63,19 @@ def test_limits_reach_logins_and_jobs(node: Part) -> None:
     assert node.asked.count("restart slurmd.service") == 1
 
 
+@pytest.mark.parametrize("failing", ["daemon-reload", "restart slurmd.service"])
+def test_what_a_run_did_not_get_to_the_next_one_does(node: Part, failing: str) -> None:
+    systemctl = node.root / "bin/systemctl"
+    works = systemctl.read_text()
+    systemctl.write_text(works.replace("\n", f"\n[[ $* != '{failing}' ]] || exit 1\n", 1))
+    node.switch_on("system")
+    assert node.provision(PROVISION_ROOT=str(node.root)).returncode != 0
+    systemctl.write_text(works)
+    node.step("system")
+    assert node.asked[-2:] == ["restart slurmd.service", "-n tracking"]
+    assert node.asked.count(failing) == 1
+
+
 @pytest.mark.parametrize(("state", "asked"), [("inactive", ["enable --now chrony.service"]), ("active", [])])
 def test_a_clock_that_nobody_keeps_is_kept(node: Part, state: str, asked: list[str]) -> None:
     node.write("clocks", f"Id=chrony.service\nLoadState=loaded\nActiveState={state}\nUnitFileState=disabled\n")
@@ -92,17 +105,38 @@ def test_containers_store_on_the_big_disk(node: Part, disk: str) -> None:
     (node.root / "etc/enroot").mkdir(parents=True)
     (node.root / "etc/docker").mkdir(parents=True)
     (node.root / "etc/docker/daemon.json").write_text('{"runtimes": {"nvidia": {}}}')
-    node.command("docker", "echo 0 0 /var/lib/docker")
+    node.command(
+        "docker", f"grep -qs {disk}/docker {node.root}/daemon.started && echo 0 0 {disk}/docker || echo 0 0 /a"
+    )
+    systemctl = (node.root / "bin/systemctl").read_text()
+    node.command("systemctl", "exit 1")
+    node.switch_on("container_data")
+    assert node.provision(PROVISION_ROOT=str(node.root)).returncode != 0, "Docker does not start"
+    starts = f"[[ $* != 'restart docker.service' ]] || cp {node.root}/etc/docker/daemon.json {node.root}/daemon.started"
+    (node.root / "bin/systemctl").write_text(f"{systemctl}{starts}\n")
     assert node.step("container_data")[-1] == f"Enroot stores in {disk}/enroot"
     settings = json.loads((node.root / "etc/docker/daemon.json").read_text())
     assert settings == {"runtimes": {"nvidia": {}}, "data-root": f"{disk}/docker"}
     assert (node.root / f"{disk[1:]}/enroot/data").stat().st_mode & 0o7777 == 0o1777
+    assert (node.root / f"{disk[1:]}/enroot").stat().st_mode & 0o7777 == 0o755, "who may write here may place links"
     assert (
         f"ENROOT_DATA_PATH {disk}/enroot/data/$(id -u)"
         in next((node.root / "etc/enroot/enroot.conf.d").iterdir()).read_text()
     )
     node.step("container_data", changes_nothing=True)
     assert node.asked.count("restart docker.service") == 1
+
+
+def test_root_opens_nothing_that_a_link_leads_to(node: Part) -> None:
+    node.write("mountinfo", MOUNTS + "96 23 0:54 / /opt/dlami/nvme rw - ext4 /dev/nvme1n1 rw\n")
+    (node.root / "etc/enroot").mkdir(parents=True)
+    (node.root / "opt/dlami/nvme/enroot").mkdir(parents=True)
+    (node.root / "secret").mkdir(mode=0o700)
+    (node.root / "opt/dlami/nvme/enroot/cache").symlink_to(node.root / "secret")
+    node.switch_on("container_data")
+    done = node.provision(PROVISION_ROOT=str(node.root))
+    assert "/opt/dlami/nvme/enroot/cache is not a folder of root's own" in the_error(done)
+    assert (node.root / "secret").stat().st_mode & 0o777 == 0o700
 
 
 def test_docker_with_images_goes_on_storing_where_it_did(node: Part) -> None:
@@ -135,15 +169,17 @@ def test_checks_warn_and_never_fail(node: Part) -> None:
 SSHD = "@include common-auth\naccount required pam_nologin.so\n@include common-account\n"
 
 
-def test_a_compute_node_asks_for_a_job_where_the_image_can(node: Part) -> None:
+@pytest.mark.parametrize("folder", ["usr/lib/x86_64-linux-gnu/security", "opt/slurm/lib/security"])
+def test_a_compute_node_asks_for_a_job_where_the_image_can(node: Part, folder: str) -> None:
     (node.root / "etc/pam.d").mkdir(parents=True)
     (node.root / "etc/pam.d/sshd").write_text(SSHD)
     assert node.step("access")[0].startswith("this image has no pam_slurm_adopt")
     assert (node.root / "etc/pam.d/sshd").read_text() == SSHD
-    (node.root / "usr/lib/x86_64-linux-gnu/security").mkdir(parents=True)
-    (node.root / "usr/lib/x86_64-linux-gnu/security/pam_slurm_adopt.so").touch()
+    (node.root / folder).mkdir(parents=True)
+    (node.root / folder / "pam_slurm_adopt.so").touch()
     node.step("access")
-    assert (node.root / "etc/pam.d/sshd").read_text().splitlines()[-1] == access.PAM_LINE
+    line = (node.root / "etc/pam.d/sshd").read_text().splitlines()[-1]
+    assert line.split() == ["account", "required", f"/{folder}/pam_slurm_adopt.so"], "libpam looks nowhere else"
     node.step("access", changes_nothing=True)
 
 

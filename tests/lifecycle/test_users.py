@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -113,16 +112,76 @@ def test_root_follows_nothing_that_a_user_put_into_the_home(tmp_path: Path) -> N
     home.mkdir(mode=0o700)
     os.chown(home, 5001, 5000)
     (home / ".ssh").symlink_to(theirs)
+    root = tmp_path / "node"
     code = (
         f"import sys; sys.path[:0] = [{str(LIFECYCLE)!r}]; import importlib.util as u\n"
         f"s = u.spec_from_file_location('users', {str(LIFECYCLE / 'steps/30_users.py')!r}); m = u.module_from_spec(s)\n"
         "sys.modules['users'] = m; s.loader.exec_module(m)\n"
-        f"user = m.User('alice', 5001, 'research', frozenset(), {str(home)!r})\n"
+        f"user = m.User('alice', 5001, 'research', frozenset(), '/../home')\n"
         "sys.exit(m.run_step(lambda: m.with_rights_of(user, 5000, 'furnish')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    root.mkdir()
+    done = subprocess.run(
+        ["/usr/bin/python3", "-c", code],
+        env={**os.environ, "PROVISION_ROOT": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 1
+    assert "Permission denied" in done.stderr or "Operation not permitted" in done.stderr, done.stderr
     assert list(theirs.iterdir()) == []
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not on this machine: no key can be made")
+def test_a_key_that_got_a_passphrase_or_broke_is_its_owner_s_affair(tmp_path: Path) -> None:
+    users.furnish("alice", tmp_path, ["ssh-ed25519 LAPTOP"])
+    key, authorized = tmp_path / ".ssh/id_ed25519", tmp_path / ".ssh/authorized_keys"
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(key)], check=True)
+    before = authorized.read_text()
+    users.furnish("alice", tmp_path, ["ssh-ed25519 LAPTOP"])
+    assert authorized.read_text() == before
+    key.write_text("cut off")
+    users.furnish("alice", tmp_path, ["ssh-ed25519 LAPTOP"])
+    assert authorized.read_text() == before
+    key.with_name("id_ed25519.pub").unlink()
+    users.furnish("alice", tmp_path, ["ssh-ed25519 LAPTOP"])
+    assert [line for line in authorized.read_text().splitlines() if line[0] != "#"] == ["ssh-ed25519 LAPTOP"]
+
+
+def two_users(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A cluster file with alice and bob on a node that has both, as whoever runs this test."""
+    monkeypatch.setenv("PROVISION_ROOT", str(root))
+    people = [User(name, os.geteuid(), "g", frozenset(), f"/fsx/home/{name}") for name in ("alice", "bob")]
+    monkeypatch.setattr(users, "parse", lambda _: (people, {"g": os.getegid()}))
+    monkeypatch.setattr(users, "commands_for", lambda *_: ())
+    file = root / "cluster.json"
+    file.write_text("{}")
+    return str(file)
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not on this machine: no key can be made")
+def test_what_one_user_did_to_a_home_keeps_nobody_else_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = two_users(tmp_path, monkeypatch)
+    (tmp_path / "fsx/home/alice").mkdir(parents=True)
+    (tmp_path / "fsx/home/alice/.ssh").write_text("a file")
+    users.make_users(file)
+    said = capsys.readouterr().err
+    assert " WARNING " in said and "the home /fsx/home/alice of alice: " in said and " ERROR " not in said
+    assert (tmp_path / "fsx/home/bob/.ssh/authorized_keys").is_file()
+
+
+@pytest.mark.parametrize("code", [2, 127])
+def test_a_node_on_which_nothing_runs_as_a_user_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    file = two_users(tmp_path, monkeypatch)
+    monkeypatch.setattr(users, "run", lambda *_, **__: subprocess.CompletedProcess((), code, "no such program"))
+    monkeypatch.setattr(users, "read_accounts", lambda: None)
+    with pytest.raises(users.StepError, match="nothing runs as alice here: no such program; look at setpriv"):
+        users.make_users(file)
 
 
 def test_two_nodes_make_one_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

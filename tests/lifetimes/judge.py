@@ -450,7 +450,7 @@ class Judge:
                     for name in dict.fromkeys(node.group for node in write.took):
                         self._order(write, name)
         first = next((r for r in deployment.requests if r.kind == PREPARE and not r.rollback), None)
-        if expected is None or first is None or first.over:
+        if expected is None or expected.doubtful or first is None or first.over:
             return
         if expected.refused:
             if first.succeeded:
@@ -528,6 +528,8 @@ class Expected:
         self.refused: list[str] = []
         self.takes: dict[str, int] = {}
         self.named: set[str] = set()
+        self.doubtful = False
+        """The contract does not say what has to come of it."""
         self.groups = [name for name in new.groups_to_delete if name in pod.groups]
         self.exact = pod.continuous and life.switches.lowering != "never"
         known = {node.name: node for group in pod.groups.values() for node in group.nodes}
@@ -552,7 +554,9 @@ class Expected:
             if named and group.controller:
                 self.refused.append(f"{name}: a controller is named")
             too_many = len(named) > max(group.target, live) - count
-            if named and too_many:
+            if name in new.autoscaled and named and too_many:
+                self.doubtful = True
+            elif named and too_many:
                 self.refused.append(f"{name}: {len(named)} named, count {count}, target {group.target}, live {live}")
             more = 0 if name in new.autoscaled else max(0, live - count - len(named))
             if more and group.controller:

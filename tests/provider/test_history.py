@@ -134,3 +134,13 @@ def test_request_of_an_update_that_was_cancelled_before_anybody_looked(told: str
     for number, event in enumerate(reversed(story)):
         event |= {"LogicalResourceId": event["PhysicalResourceId"], "Timestamp": NOON + timedelta(seconds=10 * number)}
     assert is_left_over(story, STACK, "prepare", NOON + timedelta(seconds=heard)) is left_over
+
+
+@pytest.mark.parametrize("other", ["arn:aws:a-stack-before-ours", "arn:aws:z-stack-after-ours"])
+def test_only_the_stacks_own_events_divide_the_story(other: str) -> None:
+    """Two stacks inside it: one ends, the next begins, in the middle of the update."""
+    told = events(BEGUN + "cluster UPDATE_IN_PROGRESS, nested UPDATE_COMPLETE, nested UPDATE_IN_PROGRESS, " + BACK)
+    story = [
+        {**event, "PhysicalResourceId": event["PhysicalResourceId"].replace(f"{STACK}-nested", other)} for event in told
+    ]
+    assert clusters_reached(story, "".join(list(STACK))) == frozenset({CLUSTER})

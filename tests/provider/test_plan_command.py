@@ -289,8 +289,34 @@ def test_permission_that_is_missing(address: str, capsys: pytest.CaptureFixture[
 def test_credentials_of_another_account(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     write({"account": "111122223333", **keep_old()})
     assert failed(capsys, "--endpoint-url", address) == (
-        "account: the file says 111122223333, your credentials are of 000000000000; use others"
+        "account: the file says 111122223333, your credentials are of 000000000000; use others (--profile NAME, make deploy "
+        "PROFILE=NAME)"
     )
+
+
+def identity(account: str) -> dict[str, tuple[int, str]]:
+    told = f"<GetCallerIdentityResult><Account>{account}</Account></GetCallerIdentityResult>"
+    return {"GetCallerIdentity": (200, f"<GetCallerIdentityResponse>{told}</GetCallerIdentityResponse>")}
+
+
+def test_credentials_of_another_account_where_there_is_no_cluster(
+    model: HyperPod, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There a deployment would make everything anew, in an account that nobody meant."""
+    write({"name": "tiny", "account": "111122223333"})
+    with serve(model, {**STANDS, **identity("444455556666")}) as address:
+        assert failed(capsys, "--endpoint-url", address).startswith(
+            "account: the file says 111122223333, your credentials are of 444455556666; use others"
+        )
+    with serve(model, {**STANDS, **identity("111122223333")}) as address:
+        assert run(capsys, "--endpoint-url", address)[0] == 0
+
+
+def test_an_account_that_cannot_be_read_stops_the_plan(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The served model knows no such call. Without `account` in the file, nobody asks (test_no_cluster_yet)."""
+    write({"name": "tiny", "account": "111122223333"})
+    said = failed(capsys, "--endpoint-url", address)
+    assert said.startswith("cannot read the account of your credentials: ValidationError")
 
 
 def test_library_without_boto3() -> None:

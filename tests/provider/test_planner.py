@@ -745,15 +745,6 @@ def test_autoscaled_group_loses_named_nodes_only() -> None:
     assert found == Plan(changes=(TakeNodes(group="p5", picks=(pick,)),))
 
 
-def test_autoscaled_group_and_more_names_than_its_count_allows() -> None:
-    wanted = desired(wish(count=7, autoscaled=True), nodes_to_delete=(node_id(3), node_id(4)))
-    before = desired(wish(count=7, autoscaled=True))
-    assert refusal(EIGHT, wanted, previous=before) == (
-        'scale_down.nodes_to_delete: names 2 nodes of group "p5", but going from 8 to an instance_count of 7 takes 1 node; '
-        "set instance_groups[p5].instance_count to 6"
-    )
-
-
 def test_autoscaled_group_whose_lower_count_would_be_sent_again() -> None:
     before = desired(wish(count=2, autoscaled=True), digest="before")
     assert refusal(EIGHT, desired(wish(count=2, autoscaled=True)), previous=before) == (

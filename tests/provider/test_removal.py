@@ -7,11 +7,16 @@ from datetime import timedelta
 from typing import Any
 
 from cdk_hyperpod._lambda.hyperpod_provider.actions import Wait
-from cdk_hyperpod._lambda.hyperpod_provider.removal import Removal, plan_removal
+from cdk_hyperpod._lambda.hyperpod_provider.removal import Removal, plan_removal, standing
 from provider.clusters import START, desired, group, live, nodes, occasion, wish
 
 TWO = live(group(), group("old", 2), nodes=[*nodes("p5", 8), *nodes("old", 2, first=100)])
 KEEP = desired(wish(), groups_to_delete=("old",))
+
+
+def from_the_wire(word: str) -> str:
+    """An equal text that is none of the code's constants."""
+    return "".join(list(word))
 
 
 def test_named_group_goes() -> None:
@@ -54,6 +59,7 @@ def test_rollback_deletes_what_only_the_failed_update_knew() -> None:
         return plan_removal(TWO, desired(wish()), occasion(rolling_back=True, previous=failed, **more))
 
     assert back(updated=updated) == Removal(groups=("old",)), "all its nodes are younger than the update"
+    assert back(updated=TWO.nodes[8].launched) == Removal(groups=("old",)), "its oldest came with the update"
     assert back(updated=START) == Removal(), "it has nodes from before the update"
     assert back() == Removal(), "nobody says when the update began"
 
@@ -65,3 +71,20 @@ def test_rollback_spares_old_nodes_of_a_group_that_the_failed_update_took_back_i
         back = occasion(rolling_back=True, previous=previous, updated=START)
         assert plan_removal(TWO, KEEP, back) == Removal()
         assert plan_removal(TWO, KEEP, replace(back, updated=START - timedelta(days=60))) == Removal(groups=("old",))
+
+
+def test_what_still_stands_are_the_groups_that_nobody_asked_to_delete_yet() -> None:
+    names = [node.name for node in nodes("old", 2, first=100)]
+    assert standing(TWO, KEEP) == {"old": names}
+    assert standing(TWO, desired(wish(), groups_to_delete=("p5", "gone", "old"))) == {"old": names}, "kept, absent"
+    assert standing(TWO, desired(wish())) == {}
+    going = replace(TWO, groups=(*TWO.groups[:2], replace(TWO.groups[2], status=from_the_wire("Deleting"))))
+    assert standing(going, KEEP) == {}
+    assert plan_removal(going, KEEP) == Removal()
+
+
+def test_controller_is_known_by_its_type_as_it_comes_from_the_wire() -> None:
+    fixed = replace(TWO.groups[0].fixed, node_type=from_the_wire("Controller"))
+    named = replace(TWO, groups=(replace(TWO.groups[0], fixed=fixed), *TWO.groups[1:]))
+    bare = replace(desired(wish()), groups_to_delete=("controller",), groups=())
+    assert plan_removal(named, bare) == Removal()

@@ -28,10 +28,10 @@ WORLDS: tuple[tuple[SlurmVersion, Mode], ...] = (
 
 
 class _ByCluster(LoadScopeScheduling):  # type: ignore[misc]
-    """Tests of one cluster run in one process: the clusters differ in what stands in brackets."""
+    """Tests of one cluster run in one process: version and hook stand first in the brackets."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid.rpartition("[")[2]
+        return "-".join(nodeid.rpartition("[")[2].rstrip("]").split("-")[:2])
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

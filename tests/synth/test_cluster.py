@@ -103,6 +103,16 @@ def test_root_volumes_have_aws_own_key_where_somebody_says_so() -> None:
     ]
 
 
+def test_standard_provisioning_takes_no_key_for_a_volume() -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html: continuous provisioning only."""
+    group = dataclasses.replace(P5, min_instance_count=0, ebs_volumes=(EbsVolume(volume_size_gib=500),))
+    template = template_with(LOGIN, group, node_provisioning_mode="standard")
+    groups = template.groups()
+    assert "InstanceStorageConfigs" not in groups["login"]
+    assert groups["p5"]["InstanceStorageConfigs"] == [{"EbsVolumeConfig": {"VolumeSizeInGB": 500}}]
+    assert "kms:CreateGrant" not in str(template.of("AWS::IAM::ManagedPolicy"))
+
+
 def test_a_plain_group_sends_what_was_said_and_nothing_else(plain: Template) -> None:
     groups = copy.deepcopy(plain.groups())
     assert list(groups) == ["controller", "login", "p5"]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aws_cdk import App, Aws, CfnParameter, Environment, Stack, Token
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sagemaker as sagemaker
 from aws_cdk.assertions import Template
 
 import cdk_hyperpod
@@ -165,6 +166,19 @@ class World:
         self._made += 1
         return f"Made{self._made}"
 
+    def unguarded_cluster(self) -> sagemaker.CfnCluster:
+        """A cluster that no ScaleDown guards yet."""
+        return sagemaker.CfnCluster(
+            self.stack,
+            self.next_id(),
+            cluster_name="small",
+            instance_groups=[
+                sagemaker.CfnCluster.ClusterInstanceGroupProperty(
+                    instance_group_name="work", instance_count=1, execution_role="arn:aws:iam::111122223333:role/work"
+                )
+            ],
+        )
+
 
 @pytest.fixture(scope="module")
 def world() -> World:
@@ -217,6 +231,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "trusted_accounts": [],
         "organization_id": None,
         "more_endpoints": ["eks"],
+        "control_plane_zone": None,
         "log_encryption_key": world.key,
     },
     HyperPodTeams: lambda world: {
@@ -258,10 +273,11 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "access_logs": world.logs,
     },
     ScaleDown: lambda world: {
-        "cluster": world.cluster.resource,
+        "cluster": world.unguarded_cluster(),
         "nodes_to_delete": [],
         "instance_groups_to_delete": [],
         "max_nodes": 16,
+        "retry": None,
         "autoscaled_groups": [],
         "depends_on": [],
         "encryption_key": world.key,
@@ -372,6 +388,10 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         lambda value: _config(network=NetworkConfig(vpc_id="vpc-0123456789abcdef0", subnets=(value,))),
     ),
     Taint: (Taint(key="a", effect="no_execute"), lambda value: _group(taints=(value,))),
+    kubernetes.Toleration: (
+        kubernetes.Toleration(key="a", effect="no_execute"),
+        lambda value: _job(tolerations=(value,)),
+    ),
     TaskClass: (
         TaskClass(name="training", weight=5),
         lambda value: kubernetes.check_task_governance(TaskGovernance(priority_classes=(value,))),
@@ -455,6 +475,7 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
     HyperPodAddOns: {"hyperpod_cluster_arn text"},
     HyperPodCluster: {"eks_cluster_arn text"},
     HyperPodNetwork: {
+        "control_plane_zone text",
         "endpoint_security_group_id text",
         "s3_prefix_list_id text",
         "vpc_id text",
@@ -468,7 +489,7 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
         "automatic_backup_retention_days number",
         "mount_path text",
     },
-    ScaleDown: {"max_nodes number"},
+    ScaleDown: {"max_nodes number", "retry text"},
     encryption_key: set(),
     existing_openzfs_mount: {"file_system_id text", "mount_path text", "security_group_id text"},
     existing_lustre_mount: {

@@ -303,3 +303,12 @@ def test_a_deployments_outputs_tell_what_went_and_what_still_stands() -> None:
         assert {template.only(kind)["Retry"] for kind in kinds.values()} == {text}
     (said,) = refusals({"retry": "x" * 257})
     assert said.startswith("scale_down.retry: must be 1 to 256 characters in one line, got ")
+
+
+def test_a_cluster_has_one_guard() -> None:
+    stack = Stack()
+    cluster = sagemaker.CfnCluster(stack, "Cluster", cluster_name="train", instance_groups=[group()])
+    ScaleDown(stack, "First", cluster=cluster)
+
+    with pytest.raises(ConfigError, match="has a guard already"):
+        ScaleDown(stack, "Second", cluster=cluster)

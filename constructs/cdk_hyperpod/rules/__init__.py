@@ -78,6 +78,13 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     yield from check_users(config)
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
+    if config.encrypt_root_volumes is True and config.node_provisioning_mode == "standard":
+        # https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html
+        yield Finding(
+            path="encrypt_root_volumes",
+            problem="needs continuous provisioning",
+            remedy="set node_provisioning_mode to continuous, or remove it",
+        )
     if config.orchestrator == "slurm" and config.tiered_storage is not None:
         yield Finding(
             path="tiered_storage",

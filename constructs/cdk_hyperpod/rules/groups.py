@@ -1,7 +1,8 @@
 """Rules of instance groups: each by itself, and all of a cluster together.
 
 Sources: the CreateCluster and ClusterInstanceGroupSpecification pages of the SageMaker API reference; the developer
-guide's pages on continuous provisioning for Slurm, on Slurm configuration through the API, and on minimum capacity.
+guide's pages on continuous provisioning for Slurm, on Slurm configuration through the API, on minimum capacity, and on
+customer managed keys (smcluster-cmk).
 """
 
 from __future__ import annotations
@@ -161,12 +162,17 @@ def _check_counts(group: InstanceGroup, path: str) -> Iterator[Finding]:
 
 
 def _check_needs_continuous(group: InstanceGroup, path: str) -> Iterator[Finding]:
-    """MinInstanceCount, Spot and InstanceRequirements exist under continuous provisioning only."""
+    """MinInstanceCount, Spot, InstanceRequirements and keys of yours exist under continuous provisioning only."""
     needs = {
         "min_instance_count": is_known(group.min_instance_count) and group.min_instance_count > 0,
         "spot": group.spot is True,
         "instance_types": bool(group.instance_types),
     }
+    for index, volume in enumerate(group.ebs_volumes if isinstance(group.ebs_volumes, tuple) else ()):
+        if is_known(volume):
+            # An entry for the root volume names its key, and nothing else.
+            needs[f"ebs_volumes[{index}].root_volume"] = volume.root_volume is True
+            needs[f"ebs_volumes[{index}].volume_kms_key_arn"] = volume.volume_kms_key_arn is not None
     for field, used in needs.items():
         if used:
             yield Finding(

@@ -54,7 +54,7 @@ def what_closed_means(network: NetworkConfig) -> str | None:
     )
     if network.vpc_id is not None:
         return f"{told}; an existing VPC's endpoints and their policies are their owner's"
-    return f"{told}; network.endpoint_policies: account refuses that"
+    return f"{told}; network.endpoint_policies: account refuses that (try it first: docs/deploying.md)"
 
 
 def check_network(network: NetworkConfig, *, region: str, path: str = "network") -> Iterator[Finding]:
@@ -193,8 +193,11 @@ def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Find
     if network.vpc_id is None and network.internet_egress:
         yield Finding(
             path=f"{path}.endpoint_policies",
-            problem="internet_egress leads past the endpoints, so that they keep nobody in",
-            remedy="set internet_egress: false, or take endpoint_policies for S3's part of the region alone",
+            problem=(
+                "keeps nobody in beside internet_egress: true, which leads past the endpoints; the policies then hold for "
+                "what still goes through them, such as S3 in the region"
+            ),
+            remedy="set internet_egress: false, or endpoint_policies: none",
             level="warning",
             topic="endpoint-policies-beside-the-internet",
         )

@@ -69,7 +69,7 @@ def forbidden(live: Cluster, desired: Desired, needs: Sequence[Need], *, first: 
             # With a target that is none too high, it is HyperPod that replaces a controller.
             if not need.named and need.crowded and need.group.target > need.wanted.count:
                 yield messages.controller_count(need.group.name, len(need.staying), need.wanted.count)
-        elif first:
+        elif first and not need.wanted.autoscaled:
             most = max(need.group.target, len(need.staying))
             if len(need.named) > max(0, most - need.wanted.count):
                 yield messages.beyond_count(need.group.name, len(need.named), most, need.wanted.count)

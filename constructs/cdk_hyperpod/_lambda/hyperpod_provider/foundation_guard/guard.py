@@ -18,6 +18,8 @@ T = TypeVar("T")
 PATIENCE = timedelta(minutes=3)
 """How long what may pass is waited for: throttling, and the function's own rights, which IAM spreads in its own time. The
 function has five minutes."""
+STATUS_PATIENCE = timedelta(seconds=30)
+"""The same for the stack's status, which is asked for twice at most: both and the look fit into the five minutes."""
 PAUSE = timedelta(seconds=5)
 
 
@@ -44,42 +46,50 @@ class Guard:
     def check(self, event: Mapping[str, Any]) -> None:
         """Return where the deployment may go on. Raises GuardError where it must not.
 
-        In a rollback it always may: that goes back to what was there, and a refusal would only leave it stuck half-way.
+        In a rollback it always may: that goes back to what was there, and a refusal would only leave it stuck half-way. So
+        an update asks that first, and a rollback does not depend on what can be read besides.
         """
         if event["RequestType"] == "Delete":
             return
-        stack, began = str(event["StackId"]), self._now()
+        stack = str(event["StackId"])
+        rolls_back = self._rolls_back(stack) if event["RequestType"] == "Update" else None
+        if rolls_back:
+            self._log("the stack rolls back: whatever it goes back to is let through")
+            return
         wish = read(event["ResourceProperties"])
         try:
-            live = self._patiently(began, lambda: look(wish, stack, self._client))
+            live = self._patiently(PATIENCE, lambda: look(wish, stack, self._client))
             found = refusals(wish, live)
             problem = refused(wish.cluster, found) if found else None
         except api.CALL_ERRORS as error:
             problem = _unreadable(wish.cluster, error)
         if problem is None:
             return
-        if self._rolls_back(stack, began):
+        # What could not be told at first may be by now.
+        if rolls_back is None and self._rolls_back(stack):
             self._log(f"the stack rolls back, so this is no refusal: {problem}")
             return
         raise GuardError(problem)
 
-    def _rolls_back(self, stack: str, began: datetime) -> bool:
+    def _rolls_back(self, stack: str) -> bool | None:
+        """None: the stack's status cannot be read."""
         cloudformation: Stack = self._client("cloudformation")
         try:
-            (found,) = self._patiently(began, lambda: cloudformation.describe_stacks(StackName=stack))["Stacks"]
+            found = self._patiently(STATUS_PATIENCE, lambda: cloudformation.describe_stacks(StackName=stack))
         except api.CALL_ERRORS as error:
             self._log(f"cannot read the stack's status: {api.reason(error)}")
-            return False
-        return "ROLLBACK" in found["StackStatus"]
+            return None
+        return "ROLLBACK" in found["Stacks"][0]["StackStatus"]
 
-    def _patiently(self, began: datetime, read: Callable[[], T]) -> T:
+    def _patiently(self, patience: timedelta, read: Callable[[], T]) -> T:
         """What a call gives, once it gives something. A wait keeps nobody: the guard comes before everything."""
+        began = self._now()
         while True:
             try:
                 return read()
             except api.CALL_ERRORS as error:
                 now = self._now()
-                if now - began >= PATIENCE or not api.is_passing(error, now=now, began=began):
+                if now - began >= patience or not api.is_passing(error, now=now, began=began):
                     raise
                 self._log(f"not yet: {api.reason(error)}")
             self._sleep(PAUSE.total_seconds())
