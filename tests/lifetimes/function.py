@@ -84,6 +84,8 @@ class Request:
     began: float = 0.0
     heard: float = 0.0
     """When the function heard of it."""
+    looked: float | None = None
+    """When the function first saw its stack's status; absent: not yet."""
     over: bool = False
     """CloudFormation no longer waits for it."""
     succeeded: bool | None = None
@@ -227,11 +229,11 @@ class Calls:
     def batch_delete_cluster_nodes(
         self, *, ClusterName: str, NodeIds: Any = (), NodeLogicalIds: Any = ()
     ) -> dict[str, Any]:
+        if self._look is not None:
+            self._request.asked.setdefault(self._look.at, set()).update(NodeIds, NodeLogicalIds)
         with self._call("BatchDeleteClusterNodes", write=True) as again:
             for _ in again():
                 write = self._write("BatchDelete")
-                if self._look is not None:
-                    self._request.asked.setdefault(self._look.at, set()).update(NodeIds, NodeLogicalIds)
                 self._life.tell(f"  BatchDelete {', '.join([*NodeIds, *NodeLogicalIds])}")
                 reply, took = self._life.hyperpod(ClusterName).batch_delete(
                     list(NodeIds), list(NodeLogicalIds), by="function", call=write
@@ -264,6 +266,8 @@ class Calls:
     def describe_stacks(self, *, StackName: str) -> dict[str, Any]:
         with self._call("DescribeStacks"):
             self._over = self._request.over
+            if self._request.looked is None:
+                self._request.looked = self._life.clock.now
             return {"Stacks": [self._life.stack.describe()]}
 
     def describe_stack_events(self, *, StackName: str, NextToken: str | None = None) -> dict[str, Any]:

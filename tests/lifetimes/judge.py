@@ -32,6 +32,8 @@ RAISED_MEANWHILE = "somebody raises a group in the middle, which looks as if the
 STAYS_IN_ROLLBACK = "a rollback in which HyperPod launches again what is taken, until the deadline"
 HIDDEN_COUNT = "CurrentCount leaves out booting nodes and still holds ended ones"
 GUARD_NOT_CALLED = "CloudFormation saw no reason to call prepare"
+BACK_TO_TWO = "after an update that was left in failure, prepare and the cluster go back to different templates"
+STAYS = "the target stays, and HyperPod launches again what is taken"
 BACKWARDS = "the rollback goes backwards"
 AUTOSCALER_IN_ROLLBACK = "an autoscaler against a rollback"
 BY_HAND = "a group made by hand under a tombstoned name"
@@ -120,7 +122,7 @@ class Judge:
                 self.fault("nodes of a group that is not in the template", f"{request}: {name}")
                 continue
             self._taken(write, name, counts[name], took, named)
-        if not request.rollback:
+        if not request.rollback and not self._looks_like_a_rollback(request):
             # What replaces a taken node was not there to be counted.
             listed = life.switches.unlaunched_listed
             total = len(
@@ -150,7 +152,12 @@ class Judge:
                 self.spare(AUTOSCALER_IN_ROLLBACK)
         acted = bool(life.actors.since(look.since, name)) or self._others_ended(look.since, name)
         if len(by_count) > max(0, before.live - count - by_name):
-            if acted and len(by_count) <= max(0, then.live - count - by_name):
+            # A list has pages: who is on the first may end before the last is read.
+            seen = sum(
+                node["InstanceGroupName"] == name and node["InstanceStatus"]["Status"] != "ShuttingDown"
+                for node in look.nodes
+            )
+            if acted and len(by_count) <= max(0, max(then.live, seen) - count - by_name):
                 self.spare(CHANGED_BEFORE_OUR_CALL)
             else:
                 self.fault(
@@ -180,6 +187,8 @@ class Judge:
         """Nobody stays who should have gone before one that went."""
         request, look = write.request, write.look
         assert look is not None
+        if self._looks_like_a_rollback(request):
+            return
         named = set() if request.rollback else set(request.new["NodesToDelete"])
         # What was wished for meanwhile replaces one that went: it may go before all others.
         by_count = {node.name for node in write.took if node.group == name and node.wished <= request.heard} - named
@@ -319,6 +328,8 @@ class Judge:
         seen_in_time = not life.actors.since(look.since, name)
         if self._hidden_unlaunched(then.live - then.unlaunched, count):
             self.spare(HIDDEN_UNLAUNCHED)
+        elif update.rollback and _counts(prepare.new).get(name) != count:
+            self.spare(BACK_TO_TWO)
         elif update.rollback and self._autoscaler_acted(prepare.began, name):
             self.spare(AUTOSCALER_IN_ROLLBACK)
         elif seen_in_time and life.pod.ends_at_random(then, count):
@@ -343,7 +354,7 @@ class Judge:
     def _hidden_unlaunched(self, launched: int, count: int) -> bool:
         """The surplus is of nodes that nobody can see, nor take by name where the target stays, and others end for them."""
         switches = self.life.switches
-        unseen = not switches.unlaunched_listed or switches.lowering == "never"
+        unseen = not (switches.unlaunched_listed and self.life.pod.continuous) or switches.lowering == "never"
         return unseen and not switches.unlaunched_first and launched <= count
 
     def _late_lowering(self, ending: Ending) -> None:
@@ -447,6 +458,9 @@ class Judge:
             elif any(not write.request.rollback for request in deployment.requests for write in request.writes):
                 self.fault("a refusal after a change", f"{deployment.what}: {first.reason[:200]}")
             return
+        if not first.succeeded and self.life.switches.lowering == "never" and any(w.took for w in first.writes):
+            self.spare(STAYS)
+            return
         if not first.succeeded:
             self.fault("a sound deployment fails", f"{deployment.what}: {first.reason[:300]}")
             return
@@ -469,13 +483,19 @@ class Judge:
 
     def _over(self, write: Write, what: str) -> None:
         request = write.request
-        at_once = request.over and request.deployment.cancelled_at <= request.heard
-        if write.over and at_once and self.life.faults.events_denied:
+        if write.over and self._looks_like_a_rollback(request):
             self.spare(CANCELLED_AT_ONCE)
         elif write.over:
             self.fault("a change for a deployment that is over", f"{write.request}: {what}")
         elif write.request.over:
             self.spare(CANCELLED_BEFORE_OUR_CALL)
+
+    def _looks_like_a_rollback(self, request: Request) -> bool:
+        """The function first saw its stack when the update was cancelled already, and nothing tells it that it is of that."""
+        if not request.over or not self.life.faults.events_denied:
+            return False
+        cancelled, looked = request.deployment.cancelled_at, request.looked
+        return cancelled is not None and cancelled <= (request.heard if looked is None else looked)
 
     def _group_deleted(self, request: Request, name: str) -> None:
         life = self.life

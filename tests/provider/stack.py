@@ -251,6 +251,7 @@ class Stack:
         self.events.append(
             {
                 "ResourceType": kind,
+                "LogicalResourceId": kind.rpartition(":")[2],
                 "PhysicalResourceId": physical_id,
                 "ResourceStatus": status,
                 "Timestamp": self.now(),
@@ -309,6 +310,7 @@ class Stack:
             "ResponseURL": "https://secret.example/",
             "StackId": STACK_ID,
             "ResourceType": kind,
+            "LogicalResourceId": kind.rpartition(":")[2],
             "ResourceProperties": copy.deepcopy(properties),
         }
         if old:

@@ -4,6 +4,7 @@ polled. Nothing that it still asks for happens, whatever happened since."""
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from provider.scenarios import (
     planned,
     stack,
 )
-from provider.stack import Behaviour, Stack, Wish, group, run_until_quiet
+from provider.stack import STACK_ID, Behaviour, Stack, Wish, group, run_until_quiet
 
 FOUR = Wish(groups=(group("p5", 4),))
 
@@ -152,7 +153,7 @@ def test_clocks_that_differ_are_no_later_update() -> None:
     """The function's clock is behind CloudFormation's: what the first look read is what counts."""
     train = Stack(FOUR, timings=QUICK)
     behind = train.provider._now
-    train.provider._now = lambda: behind().replace(year=behind().year - 1)
+    train.provider._now = lambda: behind() - timedelta(minutes=1)
     first = ids(train, "p5")[0]
     assert train.deploy(Wish(groups=(group("p5", 3),), nodes_to_delete=(first,))) == "complete", train.reasons
     assert ended(train) == {first}
@@ -171,3 +172,37 @@ def test_status_that_cannot_be_read_before_a_change_is_a_wait(monkeypatch: pytes
     assert train.deploy(Wish(groups=(group("p5", 3),))) == "complete", train.reasons
     (item,) = train.model.terminations
     assert item.cause == "named" and item.at >= until
+
+
+def test_update_that_is_cancelled_before_the_first_look_is_not_its_rollback() -> None:
+    """A rollback would take all above the count, without a limit."""
+    train = Stack(FOUR, timings=QUICK)
+    wish = Wish(groups=(group("p5", 1),), max_nodes=1)
+    train._is("UPDATE_IN_PROGRESS")
+    train._event(PREPARE, "physical", "UPDATE_IN_PROGRESS")
+    train.clock.advance(5)
+    told = train.provider._stack
+
+    def cancelled(event: Any) -> Any:
+        train.provider._stack = told  # type: ignore[method-assign]
+        train._is("UPDATE_ROLLBACK_IN_PROGRESS")
+        return told(event)
+
+    train.provider._stack = cancelled  # type: ignore[method-assign]
+    event = {
+        "RequestType": "Update",
+        "StackId": STACK_ID,
+        "ResourceType": PREPARE,
+        "LogicalResourceId": "HyperPodScaleDown",
+        "PhysicalResourceId": "physical",
+        "ResourceProperties": wish.prepare,
+        "OldResourceProperties": FOUR.prepare,
+    }
+    event |= train.provider.on_event(event)
+    train.given_up.append(event)
+    for _ in range(3):
+        train.clock.advance(60)
+        train.poll_given_up()
+        train._event(PREPARE, "physical", "UPDATE_IN_PROGRESS")  # the way back asks
+    assert train.given_up, "it waits"
+    assert not ended(train)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod_provider.history import clusters_reached
+from cdk_hyperpod._lambda.hyperpod_provider.history import clusters_reached, is_left_over
 
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b"
 CLUSTER = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
@@ -90,6 +91,49 @@ def test_no_more_events_are_read_than_necessary() -> None:
     story = iter(events(BEGUN + BACK))
     assert clusters_reached(story, STACK) == frozenset()
     assert len(list(story)) == UPDATED.count(",") - 1, "but for the end of the update before"
+
+
+NOON = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("told", "heard", "left_over"),
+    [
+        pytest.param("prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_IN_PROGRESS", 5, True, id="cancelled at once"),
+        pytest.param(
+            "prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_FAILED, prepare UPDATE_IN_PROGRESS",
+            5,
+            True,
+            id="the way back has asked meanwhile",
+        ),
+        pytest.param(
+            "prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_FAILED, prepare UPDATE_IN_PROGRESS",
+            31,
+            False,
+            id="the way back",
+        ),
+        pytest.param(
+            "prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_IN_PROGRESS",
+            19,
+            False,
+            id="clocks differ by a second",
+        ),
+        pytest.param(
+            "stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_FAILED, "
+            "stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_IN_PROGRESS",
+            41,
+            False,
+            id="continued",
+        ),
+        pytest.param("cluster UPDATE_IN_PROGRESS", 41, False, id="the events are gone"),
+    ],
+)
+def test_request_of_an_update_that_was_cancelled_before_anybody_looked(told: str, heard: int, left_over: bool) -> None:
+    """One event every ten seconds."""
+    story = events(told)
+    for number, event in enumerate(reversed(story)):
+        event |= {"LogicalResourceId": event["PhysicalResourceId"], "Timestamp": NOON + timedelta(seconds=10 * number)}
+    assert is_left_over(story, STACK, "prepare", NOON + timedelta(seconds=heard)) is left_over
 
 
 @pytest.mark.parametrize("other", ["arn:aws:a-stack-before-ours", "arn:aws:z-stack-after-ours"])

@@ -25,6 +25,7 @@ from provider.clusters import (
     P5,
     START,
     VPC,
+    controller_nodes,
     desired,
     group,
     late,
@@ -163,6 +164,20 @@ def test_replacement_never_makes_an_older_node_go() -> None:
         (node_id(10), "newest"),
         (node_id(9), "newest"),
     ]
+
+
+def test_replacements_of_replacements_are_refused_at_last() -> None:
+    """Where the target never falls, taking them would go on for ever."""
+    again = [replace(node, launched=START + timedelta(minutes=11)) for node in nodes("p5", 3, first=9)]
+    crowd = [*nodes("p5", 5), *again]
+    assert refusal(live(group(), nodes=crowd), desired(wish(count=5)), first=False) == (
+        "instance_groups[p5].instance_count: is 5, and HyperPod holds on to a target of 8: it launches others for the nodes "
+        "that were taken, again and again; set it to 8, and ask AWS why the target does not fall"
+    )
+    fallen = plan(live(group(target=5, current=8), nodes=crowd), desired(wish(count=5)), occasion(first=False))
+    assert not fallen.refusals, "with the target down they are HyperPod's own business"
+    leaving = live(group(), nodes=[*crowd, *nodes("p5", 1, first=12, status="ShuttingDown")])
+    assert not plan(leaving, desired(wish(count=5)), occasion(first=False)).refusals, "the target may fall with it yet"
 
 
 def test_replacements_wait_for_the_nodes_they_replace() -> None:
@@ -677,6 +692,18 @@ def test_group_in_transition_below_its_minimum_is_waited_for(current: int, runni
     assert [wait.why for wait in found.waits] == [f'group "p5" has {running} of the 8 nodes of its minimum']
 
 
+def test_minimum_is_not_sent_with_a_target_that_may_be_falling() -> None:
+    """HyperPod refused the second call of two, because of the minimum; the first one's node still counts."""
+    crowd = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="ShuttingDown")]
+    found = plan(
+        live(group(target=6, minimum=5), nodes=crowd),
+        desired(wish(count=4, minimum=4)),
+        occasion(first=False, previous=BEFORE, minimum_refused=True),
+    )
+    assert found.changes == ()
+    assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(6)})']
+
+
 # -- standard provisioning --------------------------------------------------------------------------------------------
 
 
@@ -899,6 +926,15 @@ def test_rollback_does_not_wait_for_a_minimum() -> None:
     )
     found = plan(below, desired(wish(count=8, minimum=4)), rollback(previous=desired(wish(count=28, minimum=4))))
     assert found.changes == (LowerMinimum(group="p5", count=28, minimum=3),)
+
+
+def test_rollback_takes_back_requests_for_which_there_is_no_capacity() -> None:
+    """The group says Updating until it has them."""
+    short = live(group(target=11, current=8, status="Updating"), nodes=[*nodes("p5", 8), *waiting("p5", 9, 10, 11)])
+    back = rollback(reached=frozenset({short.arn}))
+    assert [name for name, _ in taken(plan(short, desired(wish(count=8)), back))] == ["p5-10", "p5-11", "p5-9"]
+    booting = replace(short, nodes=(*nodes("p5", 8), *late("p5", 9, 10, 11), *controller_nodes()))
+    assert [wait.why for wait in plan(booting, desired(wish(count=8)), back).waits] == ['group "p5" is Updating']
 
 
 def test_rollback_spares_the_controller() -> None:

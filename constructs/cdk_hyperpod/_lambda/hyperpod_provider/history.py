@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 CLUSTER = "AWS::SageMaker::Cluster"
+
+CLOCKS = timedelta(seconds=2)
+"""How far the function's clock may be behind CloudFormation's."""
 
 
 def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozenset[str] | None:
@@ -31,3 +35,19 @@ def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozens
                 reached.clear()
             begun = status == "UPDATE_IN_PROGRESS"
     return frozenset(reached) if begun else None
+
+
+def is_left_over(events: Iterable[Mapping[str, Any]], stack: str, resource: str, heard: datetime) -> bool:
+    """Whether a request that the function heard of at this time is of the update, and not of the stack's way back:
+    CloudFormation began with the resource of this logical id before that, and not since. Without events: no.
+
+    `events` come newest first, and no further than necessary. What came after `heard` is another request's.
+    """
+    for event in events:
+        status = event.get("ResourceStatus", "")
+        if event.get("PhysicalResourceId") == stack and status == "UPDATE_ROLLBACK_IN_PROGRESS":
+            return True
+        ours = event.get("LogicalResourceId") == resource and status == "UPDATE_IN_PROGRESS"
+        if ours and event["Timestamp"] <= heard + CLOCKS:
+            return False
+    return False

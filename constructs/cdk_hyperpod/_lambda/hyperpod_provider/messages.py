@@ -211,6 +211,14 @@ def target_stays(group: str, target: int, nodes: int, count: int) -> Refuse:
     )
 
 
+def launched_again(group: str, target: int, count: int) -> Refuse:
+    return Refuse(
+        path=f"instance_groups[{group}].instance_count",
+        why=f"is {count}, and HyperPod holds on to a target of {target}: it launches others for the nodes that were taken, again and again",
+        fix=f"set it to {target}, and ask AWS why the target does not fall",
+    )
+
+
 # -- waits and notes --------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from . import messages
 from .actions import Change, DeleteGroup, LowerMinimum, LowerTarget, Pick, Plan, TakeNodes, Wait
 from .choice import Need, by_group, find_needs, settled
 from .model import FIRST, MOVING, Cluster, Desired, Node, Occasion
-from .refusals import OWNER_TAGS, absent, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
+from .refusals import OWNER_TAGS, absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
 
 
 def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Plan:
@@ -34,6 +34,7 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
         *forbidden(live, desired, needs, first=occasion.first),
         *resent(needs, previous, desired, first=occasion.first),
         *stuck(live, needs),
+        *chased(needs, occasion),
         *mistaken(live, desired, needs, occasion),
         *over_limit(live, desired, needs, occasion),
     )
@@ -87,7 +88,9 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
         minimum = min(running, wanted.minimum) if rolling_back else wanted.minimum
         lower = _lower_minimum(need, occasion, minimum) if minimum < group.minimum else None
         return lower or messages.below_minimum(group.name, running, group.minimum)
-    if group.status in MOVING:
+    # Missing capacity may keep a group from coming to rest, and a rollback from its end.
+    hopeless = rolling_back and group.status == "Updating" and all(p.node.instance_id is None for p in need.picks)
+    if group.status in MOVING and not hopeless:
         return messages.group_moving(group.name, group.status)
     if checked := sum(node.status == "DeepHealthCheckInProgress" for node in need.staying):
         return messages.health_check(group.name, checked)
@@ -111,6 +114,9 @@ def _lower_minimum(need: Need, occasion: Occasion, minimum: int) -> LowerMinimum
         return None
     if len(need.staying) > group.target:
         return messages.group_moving(group.name, f"on its way from {len(need.staying)} nodes to {group.target}")
+    if need.leaving:
+        # The target may fall with them yet, and may not be sent again as it was.
+        return messages.shutting_down(group.name, _names(need.leaving))
     wait = _see_off(need, occasion, staying=len(need.staying), count=group.target)
     return wait or LowerMinimum(group=group.name, count=group.target, minimum=minimum)
 

@@ -93,7 +93,12 @@ class Provider:
             if desired is None:
                 return _nothing(found)
             if state.rolling_back and state.pending is None and found.kind == PREPARE and state.reached is None:
-                state = self._with_reached(found, state)
+                known = self._with_reached(found, state)
+                if known is None:
+                    from . import messages
+
+                    return self._unfinished(found, state, [Wait(why=messages.OVER)])
+                state = known
             return (self._prepare if found.kind == PREPARE else self._finalize)(found, desired, state)
         except ScaleDownError:
             raise
@@ -110,7 +115,10 @@ class Provider:
             state = self._with_status(event, state)
         try:
             if state.rolling_back and event.kind == PREPARE:
-                state = self._with_reached(event, state)
+                known = self._with_reached(event, state)
+                if known is None:
+                    return replace(state, pending=None)
+                state = known
             return self._with_plan(event, state)
         except ScaleDownError:
             raise
@@ -133,16 +141,21 @@ class Provider:
             raise ScaleDownError(messages.failed(event.cluster, [said, messages.STATUS_HINT])) from None
         return replace(state, rolling_back="ROLLBACK" in stack["StackStatus"], updated=stack.get("LastUpdatedTime"))
 
-    def _with_reached(self, event: Event, state: State) -> State:
+    def _with_reached(self, event: Event, state: State) -> State | None:
         """What the failed update got to. CloudFormation calls finalize in a rollback only after an update that got past the
-        cluster."""
-        from .history import clusters_reached
+        cluster. Absent: the request is left over from that update, which was cancelled before anybody looked."""
+        from itertools import tee
 
-        def read() -> frozenset[str] | None:
-            return clusters_reached(api.read_events(self._cloudformation(), event.stack), event.stack)
+        from .history import clusters_reached, is_left_over
+
+        def read() -> State | None:
+            asked, told = tee(api.read_events(self._cloudformation(), event.stack))
+            if is_left_over(asked, event.stack, event.resource, state.began):
+                return None
+            return replace(state, reached=clusters_reached(told, event.stack))
 
         try:
-            return replace(state, reached=self._patiently(read, state) if state.pending is False else read())
+            return self._patiently(read, state) if state.pending is False else read()
         except api.CALL_ERRORS as error:
             if not api.is_denied(error):
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 from . import messages
 from .actions import Refuse
@@ -14,6 +15,9 @@ from .policy import check_group
 OWNER_TAGS = ("cdk-hyperpod:stack-id", "aws:cloudformation:stack-id")
 """Tags that may hold the id of the stack that made a cluster: the construct's own, and CloudFormation's (only
 CloudFormation can write tags that begin with aws:, but whether it does so for this type is undocumented)."""
+
+CHASE = timedelta(minutes=10)
+"""How long after its request a node that was launched may be the first replacement of one that was taken."""
 
 
 def owned(live: Cluster, desired: Desired) -> bool:
@@ -92,6 +96,17 @@ def stuck(live: Cluster, needs: Sequence[Need]) -> Iterator[Refuse]:
         comes_back = need.picks and not need.old_picks and need.replaced
         if high and (comes_back or (not need.picks and settled(live, need))):
             yield messages.target_stays(group.name, group.target, len(need.staying), count)
+
+
+def chased(needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
+    """Groups of which nothing but replacements is left to take, also some that replace replacements: their target does not
+    fall, and taking them would go on for ever."""
+    for need in needs:
+        again = [
+            p for p in need.picks if p.node.launched and occasion.began and p.node.launched > occasion.began + CHASE
+        ]
+        if again and not (need.old_picks or need.leaving) and need.group.target > need.wanted.count:
+            yield messages.launched_again(need.group.name, need.group.target, need.wanted.count)
 
 
 def absent(live: Cluster, desired: Desired, occasion: Occasion) -> list[str]:

@@ -354,6 +354,8 @@ class Event:
     request: str
     """Create, Update or Delete."""
     stack: str
+    resource: str
+    """Its logical id."""
     properties: object
     old_properties: object
     physical_id: str | None
@@ -376,6 +378,7 @@ def read_event(event: Mapping[str, Any]) -> Event:
         kind=kind,
         request=request,
         stack=str(event.get("StackId", "")),
+        resource=str(event.get("LogicalResourceId", "")),
         properties=event.get("ResourceProperties"),
         old_properties=event.get("OldResourceProperties"),
         physical_id=event.get("PhysicalResourceId"),
