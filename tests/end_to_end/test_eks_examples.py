@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,12 @@ def test_the_examples_can_be_followed(engine: LocalAws, tmp_path: Path) -> None:
     folder = str(EXAMPLES / "elastic_training" / "checkpoints_folder.yaml")
     for file in (folder, job):
         command = ["kubectl", "--context=eks-example", "apply", "--filename", file]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        # Kubernetes looks for new kinds of objects every half a minute, and until then does not know a quota's count of them.
+        for _ in range(30):
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+            if "status unknown for quota" not in done.stderr:
+                break
+            time.sleep(3)
         assert done.returncode == 0, done.stderr
 
     gone = cdk.destroy(assembly)
