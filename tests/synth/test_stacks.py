@@ -161,14 +161,13 @@ def source_uris(template: Template) -> set[str]:
 
 
 def test_a_changed_script_is_a_changed_property_of_every_group_and_an_unchanged_one_is_none(
-    tmp_path: Path, default: dict[str, Template], cluster: Template
+    tmp_path: Path, cluster: Template
 ) -> None:
     shutil.copytree(ROOT / "lifecycle", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     text = changed(lifecycle={"scripts": "scripts", "mode": "extended"})
     same = of_text(text, tmp_path)
-    assert {name: template.body for name, template in same.items()} == {
-        name: template.body for name, template in default.items()
-    }
+    # The library's own scripts travel with their sums, a user's folder as it is: the cluster sees no difference.
+    assert same["hyperpod-llm-train-cluster"].body == cluster.body
     with (tmp_path / "scripts" / "lib.sh").open("a", encoding="utf-8") as script:
         script.write("# a comment\n")
     other = of_text(text, tmp_path)["hyperpod-llm-train-cluster"]
