@@ -189,16 +189,15 @@ def test_a_kind_that_comes_after_the_quota_is_refused_until_it_is_counted(admin:
     """An operator that is installed after the teams; docs/eks.md says how long it takes on EKS."""
     install(admin, Team(name="early", hard={"count/hyperpodpytorchjobs.late.example.com": "1"}))
     admin.apply_all([kind_of("late.example.com", "v1", "HyperPodPyTorchJob")])
-    job = {"apiVersion": "late.example.com/v1", "kind": "HyperPodPyTorchJob", "metadata": {"namespace": "early"}}
-    job["metadata"]["name"] = "first"
-    refusal = await_answer(lambda: admin.create(job), lambda answer: answer.status != 404, "the kind")
+    kind: Manifest = {"apiVersion": "late.example.com/v1", "kind": "HyperPodPyTorchJob"}
+    first, second = (kind | {"metadata": {"namespace": "early", "name": name}} for name in ("first", "second"))
+    refusal = await_answer(lambda: admin.create(first), lambda answer: answer.status != 404, "the kind")
     assert (refusal.status, refusal.message.partition(" is forbidden: ")[2]) == (
         403,
         "status unknown for quota: team-quota, resources: count/hyperpodpytorchjobs.late.example.com",
     )
-    await_answer(lambda: admin.create(job), lambda answer: answer.status == 201, "the first", limit_s=180)
-    job["metadata"]["name"] = "second"
-    assert "exceeded quota: team-quota" in admin.create(job).message
+    await_answer(lambda: admin.create(first), lambda answer: answer.status == 201, "the first", limit_s=180)
+    assert "exceeded quota: team-quota" in admin.create(second).message
 
 
 def service(namespace: str, kind: str, name: str = "entry") -> Manifest:
