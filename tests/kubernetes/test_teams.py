@@ -88,6 +88,34 @@ def test_without_a_quota_there_are_no_defaults_either() -> None:
     assert not [key for key in hard if key.startswith(("requests.", "limits."))]
 
 
+@pytest.mark.parametrize("governed", [False, True])
+@pytest.mark.parametrize(
+    "team", [RESEARCH, NEURON, Team(name="free", patch_workloads=True)], ids=lambda team: team.name
+)
+def test_everything_that_a_member_may_make_is_counted(team: Team, governed: bool) -> None:
+    """In the team's quota, by whichever of its names: the API server of all teams keeps the objects."""
+    manifests = team_manifests(team, task_governance=governed)
+    (hard,) = (item["spec"]["hard"] for item in manifests if item["metadata"]["name"] == "team-quota")
+    made = [
+        (resource, group)
+        for role in manifests
+        if role["kind"] in ("Role", "ClusterRole")
+        for rule in role["rules"]
+        if {"create", "*"} & {*rule["verbs"]}
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        # What is below an object, such as its scale, its status or a shell in it, is no object of its own.
+        if "/" not in resource
+    ]
+    assert ("services", "") in made
+    uncounted = [(name, group) for name, group in made if not hard.keys() & names_in_a_quota(name, group)]
+    assert uncounted == []
+
+
+def names_in_a_quota(resource: str, group: str) -> set[str]:
+    return {f"count/{resource}.{group}"} if group else {resource, f"count/{resource}"}
+
+
 def test_a_team_may_be_allowed_load_balancers() -> None:
     hard = {"services.loadbalancers": "2", "services.nodeports": "4"}
     quota = team_manifests(Team(name="t", hard=hard), task_governance=False)[1]["spec"]["hard"]

@@ -108,7 +108,8 @@ def hard(total: Mapping[str, int], overrides: Mapping[str, str] | None = None) -
 def bounds(nodes: int) -> dict[str, str]:
     """What a team may have of things that are in nobody's share and run out for everybody: its ceiling has so many nodes.
 
-    Objects are kept by the API server of all teams, in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html);
+    Every kind that the team's Role lets a member make is here, and the ReplicaSets that Deployments leave behind; a kind
+    that the cluster does not have counts nothing. Objects are kept by the API server of all teams, in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html);
     a Secret or a ConfigMap has at most 1 MiB. Pods take addresses of the subnet, and finished ones do not count. A busy
     team is far below each of them.
     """
@@ -119,6 +120,16 @@ def bounds(nodes: int) -> dict[str, str]:
         "secrets": "200",
         "count/jobs.batch": count_quantity(1000),
         "count/hyperpodpytorchjobs.sagemaker.amazonaws.com": count_quantity(1000),
+        "count/jobsets.jobset.x-k8s.io": count_quantity(1000),
+        "count/pytorchjobs.kubeflow.org": count_quantity(1000),
+        "count/mpijobs.kubeflow.org": count_quantity(1000),
+        "count/deployments.apps": "200",
+        # A Deployment keeps ten old ones (revisionHistoryLimit).
+        "count/replicasets.apps": "2200",
+        "count/serviceaccounts": "100",
+        "count/poddisruptionbudgets.policy": count_quantity(1000),
+        # Every Service is a rule on every node of the cluster.
+        "services": "200",
         # Such Services open ports to the network, and a load balancer of AWS costs money.
         "services.loadbalancers": "0",
         "services.nodeports": "0",
