@@ -228,6 +228,23 @@ def test_shares_up_to_the_cluster_are_fine() -> None:
         ),
         ("request.cpu", "8", "a quota has no key 'request.cpu'; did you mean requests.cpu?"),
         ("zebras", "8", "a quota has no key 'zebras'; use one such as requests.cpu, limits.memory, pods"),
+        (
+            "requests.ephemeral_storage",
+            "1Gi",
+            "a quota has no key 'requests.ephemeral_storage'; did you mean requests.ephemeral-storage?",
+        ),
+        ("count/jobs", "8", "a quota has no key 'count/jobs'; did you mean count/jobs.batch?"),
+        ("count/Jobs.batch", "8", "a quota has no key 'count/Jobs.batch'; did you mean count/jobs.batch?"),
+        ("count/pods.", "8", "a quota has no key 'count/pods.'; did you mean count/pods?"),
+        ("count/a/b", "8", "a quota has no key 'count/a/b'; name the kind and its group, such as count/jobs.batch"),
+        (
+            "count/hyperpodpytorchjob.sagemaker.amazonaws.com",
+            "8",
+            (
+                "a quota has no key 'count/hyperpodpytorchjob.sagemaker.amazonaws.com'; "
+                "did you mean count/hyperpodpytorchjobs.sagemaker.amazonaws.com?"
+            ),
+        ),
         ("pods", "eight!", 'must be a quantity, got \'eight!\'; write it as "64", "500m" or "5120Gi"'),
         ("pods", 8, 'must be a quantity, got 8; write it as "64", "500m" or "5120Gi"'),
         ("pods", "0.5", "must be a whole amount, got '0.5'; leave the fraction out"),
@@ -246,6 +263,8 @@ def test_overrides_that_are_refused(key: str, value: str, finding: str) -> None:
         ("requests.hugepages-2Mi", "1Gi"),
         ("requests.nvidia.com/mig-1g.10gb", "7"),
         ("count/jobs.batch", "10"),
+        ("count/pods", "10"),
+        ("count/rayjobs.ray.io", "10"),
         ("services.loadbalancers", "0"),
         ("fsx.storageclass.storage.k8s.io/requests.storage", "1Ti"),
     ],

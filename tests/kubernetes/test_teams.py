@@ -239,6 +239,33 @@ def test_a_team_that_is_refused(change: dict[str, Any], finding: str) -> None:
     assert findings(dataclasses.replace(Team(name="t", quota={"ml.p5.48xlarge": 1}), **change)) == [finding]
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "what", "least"),
+    [
+        ("persistentvolumeclaims", "0", "the claim on the file system", 1),
+        ("count/persistentvolumeclaims", "0", "the claim on the file system", 1),
+        ("count/serviceaccounts", "1", "team-pods for pod_role_arn, beside Kubernetes' own default", 2),
+    ],
+)
+def test_a_quota_has_room_for_what_a_deployment_makes(key: str, value: str, what: str, least: int) -> None:
+    """Kubernetes would refuse it, and the stack would roll back."""
+
+    def words(hard: Mapping[str, str]) -> list[str]:
+        team = dataclasses.replace(RESEARCH, hard=hard, pod_role_arn=ROLE)
+        return [
+            str(finding)
+            for finding in check_teams(
+                [team], nodes=CLUSTER, task_governance=False, autoscaling=False, has_file_system=True
+            )
+        ]
+
+    assert words({key: value}) == [
+        f"teams[research].hard.{key}: is {value}, and the deployment makes {what}; raise it to {least} at least"
+    ]
+    assert words({key: str(least)}) == []
+    assert findings(dataclasses.replace(RESEARCH, hard={key: value})) == [], "nothing of the kind is made"
+
+
 def test_ceilings_may_exceed_the_cluster() -> None:
     half = {"ml.p5.48xlarge": 5}
     assert findings(Team(name="a", quota=half, borrow_limit=100), Team(name="b", quota=half, borrow_limit=100)) == []

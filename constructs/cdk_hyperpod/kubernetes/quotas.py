@@ -213,6 +213,8 @@ def check_hard(overrides: Mapping[str, str], path: str) -> Iterator[Finding]:
             continue
         if not _HARD_KEY.fullmatch(key):
             yield Finding(path=join(path, key), problem=f"a quota {_why_not(key)}", remedy=_instead_of(key))
+        elif "." in key and (plural := key.replace(".", "s.", 1)) in bounds(0):
+            yield Finding(path=join(path, key), problem=f"a quota {_why_not(key)}", remedy=f"did you mean {plural}?")
         yield from _check_quantity(key, value, path)
 
 
@@ -251,13 +253,28 @@ def _check_quantity(key: str, value: object, path: str) -> Iterator[Finding]:
 
 
 _DEVICE = r"[a-z0-9]([a-z0-9.-]{0,100}[a-z0-9])?\.[a-z]+/[A-Za-z0-9]([A-Za-z0-9._-]{0,60}[A-Za-z0-9])?"
+# What Kubernetes counts without a group behind the kind. (An Event is counted too, and ends by itself.)
+_CORE_KINDS = (
+    "configmaps",
+    "endpoints",
+    "events",
+    "limitranges",
+    "persistentvolumeclaims",
+    "pods",
+    "podtemplates",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "serviceaccounts",
+    "services",
+)
 _CPU_KEY = re.compile(r"((requests|limits)\.)?cpu")
 _LIMIT_KEY = re.compile(rf"cpu|memory|ephemeral-storage|pods|nodes|hugepages-[0-9]+[KMG]i|{_DEVICE}")
 _HARD_KEY = re.compile(
     r"(requests|limits)\.(cpu|memory|ephemeral-storage)"
     rf"|requests\.(storage|hugepages-[0-9]+[KMG]i|{_DEVICE})"
     r"|pods|services(\.loadbalancers|\.nodeports)?|configmaps|secrets|persistentvolumeclaims"
-    r"|count/[a-z0-9.-]{1,200}"
+    rf"|count/({'|'.join(_CORE_KINDS)}|[a-z0-9-]{{1,63}}(\.[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?){{1,10}})"
     r"|[a-z0-9.-]{1,200}\.storageclass\.storage\.k8s\.io/(requests\.storage|persistentvolumeclaims)"
 )
 
@@ -274,9 +291,17 @@ def _why_not(key: str) -> str:
 
 def _instead_of(key: str) -> str:
     base = key.removeprefix("limits.")
+    known = [*hard(amounts({})), *bounds(0), *disk(0), "requests.storage"]
+    if key.startswith("count/"):
+        kind = key.removeprefix("count/")
+        kinds = [name.removeprefix("count/") for name in known if name.startswith("count/")] + [*_CORE_KINDS]
+        # "count/jobs" is short for "count/jobs.batch".
+        close = [name for name in kinds if name.startswith(f"{kind}.")]
+        close += difflib.get_close_matches(kind[:80].lower(), kinds, n=1)
+        return f"did you mean count/{close[0]}?" if close else "name the kind and its group, such as count/jobs.batch"
     if key in (_CPU, _MEMORY) or re.fullmatch(_DEVICE, base):
         return f"use requests.{base}"
-    close = difflib.get_close_matches(key[:80], [*hard(amounts({})), "pods", "requests.storage"], n=1)
+    close = difflib.get_close_matches(key[:80], known, n=1)
     return f"did you mean {close[0]}?" if close else "use one such as requests.cpu, limits.memory, pods"
 
 
