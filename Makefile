@@ -121,9 +121,8 @@ audit: setup .audit/ready ## Look for what an attacker would: bandit, zizmor, de
 
 .PHONY: fuzz
 CASES ?= 10000
-SEED ?= 0
 fuzz: setup ## Give CASES files that nobody should write to the loader (SEED for others)
-	@PYTHONPATH=tests python -m fuzz --cases="$(CASES)" --seed="$(SEED)"
+	@PYTHONPATH=tests python -m fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
 
 .PHONY: check
 check: lint types test wheel audit ## Everything that CI checks
