@@ -141,13 +141,13 @@ def test_nodes_that_were_just_taken_may_be_counted_so_their_target_stays() -> No
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def test_all_failed_because_none_is_there_any_more_is_done() -> None:
-    assert takes_two(HyperPod("NodeIdNotFound: i-7, NodeIdNotFound: i-8"), EIGHT) == Outcome()
-
-
-def test_all_failed_for_several_reasons_is_a_wait() -> None:
-    (wait,) = takes_two(HyperPod("NodeIdNotFound: i-7, NODE_ID_IN_USE: i-8"), EIGHT).waits
-    assert wait.endswith("NodeIdNotFound: i-7, NODE_ID_IN_USE: i-8")
+@pytest.mark.parametrize(
+    "said", ["NodeIdNotFound: i-7, NodeIdNotFound: i-8", "NodeIdNotFound: i-7, NODE_ID_IN_USE: i-8"]
+)
+def test_all_failed_is_for_the_next_poll_to_see(said: str) -> None:
+    outcome = takes_two(HyperPod(said), EIGHT)
+    (wait,) = outcome.waits
+    assert wait.endswith(said) and outcome.error is None and not outcome.accepted
 
 
 def test_refusal_in_unknown_words_counts_while_the_nodes_are_there() -> None:

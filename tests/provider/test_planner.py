@@ -266,6 +266,24 @@ def test_target_that_stayed_up_is_lowered_without_ending_a_node() -> None:
     assert found == Plan(changes=(Lower(group="p5", count=5, minimum=0, spec=wish(count=8)),))
 
 
+@pytest.mark.parametrize("continuous", [True, False])
+def test_target_is_given_time_to_fall_by_itself(continuous: bool) -> None:
+    """Where HyperPod lowers it late, it would fall twice, and under standard provisioning a sound deployment would be refused."""
+    after = live(group(target=8, current=5), nodes=nodes("p5", 5), continuous=continuous)
+    when = occasion(first=False, previous=BEFORE, young=True)
+    assert plan(after, desired(wish(count=5)), when) == Plan(
+        waits=(Wait(why='group "p5" is still working towards 8 nodes'),)
+    )
+    assert not plan(after, desired(wish(count=5)), replace(when, young=False)).waits
+
+
+def test_target_is_lowered_as_soon_as_others_come() -> None:
+    """Then it does not fall by itself; the newcomer is dropped, and nothing is left to come."""
+    asked = live(group(target=8, current=5), nodes=[*nodes("p5", 5), *waiting("p5", 30)])
+    when = occasion(first=False, previous=BEFORE, young=True)
+    assert taken(plan(asked, desired(wish(count=5)), when)) == [("p5-30", "not yet launched")]
+
+
 def test_lowering_the_target_never_raises_the_minimum() -> None:
     after = live(group(target=8, current=5, minimum=2), nodes=nodes("p5", 5))
     found = plan(after, desired(wish(count=5, minimum=5)), occasion(first=False, previous=BEFORE))

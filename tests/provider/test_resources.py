@@ -136,7 +136,7 @@ def test_cluster_of_somebody_else_is_refused() -> None:
 def test_software_update_that_hyperpod_demands_is_refused_with_the_how() -> None:
     train = four(patched_once_required="always")
     assert failure(train, TWO) == (
-        "Scaling down train was refused, no node was taken. This cluster needs one software update before nodes can be "
+        "Scaling down train failed. This cluster needs one software update before nodes can be "
         "taken from it by name. Run `aws sagemaker update-cluster-software --cluster-name train` when its jobs can stop (it "
         "replaces every node's root volume and runs the lifecycle scripts again), wait until the cluster is InService, and "
         "deploy again."

@@ -27,7 +27,6 @@ MAX_LOGICAL_IDS = 50
 """Logical ids in one BatchDeleteClusterNodes, together with node ids (botocore: its NodeLogicalIds)."""
 
 _DONE = frozenset({"nodeidnotfound", "nodelogicalidnotfound"})
-_LATER = ("nodeidinuse", "invalidnodestatus")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +78,7 @@ def execute(
     dropped = {pick.node.name for pick in plan.taken if pick.node.instance_id is None}
     if not (live.continuous and dropped & taken.accepted):
         return taken
-    sent = _send_counts(live, look, occasion, sagemaker, moment)
+    sent = _send_counts(live, look, replace(occasion, young=False), sagemaker, moment)
     return replace(sent, accepted=taken.accepted, waits=(*taken.waits, *sent.waits))
 
 
@@ -97,8 +96,7 @@ def _take(takes: Sequence[TakeNodes], live: Cluster, sagemaker: api.SageMaker, m
             if not _all_failed(error):
                 outcome = _refused(error, names, live, sagemaker, moment)
                 return replace(outcome, accepted=frozenset(accepted), waits=(*waits, *outcome.waits))
-            if not _nodes_gone(error):
-                waits.append(f"{messages.some(names)}: {api.reason(error)}")
+            waits.append(f"{messages.some(names)}: {api.reason(error)}")
             continue
         failures = dict(_failures(reply))
         accepted |= names - failures.keys()
@@ -124,19 +122,11 @@ def _failures(reply: api.Reply) -> Iterator[tuple[str, tuple[str, str]]]:
             yield failure[name], (api.normal(code), messages.one_line(f"{code} {failure.get('Message', '')}"))
 
 
-def _said(error: Exception) -> str:
-    return api.normal(api.reason(error))
-
-
 def _all_failed(error: Exception) -> bool:
-    """A 400 because every node failed. Its code is undocumented, so a per-node code in its words decides."""
-    said = _said(error)
-    return any(code in said for code in (*_DONE, *_LATER))
-
-
-def _nodes_gone(error: Exception) -> bool:
-    said = _said(error)
-    return any(code in said for code in _DONE) and not any(code in said for code in _LATER)
+    """A 400 because every node failed. Its code is undocumented, so a per-node code in its words decides; the next poll sees
+    which of them are there."""
+    said = api.normal(api.reason(error))
+    return any(code in said for code in (*_DONE, "nodeidinuse", "invalidnodestatus"))
 
 
 def _refused(

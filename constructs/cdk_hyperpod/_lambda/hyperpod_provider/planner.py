@@ -33,7 +33,7 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
         *replacement(live, desired, previous),
         *forbidden(live, desired, needs, first=occasion.first),
         *resent(needs, previous, desired, first=occasion.first),
-        *stuck(live, needs),
+        *stuck(live, needs, occasion),
         *chased(needs, occasion),
         *mistaken(live, desired, needs, occasion),
         *over_limit(live, desired, needs, occasion),
@@ -149,6 +149,9 @@ def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | No
             return messages.cluster_moving(live.status)
         if spec is None:
             return None
+        if occasion.young and not need.fresh:
+            # Nobody asks for others in place of those that went: it may fall yet, and would fall twice.
+            return messages.group_moving(group.name, f"still working towards {group.target} nodes")
         return Lower(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum), spec=spec)
     if len(need.staying) > wanted.count and counted:
         # Of more nodes than the count, the cluster's own update would choose some.
@@ -248,6 +251,6 @@ def _unprepared(live: Cluster, failed: Desired, desired: Desired, occasion: Occa
             *forbidden(live, failed, needs, first=True),
             # By nodes, not by target: the autoscaler may have raised that since, after an update that did get there.
             *resent(needs, desired, failed, first=False),
-            *stuck(live, needs),
+            *stuck(live, needs, FIRST),
         )
     )
