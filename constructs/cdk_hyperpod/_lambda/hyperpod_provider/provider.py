@@ -155,6 +155,8 @@ class Provider:
         if desired is None:
             return state
         occasion = self._occasion(event, desired, state, first=True)
+        if occasion.renamed_from is not None and event.kind == PREPARE:
+            self._refuse(plan(None, desired, occasion), desired, first=True)
         live = self._patiently(lambda: self._live(desired, tags=True), state)
         if event.kind == FINALIZE:
             return replace(state, pending=not plan_removal(live, desired, occasion).done)
