@@ -10,15 +10,13 @@ from lifetimes.soak import main, seeds_of, soak
 
 LIFETIMES = 2000
 
-NOT_YET_ASSERTED = frozenset(
-    {
-        "a sound deployment fails",  # standard provisioning: refused for a target that falls a little later
-        "CloudFormation ends a node at random, and prepare could know",  # the same in a rollback; an unlisted replacement
-        "CloudFormation's count met a target that had not fallen yet",  # a guard that is new does not wait for it
-        "the wrong order",  # a node that is launched while on_event looks
-    }
-)
-"""What the function is known to break. It is being mended; this constant goes with the mending, and everything is asserted."""
+STILL_OPEN = {
+    # Standard provisioning: refused for a target that falls a few minutes after its nodes.
+    **dict.fromkeys((267, 390, 420, 735, 942, 1323, 1914, 1923), "a sound deployment fails"),
+    # Standard provisioning: a replacement that the list does not show, beside a node on its way out.
+    1622: "CloudFormation ends a node at random, and prepare could know",
+}
+"""Lifetimes, by seed, in which the function is known to break the contract, and how. Each goes with its mending."""
 
 
 def test_lifetimes_keep_the_contract() -> None:
@@ -27,7 +25,7 @@ def test_lifetimes_keep_the_contract() -> None:
         f"SEED={outcome.seed} ({outcome.profile}): {fault}"
         for outcome in tally.failing
         for fault in outcome.faults
-        if fault.split(":")[0] not in NOT_YET_ASSERTED
+        if fault.split(":")[0] != STILL_OPEN.get(outcome.seed)
     ]
     assert not broken, "\n".join(broken[:20]) + "\n\nmake soak SEED=… tells the story."
     assert set(tally.by_profile) == set(PROFILES)
