@@ -99,6 +99,10 @@ class Judge:
             live = was.get(spec["InstanceGroupName"])
             back = request.rollback and _same_but_counts(spec, _specs(request.new)[spec["InstanceGroupName"]])
             if live is not None and not (back or _same_but_counts(spec, live)):
+                guard, cluster = (self.life.stack.known[each] for each in (PREPARE, CLUSTER))
+                if guard and cluster and _spec_of(guard, spec) != _spec_of(cluster, spec):
+                    self.spare(Cause.BACK_TO_TWO)
+                    continue
                 self.fault(
                     "UpdateCluster with another specification than the live one",
                     f"{request}: {spec['InstanceGroupName']}",
@@ -707,6 +711,13 @@ def _counts(properties: Mapping[str, Any]) -> dict[str, int]:
 
 def _autoscaled(properties: Mapping[str, Any]) -> list[str]:
     return list(properties["AutoscaledGroups"])
+
+
+def _spec_of(template: Template, spec: Mapping[str, Any]) -> Any:
+    """The same group's specification in a template, without counts."""
+    left_out = ("InstanceCount", "MinInstanceCount")
+    found = [each for each in template.groups if each["InstanceGroupName"] == spec["InstanceGroupName"]]
+    return [{key: value for key, value in each.items() if key not in left_out} for each in found]
 
 
 def _same_but_counts(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
