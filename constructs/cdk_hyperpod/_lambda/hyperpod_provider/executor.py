@@ -6,7 +6,7 @@ deployment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -75,10 +75,11 @@ def execute(
         return replace(sent, accepted=taken.accepted) if sent.sent or sent.error or sent.waits else taken
     # With its target still up, a group would ask again for what was just dropped. Nodes that have an instance are on their
     # way out for a while, and may be counted so long: their group's target is for a later poll.
-    dropped = {pick.node.name for pick in plan.taken if pick.node.instance_id is None}
-    if not (live.continuous and dropped & taken.accepted):
+    picks = [pick.node for pick in plan.taken if pick.node.name in taken.accepted]
+    dropped = {node.group for node in picks if node.instance_id is None}
+    if not (live.continuous and dropped):
         return taken
-    sent = _send_counts(live, look, replace(occasion, young=False), sagemaker, moment)
+    sent = _send_counts(live, look, replace(occasion, young=False), sagemaker, moment, only=dropped)
     return replace(sent, accepted=taken.accepted, waits=(*taken.waits, *sent.waits))
 
 
@@ -154,9 +155,17 @@ def _settled_meanwhile(names: frozenset[str], cluster: str, sagemaker: api.SageM
 # -- counts -----------------------------------------------------------------------------------------------------------
 
 
-def _send_counts(seen: Cluster, look: Look, occasion: Occasion, sagemaker: api.SageMaker, moment: Moment) -> Outcome:
+def _send_counts(
+    seen: Cluster,
+    look: Look,
+    occasion: Occasion,
+    sagemaker: api.SageMaker,
+    moment: Moment,
+    *,
+    only: Container[str] | None = None,
+) -> Outcome:
     """The one place that lowers targets and minimums: one UpdateCluster for all these groups; others are left alone (botocore:
-    UpdateCluster, its InstanceGroups).
+    UpdateCluster, its InstanceGroups). `only`: of these groups; absent: of all.
 
     Between any two calls somebody else may act, and a count that is no longer true ends nodes at random. So it plans once
     more, from what is there now, and sends only what that plan holds, for groups that nobody else has touched since.
@@ -168,7 +177,7 @@ def _send_counts(seen: Cluster, look: Look, occasion: Occasion, sagemaker: api.S
     waits: list[str] = []
     specs: list[Mapping[str, Any]] = []
     for lower in plan.changes:
-        if isinstance(lower, TakeNodes) or live is None:
+        if isinstance(lower, TakeNodes) or live is None or not (only is None or lower.group in only):
             continue
         if _overtaken(lower.group, seen, live):
             waits.append(messages.overtaken(lower.group).why)
