@@ -47,10 +47,12 @@ class Cdk:
     account: str = environment.ACCOUNT
     show: bool = False
 
-    def bootstrap(self) -> Result:
+    def bootstrap(self, *options: str) -> Result:
         self.place.empty.mkdir(parents=True, exist_ok=True)
         return self._run(
-            ["bootstrap", f"aws://{self.account}/{self.region}"], cwd=self.place.empty, seconds=BOOTSTRAP_SECONDS
+            ["bootstrap", f"aws://{self.account}/{self.region}", *options],
+            cwd=self.place.empty,
+            seconds=BOOTSTRAP_SECONDS,
         )
 
     def deploy(self, assembly: Path, *options: str, only: str | None = None, seconds: float = DEPLOY_SECONDS) -> Result:
