@@ -242,7 +242,11 @@ def test_our_roles_can_live_within_the_boundary() -> None:
 
 def actions_of_roles(template: Template) -> Iterator[str]:
     documents = [
-        *(policy["Properties"]["PolicyDocument"] for policy in template.of("AWS::IAM::Policy").values()),
+        *(
+            policy["Properties"]["PolicyDocument"]
+            for kind in ("AWS::IAM::ManagedPolicy", "AWS::IAM::Policy")
+            for policy in template.of(kind).values()
+        ),
         *(
             policy["PolicyDocument"]
             for role in template.of("AWS::IAM::Role").values()
