@@ -1,4 +1,4 @@
-# Every command of the project. `make help` prints the lines that carry two hashes.
+# Every command of the project. `make help` prints them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -24,9 +24,13 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION := true
 export npm_config_update_notifier := false
 
+# Two hashes: for your cluster. Hash and colon: for work on this project.
+LISTED = grep -hE '^[a-z-]+:.*$(1) ' $(MAKEFILE_LIST) | awk -F ':.*$(1) ' '{printf "  make %-20s %s\n", $$1, $$2}'
+
 .PHONY: help
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
+	@echo "Your cluster:"; $(call LISTED,##)
+	@echo; echo "This project:"; $(call LISTED,#:)
 
 ## -- set-up: uv, the locked Python packages, Node 24 and the CDK CLI, all inside this folder ------------------------
 
@@ -55,7 +59,7 @@ node_modules/ready: .venv/ready package-lock.json
 setup: .venv/ready node_modules/ready ## Bring everything this project needs into its own folder
 
 .PHONY: lock
-lock: .tools/ready ## Resolve the Python packages again (only what changed moves)
+lock: .tools/ready #: Resolve the Python packages again (only what changed moves)
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements/dev.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 pyproject.toml -c requirements/dev.lock -o examples/ci/requirements.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/audit.in -o requirements/audit.lock
@@ -91,21 +95,21 @@ include tests/local_aws/local.mk
 ## -- checks ----------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup .kubernetes/ready ## Run every test but those on real Slurm
+test: setup .kubernetes/ready #: Run every test but those on real Slurm
 	@python -m pytest --numprocesses=auto --dist=loadfile --ignore=tests/slurm $(PYTEST_FLAGS)
 
 .PHONY: test-fast
-test-fast: setup .kubernetes/ready ## Run the tests that need neither the CDK CLI nor a wheel (under two minutes)
+test-fast: setup .kubernetes/ready #: Run the tests that need neither the CDK CLI nor a wheel (under two minutes)
 	@python -m pytest --numprocesses=auto --dist=loadfile -m "not slow" --ignore=tests/slurm $(PYTEST_FLAGS)
 
 .PHONY: lint
-lint: setup ## Style, shell scripts, templates
+lint: setup #: Style, shell scripts, templates
 	@ruff check && ruff format --check
 	@shellcheck -x lifecycle/*.sh lifecycle/*/*.sh .ci/run && shfmt -d lifecycle .ci/run
 	@cdk synth --quiet -c config="$(CONFIG)" --output .lint.out && cfn-lint .lint.out/*.template.json && rm -r .lint.out
 
 .PHONY: types
-types: setup ## mypy, strict; what runs on nodes by itself, because it imports nothing of ours
+types: setup #: mypy, strict; what runs on nodes by itself, because it imports nothing of ours
 	@mypy
 	@MYPYPATH=lifecycle mypy --strict lifecycle/*.py lifecycle/steps/*.py
 
@@ -116,39 +120,39 @@ types: setup ## mypy, strict; what runs on nodes by itself, because it imports n
 	@touch $@
 
 .PHONY: audit
-audit: setup .audit/ready ## Look for what an attacker would: bandit, zizmor, detect-secrets, checkov
+audit: setup .audit/ready #: Look for what an attacker would: bandit, zizmor, detect-secrets, checkov
 	@python tools/audit.py
 
 .PHONY: fuzz
 CASES ?= 10000
 SEED ?= 0
-fuzz: setup ## Give CASES files that nobody should write to the loader (SEED for others)
+fuzz: setup #: Give CASES files that nobody should write to the loader (SEED for others)
 	@PYTHONPATH=tests python -m fuzz --cases="$(CASES)" --seed="$(SEED)"
 
 .PHONY: check
-check: lint types test wheel audit ## Everything that CI checks
+check: lint types test wheel audit #: Everything that CI checks
 
 .PHONY: bench
-bench: setup ## Measure synthesis, the function's cold start and its planner as ratios, in one run
+bench: setup #: Measure synthesis, the function's cold start and its planner as ratios, in one run
 	@python tools/bench/synth.py
 	@python tools/bench/cold_start.py
 	@python tools/bench/planner.py
 
 .PHONY: wheel
-wheel: setup ## Build the wheel into dist/
+wheel: setup #: Build the wheel into dist/
 	@rm -rf dist && hatchling build -t wheel
 
 .PHONY: docs
-docs: setup ## Write again what is made from the code: schema, reference, bootstrap policy
+docs: setup #: Write again what is made from the code: schema, reference, bootstrap policy
 	@python tools/make_docs.py
 	@python tools/make_bootstrap_policy.py
 
 .PHONY: golden
-golden: setup ## Write the golden templates again; read the diff before you commit it
+golden: setup #: Write the golden templates again; read the diff before you commit it
 	@GOLDEN=write python -m pytest -q tests/synth/test_golden.py tests/kubernetes/test_golden.py
 
 .PHONY: format
-format: setup ## Format the code
+format: setup #: Format the code
 	@ruff check --fix-only --quiet; ruff format --quiet; shfmt -w lifecycle .ci/run
 
 .PHONY: clean

@@ -175,10 +175,21 @@ def read_cluster(file: str) -> dict[str, Any]:
     return content
 
 
-def mounted_paths() -> frozenset[str]:
-    """Where something is mounted, as the kernel has it (proc_pid_mountinfo(5))."""
+def mounts() -> dict[str, str]:
+    """Where something is mounted, and the type of it, as the kernel has it (proc_pid_mountinfo(5)).
+
+    Of several mounts at one place the last covers the others.
+    """
     table = Path(os.environ.get("PROVISION_MOUNTINFO", "/proc/self/mountinfo")).read_text("utf-8")
-    return frozenset(line.split()[4] for line in table.splitlines() if line)
+    rows = (line.partition(" - ") for line in table.splitlines() if line)
+    return {before.split()[4]: after.split()[0] for before, _, after in rows}
+
+
+def mounted_type(path: str) -> str:
+    """The type of the file system that a path is on, mounted there or above it; empty where the kernel does not say."""
+    found = mounts()
+    places = (path, *(str(parent) for parent in Path(path).parents))
+    return next((found[place] for place in places if place in found), "")
 
 
 PROGRAMS = "/usr/local/lib/cdk-hyperpod"
@@ -206,5 +217,5 @@ def _done(*command: str) -> None:
 
 def first_mounted(paths: Sequence[str]) -> str | None:
     """The first of the paths where something is mounted."""
-    mounted = mounted_paths()
+    mounted = mounts()
     return next((path for path in paths if path in mounted), None)

@@ -40,6 +40,7 @@ NODE_TYPES = ("controller", "login", "compute")
 """The values of SlurmConfig.NodeType, in lower case. Each has a script of that name, which LifeCycleConfig names."""
 STEPS = (
     "mounts",
+    "clock",
     "slurm",
     "users",
     "slurm_conf",
@@ -50,6 +51,8 @@ STEPS = (
     "checks",
 )
 """Every step there is, in the order in which they run. cluster.json may switch each off."""
+NEEDS = {"accounting": "slurm_conf"}
+"""The step that a step run alone brings along, before it: limits that slurm.conf does not enforce are none."""
 MOUNT_PATH = re.compile(r"(/[A-Za-z0-9._-]+)+")
 HERE = os.path.dirname(os.path.abspath(__file__))
 FILE_SYSTEM_TYPE = re.compile(r"[a-z0-9.]+")
@@ -125,6 +128,7 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
     settings = slurm_settings(cluster)
     steps = [
         Step("mounts", "10_verify_mounts.sh", mounts) if mounts else None,
+        Step("clock", "15_clock.py"),
         Step("slurm", "20_slurm.py", (node.type, controller)),
         Step("users", "30_users.py", (cluster.file,)),
         *(_controller_steps(cluster, settings) if node.type == "controller" else ()),
@@ -395,7 +399,7 @@ def _run_all(steps: Iterable[Step], node_type: str) -> int:
 
 
 def main(cluster_file: str, node_type: str, only: str | None = None) -> int:
-    """Run the steps of this node, or one of them."""
+    """Run the steps of this node, or one of them with the one that it needs."""
     for name, value, allowed in (("NODE_TYPE", node_type, NODE_TYPES), ("STEP", only, (None, *STEPS))):
         if value not in allowed:
             words = ", ".join(filter(None, allowed))
@@ -416,8 +420,9 @@ def main(cluster_file: str, node_type: str, only: str | None = None) -> int:
         _log("ERROR", str(error))
         return 1
     if only is not None:
-        steps = tuple(step for step in steps if step.name == only)
-        if not steps:
+        steps = tuple(step for step in steps if step.name in (only, NEEDS.get(only)))
+        if only not in (step.name for step in steps):
+            steps = ()
             _log("INFO", f"this node has no step {only}: it is switched off, or of no use on a {node_type} node")
     return _run_all(steps, node_type)
 

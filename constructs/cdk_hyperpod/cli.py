@@ -7,10 +7,11 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from .denied import denied_table
-from .errors import HyperPodError
+from .errors import HyperPodError, with_lines
 from .kubernetes.job_command import add_job_parser
 from .lifecycle_command import add_lifecycle_parser
 from .loader import LoadedConfig, load_config
@@ -46,9 +47,11 @@ def _parser() -> argparse.ArgumentParser:
             "cluster file than cluster.yaml."
         ),
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     check = _command(commands, "check", "say everything that is wrong with a cluster file", _check)
     retained = _command(commands, "retained", "say what stays after cdk destroy, and what it costs", _retained)
+    check.add_argument("file", nargs="?", metavar="FILE", help="the cluster file; the same as --config")
     for command in (check, retained):
         command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
     denied = _command(
@@ -63,6 +66,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Version(argparse.Action):
+    """Prints the version; looked up only when it is asked for, since that reads every installed package."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"{parser.prog} {version('cdk-hyperpod')}")
+        parser.exit()
+
+
 def _command(commands: argparse._SubParsersAction, name: str, text: str, run: object) -> argparse.ArgumentParser:  # type: ignore[type-arg]
     command: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=f"{text[:1].upper()}{text[1:]}."
@@ -72,8 +83,8 @@ def _command(commands: argparse._SubParsersAction, name: str, text: str, run: ob
 
 
 def _check(options: argparse.Namespace) -> int:
-    loaded = load_config(options.config)
-    for warning in loaded.warnings:
+    loaded = load_config(options.file or options.config)
+    for warning in with_lines(loaded.warnings):
         print(f"warning: {warning}")
     note = what_closed_means(loaded.config.network)
     if note is not None:

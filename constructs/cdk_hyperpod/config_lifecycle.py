@@ -20,6 +20,8 @@ class LifecycleSteps:
 
     mounts: bool = True
     """Wait until the file systems are mounted; fail a node without them."""
+    clock: bool = True
+    """Have the image's time service keep the clock, and set one that is off: munge refuses what is five minutes old."""
     slurm: bool = True
     """Wait until Slurm answers; start by systemctl what the image left off."""
     users: bool = True
@@ -31,7 +33,7 @@ class LifecycleSteps:
     access: bool = True
     """Drain login nodes, so that they run no jobs; let users log in to compute nodes only while they have a job there."""
     system: bool = True
-    """Raise memlock and nofile, keep the clock, rotate logs."""
+    """Raise memlock and nofile, rotate logs."""
     container_data: bool = True
     """Put the data of containers on NVMe disks, else on the second volume: Docker's and Enroot's, under EKS containerd's
     and the kubelet's."""

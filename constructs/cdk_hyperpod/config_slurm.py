@@ -74,14 +74,15 @@ class User:
 class SlurmAccount:
     """A Slurm account: users who share limits. A change reaches the controller when its step runs; no node ends.
 
-    As soon as one account is there, Slurm runs jobs of users with an account only, and root's.
+    As soon as one account is there, Slurm runs jobs of users with an account only, and root's. Taking an account out
+    takes its users out of it in Slurm; the account itself stays there, empty, with its usage and limits.
     """
 
     name: AccountName
     """The account's name in Slurm."""
     users: tuple[str, ...] = ()
     """Who is in it: names of `users`, or of others that the nodes know. The first account that names a user is the
-    user's default."""
+    user's default. Absent: nobody; an account without users stays, and keeps its usage."""
     fairshare: Annotated[int, Range(1, 1_000_000)] | None = None
     """Its share of the cluster beside other accounts' shares. Absent: 1."""
     grp_nodes: Annotated[int, Range(0, 6758)] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -21,6 +21,8 @@ class Finding:
     """`warning`: the cluster can be made, and somebody should read this first."""
     topic: str = ""
     """A stable name for a warning, by which CDK lets an app acknowledge it."""
+    line: int | None = field(default=None, compare=False)
+    """The line of the cluster file, from 1; of what lacks the setting, where it is missing. None without a file."""
 
     def __str__(self) -> str:
         place = f"{self.path}: " if self.path else ""
@@ -42,7 +44,16 @@ class ConfigError(HyperPodError):
     def __str__(self) -> str:
         count = len(self.findings)
         head = f"{self.source or 'configuration'}: {count} {'error' if count == 1 else 'errors'}"
-        return "\n".join([head, *(f"  {finding}" for finding in self.findings)])
+        return "\n".join([head, *(f"  {line}" for line in with_lines(self.findings))])
+
+
+def with_lines(findings: Sequence[Finding]) -> list[str]:
+    """The findings' texts, each behind its line of the file, where one of them has any."""
+    places = ["" if finding.line is None else f"line {finding.line}" for finding in findings]
+    width = max(map(len, places), default=0)
+    return [
+        f"{place:<{width}}{'  ' if width else ''}{finding}" for place, finding in zip(places, findings, strict=True)
+    ]
 
 
 def raise_errors(findings: Iterable[Finding], source: str = "") -> tuple[Finding, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -98,24 +98,28 @@ class _Document:
         self.data: object = None
         self._replaced: dict[str, Finding] = {}
         self._places: dict[str, int] = {"": 0}
+        self._lines: dict[str, int] = {}
         loader = Loader(text)
         try:
             node = loader.get_single_node()
             if node is not None:
-                self._note(node, "")
+                self._note(node, "", node)
                 self.data = loader.construct_document(node)
         finally:
             loader.dispose()
 
-    def _note(self, node: yaml.Node, path: str) -> None:
-        """Note the place of a value and of all in it; and keys that stand twice, of which YAML would keep the last."""
+    def _note(self, node: yaml.Node, path: str, begins: yaml.Node) -> None:
+        """Note the place of a value, which begins at its key, and of all in it; and keys that stand twice, of which YAML
+        would keep the last."""
         self._places.setdefault(path, len(self._places))
+        if path:
+            self._lines.setdefault(path, begins.start_mark.line + 1)
         if isinstance(node, yaml.ScalarNode):
             self._refuse_replaced(node, path)
         elif isinstance(node, yaml.SequenceNode):
             names = [_name_of(item) for item in node.value]
             for item, item_path in zip(node.value, item_paths(path, names), strict=True):
-                self._note(item, item_path)
+                self._note(item, item_path, item)
         elif isinstance(node, yaml.MappingNode):
             seen: set[tuple[str, str]] = set()
             for key, value in node.value:
@@ -132,7 +136,7 @@ class _Document:
                         Finding(path=key_path, problem=f"stands twice, again in line {line}", remedy="keep one of them")
                     )
                 seen.add((key.tag, key.value))
-                self._note(value, key_path)
+                self._note(value, key_path, key)
 
     def _refuse_replaced(self, node: yaml.ScalarNode, path: str) -> None:
         """Note text that would be another one in the template: nothing here could judge what is deployed."""
@@ -143,20 +147,24 @@ class _Document:
 
     def _note_merged(self, node: yaml.Node, path: str) -> None:
         for item in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-            self._note(item, path)
+            self._note(item, path, item)
 
     def in_order(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Each finding once, in the order of the file; one about something that is missing stands with what lacks it."""
+        """Each finding once, with its line, in the order of the file; one about something that is missing stands with
+        what lacks it."""
 
-        def place(finding: Finding) -> int:
+        def noted(finding: Finding) -> str:
             path = finding.path
             while path not in self._places:
                 path = path[: max(path.rfind("."), path.rfind("["), 0)]
-            return self._places[path]
+            return path
 
         # Text that is replaced is wrong whatever else is wrong with it.
         others = [finding for finding in findings if finding.path not in self._replaced]
-        return sorted(dict.fromkeys([*self._replaced.values(), *others]), key=place)
+        once = sorted(
+            dict.fromkeys([*self._replaced.values(), *others]), key=lambda finding: self._places[noted(finding)]
+        )
+        return [replace(finding, line=self._lines.get(noted(finding))) for finding in once]
 
 
 def _name_of(node: yaml.Node) -> dict[str, object]:

@@ -16,17 +16,17 @@ ELASTIC_PIP := .elastic/venv/bin/python -m pip --disable-pip-version-check insta
 	@touch $@
 
 .PHONY: test-elastic
-test-elastic: .elastic/ready ## Train elastically on CPU: checkpoint, rescale, resume (brings torch)
+test-elastic: .elastic/ready #: Train elastically on CPU: checkpoint, rescale, resume (brings torch)
 	@.elastic/venv/bin/python -m pytest $(ELASTIC_EXAMPLE)/tests $(ELASTIC_FLAGS)
 
 .PHONY: types-elastic
-types-elastic: .elastic/ready ## mypy, strict, on the elastic training example
+types-elastic: .elastic/ready #: mypy, strict, on the elastic training example
 	@cd $(ELASTIC_EXAMPLE) && MYPYPATH=.:tests $(CURDIR)/.elastic/venv/bin/python -m mypy --config-file= --strict --implicit-reexport --explicit-package-bases \
 	  --cache-dir=$(CURDIR)/.mypy_cache train.py tests/*.py
 
 # The image brings its own torch, so its lock must not.
 .PHONY: lock-elastic
-lock-elastic: .tools/ready ## Resolve those packages again
+lock-elastic: .tools/ready #: Resolve those packages again
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/elastic.in -o requirements/elastic.lock
 	.tools/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header --python-version 3.11 requirements/elastic-agent.in -o requirements/elastic-agent.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.12 --override <(echo 'torch; sys_platform == "never"') $(ELASTIC_EXAMPLE)/image.in -o $(ELASTIC_EXAMPLE)/image.lock

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from lib import (
     install_program,
     last_line,
     log,
+    mounted_type,
     must_run,
     on_node,
     read_cluster,
@@ -35,6 +38,8 @@ from lib import (
 
 MADE = "/var/lib/cdk-hyperpod/users.json"
 """The names of all users that were ever made here: whoever is in it and not in the cluster file is to be locked."""
+LOCKED_DAY = 1
+"""The expiry date by which we lock somebody out: 2 January 1970. A lock of the password alone would still let a key in."""
 PROGRAM = "users.py"
 """This file, where every user may read it."""
 NODE_CODES = (2, 126, 127)
@@ -74,7 +79,9 @@ class Accounts:
     users: Mapping[str, User]
     gids: Mapping[str, int]
     expired: frozenset[str] = frozenset()
-    """The users whom an expiry date keeps out."""
+    """The users whom an expiry date keeps out today, ours or somebody else's."""
+    locked: frozenset[str] = frozenset()
+    """Those whom our own date keeps out."""
 
 
 def commands_for(
@@ -99,8 +106,7 @@ def commands_for(
         yield from _commands_for_user(user, node, gids)
     for name in sorted(set(made) - {user.name for user in users}):
         if name in node.users and name not in node.expired:
-            # The lock alone would still let a key in.
-            yield ("usermod", "--lock", "--expiredate", "1", name)
+            yield ("usermod", "--lock", "--expiredate", str(LOCKED_DAY), name)
 
 
 _OTHER = "give it another name or number in the file"
@@ -126,7 +132,8 @@ def _commands_for_user(user: User, node: Accounts, ours: Mapping[str, int]) -> I
     wanted = user.groups | {group for group in old.groups if group not in ours}
     if old.groups != wanted:
         yield ("usermod", "--groups", ",".join(sorted(wanted)), user.name)
-    if user.name in node.expired:
+    # A date that somebody else has set stays: it may keep out a person who has left.
+    if user.name in node.locked:
         yield ("usermod", "--expiredate", "", user.name)
 
 
@@ -149,9 +156,24 @@ def read_accounts() -> Accounts:
         )
         for fields in passwd
     }
-    shadow = [line.split(":") for line in must_run("getent", "shadow").splitlines()]
-    expired = frozenset(fields[0] for fields in shadow if len(fields) > 7 and fields[7])
-    return Accounts(users, {fields[0]: int(fields[2]) for fields in groups}, expired)
+    days = expiry_days(must_run("getent", "shadow"))
+    today = int(time.time() // 86_400)
+    return Accounts(
+        users,
+        {fields[0]: int(fields[2]) for fields in groups},
+        expired=frozenset(name for name, day in days.items() if day < today),
+        locked=frozenset(name for name, day in days.items() if day == LOCKED_DAY),
+    )
+
+
+def expiry_days(shadow: str) -> dict[str, int]:
+    """The last days of those accounts that have one, in days since 1970 (shadow(5)).
+
+    Without those of 0, which some programs take for the past, and others for none.
+    """
+    rows = [line.split(":") for line in shadow.splitlines()]
+    days = {fields[0]: int(fields[7]) for fields in rows if len(fields) > 7 and re.fullmatch("[0-9]+", fields[7])}
+    return {name: day for name, day in days.items() if day > 0}
 
 
 def parse(content: Mapping[str, object]) -> tuple[tuple[User, ...], dict[str, int]]:
@@ -169,7 +191,38 @@ def parse(content: Mapping[str, object]) -> tuple[tuple[User, ...], dict[str, in
 
 
 def make_home(user: User, gid: int) -> None:
-    """A home of the user's own, which no other node makes at the same moment."""
+    """A home of the user's own, which no other node makes at the same moment.
+
+    Raises StepError where it cannot be made, or is somebody else's.
+    """
+    try:
+        _make_home(user, gid)
+    except PermissionError as error:
+        # Root may do all on the node, so it is the file system's server that refuses.
+        raise StepError(
+            f"root may not make {user.home} for {user.name} ({error.strerror}); {_squash(user.home)}"
+        ) from error
+
+
+SQUASHES = {
+    "nfs": "the export squashes root, as NFS does unless told otherwise; put no_root_squash into the options of the "
+    "volume's NFS export (NfsExports of `aws fsx update-volume`)",
+    "lustre": "the file system squashes root; take RootSquash away, or put the nodes' network into NoSquashNids "
+    "(`aws fsx update-file-system`)",
+}
+"""What to do where a file system takes root for nobody, by the kernel's name for its type."""
+
+
+def _squash(path: str) -> str:
+    kind = mounted_type(path)
+    # NFS is nfs4 to the kernel where it is version 4.
+    return SQUASHES.get(
+        "nfs" if kind == "nfs4" else kind,
+        f"look at who may write on the {kind or 'unknown'} file system that it is on (findmnt)",
+    )
+
+
+def _make_home(user: User, gid: int) -> None:
     home = on_node(user.home)
     if not os.path.lexists(home):
         home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -3,6 +3,8 @@
 
 Runs on the controller. The accounting database is HyperPod's: the one that `slurm.accounting_database` names, or the
 controller's own. This reads no secret; it talks to slurmdbd, by sacctmgr, and waits for it.
+
+An account that has left the file loses its users and stays: its usage would go with it.
 """
 
 from __future__ import annotations

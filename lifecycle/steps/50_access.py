@@ -9,6 +9,7 @@ it would lock its users out.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from lib import (
     OWN_MARK,
     PROGRAMS,
+    StepError,
     install_program,
     install_unit,
     log,
@@ -53,21 +55,37 @@ WantedBy=timers.target
 """
 
 
-def own_node(nodes: str, names: frozenset[str]) -> dict[str, str] | None:
-    """This node in the output of `scontrol --oneliner show node`; None: Slurm does not know it."""
-    for line in nodes.splitlines():
-        # What comes after Reason= may hold anything.
-        fields = dict(word.split("=", 1) for word in line.split(" Reason=")[0].split() if "=" in word)
-        if names & {fields.get("NodeHostName", ""), fields.get("NodeName", "")}:
-            return fields
-    return None
+def own_node(nodes: str, names: frozenset[str], addresses: frozenset[str]) -> dict[str, str] | None:
+    """This node in the output of `scontrol --oneliner show node`; None: Slurm does not know it.
+
+    By its host name, else by its address: HyperPod may call nodes in Slurm by the names of their instances
+    (UseInstanceNames). Raises StepError where two nodes have an address of this one: another must not be drained.
+    """
+    # What comes after Reason= may hold anything.
+    known = [
+        dict(word.split("=", 1) for word in line.split(" Reason=")[0].split() if "=" in word)
+        for line in nodes.splitlines()
+    ]
+    by_name = [node for node in known if names & {node.get("NodeHostName", ""), node.get("NodeName", "")}]
+    found = by_name or [node for node in known if node.get("NodeAddr", "") in addresses]
+    if len(found) > 1:
+        several = ", ".join(node.get("NodeName", "") for node in found)
+        raise StepError(f"Slurm has more than one node that may be this one: {several}; look at NodeAddr in slurm.conf")
+    return found[0] if found else None
+
+
+def own_addresses() -> frozenset[str]:
+    """This node's addresses, as Slurm may have them in NodeAddr. Not those that every machine has."""
+    interfaces = json.loads(must_run("ip", "-json", "address", "show"))
+    found = [address.get("local", "") for interface in interfaces for address in interface.get("addr_info", ())]
+    return frozenset(found) - {"", "127.0.0.1", "::1"}
 
 
 def keep_jobs_off() -> None:
     """Drain this node, unless somebody has."""
     shown = must_run("scontrol", "--oneliner", "show", "node")
     host = os.uname().nodename
-    node = own_node(shown, frozenset({host, host.split(".")[0]}))
+    node = own_node(shown, frozenset({host, host.split(".")[0]}), own_addresses())
     if node is None:
         log("INFO", "Slurm does not know this node, so no job runs here")
     elif "DRAIN" in node.get("State", ""):

@@ -44,30 +44,36 @@ tags: {aws:x: y, Cost: 5}
 
 MESSAGE = """\
 cluster.yaml: 21 errors
-  name: must be 1 to 63 letters, digits and hyphens, no hyphen at either end, got '-bad-'; change it
-  acount: is not a setting; did you mean account?
-  network.availability_zones[1]: 'us-east-1a' is not in us-west-2; name a zone of the region
-  network.cidr: 10.0.0.0/8 is a /8; use a /16 to /21; an eighth of it is one zone's subnet
-  instance_groups[head].instance_count: Slurm has one controller node, got 2; set it to 1
-  instance_groups[head].partition: a controller group has no partition; remove it; only compute groups run jobs
-  instance_groups[p5].node_type: must be one of controller, login, compute, got 'worker'; use one of these
-  instance_groups[p5].instance_type: HyperPod has no instance type 'ml.p5.48xlrge'; did you mean ml.p5.48xlarge?
-  instance_groups[p5].min_instance_count: stands twice, again in line 18; keep one of them
-  instance_groups[p5].min_instance_count: 9 is more than instance_count, which is 4; lower it, or raise instance_count
-  instance_groups[2].name: is missing; add `name:`
-  instance_groups[2]: has no instance_type; give it one of instance_type and instance_types
-  instance_groups[2].partition: a compute group must name its partition; add partition: with a name such as the group's
-  instance_groups[2].instance_count: must be 0 to 6758, got -1; change it
-  instance_groups[2].threads_per_core: must be a whole number, got 'two'; write digits without quotes
-  storage.capacity_gib: FSx refuses 5000 GiB; use 1200 or a multiple of 2400, such as 7200
-  storage.data_repositories[1].file_system_path: /a/b overlaps /a; link folders that lie beside each other
-  scale_down.instance_groups_to_delete: the group 'p5' is to be deleted and stands in instance_groups; remove it from \
+  line 1   name: must be 1 to 63 letters, digits and hyphens, no hyphen at either end, got '-bad-'; change it
+  line 3   acount: is not a setting; did you mean account?
+  line 5   network.availability_zones[1]: 'us-east-1a' is not in us-west-2; name a zone of the region
+  line 6   network.cidr: 10.0.0.0/8 is a /8; use a /16 to /21; an eighth of it is one zone's subnet
+  line 10  instance_groups[head].instance_count: Slurm has one controller node, got 2; set it to 1
+  line 12  instance_groups[head].partition: a controller group has no partition; remove it; only compute groups run jobs
+  line 14  instance_groups[p5].node_type: must be one of controller, login, compute, got 'worker'; use one of these
+  line 15  instance_groups[p5].instance_type: HyperPod has no instance type 'ml.p5.48xlrge'; did you mean \
+ml.p5.48xlarge?
+  line 17  instance_groups[p5].min_instance_count: stands twice, again in line 18; keep one of them
+  line 17  instance_groups[p5].min_instance_count: 9 is more than instance_count, which is 4; lower it, or raise \
+instance_count
+  line 19  instance_groups[2].name: is missing; add `name:`
+  line 19  instance_groups[2]: has no instance_type; give it one of instance_type and instance_types
+  line 19  instance_groups[2].partition: a compute group must name its partition; add partition: with a name such as \
+the group's
+  line 19  instance_groups[2].instance_count: must be 0 to 6758, got -1; change it
+  line 21  instance_groups[2].threads_per_core: must be a whole number, got 'two'; write digits without quotes
+  line 23  storage.capacity_gib: FSx refuses 5000 GiB; use 1200 or a multiple of 2400, such as 7200
+  line 24  storage.data_repositories[1].file_system_path: /a/b overlaps /a; link folders that lie beside each other
+  line 26  scale_down.instance_groups_to_delete: the group 'p5' is to be deleted and stands in instance_groups; \
+remove it from \
 one of the two
-  scale_down.drain: draining does not exist yet: nodes end without their jobs being drained; remove it, and drain the \
+  line 27  scale_down.drain: draining does not exist yet: nodes end without their jobs being drained; remove it, and \
+drain the \
 nodes yourself before the deployment
-  tags.aws:x: a tag cannot have the key 'aws:x'; use 1 to 128 letters, digits, spaces and _.:/=+-@, beginning neither \
+  line 28  tags.aws:x: a tag cannot have the key 'aws:x'; use 1 to 128 letters, digits, spaces and _.:/=+-@, \
+beginning neither \
 with aws: nor with cdk-hyperpod:
-  tags.Cost: must be text, got 5; put it in quotes"""
+  line 28  tags.Cost: must be text, got 5; put it in quotes"""
 
 
 def test_a_file_full_of_mistakes_gets_them_all_in_its_own_order(

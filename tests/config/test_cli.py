@@ -50,6 +50,20 @@ small: a slurm cluster in us-west-2, no errors
     )
 
 
+def test_check_takes_the_file_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    write("other.yaml", {"removal": "keep"})
+
+    assert main(["check", "other.yaml"]) == 1
+    assert capsys.readouterr().err.startswith("other.yaml: 1 error\n")
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("cdk-hyperpod 0.")
+
+
 @pytest.mark.parametrize("command", ["check", "retained"])
 def test_a_wrong_file_is_told_on_stderr(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     write("other.yaml", {"removal": "keep", "name": REMOVED})
@@ -58,8 +72,8 @@ def test_a_wrong_file_is_told_on_stderr(command: str, capsys: pytest.CaptureFixt
     assert capsys.readouterr() == (
         "",
         (
-            "other.yaml: 2 errors\n  name: is missing; add `name:`\n"
-            "  removal: must be one of retain, destroy, got 'keep'; use one of these\n"
+            "other.yaml: 2 errors\n           name: is missing; add `name:`\n"
+            "  line 15  removal: must be one of retain, destroy, got 'keep'; use one of these\n"
         ),
     )
 
@@ -113,7 +127,7 @@ def test_the_installed_tool_refuses_a_wrong_file_without_a_stack_trace(folder: P
     done = subprocess.run([TOOL, "check"], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "cluster.yaml: 1 error\n  name: must be text, got 5; put it in quotes\n"
+    assert done.stderr == "cluster.yaml: 1 error\n  line 1  name: must be text, got 5; put it in quotes\n"
 
 
 @pytest.mark.parametrize("command", ["schema", "check"])

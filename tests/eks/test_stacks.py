@@ -125,9 +125,10 @@ def test_the_training_operator_gets_its_role_and_cert_manager_first(stacks: dict
     teams = stacks["teams"]
     by_name = {resource["Properties"]["AddonName"]: name for name, resource in teams.of("AWS::EKS::Addon").items()}
     first = before(teams, by_name["amazon-sagemaker-hyperpod-training-operator"])
-    assert {by_name["cert-manager"], by_name["coredns"], teams.only_id("AWS::EKS::PodIdentityAssociation")} <= first
-    association = teams.only("AWS::EKS::PodIdentityAssociation")
-    assert association["Namespace"] == "aws-hyperpod"
+    associations = teams.of("AWS::EKS::PodIdentityAssociation")
+    (identity,) = (name for name, item in associations.items() if item["Properties"]["Namespace"] == "aws-hyperpod")
+    assert {by_name["cert-manager"], by_name["coredns"], identity} <= first
+    association = associations[identity]["Properties"]
     assert association["ServiceAccount"] == "hp-training-operator-controller-manager"
     addon = teams.resources[by_name["amazon-sagemaker-hyperpod-training-operator"]]["Properties"]
     assert addon["AddonVersion"] == "v1.3.0-eksbuild.1"

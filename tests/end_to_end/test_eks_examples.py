@@ -35,8 +35,8 @@ def test_the_examples_can_be_followed(engine: LocalAws, tmp_path: Path) -> None:
     folder = str(EXAMPLES / "elastic_training" / "checkpoints_folder.yaml")
     for file in (folder, job):
         command = ["kubectl", "--context=eks-example", "apply", "--filename", file]
-        # Kubernetes looks for new kinds of objects every half a minute, and until then does not know a quota's count of them.
-        for _ in range(30):
+        # Kubernetes looks for new kinds every half a minute, and this one then counts all quotas again within seconds.
+        for _ in range(60):
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
             if "status unknown for quota" not in done.stderr:
                 break

@@ -9,13 +9,13 @@ KUBERNETES_FLAGS ?=
 	@touch $@
 
 .PHONY: kubernetes-apiserver
-kubernetes-apiserver: ## Build a real Kubernetes API server into ~/.cache, once (ten minutes)
+kubernetes-apiserver: #: Build a real Kubernetes API server into ~/.cache, once (ten minutes)
 	@$(PYTHON) tests/kubernetes/apiserver/build.py
 
 .PHONY: test-kubernetes
-test-kubernetes: setup .kubernetes/ready kubernetes-apiserver ## Quotas, teams and jobs, on the real API server too
+test-kubernetes: setup .kubernetes/ready kubernetes-apiserver #: Quotas, teams and jobs, on the real API server too
 	@python -m pytest tests/kubernetes $(KUBERNETES_FLAGS)
 
 .PHONY: lock-kubernetes
-lock-kubernetes: .tools/ready ## Resolve the SDK again
+lock-kubernetes: .tools/ready #: Resolve the SDK again
 	.tools/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header --python-version 3.11 requirements/hyperpod-sdk.in -o requirements/hyperpod-sdk.lock

@@ -402,9 +402,21 @@ def test_one_step_can_be_run_again_alone(node: Node) -> None:
     assert node.provision("compute.sh", "mounts").returncode == 0
 
 
+@pytest.mark.parametrize(("conf", "steps"), [(True, ["slurm_conf", "accounting"]), (False, ["accounting"])])
+def test_accounts_bring_along_the_line_that_enforces_them(node: Node, conf: bool, steps: list[str]) -> None:
+    switches = {**CLUSTER["steps"], "slurm_conf": conf, "accounting": True}
+    node.write("scripts/cluster.json", json.dumps({**CLUSTER, "steps": switches, "accounts": [{"name": "research"}]}))
+    for script in ("35_slurm_conf.py", "40_accounting.py"):
+        node.write(f"scripts/steps/{script}", "")
+    node.addresses("10.1.0.10")
+    done = node.provision("controller.sh", "accounting")
+    assert done.returncode == 0
+    assert [line.split("step ")[1].split(":")[0] for line in messages(done.stdout) if " step " in line] == steps
+
+
 def test_an_unknown_step_is_refused(node: Node) -> None:
     result = node.provision("compute.sh", "mount")
-    assert the_error(result).startswith("ERROR provision.py: STEP: must be one of mounts, slurm, ")
+    assert the_error(result).startswith("ERROR provision.py: STEP: must be one of mounts, clock, ")
     assert result.returncode == 2
 
 

@@ -323,14 +323,15 @@ def test_the_agents_network_may_overlap_the_cluster_s_own(address: str, name: st
 def test_steps() -> None:
     two = Cluster("a", (Mount("/fsx", "lustre"), Mount("/home", "nfs4")))
     node = Node("compute", P5_1, ("10.1.0.10", "10.1.0.11"))
-    slurm = Step("slurm", "20_slurm.py", ("compute", "10.1.0.10"))
-    assert provision.steps_for(CLUSTER, node)[:2] == (
+    clock = Step("clock", "15_clock.py")
+    assert provision.steps_for(CLUSTER, node)[:3] == (
         Step("mounts", "10_verify_mounts.sh", ("/fsx", "lustre")),
-        slurm,
+        clock,
+        Step("slurm", "20_slurm.py", ("compute", "10.1.0.10")),
     )
     assert provision.steps_for(two, node)[0].arguments == ("/fsx", "lustre", "/home", "nfs4")
-    assert provision.steps_for(Cluster("a", ()), node)[0] == slurm
-    assert provision.steps_for(Cluster("a", ()), Node("login", P5_1))[0].arguments == ("login", "-")
+    assert provision.steps_for(Cluster("a", ()), node)[0] == clock
+    assert provision.steps_for(Cluster("a", ()), Node("login", P5_1))[1].arguments == ("login", "-")
 
 
 def test_every_step_can_be_switched_off() -> None:
@@ -347,11 +348,11 @@ def test_every_step_runs_somewhere_and_is_known_by_its_name() -> None:
         node_type: [step.name for step in provision.steps_for(cluster, Node(node_type, P5_1))]
         for node_type in provision.NODE_TYPES
     }
-    everywhere = ["mounts", "slurm", "users", "system", "container_data", "checks"]
+    first, last = ["mounts", "clock", "slurm", "users"], ["system", "container_data", "checks"]
     assert by_type == {
-        "controller": [*everywhere[:3], "slurm_conf", "accounting", *everywhere[3:]],
-        "login": [*everywhere[:3], "access", *everywhere[3:]],
-        "compute": [*everywhere[:3], "access", *everywhere[3:]],
+        "controller": [*first, "slurm_conf", "accounting", *last],
+        "login": [*first, "access", *last],
+        "compute": [*first, "access", *last],
     }
     assert {name for names in by_type.values() for name in names} == set(provision.STEPS)
 

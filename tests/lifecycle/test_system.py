@@ -1,4 +1,4 @@
-"""Steps access, system, container_data and checks, run for real in a folder that stands for the node."""
+"""Steps clock, access, system, container_data and checks, run for real in a folder that stands for the node."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_limits_reach_logins_and_jobs(node: Part) -> None:
     assert "* hard memlock unlimited" in (node.root / "etc/security/limits.d/99-cdk-hyperpod.conf").read_text()
     drop_in = node.root / "etc/systemd/system/slurmd.service.d/cdk-hyperpod-limits.conf"
     assert "LimitMEMLOCK=infinity" in drop_in.read_text()
-    assert [line for line in node.asked if "tracking" not in line] == ["daemon-reload", "restart slurmd.service"]
-    assert said[-1] == "limits, clock and log rotation are set"
+    assert node.asked == ["daemon-reload", "restart slurmd.service"]
+    assert said[-1] == "limits and log rotation are set"
     assert node.step("system", changes_nothing=True) == said[-1:]
     assert node.asked.count("restart slurmd.service") == 1
 
@@ -72,23 +72,29 @@ def test_what_a_run_did_not_get_to_the_next_one_does(node: Part, failing: str) -
     assert node.provision(PROVISION_ROOT=str(node.root)).returncode != 0
     systemctl.write_text(works)
     node.step("system")
-    assert node.asked[-2:] == ["restart slurmd.service", "-n tracking"]
+    assert node.asked[-1] == "restart slurmd.service"
     assert node.asked.count(failing) == 1
 
 
 @pytest.mark.parametrize(("state", "asked"), [("inactive", ["enable --now chrony.service"]), ("active", [])])
 def test_a_clock_that_nobody_keeps_is_kept(node: Part, state: str, asked: list[str]) -> None:
     node.write("clocks", f"Id=chrony.service\nLoadState=loaded\nActiveState={state}\nUnitFileState=disabled\n")
-    node.step("system")
+    node.step("clock")
     assert [line for line in node.asked if "chrony" in line] == asked
 
 
 @pytest.mark.parametrize(("offset", "mended"), [("300.5 seconds slow", True), ("0.0002 seconds fast", False)])
 def test_a_clock_that_is_off_is_set(node: Part, offset: str, mended: bool) -> None:
     node.write("tracking", f"Stratum         : 4\nSystem time     : {offset} of NTP time\n")
-    said = node.step("system")
+    said = node.step("clock")
     assert ("makestep" in node.asked) == mended
     assert any("the clock is -300.5 s off; setting it" in line for line in said) == mended
+
+
+def test_a_clock_that_cannot_be_set_is_a_warning(node: Part) -> None:
+    node.write("tracking", "System time     : 300.5 seconds fast of NTP time\n")
+    node.command("chronyc", f'[[ $* == "-n tracking" ]] && cat "{node.root}/tracking" || {{ echo 506 no; exit 1; }}')
+    assert node.step("clock")[-1] == "`chronyc makestep` failed: 506 no"
 
 
 def test_logs_that_the_image_rotates_are_left_to_it(node: Part) -> None:
@@ -200,6 +206,26 @@ def test_a_login_node_is_drained_by_the_name_that_slurm_has_for_it(node: Part, s
     assert (update in node.asked) == drained
     assert "enable --now cdk-hyperpod-access.timer" in node.asked
     assert not (node.root / "etc/pam.d").exists(), "a login node would lock its users out"
+
+
+def test_a_login_node_is_drained_where_slurm_knows_it_by_its_address_alone(node: Part) -> None:
+    node.addresses("127.0.0.1", "10.1.0.11")
+    node.write("nodes", "NodeName=p5-1 NodeAddr=10.1.0.21 State=IDLE\nNodeName=door-1 NodeAddr=10.1.0.11 State=IDLE\n")
+    node.command("scontrol", f'[[ $1 == --oneliner ]] && cat "{node.root}/nodes" || echo "$*" >>"{node.root}/asked"')
+    node.step("access", "login.sh")
+    assert "update NodeName=door-1 State=DRAIN Reason=login node: runs no jobs" in node.asked
+
+
+@pytest.mark.parametrize("address", ["10.1.0.11", "127.0.0.1"])
+def test_no_other_node_is_drained(node: Part, address: str) -> None:
+    node.addresses("127.0.0.1", "10.1.0.11")
+    node.write("nodes", f"NodeName=a NodeAddr={address} State=IDLE\nNodeName=b NodeAddr={address} State=IDLE\n")
+    node.command("scontrol", f'[[ $1 == --oneliner ]] && cat "{node.root}/nodes" || echo "$*" >>"{node.root}/asked"')
+    node.switch_on("access")
+    done = node.provision("login.sh", PROVISION_ROOT=str(node.root))
+    assert not [line for line in node.asked if line.startswith("update")]
+    several = "Slurm has more than one node that may be this one: a, b; look at NodeAddr in slurm.conf"
+    assert (several in done.stdout) == (done.returncode != 0) == (address != "127.0.0.1")
 
 
 def test_a_login_node_that_slurm_does_not_know_runs_no_job(node: Part) -> None:

@@ -38,9 +38,34 @@ def test_a_node_that_is_as_it_should_be_is_left_alone() -> None:
 
 def test_who_is_out_of_the_file_is_locked_once_and_let_in_again() -> None:
     assert commands([], DONE, ["alice"]) == ["usermod --lock --expiredate 1 alice"]
-    locked = Accounts(DONE.users, DONE.gids, frozenset({"alice"}))
+    locked = Accounts(DONE.users, DONE.gids, expired=frozenset({"alice"}), locked=frozenset({"alice"}))
     assert commands([], locked, ["alice"]) == []
     assert commands([ALICE], locked, ["alice"]) == ["usermod --expiredate  alice"]
+
+
+def test_a_date_that_somebody_else_set_stays() -> None:
+    expired = Accounts(DONE.users, DONE.gids, expired=frozenset({"alice"}))
+    assert commands([ALICE], expired, ["alice"]) == []
+    assert commands([], expired, ["alice"]) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "expired", "locked"),
+    [("", False, False), ("0", False, False), ("1", True, True), ("20000", True, False), ("90000", False, False)],
+)
+def test_a_date_keeps_out_once_it_is_over(
+    monkeypatch: pytest.MonkeyPatch, field: str, expired: bool, locked: bool
+) -> None:
+    """20000 is 2024-10-04. Whose date lies ahead can log in, so who leaves the file has to be locked."""
+    tables = {
+        "passwd": "alice:x:5001:5000::/fsx/home/alice:/bin/bash\n",
+        "group": "research:x:5000:\ngpu:x:5001:alice\n",
+        "shadow": f"root:*:20000:0:99999:7:::\nalice:!:20000:0:99999:7::{field}:\nbroken\n",
+    }
+    monkeypatch.setattr(users, "must_run", lambda _, table: tables[table])
+    found = users.read_accounts()
+    assert (found.users["alice"], found.gids) == (ALICE, GIDS)
+    assert ("alice" in found.expired, "alice" in found.locked) == (expired, locked)
 
 
 def test_nobody_else_is_ever_touched() -> None:
@@ -182,6 +207,50 @@ def test_a_node_on_which_nothing_runs_as_a_user_fails(
     monkeypatch.setattr(users, "read_accounts", lambda: None)
     with pytest.raises(users.StepError, match="nothing runs as alice here: no such program; look at setpriv"):
         users.make_users(file)
+
+
+@pytest.mark.parametrize(
+    ("mount", "words"),
+    [
+        (
+            "/home rw - nfs4 fs-0a.fsx:/fsx rw",
+            "the export squashes root, as NFS does unless told otherwise",
+        ),
+        ("/home rw - nfs fs-0a.fsx:/fsx rw", "put no_root_squash into the options of the volume's NFS export"),
+        (
+            "/home rw - lustre 10.1.0.99@tcp:/abc rw",
+            "take RootSquash away, or put the nodes' network into NoSquashNids",
+        ),
+        ("/elsewhere rw - nfs4 x:/ rw", "who may write on the ext4 file system that it is on"),
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="root that may not is made of root")
+def test_a_file_system_that_takes_root_for_nobody_is_told_by_its_own_name_for_it(
+    tmp_path: Path, mount: str, words: str
+) -> None:
+    """A root without the right to give files away: mkdir goes well, chown does not, as behind a squashing server."""
+    (tmp_path / "mountinfo").write_text(f"23 1 259:1 / / rw - ext4 /dev/root rw\n96 23 0:54 / {mount}\n")
+    paths = (LIFECYCLE, LIFECYCLE / "steps")
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:3]; users = __import__('30_users')\n"
+        "user = users.User('alice', 5001, 'research', frozenset(), '/home/alice')\n"
+        "sys.exit(users.run_step(lambda: users.make_home(user, 5000)))"
+    )
+    done = subprocess.run(
+        [
+            *("setpriv", "--bounding-set=-chown", "--inh-caps=-chown"),
+            *("/usr/bin/python3", "-Bc", code),
+            *map(str, paths),
+        ],
+        env={"PROVISION_ROOT": str(tmp_path), "PROVISION_MOUNTINFO": str(tmp_path / "mountinfo")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert "ERROR -c: root may not make /home/alice for alice (Operation not permitted); " in line and words in line
+    assert list((tmp_path / "home").iterdir()) == []
 
 
 def test_two_nodes_make_one_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

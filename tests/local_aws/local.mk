@@ -16,7 +16,7 @@ test: .local-aws/ready
 	@touch $@
 
 .PHONY: local-aws-setup deploy-local plan-local diff-local drift-local destroy-local stop-local shell-local
-local-aws-setup: .local-aws/ready ## Bring the local AWS engine into .local-aws/
+local-aws-setup: .local-aws/ready #: Bring the local AWS engine into .local-aws/
 
 deploy-local: .local-aws/ready ## Deploy CONFIG=cluster.yaml to an AWS on this machine (LOCAL_PORT, LOCAL_SPEED)
 	@$(LOCAL) deploy --config="$(CONFIG)" --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
@@ -40,5 +40,5 @@ shell-local: .local-aws/ready ## A shell (or, in a pipe, the variables) for the 
 	@$(LOCAL) shell --port="$(LOCAL_PORT)"
 
 .PHONY: lock-local
-lock-local: .tools/ready ## Resolve the engine's packages again
+lock-local: .tools/ready #: Resolve the engine's packages again
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/local-aws.in -o requirements/local-aws.lock

@@ -13,5 +13,5 @@ MUTANT_TESTS ?=
 	@touch $@
 
 .PHONY: mutants
-mutants: setup .mutants/ready ## Put faults into a MODULE=planner of the function, SHARE=20 % of them: which does no test notice?
+mutants: setup .mutants/ready #: Put faults into a MODULE=planner of the function, SHARE=20 % of them: which does no test notice?
 	@python tests/mutants/run.py --module="$(MODULE)" --share="$(SHARE)" --seed="$(MUTANTS_SEED)" -- $(MUTANT_TESTS)

@@ -3,14 +3,14 @@
 SLURM_FLAGS ?=
 
 .PHONY: slurm-parts
-slurm-parts: ## Install Slurm 22.05 on this machine, and 24.11 into ~/.cache (root, Debian 12; three minutes, once)
+slurm-parts: #: Install Slurm 22.05 on this machine, and 24.11 into ~/.cache (root, Debian 12; three minutes, once)
 	@$(PYTHON) tests/slurm/parts.py
 
 # One process for each of two clusters at a time; the tests of one cluster stay together.
 .PHONY: test-slurm
-test-slurm: setup slurm-parts ## Lifecycle scripts and jobs on real Slurm clusters, 22.05 and 24.11
+test-slurm: setup slurm-parts #: Lifecycle scripts and jobs on real Slurm clusters, 22.05 and 24.11
 	@python -m pytest --numprocesses=2 --dist=loadscope tests/slurm $(SLURM_FLAGS)
 
 .PHONY: bench-slurm
-bench-slurm: setup slurm-parts ## Measure what the lifecycle scripts take on a node of a real Slurm cluster
+bench-slurm: setup slurm-parts #: Measure what the lifecycle scripts take on a node of a real Slurm cluster
 	@PYTHONPATH=tests python -m slurm.bench

@@ -102,6 +102,9 @@ def control_plane(
             *options,
             f"--controllers={CONTROLLERS}",
             f"--service-account-private-key-file={folder / 'service-accounts.key'}",
+            # A quota made before the controller knew a kind that it counts refuses that kind ("status unknown for quota")
+            # until all quotas are counted again. That would be every five minutes.
+            "--resource-quota-sync-period=5s",
         )
         start("kube-scheduler", *options)
         yield cluster

@@ -10,7 +10,7 @@ from cdk_hyperpod.instance_types import catalogue
 from cdk_hyperpod.kubernetes import AWS_EXAMPLE_HARD, ElasticPolicy, Manifest, Team, check_job, quota_hard
 from cdk_hyperpod.kubernetes.elastic_job import replica_resources
 from kubernetes.apiserver.client import Client, await_answer
-from kubernetes.apiserver.objects import await_usable, install, pod, pods_of, requesting
+from kubernetes.apiserver.objects import await_usable, install, kind_of, pod, pods_of, requesting
 from kubernetes.samples import ELASTIC
 
 
@@ -183,6 +183,21 @@ def test_the_init_container_of_kubeflows_operator_is_not_too_small(admin: Client
     resources = {"requests": {"cpu": "50m", "memory": "10Mi"}, "limits": {"cpu": "100m", "memory": "20Mi"}}
     first = {"name": "init-pytorch", "image": "none", "resources": resources}
     assert member.create(pod("kubeflow-jobs", "p", initContainers=[first])).status == 201
+
+
+def test_a_kind_that_comes_after_the_quota_is_refused_until_it_is_counted(admin: Client) -> None:
+    """An operator that is installed after the teams; docs/eks.md says how long it takes on EKS."""
+    install(admin, Team(name="early", hard={"count/hyperpodpytorchjobs.late.example.com": "1"}))
+    admin.apply_all([kind_of("late.example.com", "v1", "HyperPodPyTorchJob")])
+    kind: Manifest = {"apiVersion": "late.example.com/v1", "kind": "HyperPodPyTorchJob"}
+    first, second = (kind | {"metadata": {"namespace": "early", "name": name}} for name in ("first", "second"))
+    refusal = await_answer(lambda: admin.create(first), lambda answer: answer.status != 404, "the kind")
+    assert (refusal.status, refusal.message.partition(" is forbidden: ")[2]) == (
+        403,
+        "status unknown for quota: team-quota, resources: count/hyperpodpytorchjobs.late.example.com",
+    )
+    await_answer(lambda: admin.create(first), lambda answer: answer.status == 201, "the first", limit_s=180)
+    assert "exceeded quota: team-quota" in admin.create(second).message
 
 
 def service(namespace: str, kind: str, name: str = "entry") -> Manifest:

@@ -1,0 +1,63 @@
+"""The README and the pages as somebody reads them: files that load, code that synthesizes, links that lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cdk_hyperpod.loader import load_config
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("examples/*/*.md"))]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_files_of_the_readme_load(tmp_path: Path) -> None:
+    whole, *parts = [yaml.safe_load(block) for block in blocks("yaml")]
+    for part in [{}, *parts]:
+        file = {**whole, **part}
+        # A part shows the groups that it changes; the others stay.
+        changed = {group["name"]: group for group in file["instance_groups"]}
+        file["instance_groups"] = [changed.get(group["name"], group) for group in whole["instance_groups"]]
+        path = tmp_path / "cluster.yaml"
+        path.write_text(yaml.safe_dump(file), "utf-8")
+        assert load_config(path).config.name == "llm-train"
+
+
+def test_the_code_of_the_readme_synthesizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (code,) = blocks("python")
+    monkeypatch.setenv("CDK_OUTDIR", str(tmp_path))
+    exec(code, {})  # noqa: S102 - it is ours, and this is what it is for
+    assert "AWS::SageMaker::Cluster" in (tmp_path / "Training.template.json").read_text("utf-8")
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    makefiles = "\n".join(path.read_text("utf-8") for path in [ROOT / "Makefile", *ROOT.glob("tests/*/*.mk")])
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE))
+    assert named >= {"synth", "test", "deploy-local"}
+    assert not {name for name in named if not re.search(rf"^{name}\b.*:", makefiles, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
