@@ -96,11 +96,11 @@ include tests/local_aws/local.mk
 
 .PHONY: test
 test: setup .kubernetes/ready #: Run every test but those on real Slurm
-	@python -m pytest --numprocesses=auto --dist=loadfile --ignore=tests/slurm $(PYTEST_FLAGS)
+	@python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder --ignore=tests/slurm $(PYTEST_FLAGS)
 
 .PHONY: test-fast
 test-fast: setup .kubernetes/ready #: Run the tests that need neither the CDK CLI nor a wheel (under two minutes)
-	@python -m pytest --numprocesses=auto --dist=loadfile -m "not slow" --ignore=tests/slurm $(PYTEST_FLAGS)
+	@python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder -m "not slow" --ignore=tests/slurm $(PYTEST_FLAGS)
 
 .PHONY: lint
 lint: setup #: Style, shell scripts, templates
@@ -125,9 +125,8 @@ audit: setup .audit/ready #: Look for what an attacker would: bandit, zizmor, de
 
 .PHONY: fuzz
 CASES ?= 10000
-SEED ?= 0
 fuzz: setup #: Give CASES files that nobody should write to the loader (SEED for others)
-	@PYTHONPATH=tests python -m fuzz --cases="$(CASES)" --seed="$(SEED)"
+	@PYTHONPATH=tests python -m fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
 
 .PHONY: check
 check: lint types test wheel audit #: Everything that CI checks

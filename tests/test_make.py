@@ -41,3 +41,9 @@ def test_a_profile_for_one_of_them_alone_is_refused(name: str) -> None:
     assert done.returncode != 0
     assert "Name the profile as PROFILE=NAME" in done.stderr
     assert make("deploy", "CDK_FLAGS=--require-approval never", "PLAN_FLAGS=--yes").returncode == 0
+
+
+def test_a_soak_is_of_many_unless_one_is_named() -> None:
+    """Another target's SEED, set for all of them, would make it one lifetime that finds nothing."""
+    assert "--seed" not in make("soak", "LIFETIMES=5").stdout
+    assert "--seed=17" in make("soak", "SEED=17").stdout

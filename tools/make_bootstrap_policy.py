@@ -13,6 +13,7 @@ action of EKS. deploy-hyperpod-eks-N.json is what the others need beyond it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -138,8 +139,9 @@ CONDITIONS: Mapping[str, Sequence[Json]] = {
 Grants = dict[str, list[str]]  # the resources that each action may reach
 
 
+@functools.cache
 def load(path: str) -> Json:
-    """One of cfn-lint's data files."""
+    """One of cfn-lint's data files, which are large; nobody changes what this returns."""
     content: Json = json.loads((DATA / path).read_text("utf-8"))
     return content
 

@@ -19,11 +19,12 @@ FOLDER = Path(__file__).parent.parent / "constructs" / "cdk_hyperpod" / "_lambda
 
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "sagemaker": ("BatchDeleteClusterNodes", "DescribeCluster", "ListClusterNodes", "ListTags", "UpdateCluster"),
-    "cloudformation": ("DescribeStackEvents", "DescribeStacks", "ListStackResources"),
+    "cloudformation": ("DescribeStackEvents", "DescribeStacks", "GetTemplate", "ListStackResources"),
     "ec2": ("DescribeSubnets",),
     "fsx": ("DescribeFileSystems",),
 }
-"""What hyperpod_provider/api.py and foundation_guard/look.py declare, by service."""
+"""What hyperpod_provider/api.py and foundation_guard/look.py declare, by service, and what `cdk-hyperpod plan` asks besides
+(GetTemplate)."""
 
 AS_THEY_ARE = ("_retry", "partitions", "sdk-default-configuration")
 """Small tables that botocore may read for any client."""

@@ -6,10 +6,12 @@ The planner is the deployment's own, on the same pinned API models; only the cre
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .config import ClusterConfig, InstanceGroup, ScaleDownConfig
@@ -64,19 +66,21 @@ def add_plan_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentPars
 def _run(options: argparse.Namespace) -> int:
     config = load_config(options.config).config
     from ._lambda.hyperpod_provider.actions import Plan
+    from ._lambda.hyperpod_provider.model import FIRST
     from ._lambda.hyperpod_provider.plan_report import CHANGES, WIDTH, exit_code, report
     from ._lambda.hyperpod_provider.planner import plan
 
     client = clients(config.region, options.profile, options.endpoint_url)
     live = _read(config, client)
     wanted = desired(config, live)
-    found = plan(live, wanted)
+    deployed, unread = _deployed_ids(wanted, live, client)
+    found = plan(live, wanted, replace(FIRST, deployed_ids=deployed))
     refused, notes = _for_life(config, client)
     if refused:
         found = Plan(refusals=(*refused, *found.refusals))
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     sys.stdout.write(report(found, live, wanted, colour=colour))
-    for note in (*notes, *_standing(config, found, client)):
+    for note in (*unread, *notes, *_standing(config, found, client)):
         print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
     status = exit_code(found)
     return _confirmed(yes=options.yes) if options.confirm and status == CHANGES else status
@@ -140,6 +144,32 @@ def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...
     except api.CALL_ERRORS as error:
         # Not everybody who deploys may read this; the deployment's own guard may.
         return (), (f"What is for life was not compared: {api.reason(error)}",)
+
+
+def _deployed_ids(
+    wanted: Desired, live: Cluster | None, client: Clients
+) -> tuple[frozenset[str] | None, tuple[str, ...]]:
+    """Ids that the deployed template names: tombstones, which a deployment refuses for nothing. None: nobody knows, with a note.
+
+    The template is asked for only where an id of the file is no node of the cluster.
+    """
+    from ._lambda.hyperpod_provider import api
+    from ._lambda.hyperpod_provider.wire import PREPARE
+
+    here = {node.instance_id for node in live.nodes} if live else set()
+    if live is None or here.issuperset(wanted.nodes_to_delete):
+        return None, ()
+    try:
+        reply = client("cloudformation").get_template(StackName=_stack_of(wanted.cluster))
+        resources = json.loads(reply.get("TemplateBody", ""))["Resources"].values()
+    except api.CALL_ERRORS as error:
+        if "does not exist" in api.reason(error):
+            return frozenset(), ()
+        return None, (f"Which ids were deployed before was not read: {api.reason(error)}",)
+    except ValueError:
+        return None, ("Which ids were deployed before was not read: the stack's template is no JSON.",)
+    (guard,) = [each for each in resources if each["Type"] == PREPARE] or [{}]
+    return frozenset(guard.get("Properties", {}).get("NodesToDelete", ())), ()
 
 
 def _standing(config: ClusterConfig, found: Plan, client: Clients) -> Iterator[str]:
@@ -245,7 +275,11 @@ def _group(group: InstanceGroup, live: Cluster | None, autoscaled: Sequence[str]
 
 def _stack(config: ClusterConfig) -> str:
     """The stack that the cluster belongs to."""
-    return f"hyperpod-{config.name}-cluster"
+    return _stack_of(config.name)
+
+
+def _stack_of(cluster: str) -> str:
+    return f"hyperpod-{cluster}-cluster"
 
 
 def _owner(stack: str, live: Cluster | None) -> str:

@@ -42,11 +42,6 @@ READING = (
 )
 ROLLING_BACK = ("cloudformation:DescribeStackEvents",)
 """A rollback goes on without, and judges by the live cluster how far the failed update got."""
-NEVER_FALLS = pytest.mark.xfail(
-    strict=False,
-    reason="where a target never falls the deployment fails now, rather than send a count while nodes are on their way "
-    "out (docs/scale-down.md, What nobody can promise); these rights want another way to be shown",
-)
 WRITING = ("iam:PassRole", "sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster")
 FRAMEWORK = ("lambda:InvokeFunction", "states:StartExecution")
 LOOKING = (
@@ -65,7 +60,7 @@ WRITER, SOMEBODY = "scripts-writer", "scripts-somebody"
 @pytest.fixture(scope="module")
 def life(engine: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
     """A cluster of a controller, three P5 nodes and a group more."""
-    config = with_group(resized(small("rights"), "p5", 3), TRN1)
+    config = with_group(resized(small("rights"), "p5", 3, minimum=3), TRN1)
     config["lifecycle"] = {"writers": [f"arn:aws:iam::{engine.account}:role/{WRITER}"]}
     rehearsal = Rehearsal(engine, tmp_path_factory.mktemp("rights"), config)
     made = rehearsal.deploy()
@@ -74,9 +69,9 @@ def life(engine: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsa
 
 
 @pytest.fixture
-def keeps_its_target(engine: LocalAws) -> Iterator[None]:
-    """Taking nodes leaves the group's target, so that it has to be lowered in a call of its own."""
-    engine.change_hyperpod(behaviour={"batch_delete_lowers_target": "never"})
+def minds_its_minimum(engine: LocalAws) -> Iterator[None]:
+    """No node goes below its group's minimum, so that the minimum has to be lowered first, in a call of its own."""
+    engine.change_hyperpod(behaviour={"below_minimum": "refuse"})
     yield
     engine.change_hyperpod(defaults=True)
 
@@ -178,13 +173,12 @@ def leave_an_older_version(aws: LocalAws, stack: str, template: Json) -> None:
     s3.delete_object(Bucket=name, Key="deleted")
 
 
-@pytest.mark.usefixtures("keeps_its_target")
-@NEVER_FALLS
+@pytest.mark.usefixtures("minds_its_minimum")
 def test_what_scaling_down_uses(life: Rehearsal) -> None:
     since = len(life.aws.checks())
-    smaller = life.change(resized(life.config, "p5", 2))
+    smaller = life.change(resized(life.config, "p5", 2, minimum=2))
     assert smaller.status == "UPDATE_COMPLETE", smaller.reasons
-    grown = life.change(resized(life.config, "p5", 3))
+    grown = life.change(resized(life.config, "p5", 3, minimum=3))
     assert grown.status == "UPDATE_COMPLETE", grown.reasons
     assert used(life.aws, since, stack=life.cluster) == {*READING, *WRITING, *FRAMEWORK}
     config = deepcopy(life.config)
@@ -195,10 +189,8 @@ def test_what_scaling_down_uses(life: Rehearsal) -> None:
     assert refused(life.aws, since) == set()
 
 
-@pytest.mark.parametrize(
-    "action", [*READING, *(pytest.param(action, marks=NEVER_FALLS) for action in WRITING), *FRAMEWORK]
-)
-@pytest.mark.usefixtures("keeps_its_target")
+@pytest.mark.parametrize("action", [*READING, *WRITING, *FRAMEWORK])
+@pytest.mark.usefixtures("minds_its_minimum")
 def test_scaling_down_needs(life: Rehearsal, action: str) -> None:
     config = deepcopy(life.config)
     if action in WRITING:
@@ -206,12 +198,12 @@ def test_scaling_down_needs(life: Rehearsal, action: str) -> None:
         first = life.change(edit=rights.without(action))
         assert first.status == "UPDATE_COMPLETE", first.reasons
     since, ended = len(life.aws.checks()), len(life.ended())
-    failed = life.change(resized(config, "p5", 2), edit=rights.without(action))
+    failed = life.change(resized(config, "p5", 2, minimum=2), edit=rights.without(action))
     life.config = config
     assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
     assert f"is not authorized to perform: {action}" in failed.reasons[0]
     assert refused(life.aws, since) == {action}
-    assert action in WRITING or len(life.ended()) == ended, "a refusal ends no node"
+    assert len(life.ended()) == ended, "a refusal ends no node"
 
 
 @pytest.mark.parametrize("action", ROLLING_BACK)

@@ -24,6 +24,14 @@ BOUNDS = {
     "secrets": "200",
     "count/jobs.batch": "1k",
     "count/hyperpodpytorchjobs.sagemaker.amazonaws.com": "1k",
+    "count/jobsets.jobset.x-k8s.io": "1k",
+    "count/pytorchjobs.kubeflow.org": "1k",
+    "count/mpijobs.kubeflow.org": "1k",
+    "count/deployments.apps": "200",
+    "count/replicasets.apps": "2200",
+    "count/serviceaccounts": "100",
+    "count/poddisruptionbudgets.policy": "1k",
+    "services": "200",
     "services.loadbalancers": "0",
     "services.nodeports": "0",
 }
@@ -220,6 +228,23 @@ def test_shares_up_to_the_cluster_are_fine() -> None:
         ),
         ("request.cpu", "8", "a quota has no key 'request.cpu'; did you mean requests.cpu?"),
         ("zebras", "8", "a quota has no key 'zebras'; use one such as requests.cpu, limits.memory, pods"),
+        (
+            "requests.ephemeral_storage",
+            "1Gi",
+            "a quota has no key 'requests.ephemeral_storage'; did you mean requests.ephemeral-storage?",
+        ),
+        ("count/jobs", "8", "a quota has no key 'count/jobs'; did you mean count/jobs.batch?"),
+        ("count/Jobs.batch", "8", "a quota has no key 'count/Jobs.batch'; did you mean count/jobs.batch?"),
+        ("count/pods.", "8", "a quota has no key 'count/pods.'; did you mean count/pods?"),
+        ("count/a/b", "8", "a quota has no key 'count/a/b'; name the kind and its group, such as count/jobs.batch"),
+        (
+            "count/hyperpodpytorchjob.sagemaker.amazonaws.com",
+            "8",
+            (
+                "a quota has no key 'count/hyperpodpytorchjob.sagemaker.amazonaws.com'; "
+                "did you mean count/hyperpodpytorchjobs.sagemaker.amazonaws.com?"
+            ),
+        ),
         ("pods", "eight!", 'must be a quantity, got \'eight!\'; write it as "64", "500m" or "5120Gi"'),
         ("pods", 8, 'must be a quantity, got 8; write it as "64", "500m" or "5120Gi"'),
         ("pods", "0.5", "must be a whole amount, got '0.5'; leave the fraction out"),
@@ -238,6 +263,8 @@ def test_overrides_that_are_refused(key: str, value: str, finding: str) -> None:
         ("requests.hugepages-2Mi", "1Gi"),
         ("requests.nvidia.com/mig-1g.10gb", "7"),
         ("count/jobs.batch", "10"),
+        ("count/pods", "10"),
+        ("count/rayjobs.ray.io", "10"),
         ("services.loadbalancers", "0"),
         ("fsx.storageclass.storage.k8s.io/requests.storage", "1Ti"),
     ],

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import kubernetes_validate as kv  # type: ignore[import-untyped]
 import pytest
+import yaml
 
 from cdk_hyperpod.kubernetes import Manifest
 from kubernetes.samples import SAMPLES
+from local_aws.places import CHECKOUT
 
 # The versions that EKS offers HyperPod clusters.
 VERSIONS = ("1.30", "1.31", "1.32", "1.33", "1.34", "1.35")
@@ -59,3 +62,14 @@ def test_the_schema_refuses_an_unknown_field(manifest: Manifest) -> None:
     wrong["metadata"]["labelz"] = {}
     with pytest.raises(kv.ValidationError, match="labelz"):
         kv.validate(wrong, VERSIONS[-1], strict=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_policy_of_the_guide_follows_the_schema(version: str) -> None:
+    """The one that docs/eks.md gives to administrators; no API server here knows the kind."""
+    guide = (CHECKOUT / "docs" / "eks.md").read_text()
+    (block,) = re.findall(r"```yaml\n(apiVersion: admissionregistration.*?)```", guide, flags=re.DOTALL)
+    policy, binding = yaml.safe_load_all(block)
+    for manifest in (policy, binding):
+        kv.validate(manifest, version, strict=True)
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]

@@ -88,6 +88,34 @@ def test_without_a_quota_there_are_no_defaults_either() -> None:
     assert not [key for key in hard if key.startswith(("requests.", "limits."))]
 
 
+@pytest.mark.parametrize("governed", [False, True])
+@pytest.mark.parametrize(
+    "team", [RESEARCH, NEURON, Team(name="free", patch_workloads=True)], ids=lambda team: team.name
+)
+def test_everything_that_a_member_may_make_is_counted(team: Team, governed: bool) -> None:
+    """In the team's quota, by whichever of its names: the API server of all teams keeps the objects."""
+    manifests = team_manifests(team, task_governance=governed)
+    (hard,) = (item["spec"]["hard"] for item in manifests if item["metadata"]["name"] == "team-quota")
+    made = [
+        (resource, group)
+        for role in manifests
+        if role["kind"] in ("Role", "ClusterRole")
+        for rule in role["rules"]
+        if {"create", "*"} & {*rule["verbs"]}
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        # What is below an object, such as its scale, its status or a shell in it, is no object of its own.
+        if "/" not in resource
+    ]
+    assert ("services", "") in made
+    uncounted = [(name, group) for name, group in made if not hard.keys() & names_in_a_quota(name, group)]
+    assert uncounted == []
+
+
+def names_in_a_quota(resource: str, group: str) -> set[str]:
+    return {f"count/{resource}.{group}"} if group else {resource, f"count/{resource}"}
+
+
 def test_a_team_may_be_allowed_load_balancers() -> None:
     hard = {"services.loadbalancers": "2", "services.nodeports": "4"}
     quota = team_manifests(Team(name="t", hard=hard), task_governance=False)[1]["spec"]["hard"]
@@ -209,6 +237,33 @@ RESERVED = "belongs to Kubernetes, EKS or HyperPod; use one of the team's own"
 )
 def test_a_team_that_is_refused(change: dict[str, Any], finding: str) -> None:
     assert findings(dataclasses.replace(Team(name="t", quota={"ml.p5.48xlarge": 1}), **change)) == [finding]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what", "least"),
+    [
+        ("persistentvolumeclaims", "0", "the claim on the file system", 1),
+        ("count/persistentvolumeclaims", "0", "the claim on the file system", 1),
+        ("count/serviceaccounts", "1", "team-pods for pod_role_arn, beside Kubernetes' own default", 2),
+    ],
+)
+def test_a_quota_has_room_for_what_a_deployment_makes(key: str, value: str, what: str, least: int) -> None:
+    """Kubernetes would refuse it, and the stack would roll back."""
+
+    def words(hard: Mapping[str, str]) -> list[str]:
+        team = dataclasses.replace(RESEARCH, hard=hard, pod_role_arn=ROLE)
+        return [
+            str(finding)
+            for finding in check_teams(
+                [team], nodes=CLUSTER, task_governance=False, autoscaling=False, has_file_system=True
+            )
+        ]
+
+    assert words({key: value}) == [
+        f"teams[research].hard.{key}: is {value}, and the deployment makes {what}; raise it to {least} at least"
+    ]
+    assert words({key: str(least)}) == []
+    assert findings(dataclasses.replace(RESEARCH, hard={key: value})) == [], "nothing of the kind is made"
 
 
 def test_ceilings_may_exceed_the_cluster() -> None:

@@ -86,7 +86,8 @@ class Judge:
                 )
             took = sum(1 for earlier in request.writes for node in earlier.took if node.group == name)
             wanted = _counts(request.new).get(name, 0)
-            if count < look.measures[name].target - took and (count < wanted or name in _autoscaled(request.new)):
+            autoscaled = name in _autoscaled(request.new) and not request.rollback
+            if count < look.measures[name].target - took and (count < wanted or autoscaled):
                 self.fault(
                     "a stale count", f"{request}: {name}={count}, target {look.measures[name].target}, {took} taken"
                 )
@@ -94,7 +95,8 @@ class Judge:
             self.fault("UpdateCluster without old properties", str(request))
         for spec in write.specs:
             live = was.get(spec["InstanceGroupName"])
-            if live is not None and not _same_but_counts(spec, live):
+            back = request.rollback and _same_but_counts(spec, _specs(request.new)[spec["InstanceGroupName"]])
+            if live is not None and not (back or _same_but_counts(spec, live)):
                 self.fault(
                     "UpdateCluster with another specification than the live one",
                     f"{request}: {spec['InstanceGroupName']}",
@@ -583,12 +585,12 @@ class Expected:
             self.refused.append(f"{total} nodes, max_nodes {new.max_nodes}")
 
 
+def _specs(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {spec["InstanceGroupName"]: spec for spec in map(json.loads, properties["Groups"])}
+
+
 def _counts(properties: Mapping[str, Any]) -> dict[str, int]:
-    found = {}
-    for text in properties["Groups"]:
-        spec = json.loads(text)
-        found[spec["InstanceGroupName"]] = int(spec["InstanceCount"])
-    return found
+    return {name: int(spec["InstanceCount"]) for name, spec in _specs(properties).items()}
 
 
 def _autoscaled(properties: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,8 @@ from typing import Any
 from local_aws.session import LocalAws
 
 Json = Any
-_LONGEST_SECONDS = 60.0
+_LONGEST_SECONDS = 180.0
+"""As long as the CLI had for the same: a function that gives up after an hour of its own does within a minute."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod_provider.actions import LowerTarget, Pick, Plan, TakeNodes
+from cdk_hyperpod._lambda.hyperpod_provider.actions import Lower, Pick, Plan, TakeNodes
 from cdk_hyperpod._lambda.hyperpod_provider.executor import Moment, Outcome, execute
 from cdk_hyperpod._lambda.hyperpod_provider.model import Cluster, Desired, Node, Occasion
 from cdk_hyperpod._lambda.hyperpod_provider.planner import plan
@@ -84,7 +84,7 @@ def counts(hyperpod: HyperPod) -> list[tuple[int, int]]:
 # -- counts -----------------------------------------------------------------------------------------------------------
 
 SIX = live(group(target=8, current=6, minimum=2), nodes=nodes("p5", 6))
-LOWER = Plan(changes=(LowerTarget(group="p5", count=6, minimum=2),))
+LOWER = Plan(changes=(Lower(group="p5", count=6, minimum=2, spec=BEFORE.groups[1]),))
 
 
 def test_target_is_lowered_with_the_live_specification() -> None:

@@ -174,12 +174,23 @@ def test_status_that_cannot_be_read_before_a_change_is_a_wait(monkeypatch: pytes
     assert item.cause == "named" and item.at >= until
 
 
-def test_update_that_is_cancelled_before_the_first_look_is_not_its_rollback() -> None:
-    """A rollback would take all above the count, without a limit."""
-    train = Stack(FOUR, timings=QUICK)
-    wish = Wish(groups=(group("p5", 1),), max_nodes=1)
+EMPTY = Wish(groups=(group("p5", 4), group("old", 0)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        # A rollback would take all above the count, without a limit.
+        pytest.param(PREPARE, FOUR, Wish(groups=(group("p5", 1),), max_nodes=1), id="prepare"),
+        # A rollback would delete a group of the other template that holds no older node.
+        pytest.param(FINALIZE, EMPTY, replace(FOUR, groups_to_delete=("old",)), id="finalize"),
+    ],
+)
+def test_update_that_is_cancelled_before_the_first_look_is_not_its_rollback(kind: str, old: Wish, new: Wish) -> None:
+    train = Stack(old, timings=QUICK)
+    groups = {each.name for each in train.model.cluster("train").groups.values()}
     train._is("UPDATE_IN_PROGRESS")
-    train._event(PREPARE, "physical", "UPDATE_IN_PROGRESS")
+    train._event(kind, "physical", "UPDATE_IN_PROGRESS")
     train.clock.advance(5)
     told = train.provider._stack
 
@@ -189,20 +200,22 @@ def test_update_that_is_cancelled_before_the_first_look_is_not_its_rollback() ->
         return told(event)
 
     train.provider._stack = cancelled  # type: ignore[method-assign]
+    prepare = kind == PREPARE
     event = {
         "RequestType": "Update",
         "StackId": STACK_ID,
-        "ResourceType": PREPARE,
-        "LogicalResourceId": "HyperPodScaleDown",
+        "ResourceType": kind,
+        "LogicalResourceId": kind.rpartition(":")[2],
         "PhysicalResourceId": "physical",
-        "ResourceProperties": wish.prepare,
-        "OldResourceProperties": FOUR.prepare,
+        "ResourceProperties": new.prepare if prepare else new.finalize,
+        "OldResourceProperties": old.prepare if prepare else old.finalize,
     }
     event |= train.provider.on_event(event)
     train.given_up.append(event)
     for _ in range(3):
         train.clock.advance(60)
         train.poll_given_up()
-        train._event(PREPARE, "physical", "UPDATE_IN_PROGRESS")  # the way back asks
+        train._event(kind, "physical", "UPDATE_IN_PROGRESS")  # the way back asks
     assert train.given_up, "it waits"
     assert not ended(train)
+    assert {each.name for each in train.model.cluster("train").groups.values()} == groups

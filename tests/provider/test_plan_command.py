@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import socket
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import pytest
 import yaml
@@ -390,6 +392,53 @@ def test_what_still_stands_is_told_with_the_way_on(
     words = " ".join(out.split())
     assert ("The last deployment left standing: old: 2 nodes." in words) is told
     assert ("write another scale_down.retry (any text), and the deployment goes on." in words) is told
+
+
+TYPO = "i-0123456789abcdef0"
+
+
+def template(*ids: str) -> dict[str, tuple[int, str]]:
+    """The template that was deployed last, with these nodes to delete."""
+    guard = {"Type": "Custom::HyperPodScaleDown", "Properties": {"NodesToDelete": list(ids)}}
+    body = escape(json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}, "ScaleDownPrepare": guard}}))
+    reply = f"<GetTemplateResult><TemplateBody>{body}</TemplateBody></GetTemplateResult>"
+    return {"GetTemplate": (200, f"<GetTemplateResponse>{reply}</GetTemplateResponse>")}
+
+
+DENIED = "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
+REFUSED = f"names {TYPO}, which is not in this cluster, and 1 node of group"
+UNREAD = "Which ids were deployed before was not read"
+
+
+@pytest.mark.parametrize(
+    ("deployed", "count", "status", "told"),
+    [
+        pytest.param(template(), 3, 1, REFUSED, id="new, and another would go"),
+        pytest.param({}, 3, 1, REFUSED, id="no stack of that name"),
+        pytest.param(template("i-0bad0bad"), 4, 0, f"not in this cluster: {TYPO}", id="new, and none would go"),
+        pytest.param(template("i-0bad0bad", TYPO), 3, 2, "work: 1 node", id="deployed before"),
+        pytest.param({"GetTemplate": (403, DENIED)}, 3, 2, f"{UNREAD}: AccessDenied: no", id="denied"),
+        pytest.param(
+            {"GetTemplate": (200, "<GetTemplateResponse><GetTemplateResult/></GetTemplateResponse>")},
+            3,
+            2,
+            f"{UNREAD}: the stack's template is no JSON.",
+            id="no JSON",
+        ),
+    ],
+)
+def test_an_id_that_is_no_node_is_judged_as_a_deployment_does(
+    model: HyperPod,
+    capsys: pytest.CaptureFixture[str],
+    deployed: dict[str, tuple[int, str]],
+    count: int,
+    status: int,
+    told: str,
+) -> None:
+    write({"instance_groups.1.instance_count": count, "scale_down": {"nodes_to_delete": [TYPO]}, **keep_old()})
+    with serve(model, {**STANDS, **deployed}) as address:
+        found, out, _ = run(capsys, "--endpoint-url", address)
+    assert (found, told in " ".join(out.split())) == (status, True), out
 
 
 # -- before a deployment ----------------------------------------------------------------------------------------------

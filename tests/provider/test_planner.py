@@ -11,8 +11,7 @@ import pytest
 from cdk_hyperpod._lambda.hyperpod_provider import messages
 from cdk_hyperpod._lambda.hyperpod_provider.actions import (
     DeleteGroup,
-    LowerMinimum,
-    LowerTarget,
+    Lower,
     Pick,
     Plan,
     TakeNodes,
@@ -258,19 +257,19 @@ def test_one_group_is_taken_while_another_is_waited_for() -> None:
 def test_unmet_minimum_that_the_file_lowers_is_lowered_first() -> None:
     below = live(group(status="Updating", minimum=6, target=8, current=4), nodes=nodes("p5", 4))
     found = plan(below, desired(wish(count=3, minimum=3)), occasion(previous=BEFORE))
-    assert found.changes == (LowerMinimum(group="p5", count=8, minimum=3),)
+    assert found.changes == (Lower(group="p5", count=8, minimum=3, spec=wish(count=8)),)
 
 
 def test_target_that_stayed_up_is_lowered_without_ending_a_node() -> None:
     after = live(group(target=8, current=5), nodes=nodes("p5", 5))
     found = plan(after, desired(wish(count=5)), occasion(first=False, previous=BEFORE))
-    assert found == Plan(changes=(LowerTarget(group="p5", count=5, minimum=0),))
+    assert found == Plan(changes=(Lower(group="p5", count=5, minimum=0, spec=wish(count=8)),))
 
 
 def test_lowering_the_target_never_raises_the_minimum() -> None:
     after = live(group(target=8, current=5, minimum=2), nodes=nodes("p5", 5))
     found = plan(after, desired(wish(count=5, minimum=5)), occasion(first=False, previous=BEFORE))
-    assert found == Plan(changes=(LowerTarget(group="p5", count=5, minimum=2),))
+    assert found == Plan(changes=(Lower(group="p5", count=5, minimum=2, spec=wish(count=8)),))
 
 
 def test_nodes_shutting_down_are_waited_for() -> None:
@@ -916,7 +915,7 @@ def test_rollback_lowers_an_unmet_minimum_first() -> None:
         group(target=28, minimum=28, current=8, status="Updating"), nodes=[*nodes("p5", 8), *waiting("p5", 30)]
     )
     found = plan(below, desired(wish(count=8, minimum=4)), rollback(previous=desired(wish(count=28, minimum=28))))
-    assert found.changes == (LowerMinimum(group="p5", count=28, minimum=4),)
+    assert found.changes == (Lower(group="p5", count=28, minimum=4, spec=wish(count=8, minimum=4)),)
 
 
 def test_rollback_does_not_wait_for_a_minimum() -> None:
@@ -925,7 +924,7 @@ def test_rollback_does_not_wait_for_a_minimum() -> None:
         nodes=[*nodes("p5", 3), *waiting("p5", *range(30, 55))],
     )
     found = plan(below, desired(wish(count=8, minimum=4)), rollback(previous=desired(wish(count=28, minimum=4))))
-    assert found.changes == (LowerMinimum(group="p5", count=28, minimum=3),)
+    assert found.changes == (Lower(group="p5", count=28, minimum=3, spec=wish(count=8, minimum=4)),)
 
 
 def test_rollback_takes_back_requests_for_which_there_is_no_capacity() -> None:
@@ -953,3 +952,20 @@ def test_rollback_under_standard_provisioning_does_not_go_on_for_ever() -> None:
             'group "p5" keeps its target of 12: under standard provisioning only the cluster\'s own update lowers it',
         )
     )
+
+
+def test_rollback_sends_what_the_group_goes_back_to() -> None:
+    """Nobody knows whether the failed update's own specification ever got to the group."""
+    high = live(group(target=10, current=8), nodes=nodes("p5", 8))
+    old, new = (replace(wish(count=8), spec={"LifeCycleConfig": which}) for which in ("old", "new"))
+    found = plan(high, desired(old), rollback(previous=desired(replace(new, count=10)), reached=None))
+    assert found.changes == (Lower(group="p5", count=8, minimum=0, spec=old),)
+
+
+def test_rollback_lowers_a_target_that_an_autoscaler_raised() -> None:
+    """The cluster's own way back sends the count in any case; until then, what the target still asks for may come."""
+    raised = live(group(target=10, current=8), nodes=nodes("p5", 8))
+    wanted = desired(wish(count=8, autoscaled=True))
+    found = plan(raised, wanted, rollback(previous=desired(wish(count=9, autoscaled=True))))
+    assert [change.count for change in found.changes if isinstance(change, Lower)] == [8]
+    assert plan(raised, wanted, occasion(previous=wanted)).done

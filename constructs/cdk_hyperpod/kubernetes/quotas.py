@@ -108,7 +108,8 @@ def hard(total: Mapping[str, int], overrides: Mapping[str, str] | None = None) -
 def bounds(nodes: int) -> dict[str, str]:
     """What a team may have of things that are in nobody's share and run out for everybody: its ceiling has so many nodes.
 
-    Objects are kept by the API server of all teams, in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html);
+    Every kind that the team's Role lets a member make is here, and the ReplicaSets that Deployments leave behind; a kind
+    that the cluster does not have counts nothing. Objects are kept by the API server of all teams, in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html);
     a Secret or a ConfigMap has at most 1 MiB. Pods take addresses of the subnet, and finished ones do not count. A busy
     team is far below each of them.
     """
@@ -119,6 +120,16 @@ def bounds(nodes: int) -> dict[str, str]:
         "secrets": "200",
         "count/jobs.batch": count_quantity(1000),
         "count/hyperpodpytorchjobs.sagemaker.amazonaws.com": count_quantity(1000),
+        "count/jobsets.jobset.x-k8s.io": count_quantity(1000),
+        "count/pytorchjobs.kubeflow.org": count_quantity(1000),
+        "count/mpijobs.kubeflow.org": count_quantity(1000),
+        "count/deployments.apps": "200",
+        # A Deployment keeps ten old ones (revisionHistoryLimit).
+        "count/replicasets.apps": "2200",
+        "count/serviceaccounts": "100",
+        "count/poddisruptionbudgets.policy": count_quantity(1000),
+        # Every Service is a rule on every node of the cluster.
+        "services": "200",
         # Such Services open ports to the network, and a load balancer of AWS costs money.
         "services.loadbalancers": "0",
         "services.nodeports": "0",
@@ -202,6 +213,8 @@ def check_hard(overrides: Mapping[str, str], path: str) -> Iterator[Finding]:
             continue
         if not _HARD_KEY.fullmatch(key):
             yield Finding(path=join(path, key), problem=f"a quota {_why_not(key)}", remedy=_instead_of(key))
+        elif "." in key and (plural := key.replace(".", "s.", 1)) in bounds(0):
+            yield Finding(path=join(path, key), problem=f"a quota {_why_not(key)}", remedy=f"did you mean {plural}?")
         yield from _check_quantity(key, value, path)
 
 
@@ -240,13 +253,28 @@ def _check_quantity(key: str, value: object, path: str) -> Iterator[Finding]:
 
 
 _DEVICE = r"[a-z0-9]([a-z0-9.-]{0,100}[a-z0-9])?\.[a-z]+/[A-Za-z0-9]([A-Za-z0-9._-]{0,60}[A-Za-z0-9])?"
+# What Kubernetes counts without a group behind the kind. (An Event is counted too, and ends by itself.)
+_CORE_KINDS = (
+    "configmaps",
+    "endpoints",
+    "events",
+    "limitranges",
+    "persistentvolumeclaims",
+    "pods",
+    "podtemplates",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "serviceaccounts",
+    "services",
+)
 _CPU_KEY = re.compile(r"((requests|limits)\.)?cpu")
 _LIMIT_KEY = re.compile(rf"cpu|memory|ephemeral-storage|pods|nodes|hugepages-[0-9]+[KMG]i|{_DEVICE}")
 _HARD_KEY = re.compile(
     r"(requests|limits)\.(cpu|memory|ephemeral-storage)"
     rf"|requests\.(storage|hugepages-[0-9]+[KMG]i|{_DEVICE})"
     r"|pods|services(\.loadbalancers|\.nodeports)?|configmaps|secrets|persistentvolumeclaims"
-    r"|count/[a-z0-9.-]{1,200}"
+    rf"|count/({'|'.join(_CORE_KINDS)}|[a-z0-9-]{{1,63}}(\.[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?){{1,10}})"
     r"|[a-z0-9.-]{1,200}\.storageclass\.storage\.k8s\.io/(requests\.storage|persistentvolumeclaims)"
 )
 
@@ -263,9 +291,17 @@ def _why_not(key: str) -> str:
 
 def _instead_of(key: str) -> str:
     base = key.removeprefix("limits.")
+    known = [*hard(amounts({})), *bounds(0), *disk(0), "requests.storage"]
+    if key.startswith("count/"):
+        kind = key.removeprefix("count/")
+        kinds = [name.removeprefix("count/") for name in known if name.startswith("count/")] + [*_CORE_KINDS]
+        # "count/jobs" is short for "count/jobs.batch".
+        close = [name for name in kinds if name.startswith(f"{kind}.")]
+        close += difflib.get_close_matches(kind[:80].lower(), kinds, n=1)
+        return f"did you mean count/{close[0]}?" if close else "name the kind and its group, such as count/jobs.batch"
     if key in (_CPU, _MEMORY) or re.fullmatch(_DEVICE, base):
         return f"use requests.{base}"
-    close = difflib.get_close_matches(key[:80], [*hard(amounts({})), "pods", "requests.storage"], n=1)
+    close = difflib.get_close_matches(key[:80], known, n=1)
     return f"did you mean {close[0]}?" if close else "use one such as requests.cpu, limits.memory, pods"
 
 

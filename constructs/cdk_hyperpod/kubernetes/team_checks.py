@@ -6,12 +6,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from .._constraints import check_kinds, check_repeated
-from .._structure import is_known, item_paths, show
+from .._structure import is_known, item_paths, join, show
 from ..errors import Finding
 from . import quotas
 from ._constraints import field_findings
 from .quantities import parse_quantity
-from .teams import CLASS_NAME, ROLE_ARN, PriorityClass, Team, namespace_findings, namespace_name, quota_hard
+from .teams import (
+    CLASS_NAME,
+    POD_SERVICE_ACCOUNT,
+    ROLE_ARN,
+    PriorityClass,
+    Team,
+    namespace_findings,
+    namespace_name,
+    quota_hard,
+)
 
 __all__ = ["check_priority_classes", "check_teams"]
 
@@ -22,9 +31,10 @@ def check_teams(
     nodes: Mapping[str, int | None] | None,
     task_governance: bool,
     autoscaling: bool,
+    has_file_system: bool = False,
     path: str = "teams",
 ) -> Iterator[Finding]:
-    """Everything that is wrong with the teams of one cluster.
+    """Everything that is wrong with the teams of one cluster. `has_file_system`: each team gets a claim on one.
 
     nodes: the cluster's nodes by type (`cluster_nodes`). None for a type: nobody knows how many, as where an autoscaler
     owns the count, and its shares are not compared. None in place of all: not even the types are known.
@@ -44,6 +54,7 @@ def check_teams(
         yield from _check_quota(team, team_path, nodes, task_governance, autoscaling)
         refused = {finding.path for finding in wrong}
         yield from (finding for finding in _check_defaults(team, team_path) if finding.path not in refused)
+        yield from _check_room(team, team_path, has_file_system=has_file_system)
     yield from _check_unique(known, task_governance)
     if nodes is not None:
         yield from quotas.check_shares(
@@ -182,6 +193,27 @@ def _check_defaults(team: Team, path: str) -> Iterator[Finding]:
                 problem=f"a container that declares nothing gets {text}, and the team's quota holds "
                 f"{hard[too_small[0]]} ({too_small[0]})",
                 remedy="lower it, or raise the quota: Kubernetes would refuse every such pod",
+            )
+
+
+def _check_room(team: Team, path: str, *, has_file_system: bool) -> Iterator[Finding]:
+    """A quota without room for what a deployment itself puts into the namespace, which Kubernetes would refuse then."""
+    needs: dict[str, tuple[int, str]] = {}
+    if team.pod_role_arn is not None:
+        needs |= {
+            "count/serviceaccounts": (2, f"{POD_SERVICE_ACCOUNT} for pod_role_arn, beside Kubernetes' own default")
+        }
+    if has_file_system:
+        claims = (1, "the claim on the file system")
+        needs |= {"persistentvolumeclaims": claims, "count/persistentvolumeclaims": claims}
+    for key, (least, what) in needs.items():
+        text = team.hard.get(key) if isinstance(team.hard, Mapping) else None
+        amount = parse_quantity(text) if isinstance(text, str) and is_known(text) else None
+        if amount is not None and amount < least:
+            yield Finding(
+                path=join(f"{path}.hard", key),
+                problem=f"is {text}, and the deployment makes {what}",
+                remedy=f"raise it to {least} at least",
             )
 
 

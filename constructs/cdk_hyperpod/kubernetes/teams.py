@@ -110,10 +110,12 @@ class Team:
     hard: Mapping[str, str] = field(default_factory=dict)
     """Values of the ResourceQuota in Kubernetes' own words, in place of the computed ones or beside them, such as
     {requests.memory: 5120Gi, secrets: "500"}. Absent: the computed ones, and for every team 1000 pods (50 for each node
-    where that is more), 100 claims, 1000 ConfigMaps, 200 Secrets, 1000 Jobs and as many HyperPodPyTorchJobs; no
-    Service that is a load balancer or opens a port of the nodes (services.loadbalancers and services.nodeports: a load
-    balancer takes a node port for each of its ports); with a quota, 100 GiB of each node's disk
-    (requests.ephemeral-storage). With limits.cpu Kubernetes refuses every job of `hyp`. Acts on new objects only."""
+    where that is more), 100 claims, 1000 ConfigMaps, 200 Secrets, 1000 of each kind of job (Jobs, HyperPodPyTorchJobs,
+    JobSets, PyTorchJobs, MPIJobs), 200 Deployments with 2200 ReplicaSets, 100 ServiceAccounts, 1000
+    PodDisruptionBudgets and 200 Services; none of those is a load balancer or opens a port of the nodes
+    (services.loadbalancers and services.nodeports: a load balancer takes a node port for each of its ports); with a
+    quota, 100 GiB of each node's disk (requests.ephemeral-storage). Kinds that are no part of Kubernetes are counted a
+    while after they came (docs/eks.md). With limits.cpu Kubernetes refuses every job of `hyp`. Acts on new objects only."""
     namespace: Namespace | None = None
     """The team's namespace, which must not exist yet: it is made, and deleted with the team. Absent: the team's name, or
     hyperpod-ns-<team> under task governance, which makes that namespace itself and allows no other. Another name is

@@ -379,6 +379,7 @@ def check_eks_teams(
         nodes=None if groups is None else _nodes(groups, eks),
         task_governance=is_on(eks, "task_governance", has_file_system=has_file_system),
         autoscaling=eks.autoscaling is not None,
+        has_file_system=has_file_system,
     )
     if not is_on(eks, "eks_pod_identity_agent", has_file_system=has_file_system):
         yield from _check_pod_roles(teams)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from kubernetes.apiserver.build import VERSION, built
-from kubernetes.apiserver.client import Client, await_answer
-from kubernetes.apiserver.objects import JOBS, established
+from kubernetes.apiserver.client import Client
+from kubernetes.apiserver.objects import install_kinds
 from kubernetes.apiserver.server import control_plane
 
 
@@ -23,7 +23,5 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         pytest.skip(message)
     with control_plane(tmp_path_factory.mktemp("apiserver")) as cluster:
         client = Client(cluster)
-        client.apply_all([JOBS])
-        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{JOBS['metadata']['name']}"
-        await_answer(lambda: client.get(path), established, "the kind of the jobs")
+        install_kinds(client)
         yield client

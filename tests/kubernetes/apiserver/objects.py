@@ -42,12 +42,48 @@ def kind_of(group: str, version: str, kind: str) -> Manifest:
 
 JOBS = kind_of("sagemaker.amazonaws.com", "v1", "HyperPodPyTorchJob")
 """That of the training operator, whose schema is not published."""
+KINDS = (
+    JOBS,
+    kind_of("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+    kind_of("kubeflow.org", "v1", "PyTorchJob"),
+    kind_of("kubeflow.org", "v2beta1", "MPIJob"),
+)
+"""All that HyperPod's operators bring and a team's Role knows."""
 
 
 def established(answer: Answer) -> bool:
     """Whether the server serves a new kind."""
     conditions = answer.body.get("status", {}).get("conditions", []) if answer.status == 200 else []
     return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
+
+
+def install_kinds(admin: Client) -> None:
+    """Once they are served, and quotas count them: until then a quota refuses them."""
+    admin.apply_all(KINDS)
+    names = [kind["metadata"]["name"] for kind in KINDS]
+    for name in names:
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        await_answer(partial(admin.get, path), established, f"the kind {name}")
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "every-kind", "namespace": "default"},
+        "spec": {"hard": {f"count/{name}": "0" for name in names}},
+    }
+    admin.apply_all([quota])
+    await_counted(admin, "default", "every-kind")
+    assert admin.delete(quota).status == 200
+
+
+def await_counted(admin: Client, namespace: str, quota: str) -> None:
+    """Kubernetes looks for new kinds every half a minute."""
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas/{quota}"
+
+    def is_counted(answer: Answer) -> bool:
+        status = answer.body.get("status", {})
+        return "hard" in status and status["hard"].keys() == status.get("used", {}).keys()
+
+    await_answer(lambda: admin.get(path), is_counted, f"the counts of {quota}", limit_s=180)
 
 
 def install(

@@ -71,18 +71,32 @@ def test_with_the_guides_memory_two_nodes_of_eight_can_be_filled(admin: Client) 
     assert finding.remedy == "lower it to 2 at most, or raise the quota"
 
 
-def test_a_device_without_requests_is_accepted_and_not_enforced(admin: Client) -> None:
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("bare-device", "nvidia.com/gpu"),
+        ("bare-kind", "count/jobs"),
+        ("one-job", "count/hyperpodpytorchjob.sagemaker.amazonaws.com"),
+    ],
+)
+def test_a_key_that_nothing_is_counted_by_is_accepted_and_not_enforced(admin: Client, name: str, key: str) -> None:
     """Why `hard` refuses such a key."""
-    name = "bare-key"
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "team-quota", "namespace": name},
-        "spec": {"hard": {"nvidia.com/gpu": "1"}},
+        "spec": {"hard": {key: "0"}},
     }
     admin.apply_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, quota])
     await_usable(admin, name, quotas=["team-quota"])
-    assert admin.create(pod(name, "greedy", container=requesting(**{"nvidia.com/gpu": "8"}))).status == 201
+    greedy = pod(name, "greedy", container=requesting(**{"nvidia.com/gpu": "8"}))
+    assert admin.create(greedy).status == 201
+    metadata = {"name": "greedy", "namespace": name}
+    template = {"spec": {**greedy["spec"], "restartPolicy": "Never"}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+    assert admin.create(job).status == 201
+    ours = {"apiVersion": "sagemaker.amazonaws.com/v1", "kind": "HyperPodPyTorchJob", "metadata": metadata}
+    assert admin.create(ours).status == 201
 
 
 def test_defaults_are_put_into_a_pod_that_says_nothing(admin: Client) -> None:

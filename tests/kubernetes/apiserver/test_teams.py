@@ -58,6 +58,10 @@ LIMITS = [
     ("create", "pods/eviction"),
     ("create", "replicasets.apps"),
     ("patch", "pods/status"),
+    # With these a member would catch other teams' traffic.
+    ("patch", "services/status"),
+    ("create", "endpoints"),
+    ("create", "endpointslices.discovery.k8s.io"),
     ("delete", "namespaces"),
     ("patch", "namespaces"),
     ("update", "namespaces"),

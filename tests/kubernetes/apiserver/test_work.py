@@ -9,9 +9,7 @@ import pytest
 
 from cdk_hyperpod.kubernetes import Manifest, Team
 from kubernetes.apiserver.client import Answer, Client, await_answer
-from kubernetes.apiserver.objects import established, install, kind_of, pod, requesting
-
-JOBSETS = kind_of("jobset.x-k8s.io", "v1alpha2", "JobSet")
+from kubernetes.apiserver.objects import await_counted, install, pod, requesting
 
 
 def test_a_team_of_inference_runs_a_deployment_behind_a_service(admin: Client) -> None:
@@ -43,9 +41,6 @@ def test_a_team_of_inference_runs_a_deployment_behind_a_service(admin: Client) -
 
 
 def test_a_jobset(admin: Client) -> None:
-    admin.apply_all([JOBSETS])
-    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{JOBSETS['metadata']['name']}"
-    await_answer(lambda: admin.get(path), established, "the kind of the JobSets")
     member = install(admin, Team(name="jobsets", quota={"ml.m5.4xlarge": 2}))
     one = pod("jobsets", "x", container=requesting(cpu="8", memory="16Gi"))["spec"] | {"restartPolicy": "Never"}
     job = {"template": {"spec": {"parallelism": 2, "completions": 2, "template": {"spec": one}}}}
@@ -70,18 +65,38 @@ def test_objects_beyond_the_count_are_refused(admin: Client, kind: str, key: str
     assert f"exceeded quota: team-quota, requested: {key}=1, used: {key}=" in made[-1].message
 
 
-def test_jobs_are_counted_from_the_first(admin: Client) -> None:
-    """Of a kind that is no part of Kubernetes: the count is the API server's own."""
-    key = "count/hyperpodpytorchjobs.sagemaker.amazonaws.com"
-    member = install(admin, Team(name="counted", quota={"ml.m5.4xlarge": 1}, hard={key: "1"}))
-    jobs = [of_kind("sagemaker.amazonaws.com/v1", "HyperPodPyTorchJob", "counted", name) for name in ("a", "b")]
-    await_answer(
-        lambda: admin.get("/api/v1/namespaces/counted/resourcequotas/team-quota"),
-        lambda answer: key in answer.body["status"].get("used", {}),
-        "the count of the jobs",
-        limit_s=60,
-    )
-    assert [member.create(job).status for job in jobs] == [201, 403]
+EMPTY: Manifest = {"selector": {"matchLabels": {"app": "x"}}}
+COUNTED: list[tuple[str, str, str, Manifest]] = [
+    ("sagemaker.amazonaws.com/v1", "HyperPodPyTorchJob", "count/hyperpodpytorchjobs.sagemaker.amazonaws.com", {}),
+    ("jobset.x-k8s.io/v1alpha2", "JobSet", "count/jobsets.jobset.x-k8s.io", {}),
+    ("kubeflow.org/v1", "PyTorchJob", "count/pytorchjobs.kubeflow.org", {}),
+    ("kubeflow.org/v2beta1", "MPIJob", "count/mpijobs.kubeflow.org", {}),
+    ("apps/v1", "Deployment", "count/deployments.apps", EMPTY),
+    ("policy/v1beta1", "PodDisruptionBudget", "count/poddisruptionbudgets.policy", EMPTY),
+    ("batch/v1", "Job", "count/jobs.batch", {}),
+    ("v1", "Service", "services", {"ports": [{"port": 80}]}),
+    ("v1", "ServiceAccount", "count/serviceaccounts", {}),
+]
+
+
+def test_whatever_a_member_makes_is_counted(admin: Client) -> None:
+    """Kinds of operators too, whose count is the API server's own."""
+    # Kubernetes makes a service account in every namespace.
+    hard = {key: "2" if key == "count/serviceaccounts" else "1" for _, _, key, _ in COUNTED}
+    member = install(admin, Team(name="counted", quota={"ml.m5.4xlarge": 1}, hard=hard))
+    await_counted(admin, "counted", "team-quota")
+    containers = {"metadata": {"labels": {"app": "x"}}, "spec": pod("counted", "x")["spec"]}
+    for version, kind, key, content in COUNTED:
+        spec = dict(content)
+        if kind == "Deployment":
+            spec |= {"replicas": 0, "template": containers}
+        elif kind == "Job":
+            spec |= {"template": {"spec": {**containers["spec"], "restartPolicy": "Never"}}}
+        extra = {"spec": spec} if spec else {}
+        first, second = (member.create(of_kind(version, kind, "counted", name, **extra)) for name in ("a", "b"))
+        assert (kind, first.status, first.message) == (kind, 201, "")
+        assert (kind, second.status) == (kind, 403)
+        assert f"exceeded quota: team-quota, requested: {key}=1, used: {key}={hard[key]}" in second.message
 
 
 @pytest.mark.parametrize("amount", ["101Gi", "10Ti"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from .model import Node
+from .model import DesiredGroup, Node
 
 Reason = Literal["named", "failed", "not yet launched", "outdated image", "newest", "launched by the failed update"]
 """Why a node goes, in the order in which nodes are chosen."""
@@ -38,8 +38,9 @@ class TakeNodes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LowerTarget:
-    """Lower a group's TargetCount to the nodes it has, so that it launches none. Ends no node.
+class Lower:
+    """Lower a group's TargetCount to the nodes it has, so that it launches none; or, with its target as it is, the MinCount that
+    blocks BatchDeleteClusterNodes. Ends no node.
 
     `minimum` is never above the live one: raising it would start a new wait, which is the cluster's own update's to start.
     """
@@ -47,15 +48,8 @@ class LowerTarget:
     group: str
     count: int
     minimum: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LowerMinimum:
-    """Lower a group's MinCount, which blocks BatchDeleteClusterNodes; `count` is its target, unchanged."""
-
-    group: str
-    count: int
-    minimum: int
+    spec: DesiredGroup
+    """What is sent with them (planner._spec)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +82,7 @@ class Refuse:
         return f"{self.path}: {self.why}; {self.fix}"
 
 
-Change = TakeNodes | LowerTarget | LowerMinimum
+Change = TakeNodes | Lower
 Action = Change | DeleteGroup | Wait | Refuse
 
 

@@ -178,13 +178,12 @@ def _send_counts(seen: Cluster, look: Look, occasion: Occasion, sagemaker: api.S
     waits: list[str] = []
     specs: list[Mapping[str, Any]] = []
     for lower in plan.changes:
-        spec = occasion.live_spec(lower.group)
-        if isinstance(lower, TakeNodes) or live is None or spec is None:
+        if isinstance(lower, TakeNodes) or live is None:
             continue
         if _overtaken(lower.group, seen, live):
             waits.append(messages.overtaken(lower.group).why)
         else:
-            specs.append(spec_with(spec, count=lower.count, minimum=lower.minimum))
+            specs.append(spec_with(lower.spec, count=lower.count, minimum=lower.minimum))
     if not specs:
         return Outcome(waits=(*waits, *(wait.why for wait in plan.waits)))
     try:

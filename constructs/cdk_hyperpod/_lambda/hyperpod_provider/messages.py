@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from .actions import Action, DeleteGroup, LowerMinimum, LowerTarget, Pick, Picked, Refuse, TakeNodes, Wait
+from .actions import Action, DeleteGroup, Lower, Pick, Picked, Refuse, TakeNodes, Wait
 
 LIMIT = 1000
 """Characters of a failure's reason that are worth filling; CloudFormation shows little more of them."""
@@ -301,10 +301,8 @@ def line(action: Action) -> str:
     match action:
         case TakeNodes():
             return f'take {several(len(action.picks), "node")} of group "{action.group}": {picks(action.picks)}'
-        case LowerTarget():
-            return f'lower the target of group "{action.group}" to {action.count}; no node ends'
-        case LowerMinimum():
-            return f'lower the minimum of group "{action.group}" to {action.minimum}, which blocks taking nodes; no node ends'
+        case Lower():
+            return f'send group "{action.group}" a target of {action.count} and a minimum of {action.minimum}; no node ends'
         case DeleteGroup():
             return (
                 f'delete group "{action.group}" with {several(action.nodes, "node")}, after the cluster\'s own update'

@@ -176,12 +176,6 @@ class Occasion:
     reached: frozenset[str] | None = None
     """In a rollback: ids of the clusters that the failed update got to. Absent: nobody knows."""
 
-    def live_spec(self, group: str) -> DesiredGroup | None:
-        """The group as CloudFormation knows the live one: an update may still be cancelled before it reaches the cluster, so
-        nothing of the new one may be sent ahead of it. Absent: CloudFormation does not know it, so no count is sent."""
-        groups = self.previous.groups if self.previous else ()
-        return next((each for each in groups if each.name == group), None)
-
 
 FIRST = Occasion()
 """A look at a cluster on which nothing happened before."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from . import messages
-from .actions import Change, DeleteGroup, LowerMinimum, LowerTarget, Pick, Plan, TakeNodes, Wait
+from .actions import Change, DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
 from .choice import Need, by_group, find_needs, settled
-from .model import FIRST, MOVING, Cluster, Desired, Node, Occasion
+from .model import FIRST, MOVING, Cluster, Desired, DesiredGroup, Node, Occasion
 from .refusals import OWNER_TAGS, absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
 
 
@@ -66,7 +66,7 @@ def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
             case TakeNodes():
                 takes.append(step)
                 continue
-            case LowerTarget() | LowerMinimum():
+            case Lower():
                 lowers.append(step)
             case Wait():
                 waits.append(step)
@@ -107,10 +107,10 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
     )
 
 
-def _lower_minimum(need: Need, occasion: Occasion, minimum: int) -> LowerMinimum | Wait | None:
+def _lower_minimum(need: Need, occasion: Occasion, minimum: int) -> Lower | Wait | None:
     """Absent: CloudFormation does not know the live group, so nothing can be sent."""
-    group = need.group
-    if occasion.live_spec(group.name) is None:
+    group, spec = need.group, _spec(need, occasion)
+    if spec is None:
         return None
     if len(need.staying) > group.target:
         return messages.group_moving(group.name, f"on its way from {len(need.staying)} nodes to {group.target}")
@@ -118,25 +118,39 @@ def _lower_minimum(need: Need, occasion: Occasion, minimum: int) -> LowerMinimum
         # The target may fall with them yet, and may not be sent again as it was.
         return messages.shutting_down(group.name, _names(need.leaving))
     wait = _see_off(need, occasion, staying=len(need.staying), count=group.target)
-    return wait or LowerMinimum(group=group.name, count=group.target, minimum=minimum)
+    return wait or Lower(group=group.name, count=group.target, minimum=minimum, spec=spec)
+
+
+def _spec(need: Need, occasion: Occasion) -> DesiredGroup | None:
+    """What to send with a count of the group: the group as CloudFormation knows the live one, because an update may still be
+    cancelled before it reaches the cluster. Absent: CloudFormation does not know it, so no count is sent.
+
+    In a rollback nobody knows which of the two the live group is, and what it goes back to is right in either case.
+    """
+    if occasion.rolling_back:
+        return need.wanted
+    groups = occasion.previous.groups if occasion.previous else ()
+    return next((each for each in groups if each.name == need.group.name), None)
 
 
 def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | None:
     """A group with nothing (left) to take: its target has to fall, and what ends has to be gone."""
-    group, wanted = need.group, need.wanted
+    group, wanted, spec = need.group, need.wanted, _spec(need, occasion)
+    # The way back sends a count to every group, an autoscaler's too.
+    counted = occasion.rolling_back or not wanted.autoscaled
     if group.status == "Deleting":
         return messages.group_moving(group.name, group.status)
     if wait := _see_off(need, occasion, staying=len(need.staying), count=wanted.count):
         return wait
-    if group.target > wanted.count and not wanted.autoscaled:
+    if group.target > wanted.count and counted:
         if not live.continuous:
             return messages.group_moving(group.name, f"still working towards {group.target} nodes")
         if live.status in MOVING:
             return messages.cluster_moving(live.status)
-        if occasion.live_spec(group.name) is None:
+        if spec is None:
             return None
-        return LowerTarget(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum))
-    if len(need.staying) > wanted.count and not wanted.autoscaled:
+        return Lower(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum), spec=spec)
+    if len(need.staying) > wanted.count and counted:
         # Of more nodes than the count, the cluster's own update would choose some.
         return messages.too_many_yet(group.name, len(need.staying), wanted.count)
     return messages.shutting_down(group.name, _names(need.leaving)) if need.named_leaving else None

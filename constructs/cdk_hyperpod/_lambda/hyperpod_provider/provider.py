@@ -92,7 +92,7 @@ class Provider:
             desired = self._desired(found, state)
             if desired is None:
                 return _nothing(found)
-            if state.rolling_back and state.pending is None and found.kind == PREPARE and state.reached is None:
+            if state.rolling_back and state.pending is None and state.reached is None:
                 known = self._with_reached(found, state)
                 if known is None:
                     from . import messages
@@ -114,7 +114,7 @@ class Provider:
         if event.request == "Update":
             state = self._with_status(event, state)
         try:
-            if state.rolling_back and event.kind == PREPARE:
+            if state.rolling_back:
                 known = self._with_reached(event, state)
                 if known is None:
                     return replace(state, pending=None)
@@ -142,8 +142,8 @@ class Provider:
         return replace(state, rolling_back="ROLLBACK" in stack["StackStatus"], updated=stack.get("LastUpdatedTime"))
 
     def _with_reached(self, event: Event, state: State) -> State | None:
-        """What the failed update got to. CloudFormation calls finalize in a rollback only after an update that got past the
-        cluster. Absent: the request is left over from that update, which was cancelled before anybody looked."""
+        """What the failed update got to. Absent: the request is left over from that update, which was cancelled before anybody
+        looked."""
         from itertools import tee
 
         from .history import clusters_reached, is_left_over
