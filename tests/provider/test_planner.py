@@ -1004,3 +1004,11 @@ def test_target_that_may_not_be_sent_is_given_time_too() -> None:
     after = live(group(target=8, current=5), nodes=nodes("p5", 5))
     assert plan(after, desired(wish(count=5)), occasion(first=False, young=True)).waits
     assert plan(after, desired(wish(count=5)), occasion(first=False)).done
+
+
+@pytest.mark.parametrize(("status", "refused"), [("Deleting", False), ("Creating", True), ("InService", True)])
+def test_nodes_of_a_group_that_is_being_deleted_do_not_count(status: str, refused: bool) -> None:
+    """Somebody asked for that before."""
+    going = live(group(), group("old", 3, status=status), nodes=[*nodes("p5", 8), *nodes("old", 3, first=50)])
+    found = plan(going, desired(wish(), groups_to_delete=("old",), max_nodes=2), occasion())
+    assert bool(found.refusals) is refused
