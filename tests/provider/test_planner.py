@@ -1012,3 +1012,16 @@ def test_nodes_of_a_group_that_is_being_deleted_do_not_count(status: str, refuse
     going = live(group(), group("old", 3, status=status), nodes=[*nodes("p5", 8), *nodes("old", 3, first=50)])
     found = plan(going, desired(wish(), groups_to_delete=("old",), max_nodes=2), occasion())
     assert bool(found.refusals) is refused
+
+
+def test_named_nodes_are_no_part_of_what_an_autoscaler_holds() -> None:
+    seen = live(group(target=10), nodes=nodes("p5", 10))
+    wanted = desired(wish(count=8, autoscaled=True), nodes_to_delete=(node_id(1),), digest="new")
+    said = refusal(seen, wanted, previous=desired(wish(count=10, autoscaled=True)))
+    assert "is 8, its autoscaler holds 9" in said
+
+
+def test_standard_provisioning_grows() -> None:
+    """A target below the count is CloudFormation's to raise."""
+    seen = live(group(target=6), nodes=nodes("p5", 6), continuous=False)
+    assert plan(seen, desired(wish(count=8)), occasion()) == Plan()
