@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod_provider.actions import Lower, Pick, Plan, TakeNodes
-from cdk_hyperpod._lambda.hyperpod_provider.executor import Moment, Outcome, execute
+from cdk_hyperpod._lambda.hyperpod_provider.executor import Moment, Outcome, delete_groups, execute
 from cdk_hyperpod._lambda.hyperpod_provider.model import Cluster, Desired, Node, Occasion
 from cdk_hyperpod._lambda.hyperpod_provider.planner import plan
 from provider.clusters import START, desired, group, live, node_id, nodes, occasion, waiting, wish
@@ -207,3 +207,41 @@ def test_what_was_dropped_lowers_no_other_groups_target() -> None:
     found = plan(asked, wanted, when)
     execute(found, asked, lambda now: (then, plan(then, wanted, now)), when, hyperpod, Moment(now=START, began=START))
     assert [each["InstanceGroupName"] for each in hyperpod.updates] == ["p5"]
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+class WantsAGroupBeside(HyperPod):
+    """HyperPod that takes no deletion without a group that stays."""
+
+    def __init__(self, **of_p5: Any) -> None:
+        super().__init__(there=EIGHT.nodes)
+        self.of_p5 = of_p5
+
+    def describe_cluster(self, **_: Any) -> dict[str, Any]:
+        p5 = {"InstanceGroupName": "p5", "CurrentCount": 8, "TargetCount": 8, "Status": "InService", **self.of_p5}
+        groups = [p5, {"InstanceGroupName": "old", "Status": "InService"}]
+        return {"ClusterArn": "arn", "ClusterStatus": "InService", "InstanceGroups": groups}
+
+    def update_cluster(self, *, InstanceGroups: Sequence[Mapping[str, Any]] = (), **_: Any) -> dict[str, Any]:
+        if not InstanceGroups:
+            raise ClientError({"Error": {"Code": "ValidationException", "Message": "No"}}, "UpdateCluster")
+        return super().update_cluster(InstanceGroups=InstanceGroups)
+
+
+@pytest.mark.parametrize(
+    ("of_p5", "sent"),
+    [
+        pytest.param({}, ["p5"], id="as the file wants it"),
+        pytest.param({"Status": "Updating"}, [], id="in transition"),
+        pytest.param({"Status": "Failed"}, [], id="failed"),
+        pytest.param({"CurrentCount": 7}, [], id="on its way up"),
+        pytest.param({"TargetCount": 9, "CurrentCount": 9}, [], id="with another target"),
+        pytest.param({"MinCount": 1}, [], id="with another minimum"),
+    ],
+)
+def test_group_that_travels_with_a_deletion_stands_as_the_file_wants_it(of_p5: dict[str, Any], sent: list[str]) -> None:
+    hyperpod = WantsAGroupBeside(**of_p5)
+    delete_groups(("old",), EIGHT, desired(wish()), hyperpod, Moment(now=START, began=START))
+    assert [each["InstanceGroupName"] for each in hyperpod.updates] == sent
