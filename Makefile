@@ -96,11 +96,11 @@ include tests/local_aws/local.mk
 
 .PHONY: test
 test: setup .kubernetes/ready #: Run every test but those on real Slurm
-	@python -m pytest --numprocesses=auto --dist=loadfile --ignore=tests/slurm $(PYTEST_FLAGS)
+	@python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder --ignore=tests/slurm $(PYTEST_FLAGS)
 
 .PHONY: test-fast
 test-fast: setup .kubernetes/ready #: Run the tests that need neither the CDK CLI nor a wheel (under two minutes)
-	@python -m pytest --numprocesses=auto --dist=loadfile -m "not slow" --ignore=tests/slurm $(PYTEST_FLAGS)
+	@python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder -m "not slow" --ignore=tests/slurm $(PYTEST_FLAGS)
 
 .PHONY: lint
 lint: setup #: Style, shell scripts, templates

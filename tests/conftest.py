@@ -25,3 +25,28 @@ os.environ["CDK_VALIDATION"] = "false"
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", max_examples=3_000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# Files that take longest, the longest first, as `pytest --durations=50` shows them: two workers share the files out in
+# this order, and neither ends long after the other. The rest of the slow ones come next, in the order of their names.
+LONGEST = (
+    "end_to_end/test_taking_nodes.py",
+    "end_to_end/test_rights.py",
+    "end_to_end/test_endpoint_policies.py",
+    "end_to_end/test_make_targets.py",
+    "end_to_end/test_eks_life.py",
+    "end_to_end/test_replacements.py",
+    "test_local_aws/engine/test_eks_service.py",
+    "test_rule_packs.py",
+    "lifetimes/test_soak.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files of LONGEST, go on with those that have a slow test, and end with the quick ones."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    longest = [ROOT / "tests" / file for file in LONGEST]
+
+    def rank(item: pytest.Item) -> tuple[int, bool]:
+        return longest.index(item.path) if item.path in longest else len(longest), item.path not in slow
+
+    items.sort(key=rank)

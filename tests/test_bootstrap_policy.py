@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from cdk_hyperpod.tags import KEY_TAG
 from synth.synthesis import CONFIGS, ROOT, Json, Template, flat, of_file, templates_in
 from tools import make_bootstrap_policy as tool
 
 FILES = sorted((ROOT / "docs" / "bootstrap").iterdir())
 UNDER_EKS = [file for file in FILES if file.name.startswith("deploy-hyperpod-eks-")]
 FIRST = [file for file in FILES if file not in UNDER_EKS]  # these alone under Slurm
-BOUNDARY = ROOT / "docs" / "boundary" / "keep-the-boundary.json"
+BOUNDARY = ROOT / "docs" / "boundary" / "cluster-boundary.json"
+KEEPER = BOUNDARY.with_name("keep-the-boundary.json")
 GUIDE = (ROOT / "docs" / "deploying.md").read_text("utf-8")
 
 
@@ -205,20 +207,71 @@ def test_the_table_is_not_needed_for_a_type_that_declares_its_permissions(
         tool.permissions_of(kind)
 
 
-def test_the_boundary_cannot_be_left_out_nor_changed() -> None:
-    by_sid = {statement["Sid"]: statement for statement in statements([BOUNDARY])}
-    assert {statement["Effect"] for statement in by_sid.values()} == {"Deny"}
-    # A negated condition holds where its key is absent as well: a role without any boundary is refused.
-    without = by_sid["NoRoleWithoutTheBoundary"]
-    assert set(without["Action"]) >= {"iam:CreateRole", "iam:PutRolePolicy", "iam:AttachRolePolicy"}
-    assert list(without["Condition"]) == ["StringNotLike"]
-    assert all(reaches(action, "arn:aws:iam::1:role/hyperpod-a", FILES) for action in without["Action"])
-    assert (
-        by_sid["NoRoleLosesIt"] | {"Action": "iam:DeleteRolePermissionsBoundary", "Resource": "*"}
-        == by_sid["NoRoleLosesIt"]
-    )
-    assert by_sid["NobodyChangesIt"]["Resource"] == "arn:*:iam::*:policy/NAME"
-    assert "must not begin with `hyperpod-`" in " ".join(GUIDE.split())
+# -- conditions -------------------------------------------------------------------------------------------------------
+
+CHANGES_OF_KEYS = ("kms:DisableKey", "kms:PutKeyPolicy", "kms:ScheduleKeyDeletion")
+USES_OF_KEYS = ("kms:CreateGrant", "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
+
+
+@pytest.mark.parametrize("action", [*CHANGES_OF_KEYS, *USES_OF_KEYS])
+def test_no_key_is_changed_or_read_but_ours_or_through_a_service(action: str) -> None:
+    conditions = [item.get("Condition") for item in statements(FILES) if action in item["Action"]]
+    through = [tool.THROUGH_A_SERVICE] if action in USES_OF_KEYS else []
+    assert conditions == [tool.OUR_KEYS, *through]
+
+
+def test_every_key_of_the_templates_says_that_it_is_ours() -> None:
+    keys = [
+        (name, key) for app in apps() for name, template in app.items() for key in template.of("AWS::KMS::Key").values()
+    ]
+    assert keys
+    for stack, key in keys:
+        # An example's stack may have another name; the policies are for this app's.
+        assert {"Key": KEY_TAG, "Value": stack} in key["Properties"]["Tags"]
+
+
+# -- the boundary -----------------------------------------------------------------------------------------------------
+
+
+def test_our_roles_can_live_within_the_boundary() -> None:
+    actions = {action for app in apps() for template in app.values() for action in actions_of_roles(template)}
+    assert {"iam:PassRole", "sagemaker:UpdateCluster", "lambda:InvokeFunction"} <= actions
+    assert {action for action in actions if not within_boundary(action)} == set()
+    assert not within_boundary("iam:CreateRole") and not within_boundary("sts:AssumeRole")
+
+
+def actions_of_roles(template: Template) -> Iterator[str]:
+    documents = [
+        *(
+            policy["Properties"]["PolicyDocument"]
+            for kind in ("AWS::IAM::ManagedPolicy", "AWS::IAM::Policy")
+            for policy in template.of(kind).values()
+        ),
+        *(
+            policy["PolicyDocument"]
+            for role in template.of("AWS::IAM::Role").values()
+            for policy in role["Properties"].get("Policies", [])
+        ),
+    ]
+    for statement in (item for document in documents for item in document["Statement"]):
+        yield from [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
+
+
+def within_boundary(action: str) -> bool:
+    """Whether the boundary allows an action on something of ours."""
+    for statement in statements([BOUNDARY]):
+        listed = statement["NotAction"] if "NotAction" in statement else statement["Action"]
+        named = any(fnmatchcase(action, pattern) for pattern in ([listed] if isinstance(listed, str) else listed))
+        if named is not ("NotAction" in statement):
+            return True
+    return False
+
+
+def test_the_boundary_is_one_that_a_deployment_may_not_change() -> None:
+    for name in (BOUNDARY.stem, KEEPER.stem):
+        assert not reaches("iam:CreatePolicyVersion", f"arn:aws:iam::1:policy/{name}", FILES)
+    assert f"policy/{BOUNDARY.stem}" in json.dumps([item.get("Condition") for item in statements([KEEPER])])
+    assert GUIDE.count(f'"@aws-cdk/core:permissionsBoundary": {{"name": "{BOUNDARY.stem}"}}') == 1
 
 
 # -- the guide --------------------------------------------------------------------------------------------------------
@@ -234,7 +287,7 @@ def test_the_guides_commands_make_the_policies_and_hand_them_to_cdk(
         script.chmod(0o755)
     log = tmp_path / "log"
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
-    block = commands("create-policy")
+    block = commands("basename")
     if orchestrator == "eks":
         # The guide says which pattern to write instead of which.
         ((all_of_them, first),) = re.findall(r"write `(\S+)` for `(\S+)`", GUIDE)
@@ -250,6 +303,21 @@ def test_the_guides_commands_make_the_policies_and_hand_them_to_cdk(
     ]
     arns = ",".join(f"arn:aws:iam::1:policy/{file.stem}" for file in files)
     assert bootstrap == f"cdk bootstrap aws://ACCOUNT/REGION --cloudformation-execution-policies {arns}"
+
+
+def test_the_guides_commands_for_the_boundary(tmp_path: Path) -> None:
+    for name in ("aws", "cdk"):
+        script = tmp_path / name
+        script.write_text(f'#!/bin/bash\necho {name} "$@" >>"$LOG"\necho arn:aws:iam::1:policy/"$4"\n', "utf-8")
+        script.chmod(0o755)
+    log = tmp_path / "log"
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log), "policies": "ours"}
+    subprocess.run(["bash", "-euc", commands("$keeps")], cwd=ROOT, env=environment, check=True)
+    *made, bootstrap = log.read_text("utf-8").splitlines()
+    for line, file in zip(made, (BOUNDARY, KEEPER), strict=True):
+        assert line.startswith(f"aws iam create-policy --policy-name {file.stem} ")
+        assert f"file://{file.relative_to(ROOT)}" in line
+    assert bootstrap.endswith(f"--cloudformation-execution-policies ours,arn:aws:iam::1:policy/{KEEPER.stem}")
 
 
 def test_the_guide_puts_the_commands_on_the_path() -> None:

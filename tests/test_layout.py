@@ -102,3 +102,9 @@ def test_no_test_folder_is_a_package_by_accident() -> None:
     # tests/local_aws is one on purpose.
     assert not (ROOT / "tests" / "__init__.py").exists()
     assert not (ROOT / "tests" / "synth" / "__init__.py").exists()
+
+
+def test_the_files_that_tests_begin_with_are_there(pytestconfig: pytest.Config) -> None:
+    conftest = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    assert conftest is not None
+    assert [file for file in conftest.LONGEST if not (ROOT / "tests" / file).exists()] == []

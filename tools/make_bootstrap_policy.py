@@ -13,18 +13,21 @@ action of EKS. deploy-hyperpod-eks-N.json is what the others need beyond it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import cfnlint  # type: ignore[import-untyped]
+
+from cdk_hyperpod.tags import KEY_TAG
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "bootstrap"
@@ -109,11 +112,37 @@ ASSETS = "arn:*:s3:::cdk-*-assets-*"
 READING_ASSETS = ("s3:GetObject", "s3:GetObjectVersion")
 
 Json = dict[str, Any]
+# Keys have no names: ours are known by their tag, and others are used through AWS's services alone, in the name of the role
+# that deploys. The service authorization reference has both condition keys for these actions.
+# https://docs.aws.amazon.com/service-authorization/latest/reference/list_awskeymanagementservice.html
+OUR_KEYS: Json = {"StringLike": {f"aws:ResourceTag/{KEY_TAG}": "hyperpod-*"}}
+THROUGH_A_SERVICE: Json = {"StringLike": {"kms:ViaService": "*"}}
+CONDITIONS: Mapping[str, Sequence[Json]] = {
+    **dict.fromkeys(
+        (
+            "kms:DisableKey",
+            "kms:DisableKeyRotation",
+            "kms:EnableKey",
+            "kms:PutKeyPolicy",
+            "kms:ScheduleKeyDeletion",
+            "kms:UntagResource",
+            "kms:UpdateKeyDescription",
+        ),
+        (OUR_KEYS,),
+    ),
+    **dict.fromkeys(
+        ("kms:CreateGrant", "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:RetireGrant"),
+        (OUR_KEYS, THROUGH_A_SERVICE),
+    ),
+}
+"""Under which conditions an action is allowed: any one of them is enough. Absent: under none."""
+
 Grants = dict[str, list[str]]  # the resources that each action may reach
 
 
+@functools.cache
 def load(path: str) -> Json:
-    """One of cfn-lint's data files."""
+    """One of cfn-lint's data files, which are large; nobody changes what this returns."""
     content: Json = json.loads((DATA / path).read_text("utf-8"))
     return content
 
@@ -196,14 +225,15 @@ def beyond(given: Grants, wanted: Grants) -> Grants:
 
 
 def statements(granted: Grants) -> list[Json]:
-    """The actions by service and by what they reach."""
+    """The actions by service, by what they reach and under which condition."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for action, resources in sorted(granted.items()):
         reach = resources[0] if resources == ["*"] else resources
-        grouped.setdefault((action.split(":")[0], json.dumps(reach)), []).append(action)
+        for condition in CONDITIONS.get(action, [{}]):
+            limits = {"Resource": reach, **({"Condition": condition} if condition else {})}
+            grouped.setdefault((action.split(":")[0], json.dumps(limits)), []).append(action)
     return [
-        {"Effect": "Allow", "Action": actions, "Resource": json.loads(resources)}
-        for (_, resources), actions in sorted(grouped.items())
+        {"Effect": "Allow", "Action": actions, **json.loads(limits)} for (_, limits), actions in sorted(grouped.items())
     ]
 
 

@@ -255,9 +255,7 @@ class OpenZfsConfig:
     file_system_id: Annotated[str, Pattern(r"fs-[0-9a-f]{8,17}", "a file system id such as fs-0123456789abcdef0")]
     """The file system. Its root volume is what is mounted. Its NFS export needs the option no_root_squash: root makes the
     homes of `users`."""
-    mount_path: Annotated[
-        str, Pattern(r"/[a-zA-Z0-9._-]+(/[a-zA-Z0-9._-]+)*", "an absolute path without a slash at its end")
-    ] = "/home"
+    mount_path: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")] = "/home"
     """Where nodes mount it. Homes of `users` lie here. What the image has in this place, such as the home of its own
     user, is hidden behind it."""
     security_group_id: SecurityGroupId | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ._fields import Pattern, Range
+from ._fields import PATH_SEGMENT, Pattern, Range
 
 # useradd(8) of the node's Debian and its kin: 32 characters, no capitals; a name of digits is a number to many tools.
 LinuxName = Annotated[
@@ -21,6 +21,15 @@ LinuxId = Annotated[int, Range(1001, 60000)]
 AccountName = Annotated[
     str,
     Pattern(r"[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 lower-case letters, digits, hyphens and underscores", length=63),
+]
+# Also of a directory that the nodes ask, so with capitals and dots; no separator of sacctmgr's.
+SlurmUser = Annotated[
+    str,
+    Pattern(
+        r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,63}",
+        "a user's name: 1 to 64 letters, digits, dots, hyphens and underscores",
+        length=64,
+    ),
 ]
 
 
@@ -50,12 +59,10 @@ class User:
     """The user's own group, one of `groups`."""
     groups: tuple[str, ...] = ()
     """Other groups of `groups` that the user is in."""
-    home: (
-        Annotated[str, Pattern(r"/[a-zA-Z0-9._-]+(/[a-zA-Z0-9._-]+)*", "an absolute path without a slash at its end")]
-        | None
-    ) = None
+    home: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")] | None = None
     """The home. Absent: a folder of the user's name, where OpenZFS is mounted, else in `home` on the Lustre file system,
-    else in /home, which each node has for itself. Another one moves no file."""
+    else in /home, which each node has for itself. Beside other users' homes, and in no folder of the system. Another one
+    moves no file."""
     ssh_public_keys: tuple[
         Annotated[
             str,
@@ -80,7 +87,7 @@ class SlurmAccount:
 
     name: AccountName
     """The account's name in Slurm."""
-    users: tuple[str, ...] = ()
+    users: tuple[SlurmUser, ...] = ()
     """Who is in it: names of `users`, or of others that the nodes know. The first account that names a user is the
     user's default. Absent: nobody; an account without users stays, and keeps its usage."""
     fairshare: Annotated[int, Range(1, 1_000_000)] | None = None

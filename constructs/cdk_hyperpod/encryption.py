@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import RemovalPolicy, Stack, Tags
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
@@ -11,6 +11,7 @@ from ._constraints import check_arguments
 from ._pseudo import PARTITION, URL_SUFFIX
 from .config import Removal
 from .errors import raise_errors
+from .tags import KEY_TAG
 
 
 def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> kms.Key:
@@ -24,6 +25,7 @@ def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> 
         enable_key_rotation=True,
         removal_policy=RemovalPolicy.RETAIN if removal == "retain" else RemovalPolicy.DESTROY,
     )
+    Tags.of(key).add(KEY_TAG, stack.stack_name)
     key.add_to_resource_policy(
         iam.PolicyStatement(
             sid="Logs",

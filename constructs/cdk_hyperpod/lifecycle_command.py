@@ -23,8 +23,9 @@ plug-in of the AWS CLI:
 
   cdk-hyperpod lifecycle run users | bash
 
-A step changes nothing where nothing is to be done, and ends no job. A node that
-fails or is not reached is named at the end, with exit code 1; the others go on.
+A step changes nothing where nothing is to be done, and ends no job. accounting
+brings slurm_conf along: Slurm enforces no account without it. A node that fails
+or is not reached is named at the end, with exit code 1; the others go on.
 """
 STEPS = tuple(field.name for field in dataclasses.fields(LifecycleSteps))
 _CONTROLLER_ONLY = ("slurm_conf", "accounting")

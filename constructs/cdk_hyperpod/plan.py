@@ -67,8 +67,8 @@ def _run(options: argparse.Namespace) -> int:
     config = load_config(options.config).config
     from ._lambda.hyperpod_provider.actions import Plan
     from ._lambda.hyperpod_provider.model import FIRST
-    from ._lambda.hyperpod_provider.plan_report import CHANGES, WIDTH, exit_code, report
     from ._lambda.hyperpod_provider.planner import plan
+    from .plan_report import CHANGES, WIDTH, exit_code, report
 
     client = clients(config.region, options.profile, options.endpoint_url)
     live = _read(config, client)

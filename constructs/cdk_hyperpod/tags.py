@@ -1,4 +1,4 @@
-"""The tags that tie a live cluster to its stacks."""
+"""The tags that tie a live cluster to its stacks, and a key to the one that it belongs to."""
 
 STACK_ID_TAG = "cdk-hyperpod:stack-id"
 """Its value is the id of the CloudFormation stack that the cluster belongs to.
@@ -8,3 +8,9 @@ STACK_ID_TAG = "cdk-hyperpod:stack-id"
 
 FOUNDATION_TAG = "cdk-hyperpod:foundation"
 """Its value changes with the settings of the foundation that the cluster reads, so that the cluster is updated too."""
+
+KEY_TAG = "cdk-hyperpod:key"
+"""Its value is the name of the stack that a KMS key belongs to.
+
+The least-privilege policies (docs/bootstrap) let a deployment change or delete no other key: keys have no names.
+"""

@@ -45,6 +45,11 @@ def test_people_as_they_should_be() -> None:
         pytest.param(people(ALICE, {**ALICE, "uid": 5002, "home": "/b"}), ["users[1].name: an earlier user has the name 'alice' too; name each user once"], id="one user with two homes"),
         pytest.param(people({**ALICE, "home": "/fsx/home/bob"}, BOB), ["users[bob]: /fsx/home/bob is the home of users[alice] too; give each user a home of their own"], id="one home for two"),
         pytest.param(people({**ALICE, "home": "home/alice"}), ["users[alice].home: must be an absolute path without a slash at its end, got 'home/alice'; change it"], id="a home that is no path"),
+        pytest.param(people({**ALICE, "home": "/fsx/../etc"}), ["users[alice].home: must be an absolute path without a slash at its end, got '/fsx/../etc'; change it"], id="a home by way of another folder"),
+        pytest.param(people({**ALICE, "home": "/etc"}), ["users[alice].home: /etc is no folder that one user can own; name a folder of the user's own, such as /fsx/home/alice"], id="a home in the system"),
+        pytest.param(people({**ALICE, "home": "/fsx"}), ["users[alice].home: /fsx is no folder that one user can own; name a folder of the user's own, such as /fsx/home/alice"], id="a home that is the file system"),
+        pytest.param(people(ALICE, {**BOB, "home": "/fsx/home/alice/bob"}), ["users[bob].home: /fsx/home/alice/bob and /fsx/home/alice, the home of users[alice], lie one in the other, and a home is its owner's alone; put them beside each other"], id="a home in a home"),
+        pytest.param(people({**ALICE, "home": "/fsx/home/bob/alice"}, BOB), ["users[bob]: /fsx/home/bob and /fsx/home/bob/alice, the home of users[alice], lie one in the other, and a home is its owner's alone; put them beside each other"], id="a home around a home"),
         pytest.param(people({**ALICE, "ssh_public_keys": ["-----BEGIN OPENSSH PRIVATE KEY-----"]}), ["users[alice].ssh_public_keys[0]: must be a public key in one line, as in a file that ends with .pub, got '-----BEGIN OPENSSH PRIVATE KEY-----'; change it"], id="a private key"),
         pytest.param(people(groups=[*GROUPS, {"name": "dev", "gid": 5000}]), ["groups[dev].gid: 5000 is the gid of groups[research] too; give each a number of its own"], id="gids that clash"),
         pytest.param(people(groups=[{"name": "docker", "gid": 5000}]), ["groups[docker].name: docker is the system's own; use another name"], id="a system group"),
@@ -53,6 +58,8 @@ def test_people_as_they_should_be() -> None:
         pytest.param({"slurm": {"accounts": [{"name": "root"}]}}, ["slurm.accounts[root].name: root is Slurm's own; use another name"], id="Slurm's own account"),
         pytest.param({"slurm": {"accounts": [{"name": "a"}, {"name": "a"}]}}, ["slurm.accounts[1].name: a is an earlier account's too; use another name"], id="an account twice"),
         pytest.param({"slurm": {"accounts": [{"name": "a", "users": ["x", "x"]}]}}, ["slurm.accounts[a].users: 'x' stands twice; name it once"], id="a user twice"),
+        pytest.param({"slurm": {"accounts": [{"name": "a", "users": ["x,y"]}]}}, ["slurm.accounts[a].users[0]: must be a user's name: 1 to 64 letters, digits, dots, hyphens and underscores, got 'x,y'; change it"], id="two names in one"),
+        pytest.param({"slurm": {"accounts": [{"name": "a"}]}, "lifecycle": {"mode": "bootstrap"}}, ["slurm.accounts: no script runs in the mode bootstrap, so nobody makes them; set lifecycle.mode to extended, or remove them"], id="nobody makes the accounts"),
         pytest.param({"slurm": {"accounting_database": DATABASE}, "node_provisioning_mode": "standard"}, ["slurm.accounting_database: needs continuous provisioning; set node_provisioning_mode to continuous, or remove it"], id="a database without continuous provisioning"),
         pytest.param({"slurm": {"accounting_database": {**DATABASE, "secret_arn": SECRET.replace("us-west-2", "us-east-1")}}}, ["slurm.accounting_database.secret_arn: is in 'us-east-1', the cluster in us-west-2; use one of the cluster's region"], id="a secret elsewhere"),
     ],
@@ -87,4 +94,4 @@ def test_accounts_without_a_database(mode: str, database: dict[str, Any], warned
 
 
 def test_accounts_may_have_users_of_a_directory_of_one_s_own() -> None:
-    assert judge({"slurm": {"accounts": [{"name": "a", "users": ["somebody-of-ldap"]}]}}) == []
+    assert judge({"slurm": {"accounts": [{"name": "a", "users": ["Somebody.of-LDAP"]}]}}) == []

@@ -23,7 +23,7 @@ from cdk_hyperpod import HyperPodNetwork
 from cdk_hyperpod.endpoint_policies import OPENINGS
 from local_aws import environment, templates
 from local_aws.session import LocalAws
-from synth.synthesis import of_stack
+from synth.synthesis import flat, of_stack
 
 pytestmark = pytest.mark.slow
 Json = Any
@@ -31,6 +31,7 @@ Json = Any
 OURS = environment.ACCOUNT
 TRUSTED, FOREIGN, AWS = "444455556666", "999999999999", "210987654321"
 BUCKETS = {OURS: "weights-of-ours", TRUSTED: "weights-of-friends", FOREIGN: "weights-of-thieves"}
+AWS_EKS = "602401143452"
 UNHEARD = {"MissingAuthenticationToken", "InvalidClientTokenId", "SignatureDoesNotMatch", "IncompleteSignature"}
 REFUSED = "because no VPC endpoint policy allows the"
 
@@ -46,6 +47,7 @@ class Endpoints:
 
     aws: LocalAws
     ids: dict[str, str]
+    policies: dict[str, Json]
     _clients: dict[Json, Any] = field(default_factory=dict, compare=False)
 
     def client(self, service: str, endpoint: str, *, account: str | None, by_service: bool = False) -> Any:
@@ -63,7 +65,8 @@ class Endpoints:
 
         client.meta.events.register("before-send", through)
         # boto3 does not sign what asks for a role with a token; the engine hears nothing else.
-        client.meta.events.register_first("choose-signer.sts.AssumeRoleWithWebIdentity", lambda **_: "v4")
+        for operation in ("AssumeRoleWithSAML", "AssumeRoleWithWebIdentity"):
+            client.meta.events.register_first(f"choose-signer.sts.{operation}", lambda **_: "v4")
         self._clients[wanted] = client
         return client
 
@@ -109,12 +112,24 @@ def template(**arguments: Any) -> Json:
 def deployed(engine: LocalAws, name: str, body: Json) -> Endpoints:
     made = templates.deploy_whole(engine, name, {"Resources": body["Resources"]})
     assert made.status.endswith("_COMPLETE") and "ROLLBACK" not in made.status, made.reasons
-    ids = {}
+    ids, policies = {}, {}
     for logical_id, resource in body["Resources"].items():
         if resource["Type"] == "AWS::EC2::VPCEndpoint":
             service = resource["Properties"]["ServiceName"].partition(".us-west-2.")[2]
             ids[service] = templates.physical_id(engine, name, logical_id)
-    return Endpoints(engine, ids)
+            policies[service] = as_deployed(resource["Properties"].get("PolicyDocument"))
+    return Endpoints(engine, ids, policies)
+
+
+def as_deployed(item: Json) -> Json:
+    """A part of a template with CloudFormation's own values in it."""
+    if isinstance(item, list):
+        return [as_deployed(entry) for entry in item]
+    if not isinstance(item, dict):
+        return item
+    if any(key == "Ref" or key.startswith("Fn::") for key in item):
+        return flat(item).replace("<AWS::Partition>", "aws").replace("<AWS::AccountId>", OURS)
+    return {key: as_deployed(value) for key, value in item.items()}
 
 
 @pytest.fixture(scope="module")
@@ -207,18 +222,32 @@ def _anonymous_get(endpoints: Endpoints, bucket: str) -> bool:
 
 
 def _pull(endpoints: Endpoints, registry: str, who: str = OURS) -> bool:
-    request = {"registryId": registry, "repositoryName": "eks/pause", "imageIds": [{"imageTag": "3.10"}]}
-    return endpoints.lets("ecr", "ecr.api", "batch_get_image", account=who, **request)
+    ask = partial(endpoints.lets, "ecr", "ecr.api", account=who, registryId=registry, repositoryName="eks/pause")
+    return (
+        ask("batch_get_image", imageIds=[{"imageTag": "3.10"}])
+        and ask("batch_check_layer_availability", layerDigests=["sha256:0"])
+        and ask("get_download_url_for_layer", layerDigest="sha256:0")
+    )
 
 
 def _document(endpoints: Endpoints, who: str = OURS) -> bool:
-    name = "arn:aws:ssm:us-west-2::parameter/aws/service/ami"
-    return endpoints.lets("ssm", "ssm", "get_parameter", account=who, Name=name)
+    ask = partial(endpoints.lets, "ssm", "ssm", account=who)
+    parameter = "arn:aws:ssm:us-west-2::parameter/aws/service/ami"
+    document = "arn:aws:ssm:us-west-2::document/AWS-StartSSHSession"
+    return (
+        ask("get_parameter", Name=parameter)
+        and ask("get_parameters", Names=[parameter])
+        and ask("get_document", Name=document)
+        and ask("describe_document", Name=document)
+    )
 
 
 def _federated(endpoints: Endpoints, owner: str) -> bool:
-    role = {"RoleArn": f"arn:aws:iam::{owner}:role/pod", "RoleSessionName": "pod", "WebIdentityToken": "a.b.c"}
-    return endpoints.lets("sts", "sts", "assume_role_with_web_identity", account=None, **role)
+    role, saml = f"arn:aws:iam::{owner}:role/pod", f"arn:aws:iam::{owner}:saml-provider/people"
+    ask = partial(endpoints.lets, "sts", "sts", account=None, RoleArn=role)
+    return ask("assume_role_with_web_identity", RoleSessionName="pod", WebIdentityToken="a.b.c") and ask(
+        "assume_role_with_saml", PrincipalArn=saml, SAMLAssertion="abcd"
+    )
 
 
 TRIED: dict[str, Callable[[Endpoints], bool]] = {
@@ -258,7 +287,11 @@ TRIED: dict[str, Callable[[Endpoints], bool]] = {
 """What each opening is for."""
 
 
-@pytest.mark.parametrize("sid", [opening.sid for opening in OPENINGS])
+def test_each_opening_is_tried() -> None:
+    assert [opening.sid for opening in OPENINGS] == [*TRIED]
+
+
+@pytest.mark.parametrize("sid", TRIED)
 @pytest.mark.parametrize("mode", ["account", "organization"])
 def test_what_has_to_stay_open_is_open(mode: str, sid: str, request: pytest.FixtureRequest) -> None:
     assert TRIED[sid](request.getfixturevalue(mode))
@@ -275,7 +308,7 @@ def without(engine: LocalAws, buckets: None) -> Iterator[Endpoints]:
     yield deployed(engine, "policies-bare", json.loads(json.dumps(body)))
 
 
-@pytest.mark.parametrize("sid", [opening.sid for opening in OPENINGS])
+@pytest.mark.parametrize("sid", TRIED)
 def test_every_opening_is_needed(sid: str, without: Endpoints) -> None:
     assert not TRIED[sid](without)
 
@@ -288,3 +321,77 @@ def test_openings_are_no_wider_than_they_say(account: Endpoints) -> None:
     assert not _pull(account, "602401143452", who=FOREIGN)
     assert not _document(account, who=FOREIGN)
     assert not _federated(account, FOREIGN)
+
+
+# -- each part of a policy --------------------------------------------------------------------------------------------
+
+NO_CALLS = {"sts:SetSourceIdentity", "sts:TagSession"}
+"""They come with another call, and are judged with it."""
+
+
+def by_a_service(endpoints: Endpoints) -> bool:
+    bucket = {"Bucket": BUCKETS[FOREIGN], "Key": "key"}
+    return endpoints.lets("s3", "s3", "get_object", account=FOREIGN, by_service=True, **bucket)
+
+
+def among_us(endpoints: Endpoints) -> bool:
+    return all(put(endpoints, who, owner) for who in (OURS, TRUSTED) for owner in (OURS, TRUSTED))
+
+
+NEEDED: dict[str, Callable[[Endpoints], bool]] = {
+    "Ours": among_us,
+    "ServicesOfAws": by_a_service,
+    **TRIED,
+    "RegistriesOfAws": lambda endpoints: TRIED["RegistriesOfAws"](endpoints) and _pull(endpoints, AWS_EKS, who=TRUSTED),
+    "DocumentsOfAws": lambda endpoints: _document(endpoints) and _document(endpoints, who=TRUSTED),
+}
+"""What each statement is for, by its Sid without a number."""
+WHERE = {
+    **dict.fromkeys(("Ours", "ServicesOfAws", "ImageLayers", "SystemsManager"), "s3"),
+    **dict.fromkeys(("Packages", "CloudWatchAgent", "CustomResources"), "s3"),
+    "RegistriesOfAws": "ecr.api",
+    "DocumentsOfAws": "ssm",
+    "FederatedRoles": "sts",
+}
+"""The endpoint at which it is tried; the rule is the same at each."""
+
+
+def parts_left_out(policy: Json, sid: str) -> Iterator[tuple[str, Json]]:
+    """The policy without one part of a statement, for each: an action, a resource, an account, all of it; and what it is."""
+    for statement in (item for item in policy["Statement"] if item["Sid"].rstrip("0123456789") == sid):
+        others = [item for item in policy["Statement"] if item is not statement]
+        yield statement["Sid"], policy | {"Statement": others}
+        for left_out, less in _less(statement):
+            yield left_out, policy | {"Statement": [*others, less]}
+
+
+def _less(statement: Json) -> Iterator[tuple[str, Json]]:
+    for key in ("Action", "Resource"):
+        listed = statement[key] if isinstance(statement[key], list) else []
+        for item in listed if len(listed) > 1 else []:
+            yield item, statement | {key: [other for other in listed if other != item]}
+    condition = statement.get("Condition", {})
+    for operator, keys in condition.items():
+        for key, values in keys.items():
+            for item in values if isinstance(values, list) and len(values) > 1 else []:
+                less = {**keys, key: [other for other in values if other != item]}
+                yield f"{key} {item}", statement | {"Condition": {**condition, operator: less}}
+
+
+@pytest.mark.parametrize(
+    ("mode", "sid"),
+    # The others are the same statements under both.
+    [*(("account", sid) for sid in NEEDED), *(("organization", sid) for sid in ("Ours", "FederatedRoles"))],
+)
+def test_each_part_of_a_policy_is_needed(mode: str, sid: str, request: pytest.FixtureRequest) -> None:
+    endpoints: Endpoints = request.getfixturevalue(mode)
+    endpoint = WHERE[sid]
+    change = partial(client_of(endpoints.aws, "ec2", OURS).modify_vpc_endpoint, VpcEndpointId=endpoints.ids[endpoint])
+    whole = endpoints.policies[endpoint]
+    assert NEEDED[sid](endpoints)
+    try:
+        for left_out, less in parts_left_out(whole, sid):
+            change(PolicyDocument=json.dumps(less))
+            assert NEEDED[sid](endpoints) is (left_out in NO_CALLS), left_out
+    finally:
+        change(PolicyDocument=json.dumps(whole))

@@ -22,6 +22,15 @@ class Deed:
     group: str
     """Absent ("") where it concerns the whole cluster."""
 
+    @property
+    def counts(self) -> bool:
+        """It changed a target or nodes at once; a node that fails, or a health check, does not."""
+        return self.by in ("person", "autoscaler")
+
+    @property
+    def raises(self) -> bool:
+        return self.what.startswith(("raises", "adds"))
+
 
 class Actors:
     """Acts where the profile and the dice say so; at most so many times in one lifetime."""
@@ -70,6 +79,10 @@ class Actors:
     def since(self, at: float, group: str) -> list[Deed]:
         """What others did to this group, or to the whole cluster, since then."""
         return [deed for deed in self.deeds if deed.at >= at and deed.group in ("", group)]
+
+    def counted_since(self, at: float, group: str) -> list[Deed]:
+        """What changed its counts since then."""
+        return [deed for deed in self.since(at, group) if deed.counts]
 
     def _done(self, by: Who, what: str, group: str) -> None:
         self.deeds.append(Deed(self.life.clock.now, by, what, group))

@@ -41,6 +41,7 @@ class Template:
     """What the user's file says, as the stack's template holds it."""
 
     groups: tuple[Spec, ...]
+    name: str = NAME
     nodes_to_delete: tuple[str, ...] = ()
     groups_to_delete: tuple[str, ...] = ()
     max_nodes: int = 16
@@ -67,10 +68,10 @@ class Template:
 
     def properties(self, resource: str) -> dict[str, Any]:
         if resource == CLUSTER:
-            return {"groups": self.groups, "digest": self.digest, "network": self.network}
+            return {"groups": self.groups, "digest": self.digest, "network": self.network, "name": self.name}
         found: dict[str, Any] = {
             "ServiceToken": "arn:aws:lambda:us-west-2:111122223333:function:train",
-            "ClusterName": NAME,
+            "ClusterName": self.name,
             "Groups": [json.dumps(spec, sort_keys=True) for spec in self.groups],
             "InstanceGroupsToDelete": list(self.groups_to_delete),
             "AutoscaledGroups": list(self.autoscaled),
@@ -109,9 +110,8 @@ class Deployment:
     rolls_back: bool
     began: float
     what: str
-    old_nodes: dict[str, str] = field(default_factory=dict)
-    """Instances that lived when it began, and their group."""
-    targets: dict[str, int] = field(default_factory=dict)
+    before: dict[str, Template | None] = field(default_factory=dict)
+    """What a rollback brings each resource back to."""
     requests: list[Request] = field(default_factory=list)
     updates: list[ClusterUpdate] = field(default_factory=list)
     reached: bool = False
@@ -135,6 +135,8 @@ class Stack:
         """The template that each resource was last brought to."""
         self.dirty: set[str] = set()
         """Resources whose last update failed without a rollback: the next one sends them whatever it says."""
+        self.stable: dict[str, Template | None] = dict(self.known)
+        """The same, when the stack was last complete."""
         self.deployments: list[Deployment] = []
         self._unfinished: list[str] = []
 
@@ -198,7 +200,7 @@ class Stack:
         )
         self.deployments.append(deployment)
         begun: list[str] = []
-        before = dict(self.known)
+        before = deployment.before = dict(self.stable if life.switches.back_to_stable else self.known)
         changed = [resource for resource in RESOURCES if self._changes(resource, new)]
         if not changed and trouble in (
             "none",
@@ -209,11 +211,7 @@ class Stack:
             deployment.outcome = "no changes"
             return deployment
         deployment.called = True
-        deployment.old_nodes = {
-            node.id: name for name, group in life.pod.groups.items() for node in group.live if node.id
-        }
-        deployment.targets = {name: group.target for name, group in life.pod.groups.items()}
-        first = before[CLUSTER] is None
+        first = self.known[CLUSTER] is None
         verb = "CREATE" if first else "UPDATE"
         if not first:
             self.updated = life.clock.now
@@ -223,9 +221,9 @@ class Stack:
         for resource in changed:
             life.clock.pass_time(life.rng.uniform(1, 8))
             begun.append(resource)
-            create = before[resource] is None
+            create = self.known[resource] is None
             self._event(resource, f"{'CREATE' if create else 'UPDATE'}_IN_PROGRESS")
-            failure = self._send(resource, new, before[resource], deployment, rollback=False)
+            failure = self._send(resource, new, self.known[resource], deployment, rollback=False)
             if failure is None and trouble == "fails afterwards" and resource == CLUSTER:
                 failure = "something else of the stack fails"
                 self._event(resource, "UPDATE_COMPLETE")
@@ -243,11 +241,16 @@ class Stack:
         failed = failed or trouble == "fails at the end" or (trouble == "fails afterwards" and CLUSTER not in changed)
         if not failed:
             self._event("AWS::CloudFormation::Stack", f"{verb}_COMPLETE")
-            deployment.outcome = "succeeded"
+            deployment.outcome, self.stable = "succeeded", dict(self.known)
         elif not rolls_back or first:
             self._event("AWS::CloudFormation::Stack", f"{verb}_FAILED")
             deployment.outcome = "failed, left as it is"
         else:
+            if life.switches.back_to_stable:
+                # What an update before this one had begun, and that was left in failure, goes back too.
+                changed = [each for each in RESOURCES if self.known[each] != before[each] or each in self.dirty]
+                begun = [each for each in RESOURCES if each in begun or each in changed]
+                deployment.reached = CLUSTER in begun
             self._roll_back(deployment, before, begun)
         return deployment
 
@@ -271,11 +274,11 @@ class Stack:
         if len(life.writes) != writes:
             life.judge.fault("a deletion changes the cluster", "destroy")
 
-    def continue_rollback(self, deployment: Deployment, before: Mapping[str, Template | None]) -> None:
+    def continue_rollback(self, deployment: Deployment) -> None:
         """`aws cloudformation continue-update-rollback`."""
         if self.life.switches.continuing_is_an_update:
             self.updated = self.life.clock.now
-        self._roll_back(deployment, before, self._unfinished, again=True)
+        self._roll_back(deployment, deployment.before, self._unfinished, again=True)
 
     def _changes(self, resource: str, new: Template) -> bool:
         known = self.known[resource]
@@ -312,7 +315,7 @@ class Stack:
                 self.known[resource] = None
                 self.dirty.discard(resource)
         self._event("AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_COMPLETE")
-        deployment.outcome = "rolled back"
+        deployment.outcome, self.stable = "rolled back", dict(self.known)
 
     def _send(
         self, resource: str, new: Template, old: Template | None, deployment: Deployment, *, rollback: bool
@@ -375,11 +378,13 @@ class Stack:
             return "Access denied in the handler"
         prepare = next((r for r in reversed(deployment.requests) if r.kind == PREPARE and r.rollback == rollback), None)
         life.before_the_clusters_update()
+        if pod.exists and (new.name, new.vpc) != (pod.name, pod.network):
+            return "the cluster would be replaced"
         update = ClusterUpdate(deployment, rollback, life.clock.now, prepare, new.counts)
         try:
             if not pod.exists:
                 pod.create(
-                    NAME,
+                    new.name,
                     new.groups,
                     tags={TAG: STACK, "team": "research"},
                     network=new.vpc,

@@ -11,7 +11,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,10 @@ class Look:
     nodes: list[dict[str, Any]]
     measures: dict[str, Measure]
     """What was true then, seen or not."""
+    before: dict[str, Measure]
+    """What was true when it began."""
+    shown: dict[str, dict[str, Any]]
+    """Groups as DescribeCluster showed them when it began."""
     wrote_since: bool = False
 
 
@@ -91,9 +95,14 @@ class Request:
     succeeded: bool | None = None
     reason: str = ""
     error: BaseException | None = None
+    answered: float = 0.0
+    """When its outcome was known."""
     polls: int = 0
+    first_look: Look | None = None
     look: Look | None = None
     """The last one of all."""
+    described: float = 0.0
+    """When the cluster was last read."""
     writes: list[Write] = field(default_factory=list)
     asked: dict[float, set[str]] = field(default_factory=dict)
     """Nodes that it asked to delete, whatever the answer, by the time of the look that it went by."""
@@ -177,7 +186,7 @@ class Framework:
         return None
 
     def _end(self, request: Request, succeeded: bool, reason: str) -> None:
-        request.succeeded, request.reason = succeeded, reason
+        request.succeeded, request.reason, request.answered = succeeded, reason, self.life.clock.now
         over = "  (nobody waits for it)" if request.over else ""
         self.life.tell(f"{request}: {'SUCCESS' if succeeded else 'FAILED: ' + reason}{over}")
 
@@ -191,6 +200,8 @@ class Calls:
         self._pages: list[dict[str, Any]] = []
         self._over: bool | None = None
         self._described = 0.0
+        self._then: dict[str, Measure] = {}
+        self._shown: dict[str, dict[str, Any]] = {}
 
     def begin(self) -> None:
         """A new run of the function: it knows nothing of the last one's reads."""
@@ -200,8 +211,11 @@ class Calls:
 
     def describe_cluster(self, *, ClusterName: str) -> dict[str, Any]:
         with self._call("DescribeCluster"):
-            self._described = self._life.clock.now
-            return self._life.hyperpod(ClusterName).describe()
+            found = self._life.hyperpod(ClusterName).describe()
+            self._described = self._request.described = self._life.clock.now
+            self._then = self._life.measures()
+            self._shown = {group["InstanceGroupName"]: group for group in found["InstanceGroups"]}
+            return found
 
     def list_cluster_nodes(
         self,
@@ -218,7 +232,9 @@ class Calls:
                 self._pages = []
             self._pages += reply["ClusterNodeSummaries"]
             if "NextToken" not in reply:
-                self._look = Look(self._described, self._life.clock.now, self._pages, self._life.measures())
+                now = self._life.clock.now
+                self._look = Look(self._described, now, self._pages, self._life.measures(), self._then, self._shown)
+                self._request.first_look = self._request.first_look or self._look
                 self._request.look = self._look
             return reply
 
@@ -232,8 +248,9 @@ class Calls:
         if self._look is not None:
             self._request.asked.setdefault(self._look.at, set()).update(NodeIds, NodeLogicalIds)
         with self._call("BatchDeleteClusterNodes", write=True) as again:
+            look, over = self._look, self._is_over()
             for _ in again():
-                write = self._write("BatchDelete")
+                write = self._write("BatchDelete", look, over)
                 self._life.tell(f"  BatchDelete {', '.join([*NodeIds, *NodeLogicalIds])}")
                 reply, took = self._life.hyperpod(ClusterName).batch_delete(
                     list(NodeIds), list(NodeLogicalIds), by="function", call=write
@@ -248,12 +265,14 @@ class Calls:
         self, *, ClusterName: str, InstanceGroups: Any = None, InstanceGroupsToDelete: Any = ()
     ) -> dict[str, Any]:
         with self._call("UpdateCluster", write=True) as again:
+            look, over = self._look, self._is_over()
             for _ in again():
                 specs = list(InstanceGroups or ())
-                write = self._write("Update")
+                write = self._write("Update", look, over)
                 write.counts = {spec["InstanceGroupName"]: spec["InstanceCount"] for spec in specs}
                 write.specs, write.groups = specs, tuple(InstanceGroupsToDelete)
                 was = {name: group.spec for name, group in self._life.pod.groups.items()}
+                self._life.judge.update_is_asked_for(write, self._shown)
                 self._life.hyperpod(ClusterName).update(
                     specs, write.groups, by="function", call=write, alone=InstanceGroups is None
                 )
@@ -276,16 +295,22 @@ class Calls:
 
     # -- inside --
 
-    def _write(self, kind: str) -> Write:
-        over = self._request.over if self._over is None else self._over
-        return Write(self._request, self._life.clock.now, kind, self._look, over, self._life.measures())
+    def _is_over(self) -> bool:
+        """Its deployment was, when it last asked."""
+        return self._request.over if self._over is None else self._over
+
+    def _write(self, kind: str, look: Look | None, over: bool) -> Write:
+        """botocore's second try of a call goes by what the function knew at its first."""
+        return Write(self._request, self._life.clock.now, kind, look, over, self._life.measures())
 
     def _wrote(self, write: Write) -> None:
         self._request.writes.append(write)
         self._life.writes.append(write)
         if write.look is not None:
             # Where somebody looks at this write later, the look is as it was before it.
-            self._look = Look(write.look.since, write.look.at, write.look.nodes, write.look.measures, wrote_since=True)
+            self._look = replace(write.look, wrote_since=True)
+        # It asks before each change whether its deployment still runs.
+        self._over = None
         self._life.after_write()
 
     @contextmanager

@@ -52,6 +52,11 @@ class Node:
     failed: bool = False
     in_use_until: float = 0.0
     gone: bool = False
+    ends: float = 0.0
+    """When it began to shut down, and its status before."""
+    was: str = ""
+    left: float | None = None
+    """When it left the list."""
 
     @property
     def leaving(self) -> bool:
@@ -74,6 +79,8 @@ class Group:
     nodes: list[Node] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
     """When nodes left the list, for CurrentCount's lag."""
+    lowered_at: float = -1.0
+    """When its target last fell by itself."""
     lowering: int = 0
     """Nodes that BatchDelete took and that the target will still fall by."""
     settled: tuple[int, int] = (0, 0)
@@ -81,6 +88,8 @@ class Group:
     under_way: bool = False
     """Its minimum is not met since the last change of it: a transition."""
     changed: int = 0
+    changed_by: Who = "person"
+    """Who last changed its target or minimum by UpdateCluster."""
     lacks_capacity_until: float = 0.0
 
     @property
@@ -104,6 +113,14 @@ class Measure(NamedTuple):
     target: int
 
 
+class Lowering(NamedTuple):
+    """A target that falls late, because nodes were deleted."""
+
+    at: float
+    """When they were deleted."""
+    by: Who
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ending:
     """The end of one node."""
@@ -113,7 +130,7 @@ class Ending:
     how: How
     by: Who
     call: object
-    """What of ours caused it; absent: nothing."""
+    """What caused it: the call of ours, the late lowering; absent: neither."""
 
 
 @dataclass(slots=True)
@@ -148,7 +165,10 @@ class HyperPod:
         self.endings: list[Ending] = []
         self.never_patched = False
         self.story: list[tuple[float, str]] | None = None
-        self._ids = 0
+        self.failures = 0
+        """Nodes that broke so far."""
+        self.ever: dict[str, Node] = {}
+        """Every node that was ever wished for, by its logical id."""
 
     # -- what is seen --
 
@@ -227,9 +247,10 @@ class HyperPod:
         return reply
 
     def _summary(self, node: Node) -> dict[str, Any]:
+        shown = node.was if node.leaving and self.clock.now < node.ends + self.switches.list_lag else node.status
         summary: dict[str, Any] = {
             "InstanceGroupName": node.group,
-            "InstanceStatus": {"Status": node.status},
+            "InstanceStatus": {"Status": shown},
             "InstanceType": self.groups[node.group].spec["InstanceType"],
         }
         if node.id:
@@ -322,7 +343,7 @@ class HyperPod:
             raise Refused(self.switches.all_fail, f"None of the nodes can be deleted: {failed[0]['Code']}")
         for node in took:
             self._end(node, "named", by, call)
-        self._lower_targets(took)
+        self._lower_targets(took, by)
         if took and not self.continuous and self.switches.delete_keeps_busy:
             self._keep_busy()
         reply: dict[str, Any] = {
@@ -390,6 +411,7 @@ class HyperPod:
         if node.gone or node.leaving or node.id is None:
             return
         node.status, node.failed = "Failure", True
+        self.failures += 1
         self.tell(f"{node.name} fails")
         self.clock.later(self.rng.uniform(*self.pace.replaces_after), partial(self._replace, node))
 
@@ -427,6 +449,13 @@ class HyperPod:
             group.under_way, group.settled = False, (group.target, group.minimum)
         self.status = "InService"
 
+    def wish(self, group: Group, by: Who) -> Node:
+        """A node that HyperPod will look for."""
+        node = Node(group=group.name, logical=f"n{len(self.ever) + 1:06d}", wished=self.clock.now, by=by)
+        self.ever[node.logical] = node
+        group.nodes.append(node)
+        return node
+
     def tell(self, text: str) -> None:
         if self.story is not None:
             self.story.append((self.clock.now, text))
@@ -440,7 +469,7 @@ class HyperPod:
 
     def _there(self) -> None:
         if not self.exists:
-            raise Refused("ResourceNotFound", "Cluster not found.")
+            raise Refused(self.switches.not_found, "Cluster not found.")
 
     def _idle(self, operation: str) -> None:
         if self.status in BUSY:
@@ -483,6 +512,8 @@ class HyperPod:
                 continue
             if live.status == "Deleting":
                 raise Refused("ConflictException", f"Instance group {name} is being deleted.")
+            if count < live.minimum and not self.switches.count_below_minimum:
+                raise Refused("ValidationException", f"{name}: {count} is below the MinInstanceCount {live.minimum}.")
             for key in ("InstanceType", "ExecutionRole", "ThreadsPerCore"):
                 if spec.get(key) != live.spec.get(key):
                     raise Refused("ValidationException", f"{name}: {key} cannot be changed.")
@@ -502,6 +533,7 @@ class HyperPod:
         if surplus > 0:
             self._end_at_random(group, surplus, "at random", by, call)
         if changed:
+            group.changed_by = by
             self._guard(group)
         self._grow(group, by)
 
@@ -528,7 +560,7 @@ class HyperPod:
         group.target, group.minimum = group.settled
         self.tell(f"{group.name}: minimum not met, back to {group.target}")
         if (surplus := len(group.live) - group.target) > 0:
-            self._end_at_random(group, surplus, "minimum's rollback", "hyperpod", None)
+            self._end_at_random(group, surplus, "minimum's rollback", "hyperpod", group.changed_by)
 
     def _end_at_random(self, group: Group, count: int, how: How, by: Who, call: object) -> None:
         live = group.live
@@ -573,13 +605,13 @@ class HyperPod:
         if node.leaving or node.status in ("DeepHealthCheckInProgress", "SystemUpdating"):
             return "InvalidNodeStatus"
         if self.groups[node.group].controller:
-            return "NodeIdInUse"
+            return self.switches.in_use
         if node.in_use_until == 0.0 and self.rng.random() < self.pace.in_use:
             node.in_use_until = self.clock.now + self.rng.uniform(30, 600)
-        return "NodeIdInUse" if self.clock.now < node.in_use_until else None
+        return self.switches.in_use if self.clock.now < node.in_use_until else None
 
-    def _lower_targets(self, took: Sequence[Node]) -> None:
-        way = self.switches.lowering
+    def _lower_targets(self, took: Sequence[Node], by: Who) -> None:
+        way, cause = self.switches.lowering, Lowering(self.clock.now, by)
         for name in dict.fromkeys(node.group for node in took):
             group = self.groups[name]
             number = sum(1 for node in took if node.group == name)
@@ -588,21 +620,22 @@ class HyperPod:
             elif way == "late, relative" or way == "late, absolute":
                 group.lowering += number
                 to = group.target - number if way == "late, absolute" else None
-                self.clock.later(self.switches.lowering_delay, partial(self._lower, group, number, to))
+                self.clock.later(self.switches.lowering_delay, partial(self._lower, group, number, to, cause))
             elif way == "when gone":
                 group.lowering += number
             else:
                 self.clock.later(self.rng.uniform(3, 60), partial(self._grow, group, "hyperpod"))
 
-    def _lower(self, group: Group, by: int, to: int | None) -> None:
+    def _lower(self, group: Group, by: int, to: int | None, cause: Lowering) -> None:
         group.lowering -= by
         if group.status == "Deleting":
             return
         group.target = max(0, group.target - by if to is None else to)
+        group.lowered_at = self.clock.now
         self.tell(f"{group.name}: target falls to {group.target} because nodes were deleted")
         surplus = len(group.live) - group.target
         if surplus > 0 and self.switches.late_lowering_ends:
-            self._end_at_random(group, surplus, "late lowering", "hyperpod", None)
+            self._end_at_random(group, surplus, "late lowering", "hyperpod", cause)
         self._grow(group, "hyperpod")
 
     def _keep_busy(self) -> None:
@@ -626,9 +659,7 @@ class HyperPod:
         if group.status == "Deleting" or not self.exists:
             return
         for _ in range(group.target - group.lowering - len(group.live)):
-            self._ids += 1
-            node = Node(group=group.name, logical=f"n{self._ids:06d}", wished=self.clock.now, by=by)
-            group.nodes.append(node)
+            node = self.wish(group, by)
             self.clock.later(self.rng.uniform(*self.pace.launch), partial(self._launch, node))
 
     def _launch(self, node: Node) -> None:
@@ -670,20 +701,21 @@ class HyperPod:
     def _end(self, node: Node, how: How, by: Who, call: object) -> None:
         self.endings.append(Ending(node, self.clock.now, how, by, call))
         self.tell(f"{node.name} of {node.group} ends, {how}, by {by}")
+        cause = Lowering(self.clock.now, by)
         group = self.groups[node.group]
         if node.id is None:
             node.gone = True
             group.nodes.remove(node)
             if how == "named" and self.switches.lowering == "when gone":
-                self.clock.later(1, partial(self._lower, group, 1, None))
+                self.clock.later(1, partial(self._lower, group, 1, None, cause))
             return
-        node.status = "ShuttingDown"
-        self.clock.later(self.rng.uniform(*self.pace.shut_down), partial(self._leave, node, group, how))
+        node.was, node.ends, node.status = node.status, self.clock.now, "ShuttingDown"
+        self.clock.later(self.rng.uniform(*self.pace.shut_down), partial(self._leave, node, group, how, cause))
 
-    def _leave(self, node: Node, group: Group, how: How) -> None:
-        node.gone = True
+    def _leave(self, node: Node, group: Group, how: How, cause: Lowering) -> None:
+        node.gone, node.left = True, self.clock.now
         if node in group.nodes:
             group.nodes.remove(node)
         group.ended.append(self.clock.now)
         if how == "named" and self.switches.lowering == "when gone":
-            self._lower(group, 1, None)
+            self._lower(group, 1, None, cause)

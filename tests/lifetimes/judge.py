@@ -9,43 +9,49 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from .cloudformation import CLUSTER, ClusterUpdate, Deployment, Template
-from .function import FINALIZE, PREPARE, Killed, Request, Write
-from .hyperpod import BUSY, Ending, Group
+from .cloudformation import CLUSTER, STACK, TAG, ClusterUpdate, Deployment, Template
+from .function import FINALIZE, PREPARE, Killed, Look, Request, Write
+from .hyperpod import BUSY, Ending, Group, Lowering
 
 if TYPE_CHECKING:
     from .lifetime import Lifetime
 
-# What cannot be helped, by name.
-CHANGED_BEFORE_OUR_CALL = "somebody acts between the function's look and its call"
-CHANGED_BEFORE_CLOUDFORMATION = "somebody acts between prepare's last look and CloudFormation's call"
-CANCELLED_BEFORE_OUR_CALL = "the deployment is cancelled between the function's look and its call"
-DOUBLE_LOWERING = "BatchDelete lowers the target once more after an explicit count"
-LATE_OVERWRITES = "a late lowering meets a count that somebody else sent meanwhile"
-STAYS_AND_COUNTS = "the target stays, and an update counts nodes on their way out"
-LONG_SHUTDOWN = "nodes shut down for longer than prepare waits for a doubtful count"
-HIDDEN_UNLAUNCHED = "an update ends others before nodes that were not launched yet, which the list does not show"
-CANCELLED_AT_ONCE = "an update that is cancelled before the function's first look, and events that may not be read"
-RAISED_MEANWHILE = "somebody raises a group in the middle, which looks as if the target stayed when nodes were taken"
-STAYS_IN_ROLLBACK = "a rollback in which HyperPod launches again what is taken, until the deadline"
-HIDDEN_COUNT = "CurrentCount leaves out booting nodes and still holds ended ones"
-GUARD_NOT_CALLED = "CloudFormation saw no reason to call prepare"
-BACK_TO_TWO = "after an update that was left in failure, prepare and the cluster go back to different templates"
-STAYS = "the target stays, and HyperPod launches again what is taken"
-BACKWARDS = "the rollback goes backwards"
-AUTOSCALER_IN_ROLLBACK = "an autoscaler against a rollback"
-BY_HAND = "a group made by hand under a tombstoned name"
-EVENTS_DENIED = "a rollback whose stack's events may not be read"
-STATUS_DENIED = "a rollback whose stack's status may not be read"
-KILLED = "a process that was killed in a rollback"
-BUSY_TOO_LONG = "a rollback during which the cluster is busy until the deadline"
-NEVER_PATCHED = "a rollback of a cluster whose software somebody has to update first"
-STILL_LEAVING = "a rollback during which nodes shut down until the deadline"
-DENIED = "a rollback without the right to change the cluster"
-REPLACED_BEFORE_CLOUDFORMATION = "HyperPod replaces a node between prepare's last look and CloudFormation's call"
-MINIMUM_TIMED_OUT = "HyperPod takes a minimum back that was not met in three hours"
+
+class Cause(StrEnum):
+    """What cannot be helped, by name; docs/scale-down.md tells each."""
+
+    CHANGED_BEFORE_OUR_CALL = "somebody acts between the function's look and its call"
+    CHANGED_BEFORE_CLOUDFORMATION = "somebody acts between prepare's last look and CloudFormation's call"
+    CANCELLED_BEFORE_OUR_CALL = "the deployment is cancelled between the function's look and its call"
+    DOUBLE_LOWERING = "BatchDelete lowers the target once more after an explicit count"
+    LATE_OVERWRITES = "a late lowering meets a count that somebody else sent meanwhile"
+    HIDDEN_UNLAUNCHED = "an update ends others before nodes that were not launched yet, which the list does not show"
+    CANCELLED_AT_ONCE = "an update that is cancelled before the function's first look, and events that may not be read"
+    STAYS_IN_ROLLBACK = "a rollback in which HyperPod launches again what is taken, until the deadline"
+    LAUNCHED_MEANWHILE = (
+        "HyperPod launches a node that the list did not show, between a look and the call that follows it"
+    )
+    STALE_LIST = "the list shows a node that somebody else ended, or HyperPod, as it was before"
+    HIDDEN_COUNT = "CurrentCount leaves out booting nodes and still holds ended ones"
+    GUARD_NOT_CALLED = "CloudFormation saw no reason to call prepare"
+    BACK_TO_TWO = "after an update that was left in failure, prepare and the cluster go back to different templates"
+    STAYS = "the target stays, and HyperPod launches again what is taken"
+    BACKWARDS = "the rollback goes backwards"
+    AUTOSCALER_IN_ROLLBACK = "an autoscaler against a rollback"
+    BY_HAND = "a group made by hand under a tombstoned name"
+    EVENTS_DENIED = "a rollback whose stack's events may not be read"
+    STATUS_DENIED = "a rollback whose stack's status may not be read"
+    KILLED = "a process that was killed in a rollback"
+    BUSY_TOO_LONG = "a rollback during which the cluster is busy until the deadline"
+    NEVER_PATCHED = "a rollback of a cluster whose software somebody has to update first"
+    SLOW = "nodes shut down until the deadline, and the deployment fails"
+    STILL_LEAVING = "a rollback during which nodes shut down until the deadline"
+    REPLACED_BEFORE_CLOUDFORMATION = "HyperPod replaces a node between prepare's last look and CloudFormation's call"
+    MINIMUM_TIMED_OUT = "HyperPod takes a minimum back that was not met in three hours"
+    NOT_ENDED = "a rollback that three times continue-update-rollback did not end"
 
 
 class Judge:
@@ -61,46 +67,76 @@ class Judge:
         self.faults.append(f"{kind}: {text}")
         self.life.tell(f"!!! {kind}: {text}")
 
-    def spare(self, name: str) -> None:
-        self.unavoidable[name] += 1
+    def spare(self, name: Cause) -> None:
+        self.unavoidable[name.value] += 1
         self.life.tell(f"(!) cannot be helped: {name}")
 
     # -- calls --
+
+    def update_is_asked_for(self, write: Write, shown: Mapping[str, Mapping[str, Any]]) -> None:
+        """The function calls UpdateCluster. Whatever comes of it, it knew what it had read."""
+        for name in write.groups:
+            if shown.get(name, {}).get("Status") == "Deleting":
+                self.fault("a group that is being deleted is asked for again", f"{write.request}: {name}")
 
     def update_was_sent(self, write: Write, was: Mapping[str, Any]) -> None:
         """An UpdateCluster of the function took effect."""
         request, look = write.request, write.look
         self._over(write, "UpdateCluster")
         for name in write.groups:
-            self._group_deleted(request, name)
+            self._group_deleted(write, name)
+        if write.counts and look is not None and look.wrote_since:
+            self.fault("UpdateCluster without another look after a change", str(request))
         for name, count in write.counts.items():
             self._explicit.setdefault(name, []).append((write.at, write))
             if look is None or name not in look.measures:
                 self.fault("UpdateCluster without a look", f"{request} sends {name}={count}")
-                continue
-            if count > look.measures[name].target and self.life.actors.since(look.since, name):
-                self.spare(CHANGED_BEFORE_OUR_CALL)
-            elif count > look.measures[name].target:
-                self.fault(
-                    "the function raises a target", f"{request}: {name} from {look.measures[name].target} to {count}"
-                )
-            took = sum(1 for earlier in request.writes for node in earlier.took if node.group == name)
-            wanted = _counts(request.new).get(name, 0)
-            autoscaled = name in _autoscaled(request.new) and not request.rollback
-            if count < look.measures[name].target - took and (count < wanted or autoscaled):
-                self.fault(
-                    "a stale count", f"{request}: {name}={count}, target {look.measures[name].target}, {took} taken"
-                )
+            else:
+                self._count_sent(write, look, name, count)
         if write.specs and request.old is None and request.kind == PREPARE:
             self.fault("UpdateCluster without old properties", str(request))
         for spec in write.specs:
             live = was.get(spec["InstanceGroupName"])
             back = request.rollback and _same_but_counts(spec, _specs(request.new)[spec["InstanceGroupName"]])
             if live is not None and not (back or _same_but_counts(spec, live)):
+                guard, cluster = (self.life.stack.known[each] for each in (PREPARE, CLUSTER))
+                if guard and cluster and _spec_of(guard, spec) != _spec_of(cluster, spec):
+                    self.spare(Cause.BACK_TO_TWO)
+                    continue
                 self.fault(
                     "UpdateCluster with another specification than the live one",
                     f"{request}: {spec['InstanceGroupName']}",
                 )
+
+    def _count_sent(self, write: Write, look: Look, name: str, count: int) -> None:
+        """Every count obeys what was true when the function looked."""
+        request, then = write.request, look.measures[name]
+        what = f"{request}: {name}={count}, target {then.target}"
+        if count > look.before[name].target and count > then.target:
+            self.fault("the function raises a target", what)
+        elif count > write.before[name].target:
+            group = self.life.pod.groups[name]
+            if self.life.actors.counted_since(look.since, name) or group.lowered_at >= look.since:
+                self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
+            else:
+                self.fault("the function raises a target", what)
+        if request.kind == FINALIZE:
+            return  # It sends what CloudFormation sent right before.
+        took = sum(1 for earlier in request.writes for node in earlier.took if node.group == name)
+        wanted = _counts(request.new).get(name, 0)
+        # The way back sends a count to every group, an autoscaler's too.
+        autoscaled = name in _autoscaled(request.new) and not request.rollback
+        if count < then.target - took and (count < wanted or autoscaled):
+            self.fault("a stale count", f"{what}, {took} taken")
+        listed = [node for node in look.nodes if node["InstanceGroupName"] == name]
+        leaving = sum(node["InstanceStatus"]["Status"] == "ShuttingDown" for node in listed)
+        if leaving and len(listed) > count:
+            self.fault("UpdateCluster while nodes are on their way out", f"{what}, {leaving} shut down")
+        first = request.first_look
+        if autoscaled and count < then.target and first is not None:
+            deeds = [deed for deed in self.life.actors.counted_since(first.at, name) if deed.at < look.since]
+            if any(deed.raises for deed in deeds):
+                self.fault("UpdateCluster where an autoscaler added nodes", what)
 
     def batch_delete_was_sent(self, write: Write) -> None:
         """A BatchDeleteClusterNodes of the function took nodes."""
@@ -114,8 +150,8 @@ class Judge:
         named = set() if request.rollback else set(request.new["NodesToDelete"])
         counts = _counts(request.new)
         if request.rollback and not request.deployment.reached:
-            if life.faults.events_denied or life.faults.status_denied:
-                self.spare(EVENTS_DENIED)
+            if life.faults.events_denied:
+                self.spare(Cause.EVENTS_DENIED)
             else:
                 self.fault("a rollback takes nodes though the cluster was not reached", str(request))
         for name in dict.fromkeys(node.group for node in write.took):
@@ -151,16 +187,24 @@ class Judge:
             if not request.rollback:
                 self.fault("a node of an autoscaled group that nobody named", f"{request}: {name}")
             else:
-                self.spare(AUTOSCALER_IN_ROLLBACK)
-        acted = bool(life.actors.since(look.since, name)) or self._others_ended(look.since, name)
+                self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
+        acted = bool(life.actors.counted_since(look.since, name)) or self._others_ended(look.since, name)
         if len(by_count) > max(0, before.live - count - by_name):
             # A list has pages: who is on the first may end before the last is read.
             seen = sum(
                 node["InstanceGroupName"] == name and node["InstanceStatus"]["Status"] != "ShuttingDown"
                 for node in look.nodes
             )
-            if acted and len(by_count) <= max(0, max(then.live, seen) - count - by_name):
-                self.spare(CHANGED_BEFORE_OUR_CALL)
+            earlier = sum(
+                node.group == name
+                for other in request.writes[:-1]
+                if other.look is not None and other.look.at == look.at
+                for node in other.took
+            )
+            if (stale := self._stale(look, name)) and len(by_count) <= max(0, before.live + stale - count - by_name):
+                self.spare(Cause.STALE_LIST)
+            elif acted and len(by_count) <= max(0, max(then.live, seen) - earlier - count - by_name):
+                self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
             else:
                 self.fault(
                     "more nodes than the count allows",
@@ -170,20 +214,24 @@ class Judge:
             of_group = [
                 node for earlier in request.writes for node in earlier.took if node.group == name and node.name in named
             ]
-            deployment = request.deployment
-            at_first = sum(1 for group in deployment.old_nodes.values() if group == name)
-            most = max(at_first, deployment.targets.get(name, 0), then.live + len(of_group) - by_name, then.target)
-            if len(of_group) > most - count:
+            first = request.first_look or look
+            most = max(then.live + len(of_group) - by_name, then.target, look.before[name].target)
+            if name in first.measures:
+                most = max(most, first.measures[name].live, first.measures[name].target, first.before[name].target)
+            if len(of_group) > most + self._stale(first, name) - count:
                 self.fault("more names than the count allows", f"{request}: {len(of_group)} of {name}, count {count}")
         group = life.pod.groups.get(name)
         left = group.live if group else []
+        # In a rollback, whatever the failed update launched is newer than what was there before.
+        since = request.deployment.began if request.rollback else request.heard
+        old = [node for node in left if node.launched is not None and node.launched <= since]
+        sound = [node for node in by_count if node.launched is not None and node.launched <= since]
         if not request.rollback:
-            old = [node for node in left if node.launched is not None and node.launched <= request.heard]
-            sound = [n for n in by_count if n.launched is not None and n.launched <= request.heard and not n.failed]
-            if sound and len(old) < count and len(left) > len(old) and not acted:
-                self.fault(
-                    "an older node goes because of a newer one", f"{request}: {name}: {', '.join(n.name for n in took)}"
-                )
+            sound = [node for node in sound if not node.failed]
+        if sound and len(old) < count and len(left) > len(old) and not acted:
+            self.fault(
+                "an older node goes because of a newer one", f"{request}: {name}: {', '.join(n.name for n in took)}"
+            )
 
     def _order(self, write: Write, name: str) -> None:
         """Nobody stays who should have gone before one that went."""
@@ -209,10 +257,8 @@ class Judge:
             if node_id in named:
                 continue
             launched = node.get("LaunchTime") if node.get("InstanceId") else None
-            if since is None and launched is None:
-                there = self.life.pod.node(node_id)
-                if there is None or there.wished > request.heard:
-                    continue  # It replaces one that went, and waits for that one.
+            if since is None and launched is None and self.life.pod.ever[node_id].wished > request.heard:
+                continue  # It replaces one that went, and waits for that one.
             if since is not None:
                 rank = (launched is not None and launched < since,)
             elif launched is not None and launched.timestamp() > began:
@@ -247,9 +293,9 @@ class Judge:
                 continue
             look = update.before.look if update.before else None
             if update.before is None:
-                self.spare(GUARD_NOT_CALLED)
+                self.spare(Cause.GUARD_NOT_CALLED)
             elif look is not None and name not in look.measures and self.life.actors.since(look.since, name):
-                self.spare(CHANGED_BEFORE_CLOUDFORMATION)
+                self.spare(Cause.CHANGED_BEFORE_CLOUDFORMATION)
             else:
                 self.fault("a group by accident", f"CloudFormation deletes {name}, which nobody named")
 
@@ -265,123 +311,147 @@ class Judge:
                     self._cloudformation_at_random(ending)
             elif ending.how == "late lowering" and ending.node.id:
                 self._late_lowering(ending)
-            elif ending.how == "minimum's rollback":
-                self.spare(MINIMUM_TIMED_OUT)
+            elif ending.how == "minimum's rollback" and ending.node.id:
+                if ending.call == "function":
+                    self.fault("a minimum that the function sent is taken back", f"{ending.node.name}")
+                else:
+                    self.spare(Cause.MINIMUM_TIMED_OUT)
         self._seen = len(endings)
 
     def _function_at_random(self, ending: Ending) -> None:
-        write, name, life = ending.call, ending.node.group, self.life
+        write, name = ending.call, ending.node.group
         assert isinstance(write, Write)
-        what = f"{write.request}: {ending.node.name} of {name}, by UpdateCluster {name}={write.counts.get(name)}"
+        count = write.counts[name]
+        what = f"{write.request}: {ending.node.name} of {name}, by UpdateCluster {name}={count}"
         look = write.look
         if look is None or name not in look.measures:
             self.fault("the function ends a node at random, without a look", what)
-            return
-        then, before, count = look.measures[name], write.before[name], write.counts[name]
-        # The call fits what lives, and only nodes on their way out make it end others: never what the count itself is to blame for.
-        fits = before.live <= count
-        since_heard = life.actors.since(write.request.heard, name)
-        if life.switches.lowering == "never" and fits:
-            # Without this call HyperPod would launch again what was taken, and with it counts what is still on its way out.
-            self.spare(STAYS_AND_COUNTS)
-        elif self._hidden_unlaunched(before.live - before.unlaunched, count):
-            self.spare(HIDDEN_UNLAUNCHED)
-        elif fits and any(deed.what.startswith(("raises", "adds")) and deed.group == name for deed in since_heard):
-            self.spare(RAISED_MEANWHILE)
-        elif fits and since_heard and life.switches.lowering == "late, absolute":
-            self.spare(LATE_OVERWRITES)
-        elif then.live <= count and not look.wrote_since and life.actors.since(look.since, name):
-            self.spare(CHANGED_BEFORE_OUR_CALL)
-        elif look.wrote_since and fits:
-            self.fault(
-                "the function ends a node at random, because nodes on their way out may be counted", f"{what}; {before}"
-            )
-        elif life.pod.ends_at_random(then, count):
-            self.fault("the function ends a node at random", f"{what}; it saw {then}")
-        elif not look.wrote_since and life.actors.since(look.since, name):
-            self.spare(CHANGED_BEFORE_OUR_CALL)
+        elif cause := self._hidden(look, name, count, write.request.began):
+            self.spare(cause)
+        elif self._visible(look, name, count):
+            self.fault("the function ends a node at random", f"{what}; it saw {look.measures[name]}")
+        elif self.life.actors.counted_since(look.since, name) or self._others_ended(look.since, name):
+            self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
+        elif self._launched_since(look, name):
+            self.spare(Cause.LAUNCHED_MEANWHILE)
         else:
             self.fault(
-                "the function ends a node at random, with a stale count", f"{what}; it saw {then}, then {before}"
+                "the function ends a node at random, with a stale count",
+                f"{what}; it saw {look.measures[name]}, then {write.before[name]}",
             )
 
     def _cloudformation_at_random(self, ending: Ending) -> None:
-        update, name, life = ending.call, ending.node.group, self.life
+        update, name = ending.call, ending.node.group
         assert isinstance(update, ClusterUpdate)
         count = update.counts[name]
         what = (
             f"{ending.node.name} of {name}, by the cluster's {'rollback' if update.rollback else 'update'} to {count}"
         )
         prepare: Request | None = update.before
-        if update.rollback and life.switches.rollback_backwards:
-            self.spare(BACKWARDS)
-            return
         if prepare is None:
-            self.spare(GUARD_NOT_CALLED)
+            self.spare(self._not_called(update))
             return
         look = prepare.look
-        if look is None or name not in look.measures:
-            if life.actors.since(prepare.began, name):
-                self.spare(CHANGED_BEFORE_CLOUDFORMATION)
-            else:
-                self.fault("CloudFormation ends a node at random, and prepare never looked", what)
+        if look is None or prepare.answered - look.at > 60:
+            self.fault("CloudFormation ends a node at random, and prepare had not looked", what)
             return
-        then = look.measures[name]
-        seen_in_time = not life.actors.since(look.since, name)
-        if self._hidden_unlaunched(then.live - then.unlaunched, count):
-            self.spare(HIDDEN_UNLAUNCHED)
-        elif update.rollback and _counts(prepare.new).get(name) != count:
-            self.spare(BACK_TO_TWO)
-        elif update.rollback and self._autoscaler_acted(prepare.began, name):
-            self.spare(AUTOSCALER_IN_ROLLBACK)
-        elif seen_in_time and life.pod.ends_at_random(then, count):
-            if then.live <= count and look.at - prepare.began > 290 and (then.leaving or then.ended):
-                self.spare(LONG_SHUTDOWN)
-            elif (
-                then.live <= count
-                and not life.switches.current_counts_booting
-                and life.switches.counts_ended
-                and then.ended
-            ):
-                self.spare(HIDDEN_COUNT)
+        changed = self.life.actors.counted_since(look.since, name)
+        if name not in look.measures:
+            if changed:
+                self.spare(Cause.CHANGED_BEFORE_CLOUDFORMATION)
             else:
-                self.fault("CloudFormation ends a node at random, and prepare could know", f"{what}; it saw {then}")
-        elif not seen_in_time:
-            self.spare(CHANGED_BEFORE_CLOUDFORMATION)
-        elif any(e.how == "replaced" and e.node.group == name and e.at >= look.since for e in life.pod.endings):
-            self.spare(REPLACED_BEFORE_CLOUDFORMATION)
+                self.fault("CloudFormation ends a node at random, in a group that prepare did not see", what)
+        elif update.rollback and _counts(prepare.new).get(name) != count:
+            self.spare(Cause.BACK_TO_TWO)
+        elif cause := self._hidden(look, name, count, prepare.began):
+            self.spare(cause)
+        elif update.rollback and self.life.faults.events_denied and not prepare.writes:
+            self.spare(Cause.EVENTS_DENIED)  # It took the update for one that had not got to the cluster.
+        elif self._visible(look, name, count):
+            self.fault(
+                "CloudFormation ends a node at random, and prepare could know", f"{what}; it saw {look.measures[name]}"
+            )
+        elif update.rollback and any(deed.by == "autoscaler" for deed in changed):
+            self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
+        elif changed:
+            self.spare(Cause.CHANGED_BEFORE_CLOUDFORMATION)
+        elif self._others_ended(look.since, name, how="replaced"):
+            self.spare(Cause.REPLACED_BEFORE_CLOUDFORMATION)
+        elif self._launched_since(look, name):
+            self.spare(Cause.LAUNCHED_MEANWHILE)
         else:
-            self.fault("CloudFormation ends a node at random", f"{what}; prepare saw {then}")
+            self.fault("CloudFormation ends a node at random", f"{what}; prepare saw {look.measures[name]}")
 
-    def _hidden_unlaunched(self, launched: int, count: int) -> bool:
-        """The surplus is of nodes that nobody can see, nor take by name where the target stays, and others end for them."""
-        switches = self.life.switches
-        unseen = not (switches.unlaunched_listed and self.life.pod.continuous) or switches.lowering == "never"
-        return unseen and not switches.unlaunched_first and launched <= count
+    def _not_called(self, update: ClusterUpdate) -> Cause:
+        """Why the cluster's update came without prepare's."""
+        if update.rollback and self.life.switches.rollback_backwards:
+            return Cause.BACKWARDS
+        return Cause.GUARD_NOT_CALLED
+
+    def _visible(self, look: Look, name: str, count: int) -> bool:
+        """That this count may end nodes at random, at the beginning of the look and at its end."""
+        measures = [measures[name] for measures in (look.before, look.measures) if name in measures]
+        return all(self.life.pod.ends_at_random(measure, count) for measure in measures)
+
+    def _hidden(self, look: Look, name: str, count: int, began: float) -> Cause | None:
+        """What alone is to blame for it, and cannot be seen by anybody; absent: nothing of that kind."""
+        pod, then = self.life.pod, look.measures[name]
+        if not pod.ends_at_random(then, count):
+            return None
+        if pod.continuous and not self.life.switches.unlaunched_listed:
+            launched = then._replace(live=then.live - then.unlaunched, unlaunched=0)
+            if not pod.ends_at_random(launched, count):
+                return Cause.HIDDEN_UNLAUNCHED
+        if stale := self._stale(look, name):
+            unseen = then._replace(live=then.live + stale, leaving=then.leaving - stale)
+            if not pod.ends_at_random(unseen, count):
+                return Cause.STALE_LIST
+        listed = sum(node["InstanceGroupName"] == name and bool(node.get("InstanceId")) for node in look.nodes)
+        waited = look.at - began > 290
+        if (
+            waited
+            and look.shown[name]["CurrentCount"] <= listed
+            and not pod.ends_at_random(then._replace(ended=0), count)
+        ):
+            return Cause.HIDDEN_COUNT
+        return None
+
+    def _stale(self, look: Look, name: str) -> int:
+        """Nodes that were shutting down and that the list showed as they were before; not those that the function took."""
+        if not self.life.switches.list_lag:
+            return 0
+        shown = {
+            node["InstanceId"]
+            for node in look.nodes
+            if node["InstanceGroupName"] == name
+            and node.get("InstanceId")
+            and node["InstanceStatus"]["Status"] != "ShuttingDown"
+        }
+        return sum(
+            ending.node.id in shown and ending.at <= look.at and ending.by != "function"
+            for ending in self.life.pod.endings[-40:]
+        )
 
     def _late_lowering(self, ending: Ending) -> None:
         """HyperPod lowers a target late, below what somebody sent meanwhile."""
-        name = ending.node.group
-        window = self.life.switches.lowering_delay + 1
-        if self.life.switches.lowering == "when gone":
-            window = 4 * 3600.0
-        since = ending.at - window
-        sent = [call for at, call in self._explicit.get(name, ()) if at >= since]
-        ours = [call for call in sent if isinstance(call, Write)]
+        name, lowering = ending.node.group, ending.call
+        assert isinstance(lowering, Lowering)
+        sent = [call for at, call in self._explicit.get(name, ()) if at >= lowering.at]
+        ours = [
+            (at, call) for at, call in self._explicit.get(name, ()) if at >= lowering.at and isinstance(call, Write)
+        ]
         theirs = [call for call in sent if isinstance(call, ClusterUpdate)]
-        if self.life.actors.since(since, name):
-            self.spare(LATE_OVERWRITES)
+        what = f"{ending.node.name} of {name}"
+        if lowering.by != "function" or self.life.actors.counted_since(lowering.at, name):
+            self.spare(Cause.LATE_OVERWRITES)
         elif ours:
-            self.spare(DOUBLE_LOWERING)
-        elif theirs and not (theirs[-1].before is None or theirs[-1].before.over):
-            if self.life.switches.rollback_backwards and theirs[-1].rollback:
-                self.spare(BACKWARDS)
-            else:
-                self.fault(
-                    "CloudFormation's count met a target that had not fallen yet", f"{ending.node.name} of {name}"
-                )
+            self.spare(Cause.DOUBLE_LOWERING)
+        elif theirs and theirs[-1].before is None:
+            self.spare(self._not_called(theirs[-1]))
+        elif theirs:
+            self.fault("CloudFormation's count met a target that had not fallen yet", what)
         else:
-            self.spare(DOUBLE_LOWERING)
+            self.fault("a late lowering ends a node, and nobody sent a count", what)
 
     # -- requests and deployments --
 
@@ -404,13 +474,13 @@ class Judge:
     def _told(self, request: Request) -> None:
         """What went, and what still stands, is in the answer."""
         told = request.data or {}
-        if any(len(str(value)) > 4096 or "\n" in str(value) for value in told.values()):
+        if len(json.dumps(told)) > 4096 or any("\n" in str(value) for value in told.values()):
             self.fault("an output that is too long", str(request))
-        if request.kind == FINALIZE and request.type != "Delete" and not request.rollback:
+        if request.kind == FINALIZE and request.type != "Delete":
             for name in request.new["InstanceGroupsToDelete"]:
                 group = self.life.pod.groups.get(name)
                 stands = group is not None and group.status != "Deleting" and name not in _counts(request.new)
-                if stands and not self.life.actors.since(request.began, name) and name not in str(told):
+                if stands and not self.life.actors.since(request.described, name) and name not in str(told):
                     self.fault("a group stands in silence", f"{request}: {name}, told {told}")
 
     def _sentence(self, request: Request) -> None:
@@ -419,29 +489,39 @@ class Judge:
             self.fault("not one readable sentence", f"{request}: {reason[:200]!r} ({len(reason)} characters)")
 
     def _stuck(self, request: Request, *, killed: bool) -> None:
-        life, pod = self.life, self.life.pod
-        late = life.clock.now - request.began > 45 * 60
+        """A rollback failed. Where nothing is left but a status to wait for, it goes on (docs/adr/0010)."""
+        life, pod, counts = self.life, self.life.pod, _counts(request.new)
+        groups = [group for group in pod.groups.values() if group.status != "Deleting"]
+        left = [group for group in groups if len(group.live) > counts.get(group.name, len(group.live))]
+        late = request.answered - request.began > 54 * 60
+        moving = pod.status in BUSY or any(_checked(group) for group in groups) or any(g.under_way for g in left)
         if killed:
-            self.spare(KILLED)
-        elif pod.never_patched:
-            self.spare(NEVER_PATCHED)
-        elif life.faults.status_denied:
-            self.spare(STATUS_DENIED)
-        elif late and (pod.status in BUSY or any(_checked(group) for group in pod.groups.values())):
-            self.spare(BUSY_TOO_LONG)
+            self.spare(Cause.KILLED)
+        elif life.faults.status_denied and "DescribeStacks" in request.reason:
+            self.spare(Cause.STATUS_DENIED)
+        elif late and left and pod.never_patched:
+            self.spare(Cause.NEVER_PATCHED)
+        elif late and left and moving:
+            self.spare(Cause.BUSY_TOO_LONG)
         elif late and any(node.leaving for group in pod.groups.values() for node in group.nodes):
-            self.spare(STILL_LEAVING)
-        elif late and any(group.under_way for group in pod.groups.values()):
-            self.spare(BUSY_TOO_LONG)
-        elif late and life.switches.lowering == "never" and request.writes:
-            self.spare(STAYS_IN_ROLLBACK)
+            self.spare(Cause.STILL_LEAVING)
+        elif late and left and life.switches.lowering == "never" and request.writes:
+            self.spare(Cause.STAYS_IN_ROLLBACK)
         elif late and any(
-            group.name in _autoscaled(request.new) and len(group.live) > _counts(request.new).get(group.name, 0)
-            for group in pod.groups.values()
+            group.name in _autoscaled(request.new) and life.actors.counted_since(request.began, group.name)
+            for group in left
         ):
-            self.spare(AUTOSCALER_IN_ROLLBACK)
+            self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
         else:
             self.fault("a rollback gets stuck", f"{request}: {request.reason[:300]}")
+
+    def same_again(self, deployment: Deployment) -> None:
+        """What was deployed before and has succeeded, and nothing and nobody interfered since: prepare changes nothing."""
+        for request in deployment.requests:
+            if request.kind == PREPARE and not request.rollback and request.writes:
+                write = request.writes[0]
+                named = ", ".join(node.name for node in write.took) or str(write.counts)
+                self.fault("the same again makes a change", f"{deployment.what}: {write.kind} {named}")
 
     def deployment_ended(self, deployment: Deployment, expected: Expected | None) -> None:
         """`expected`: what had to come of it; absent: somebody or something interfered."""
@@ -460,8 +540,12 @@ class Judge:
             elif any(not write.request.rollback for request in deployment.requests for write in request.writes):
                 self.fault("a refusal after a change", f"{deployment.what}: {first.reason[:200]}")
             return
+        late = first.answered - first.began > 54 * 60
         if not first.succeeded and self.life.switches.lowering == "never" and any(w.took for w in first.writes):
-            self.spare(STAYS)
+            self.spare(Cause.STAYS)
+            return
+        if not first.succeeded and late and self._left_late(first):
+            self.spare(Cause.SLOW)
             return
         if not first.succeeded:
             self.fault("a sound deployment fails", f"{deployment.what}: {first.reason[:300]}")
@@ -471,10 +555,18 @@ class Judge:
             found = sum(1 for group in took.values() if group == name)
             if found != number and expected.exact:
                 self.fault("not the expected number of nodes", f"{deployment.what}: {found} of {name}, not {number}")
-        if not any(expected.takes.values()) and first.writes:
-            self.fault("a change where nothing was to change", f"{deployment.what}: {first.writes[0].kind}")
+        if not any(expected.takes.values()):
+            if first.writes:
+                self.fault("a change where nothing was to change", f"{deployment.what}: {first.writes[0].kind}")
+            if first.answered - first.began > 330 + self.life.switches.current_lag:
+                self.fault("waits with nothing to take", f"{deployment.what}: {first.answered - first.began:.0f} s")
         for node in expected.named - set(took):
             self.fault("a named node was not taken", f"{deployment.what}: {node}")
+        told = str((first.data or {}).get("NodesTaken"))
+        if took and expected.exact and len(took) < 10 and any(node not in told for node in took):
+            self.fault("nodes go in silence", f"{deployment.what}: {', '.join(took)}, told {told}")
+        if not took and told != "nothing":
+            self.fault("tells of nodes that it did not take", f"{deployment.what}: {told}")
         if deployment.outcome == "succeeded":
             for name in expected.groups:
                 group = self.life.pod.groups.get(name)
@@ -486,11 +578,11 @@ class Judge:
     def _over(self, write: Write, what: str) -> None:
         request = write.request
         if write.over and self._looks_like_a_rollback(request):
-            self.spare(CANCELLED_AT_ONCE)
+            self.spare(Cause.CANCELLED_AT_ONCE)
         elif write.over:
             self.fault("a change for a deployment that is over", f"{write.request}: {what}")
         elif write.request.over:
-            self.spare(CANCELLED_BEFORE_OUR_CALL)
+            self.spare(Cause.CANCELLED_BEFORE_OUR_CALL)
 
     def _looks_like_a_rollback(self, request: Request) -> bool:
         """The function first saw its stack when the update was cancelled already, and nothing tells it that it is of that."""
@@ -499,26 +591,44 @@ class Judge:
         cancelled, looked = request.deployment.cancelled_at, request.looked
         return cancelled is not None and cancelled <= (request.heard if looked is None else looked)
 
-    def _group_deleted(self, request: Request, name: str) -> None:
-        life = self.life
+    def _group_deleted(self, write: Write, name: str) -> None:
+        life, request = self.life, write.request
         if request.kind != FINALIZE:
             self.fault("prepare deletes a group", f"{request}: {name}")
         wanted = set(request.new["InstanceGroupsToDelete"])
         if request.rollback and request.old is not None:
             wanted |= set(_counts(request.old)) - set(_counts(request.new))
+        made = [deed.at for deed in life.actors.deeds if deed.what == "makes the group" and deed.group == name]
+        asked = [earlier.at for earlier in request.writes if earlier is not write and name in earlier.groups]
         if name in _counts(request.new) or name not in wanted:
             self.fault("a group by accident", f"{request} deletes {name}")
-        elif any(deed.what == "makes the group" and deed.group == name for deed in life.actors.deeds):
-            self.spare(BY_HAND)
+        elif asked and not any(at > asked[-1] for at in made):
+            self.fault("a group is deleted twice", f"{request}: {name}")
+        elif made:
+            self.spare(Cause.BY_HAND)
 
-    def _others_ended(self, at: float, name: str) -> bool:
+    def _launched_since(self, look: Look, name: str) -> bool:
+        """A node that was not launched when the function looked, and not listed."""
+        pod = self.life.pod
+        listed = pod.continuous and self.life.switches.unlaunched_listed
+        nodes = [node for node in pod.ever.values() if node.group == name and node.wished <= look.at]
+        return not listed and any(node.launched is not None and node.launched >= look.since for node in nodes)
+
+    def _left_late(self, request: Request) -> bool:
+        """A node that it took was there for most of the hour, or still is."""
+        lag = self.life.switches.current_lag
+        took = [node for write in request.writes for node in write.took if node.id]
+        return any(node.left is None or node.left > request.answered - lag - 60 for node in took)
+
+    def _others_ended(self, at: float, name: str, *, how: str | None = None) -> bool:
+        """Nodes that did not end by the function."""
         return any(
-            ending.at >= at and ending.node.group == name and ending.by != "function"
+            ending.at >= at
+            and ending.node.group == name
+            and ending.by != "function"
+            and (how is None or ending.how == how)
             for ending in self.life.pod.endings[-40:]
         )
-
-    def _autoscaler_acted(self, since: float, name: str) -> bool:
-        return any(deed.by == "autoscaler" for deed in self.life.actors.since(since, name))
 
 
 class Expected:
@@ -533,9 +643,15 @@ class Expected:
         self.doubtful = False
         """The contract does not say what has to come of it."""
         self.groups = [name for name in new.groups_to_delete if name in pod.groups]
-        self.exact = pod.continuous and life.switches.lowering != "never"
+        self.exact = life.switches.lowering != "never"
         known = {node.name: node for group in pod.groups.values() for node in group.nodes}
         by_count = total = 0
+        if new.name != old.name and life.stack.known[PREPARE]:
+            self.refused.append("the cluster has another name")
+        elif new.name == old.name and pod.tags.get(TAG) != STACK:
+            self.refused.append("the cluster is another stack's")
+        if new.vpc != pod.network:
+            self.refused.append("the cluster has another network")
         for name, group in pod.groups.items():
             if group.status == "Deleting":
                 continue
@@ -595,6 +711,13 @@ def _counts(properties: Mapping[str, Any]) -> dict[str, int]:
 
 def _autoscaled(properties: Mapping[str, Any]) -> list[str]:
     return list(properties["AutoscaledGroups"])
+
+
+def _spec_of(template: Template, spec: Mapping[str, Any]) -> Any:
+    """The same group's specification in a template, without counts."""
+    left_out = ("InstanceCount", "MinInstanceCount")
+    found = [each for each in template.groups if each["InstanceGroupName"] == spec["InstanceGroupName"]]
+    return [{key: value for key, value in each.items() if key not in left_out} for each in found]
 
 
 def _same_but_counts(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -12,11 +12,11 @@ from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider
 from . import switches
 from .actors import Actors
 from .clock import Clock
-from .cloudformation import NAME, RESOURCES, STACK, TAG, Deployment, Stack, Template, Trouble
+from .cloudformation import CLUSTER, NAME, RESOURCES, STACK, TAG, Deployment, Stack, Template, Trouble
 from .faults import Faults
 from .function import FINALIZE, PREPARE, Framework, MakeProvider, Write
-from .hyperpod import HyperPod, Measure, Node, Pace, Refused, Spec
-from .judge import Expected, Judge
+from .hyperpod import HyperPod, Measure, Pace, Refused, Spec
+from .judge import Cause, Expected, Judge
 from .profiles import PROFILES, Profile, profile_of
 
 ROLE = "arn:aws:iam::111122223333:role/nodes"
@@ -63,14 +63,15 @@ class Lifetime:
         self.stack = Stack(self, Framework(self, make))
         self.autoscaled: tuple[str, ...] = ()
         self.names_ever: list[str] = []
-        self._ids = 0
+        self._since = (0, 0)
+        """Deeds and failures when the last deployment began."""
 
     # -- what the parts ask --
 
     def hyperpod(self, name: str) -> HyperPod:
         """The cluster of that name, or ARN."""
         if not self.pod.exists or name not in (self.pod.name, self.pod.arn):
-            raise Refused("ResourceNotFound", "Cluster not found.")
+            raise Refused(self.switches.not_found, "Cluster not found.")
         return self.pod
 
     def measures(self) -> dict[str, Measure]:
@@ -133,45 +134,64 @@ class Lifetime:
 
     def _deploy(self, file: Template, what: str, outcome: Outcome, *, quiet: bool = False) -> None:
         trouble: Trouble = "none"
+        ours = self.pod.tags
+        if not quiet and self.pod.exists and self.draw.random() < 0.01:
+            # The cluster in this stack's place is another's: it was made anew by somebody else, for example.
+            self.pod.tags = {"team": "research"} if self.draw.random() < 0.5 else {TAG: STACK + "0"}
         if not quiet and self.draw.random() < self.profile.troubles:
             trouble = self.draw.choice(get_args(Trouble)[1:])
         rolls_back = quiet or self.draw.random() >= self.profile.left_as_it_is
-        known = self.stack.known["AWS::SageMaker::Cluster"]
-        before = dict(self.stack.known)
+        known = self.stack.known[CLUSTER]
         self.tell(f"--- deploys: {what}{'' if trouble == 'none' else f' ({trouble})'}: {_short(file)}")
         self._tell_nodes()
         expected = self._expected(known, file)
-        deeds = len(self.actors.deeds)
+        pod = self.pod
+        again = self._is_the_same(file)
+        deeds, failures = len(self.actors.deeds), pod.failures
         faults = len(self.judge.faults)
+        self._since = deeds, failures
         deployment = self.stack.deploy(file, what=what, trouble=trouble, rolls_back=rolls_back)
         if expected is not None and (
-            len(self.actors.deeds) != deeds or any(request.faults for request in deployment.requests)
+            len(self.actors.deeds) != deeds
+            or pod.failures != failures
+            or any(request.faults for request in deployment.requests)
         ):
             expected = None
         self.judge.deployment_ended(deployment, expected)
+        if again and len(self.actors.deeds) == deeds and pod.failures == failures:
+            self.judge.same_again(deployment)
         tries = 0
         while deployment.outcome == "rollback failed" and tries < 3:
             tries += 1
             self.clock.pass_time(self.draw.choice([60.0, 4000.0, 20000.0]))
             self.faults.status_denied = self.pod.never_patched = False  # Somebody sees to it.
-            self.stack.continue_rollback(deployment, before)
+            self.stack.continue_rollback(deployment)
             self.judge.look_at_endings()
         if deployment.outcome == "rollback failed" and tries == 3 and len(self.judge.faults) == faults:
-            self.judge.spare("a rollback that three times continue-update-rollback did not end")
+            self.judge.spare(Cause.NOT_ENDED)
+        self.pod.tags = ours or self.pod.tags
         outcome.deployments[deployment.outcome] += 1
         self.tell(f"=== {what}: {deployment.outcome}")
+
+    def _is_the_same(self, file: Template) -> bool:
+        """The last deployment succeeded with this file, but for a tag or the retry, and nothing has interfered since it began."""
+        deployments = self.stack.deployments
+        if not deployments or deployments[-1].outcome != "succeeded" or not self.pod.exists:
+            return False
+        last = replace(deployments[-1].new, digest=file.digest, retry=file.retry)
+        unchanged = (len(self.actors.deeds), self.pod.failures) == self._since
+        return last == file and unchanged and self.pod.tags.get(TAG) == STACK
 
     def _expected(self, known: Template | None, file: Template) -> Expected | None:
         """Absent: too much is under way, or in doubt, to say what has to come of it."""
         pod = self.pod
-        if known is None or not pod.exists or pod.never_patched or self.stack.dirty or not self.faults.quiet:
+        if known is None or not pod.exists or pod.never_patched or self.stack.dirty:
             return None
-        if self.profile.slow or self.profile.boot_failures or self.profile.health_checks:
+        never = self.switches.lowering == "never"
+        if never and not pod.continuous:
             return None
-        late = self.switches.lowering == "never" or self.switches.lowering_delay > 100
-        if not pod.continuous and late:
-            return None
-        if self.stack.known[PREPARE] is None and (late or self.switches.minimum_blocks):
+        new_guard = self.stack.known[PREPARE] is None
+        if new_guard and (never or self.switches.minimum_blocks or file.name != known.name):
             return None
         calm = pod.status == "InService" and all(
             group.status == "InService"
@@ -239,8 +259,7 @@ class Lifetime:
                 group.target = max(group.minimum, group.target + draw.choice([-1, 1, 2]))
                 group.nodes = group.nodes[: group.target]
                 while len(group.nodes) < group.target:
-                    pod._ids += 1
-                    group.nodes.append(Node(group.name, f"n{pod._ids:06d}", 0.0, "person"))
+                    pod.wish(group, "person")
         pod.give_instances()
         for group in pod.groups.values():
             for node in group.nodes:
@@ -254,13 +273,17 @@ class Lifetime:
         self.stack.known = dict.fromkeys(RESOURCES, file)
         if draw.random() < 0.05:  # The guard comes to a stack that has the cluster already.
             self.stack.known[PREPARE] = self.stack.known[FINALIZE] = None
+        self.stack.stable = dict(self.stack.known)
         self.stack.status = "CREATE_COMPLETE" if self.stack.updated is None else "UPDATE_COMPLETE"
 
     def _change(self, file: Template) -> tuple[Template, str]:
         """The file as the user changes it, and what it is."""
         draw = self.draw
-        if draw.random() < 0.15 and self.stack.deployments and self.stack.deployments[-1].outcome != "succeeded":
+        failed = bool(self.stack.deployments) and self.stack.deployments[-1].outcome not in ("succeeded", "no changes")
+        if failed and draw.random() < 0.15:
             return file, "the same after a failure"
+        if failed and draw.random() < 0.3 and (before := self.stack.known[CLUSTER]):
+            return replace(before, digest=before.digest + "-"), "the file put back after a failure"
         whats = []
         for _ in range(draw.choice([1, 1, 1, 2])):
             kind = draw.choices(list(_CHANGES), [weight for weight, _ in _CHANGES.values()])[0]
@@ -398,6 +421,14 @@ def _other_tag(life: Lifetime, file: Template) -> Template:
     return replace(file, digest=file.digest + "+")
 
 
+def _other_name(life: Lifetime, file: Template) -> Template:
+    return replace(file, name="another")
+
+
+def _other_network(life: Lifetime, file: Template) -> Template:
+    return replace(file, network="subnet-2")
+
+
 def _retry(life: Lifetime, file: Template) -> Template:
     return replace(file, retry=file.retry + "again")
 
@@ -414,6 +445,8 @@ _CHANGES: dict[str, tuple[float, Any]] = {
     "another type": (0.3, _other_type),
     "another tag": (1.5, _other_tag),
     "retry": (0.7, _retry),
+    "another name": (0.15, _other_name),
+    "another network": (0.15, _other_network),
 }
 
 

@@ -53,7 +53,6 @@ class Profile:
     """How often provisioning is continuous; otherwise standard."""
     autoscaled: float = 0.0
     """How often a group's count is an autoscaler's."""
-    health_checks: float = 0.0
     never_patched: float = 0.01
     slow: float = 0.0
     """How often nodes take up to hours to shut down, or to come."""
@@ -107,7 +106,6 @@ PROFILES: dict[str, Profile] = {
         in_time=0.6,
         before_deploying=0.3,
         boot_failures=0.15,
-        health_checks=0.3,
         in_use=0.05,
         drifts=0.2,
         troubles=0.15,
@@ -165,7 +163,6 @@ PROFILES: dict[str, Profile] = {
         troubles=0.3,
         left_as_it_is=0.05,
         autoscaled=0.2,
-        health_checks=0.1,
         slow=0.1,
         boot_failures=0.05,
         in_use=0.05,

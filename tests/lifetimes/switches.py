@@ -13,6 +13,8 @@ from typing import Literal, get_args
 Lowering = Literal["at once", "late, relative", "late, absolute", "when gone", "never"]
 Dropped = Literal["deleted", "left", "deleted, and it fails on one that is gone"]
 AllFail = Literal["ValidationException", "BadRequestException", "InvalidParameterValue", "answered"]
+InUse = Literal["NodeIdInUse", "NODE_ID_IN_USE"]
+NotFound = Literal["ResourceNotFound", "ResourceNotFoundException"]
 Busy = Literal["ConflictException", "ValidationException"]
 
 
@@ -46,10 +48,18 @@ class Switches:
     """Continuous provisioning: a group says Updating while its nodes come and go (the shape's text: InService)."""
     minimum_blocks: bool
     """(o) BatchDeleteClusterNodes refuses to go below the minimum of a group that is InService."""
+    count_below_minimum: bool
+    """(o) UpdateCluster takes a count below the live minimum where it brings a lower one; otherwise that goes first."""
+    list_lag: float
+    """Seconds for which ListClusterNodes still shows a node as it was before it began to shut down."""
     delete_alone: bool
     """(d) UpdateCluster takes InstanceGroupsToDelete without InstanceGroups."""
     all_fail: AllFail
     """(a) The code where no node of a BatchDeleteClusterNodes can go; "answered": 200 and a list."""
+    in_use: InUse
+    """The code of a node that is in use, as botocore or as the AWS CLI's document spells it."""
+    not_found: NotFound
+    """The code where there is no such cluster, with or without the usual ending."""
     busy: Busy
     """The code of a call that comes while the cluster is busy."""
     delete_keeps_busy: bool
@@ -62,6 +72,9 @@ class Switches:
     """CloudFormation's handler waits until the counts are reached; otherwise for the cluster's status alone."""
     rollback_backwards: bool
     """(p) A rollback goes against the direction in which resources depend on each other."""
+    back_to_stable: bool
+    """A rollback after an update that was left in failure goes back to where the stack was last complete; otherwise each
+    resource to what it was last brought to."""
     continuing_is_an_update: bool
     """continue-update-rollback moves the stack's LastUpdatedTime."""
     ref_is_name: bool
@@ -92,17 +105,22 @@ def draw(rng: Random) -> Switches:
         unlaunched_first=rng.random() < 0.7,
         unlaunched_listed=rng.random() < 0.8,
         current_counts_booting=either(),
-        current_lag=rng.choice([0.0, 0.0, 15.0, 70.0, 240.0]),
+        current_lag=rng.choice([0.0, 0.0, 15.0, 70.0, 240.0, 400.0]),
         group_says_updating=either(),
         minimum_blocks=either(),
+        count_below_minimum=rng.random() < 0.8,
+        list_lag=rng.choice([0.0, 0.0, 0.0, 5.0, 20.0]),
         delete_alone=either(),
         all_fail=rng.choice(get_args(AllFail)),
+        in_use=rng.choice(get_args(InUse)),
+        not_found=rng.choice(get_args(NotFound)),
         busy=rng.choice(get_args(Busy)),
         delete_keeps_busy=either(),
         dropped=rng.choice(get_args(Dropped)),
         handler_retries=rng.random() < 0.8,
         handler_waits=rng.random() < 0.3,
         rollback_backwards=rng.random() < 0.1,
+        back_to_stable=either(),
         continuing_is_an_update=either(),
         ref_is_name=either(),
         empty_lists=either(),

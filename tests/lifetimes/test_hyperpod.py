@@ -25,6 +25,10 @@ BASE = replace(
     current_counts_booting=True,
     current_lag=0.0,
     minimum_blocks=True,
+    count_below_minimum=True,
+    list_lag=0.0,
+    in_use="NodeIdInUse",
+    not_found="ResourceNotFound",
     delete_alone=True,
     all_fail="ValidationException",
     page=100,
@@ -153,6 +157,27 @@ def test_a_live_minimum_blocks_deletions_or_not(blocks: bool) -> None:
             pod.batch_delete(ids(pod)[:1], by="person")
     else:
         pod.batch_delete(ids(pod)[:1], by="person")
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_a_count_below_the_live_minimum_is_taken_or_not(below: bool) -> None:
+    pod = made(spec(3, minimum=2), how=replace(BASE, count_below_minimum=below))
+    if below:
+        pod.update([spec(1, minimum=1)], by="person")
+    else:
+        with pytest.raises(Refused, match="MinInstanceCount"):
+            pod.update([spec(1, minimum=1)], by="person")
+        pod.update([spec(3, minimum=1)], by="person")
+        pod.update([spec(1, minimum=1)], by="person")
+    assert pod.groups["p5"].target == 1
+
+
+@pytest.mark.parametrize(("lag", "shown"), [(0.0, "ShuttingDown"), (20.0, "Running")])
+def test_the_list_lags_or_not(lag: float, shown: str) -> None:
+    pod = made(spec(1), how=replace(BASE, list_lag=lag))
+    pod.batch_delete(ids(pod), by="person")
+    (node,) = pod.list_nodes(None, logical=True, most=100)["ClusterNodeSummaries"]
+    assert node["InstanceStatus"]["Status"] == shown
 
 
 @pytest.mark.parametrize("alone", [False, True])

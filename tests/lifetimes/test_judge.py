@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownError
+from lifetimes.cloudformation import STACK, TAG
 from lifetimes.function import Killed
+from lifetimes.judge import Cause
 from lifetimes.lifetime import live
 from lifetimes.profiles import PROFILES
 from lifetimes.soak import seeds_of
@@ -178,6 +183,83 @@ class RefusesEverything(Broken):
         return super().on_event(event)
 
 
+class HidesWhoLeaves(Broken):
+    """Does not see nodes that shut down, nor that they are counted."""
+
+    def describe_cluster(self, **asked: Any) -> Any:
+        reply = self.real.describe_cluster(**asked)
+        return {**reply, "InstanceGroups": [{**group, "CurrentCount": 0} for group in reply["InstanceGroups"]]}
+
+    def list_cluster_nodes(self, **asked: Any) -> Any:
+        reply = self.real.list_cluster_nodes(**asked)
+        shown = [node for node in reply["ClusterNodeSummaries"] if node["InstanceStatus"]["Status"] != "ShuttingDown"]
+        return {**reply, "ClusterNodeSummaries": shown}
+
+
+class SendsWithoutAnotherLook(Broken):
+    """Lowers the target in the breath in which it takes nodes."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        self.old = specs({"ResourceProperties": event.get("OldResourceProperties") or event["ResourceProperties"]})
+        return super().is_complete(event)
+
+    def batch_delete_cluster_nodes(self, **asked: Any) -> Any:
+        reply = self.real.batch_delete_cluster_nodes(**asked)
+        self.real.update_cluster(ClusterName="train", InstanceGroups=self.old)
+        return reply
+
+
+class DeletesTwice(Broken):
+    """Asks again for a group that is being deleted."""
+
+    def update_cluster(self, **asked: Any) -> Any:
+        reply = self.real.update_cluster(**asked)
+        if asked.get("InstanceGroupsToDelete"):
+            self.real.describe_cluster(ClusterName="train")
+            with contextlib.suppress(ClientError):
+                self.real.update_cluster(**asked)
+        return reply
+
+
+class TakesAnyway(Broken):
+    """Every deployment takes a node."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        if event["RequestType"] == "Update" and event["ResourceType"] == "Custom::HyperPodScaleDown":
+            self.real.describe_cluster(ClusterName="train")
+            nodes = self.real.list_cluster_nodes(ClusterName="train")["ClusterNodeSummaries"]
+            with contextlib.suppress(ClientError):
+                self.real.batch_delete_cluster_nodes(ClusterName="train", NodeIds=[nodes[-1]["InstanceId"]])
+        return super().is_complete(event)
+
+
+class TrustsAnybody(Broken):
+    """Takes every cluster for its own."""
+
+    def list_tags(self, **asked: Any) -> Any:
+        return {"Tags": [{"Key": TAG, "Value": STACK}]}
+
+
+class SaysNothing(Broken):
+    """Does not tell which nodes went."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        answer = super().is_complete(event)
+        return {**answer, "Data": {"NodesTaken": "nothing"}} if answer["IsComplete"] else answer
+
+
+class Lingers(Broken):
+    """Waits a while, whatever there is to do."""
+
+    def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
+        super().__init__(sagemaker, cloudformation, **more)
+        self._polls = 0
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        self._polls += 1
+        return super().is_complete(event) if self._polls > 15 else {"IsComplete": False}
+
+
 def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[str]:
     """Of the faults that the judge finds, until he found that one."""
     found: set[str] = set()
@@ -203,6 +285,16 @@ def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[st
         (LetsEverythingThrough, "rollbacks", "CloudFormation ends a node at random, and prepare could know"),
         (CountsByTarget, "drift", "more nodes than the count allows"),
         (DeletesAnUnknownGroup, "races", "a group by accident"),
+        (DeletesTwice, "rollbacks", "a group that is being deleted is asked for again"),
+        (HidesWhoLeaves, "races", "UpdateCluster while nodes are on their way out"),
+        (HidesWhoLeaves, "rollbacks", "CloudFormation ends a node at random, and prepare could know"),
+        (SendsWithoutAnotherLook, "rollbacks", "UpdateCluster without another look after a change"),
+        (TakesAnyway, "rollbacks", "the same again makes a change"),
+        (TakesAnyway, "rollbacks", "a change where nothing was to change"),
+        (TakesAnother, "rollbacks", "an older node goes because of a newer one"),
+        (TrustsAnybody, "rollbacks", "not refused"),
+        (SaysNothing, "rollbacks", "nodes go in silence"),
+        (Lingers, "rollbacks", "waits with nothing to take"),
         (NeverLooksAtItsStack, "rollbacks", "a change for a deployment that is over"),
         (RefusesInARollback, "rollbacks", "a rollback gets stuck"),
         (SaysTooMuch, "drift", "not one readable sentence"),
@@ -213,6 +305,12 @@ def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[st
 )
 def test_a_broken_function_is_caught(make: type[Broken], profile: str, fault: str) -> None:
     assert fault in kinds(make, profile, 200, until=fault)
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_what_cannot_be_helped_is_told(cause: Cause) -> None:
+    told = (Path(__file__).parents[2] / "docs" / "scale-down.md").read_text()
+    assert f"- {cause}" in told
 
 
 def test_a_killed_process_is_no_sentence_and_no_fault() -> None:

@@ -41,6 +41,16 @@ def stacks(assembly: Path) -> tuple[Stack, ...]:
     return tuple(found)
 
 
+def are_equal(one: Path, other: Path) -> bool:
+    """Whether two assemblies deploy the same: stacks, templates and assets. What was measured or found may differ."""
+    return _deployed(one) == _deployed(other)
+
+
+def _deployed(assembly: Path) -> dict[str, bytes]:
+    files = [*assembly.glob("manifest.json"), *assembly.rglob("*.template.json"), *assembly.rglob("*.assets.json")]
+    return {str(path.relative_to(assembly)): path.read_bytes() for path in files}
+
+
 def template(assembly: Path, stack: str) -> Json:
     """A stack's template."""
     return json.loads(_path(assembly, stack).read_text("utf-8"))

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,10 +47,12 @@ class Cdk:
     account: str = environment.ACCOUNT
     show: bool = False
 
-    def bootstrap(self) -> Result:
+    def bootstrap(self, *options: str) -> Result:
         self.place.empty.mkdir(parents=True, exist_ok=True)
         return self._run(
-            ["bootstrap", f"aws://{self.account}/{self.region}"], cwd=self.place.empty, seconds=BOOTSTRAP_SECONDS
+            ["bootstrap", f"aws://{self.account}/{self.region}", *options],
+            cwd=self.place.empty,
+            seconds=BOOTSTRAP_SECONDS,
         )
 
     def deploy(self, assembly: Path, *options: str, only: str | None = None, seconds: float = DEPLOY_SECONDS) -> Result:
@@ -67,8 +69,10 @@ class Cdk:
     def destroy(self, assembly: Path, *options: str, seconds: float = DEPLOY_SECONDS) -> Result:
         return self._on(assembly, "destroy", "--all", "--force", *options, seconds=seconds)
 
-    def synth(self, assembly: Path, *options: str, app: Path = CHECKOUT) -> Result:
-        return self._run(["synth", "--quiet", "--output", str(assembly), *options], cwd=app, seconds=SYNTH_SECONDS)
+    def synth(self, assembly: Path, *options: str, app: Path = CHECKOUT, validate: bool = True) -> Result:
+        """`validate`: with CDK's own checks of the templates, which take longer than making them."""
+        command = ["synth", "--quiet", "--output", str(assembly), *options]
+        return self._run(command, cwd=app, seconds=SYNTH_SECONDS, more={} if validate else {"CDK_VALIDATION": "false"})
 
     def _on(self, assembly: Path, command: str, *options: str, seconds: float) -> Result:
         return self._run([command, "--app", str(assembly), *options], cwd=self.place.empty, seconds=seconds)
@@ -78,13 +82,16 @@ class Cdk:
         companion = json.dumps(str(COMPANION), ensure_ascii=False)
         return {"TMPDIR": str(self.place.temporary), "NODE_OPTIONS": f"--require {companion}"}
 
-    def _run(self, arguments: Sequence[str], *, cwd: Path, seconds: float) -> Result:
+    def _run(
+        self, arguments: Sequence[str], *, cwd: Path, seconds: float, more: Mapping[str, str] | None = None
+    ) -> Result:
         self.place.empty.mkdir(parents=True, exist_ok=True)
         command = [str(CDK), *arguments, "--no-notices"]
         if not (self.show and environment.is_styled()):
             command += ["--ci", "--no-color"]
             if arguments[0] in ("bootstrap", "deploy"):
                 command += ["--progress", "events"]
+        settings = environment.complete(self.place, region=self.region, account=self.account)
         began = time.monotonic()
         self.place.temporary.mkdir(parents=True, exist_ok=True)
         # The companion ends the CLI when this end of the pipe closes: with this process, however it goes.
@@ -92,7 +99,7 @@ class Cdk:
         process = subprocess.Popen(
             command,
             cwd=cwd,
-            env=environment.complete(self.place, region=self.region, account=self.account) | self._own_environment(),
+            env=settings | self._own_environment() | dict(more or {}),
             stdin=reading,
             stdout=None if self.show else subprocess.PIPE,
             stderr=None if self.show else subprocess.STDOUT,

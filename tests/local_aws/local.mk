@@ -10,7 +10,7 @@ test: .local-aws/ready
 .local-aws/ready: node_modules/ready requirements/local-aws.lock tests/local_aws/engine/node/package-lock.json
 	@echo "· the local AWS engine, into .local-aws/"
 	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .local-aws/venv
-	@.tools/bin/uv pip sync --quiet --require-hashes --python .local-aws/venv/bin/python requirements/local-aws.lock || $(UNFETCHED)
+	@.tools/bin/uv pip sync --quiet --compile-bytecode --require-hashes --python .local-aws/venv/bin/python requirements/local-aws.lock || $(UNFETCHED)
 	@mkdir -p .local-aws/node && cp tests/local_aws/engine/node/package.json tests/local_aws/engine/node/package-lock.json .local-aws/node/
 	@cd .local-aws/node && npm ci --loglevel=error --no-audit --no-fund >/dev/null || $(UNFETCHED)
 	@touch $@

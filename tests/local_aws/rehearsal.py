@@ -30,9 +30,12 @@ Edit = Callable[[Json], None]
 
 
 class Rehearsal:
-    """`config`: the cluster file's content; `synth`, `deploy` and `change` keep the last one that they were given."""
+    """`config`: the cluster file's content; `synth`, `deploy` and `change` keep the last one that they were given.
 
-    def __init__(self, aws: LocalAws, folder: Path, config: Json) -> None:
+    `context`: that of cdk.json; absent: none.
+    """
+
+    def __init__(self, aws: LocalAws, folder: Path, config: Json, context: Json = None) -> None:
         self.aws = aws
         self.cdk = Cdk(place=aws.place, region=aws.region, account=aws.account)
         self.config: Json = deepcopy(config)
@@ -41,6 +44,7 @@ class Rehearsal:
         self.cluster = cluster_stack_name(self.name)
         self.eks, self.teams = eks_stack_name(self.name), teams_stack_name(self.name)
         self._folder = folder
+        self._context = context
         self._made = 0
 
     # -- deploying -----------------------------------------------------------------------------------------------------
@@ -52,7 +56,7 @@ class Rehearsal:
         folder = self._folder / str(self._made)
         folder.mkdir(parents=True)
         (folder / "cluster.yaml").write_text(yaml.safe_dump(self.config), "utf-8")
-        app = App(outdir=str(folder / "cdk.out"), analytics_reporting=False)
+        app = App(outdir=str(folder / "cdk.out"), analytics_reporting=False, context=self._context)
         add_stacks(app, load_config(folder / "cluster.yaml"))
         assembly = Path(app.synth().directory)
         if edit is not None:

@@ -12,7 +12,8 @@ from typing import Any
 from local_aws.session import LocalAws
 
 Json = Any
-_LONGEST_SECONDS = 60.0
+_LONGEST_SECONDS = 180.0
+"""As long as the CLI had for the same: a function that gives up after an hour of its own does within a minute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +29,17 @@ def deploy(aws: LocalAws, name: str, resources: Json, **sections: Json) -> Outco
     return deploy_whole(aws, name, {"Resources": resources, **sections})
 
 
-def deploy_whole(aws: LocalAws, name: str, whole: Json) -> Outcome:
-    """Create or update a stack from its template and wait for its rest."""
+def deploy_whole(aws: LocalAws, name: str, whole: Json, *, role: str | None = None) -> Outcome:
+    """Create or update a stack from its template and wait for its rest. `role`: the ARN of its execution role; absent: none
+    (an update has the last one's)."""
     client = aws.client("cloudformation")
     exists = name in {stack["StackName"] for stack in client.describe_stacks()["Stacks"]}
     change = client.update_stack if exists else client.create_stack
     seen = _events(client, name) if exists else []
     body = json.dumps(whole, separators=(",", ":"))
-    change(StackName=name, TemplateBody=body, Capabilities=["CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"])
+    capabilities = ["CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"]
+    by_role = {"RoleARN": role} if role else {}
+    change(StackName=name, TemplateBody=body, Capabilities=capabilities, **by_role)
     return _rest(client, name, len(seen))
 
 

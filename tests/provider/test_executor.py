@@ -141,13 +141,13 @@ def test_nodes_that_were_just_taken_may_be_counted_so_their_target_stays() -> No
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def test_all_failed_because_none_is_there_any_more_is_done() -> None:
-    assert takes_two(HyperPod("NodeIdNotFound: i-7, NodeIdNotFound: i-8"), EIGHT) == Outcome()
-
-
-def test_all_failed_for_several_reasons_is_a_wait() -> None:
-    (wait,) = takes_two(HyperPod("NodeIdNotFound: i-7, NODE_ID_IN_USE: i-8"), EIGHT).waits
-    assert wait.endswith("NodeIdNotFound: i-7, NODE_ID_IN_USE: i-8")
+@pytest.mark.parametrize(
+    "said", ["NodeIdNotFound: i-7, NodeIdNotFound: i-8", "NodeIdNotFound: i-7, NODE_ID_IN_USE: i-8"]
+)
+def test_all_failed_is_for_the_next_poll_to_see(said: str) -> None:
+    outcome = takes_two(HyperPod(said), EIGHT)
+    (wait,) = outcome.waits
+    assert wait.endswith(said) and outcome.error is None and not outcome.accepted
 
 
 def test_refusal_in_unknown_words_counts_while_the_nodes_are_there() -> None:
@@ -194,3 +194,16 @@ def test_minimum_goes_first_also_where_other_groups_have_nodes_to_take() -> None
     wanted = desired(wish(count=1, minimum=1), wish("trn1", 1))
     assert takes_two(hyperpod, both, minimum=1, wanted=wanted).error is None
     assert counts(hyperpod) == [(8, 1)]
+
+
+def test_what_was_dropped_lowers_no_other_groups_target() -> None:
+    """The other group's nodes just went with their instances: its target may fall by itself yet."""
+    wanted, before = desired(wish(count=6), wish("trn1", 1)), desired(wish(count=8), wish("trn1", 2))
+    other, rest = group("trn1", 2, current=1), nodes("trn1", 1, first=50)
+    asked = live(group(target=8, current=6), other, nodes=[*nodes("p5", 6), *rest, *waiting("p5", 7, 8)])
+    when = occasion(first=False, previous=before, young=True)
+    then = live(group(target=8, current=6), other, nodes=[*nodes("p5", 6), *rest])
+    hyperpod = HyperPod()
+    found = plan(asked, wanted, when)
+    execute(found, asked, lambda now: (then, plan(then, wanted, now)), when, hyperpod, Moment(now=START, began=START))
+    assert [each["InstanceGroupName"] for each in hyperpod.updates] == ["p5"]

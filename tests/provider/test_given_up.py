@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod_provider.provider import ScaleDownError
 from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE
 from local_aws.hyperpod.cfn_handler import VanishedGroups
 from provider.scenarios import (
@@ -180,8 +181,8 @@ EMPTY = Wish(groups=(group("p5", 4), group("old", 0)))
 @pytest.mark.parametrize(
     ("kind", "old", "new"),
     [
-        # A rollback would take all above the count, without a limit.
-        pytest.param(PREPARE, FOUR, Wish(groups=(group("p5", 1),), max_nodes=1), id="prepare"),
+        # A rollback would take nodes down to the other template's count.
+        pytest.param(PREPARE, FOUR, Wish(groups=(group("p5", 1),)), id="prepare"),
         # A rollback would delete a group of the other template that holds no older node.
         pytest.param(FINALIZE, EMPTY, replace(FOUR, groups_to_delete=("old",)), id="finalize"),
     ],
@@ -219,3 +220,14 @@ def test_update_that_is_cancelled_before_the_first_look_is_not_its_rollback(kind
     assert train.given_up, "it waits"
     assert not ended(train)
     assert {each.name for each in train.model.cluster("train").groups.values()} == groups
+
+
+def test_what_the_update_refuses_it_refuses_also_when_it_was_cancelled_at_once() -> None:
+    """A rollback would take all, without a limit."""
+    train = Stack(FOUR, timings=QUICK)
+    train._is("UPDATE_IN_PROGRESS")
+    train._event(PREPARE, "physical", "UPDATE_IN_PROGRESS")
+    train._is("UPDATE_ROLLBACK_IN_PROGRESS")
+    with pytest.raises(ScaleDownError, match="max_nodes: is 1"):
+        train.custom(PREPARE, Wish(groups=(group("p5", 1),), max_nodes=1).prepare, FOUR.prepare)
+    assert not ended(train)

@@ -136,7 +136,7 @@ def test_cluster_of_somebody_else_is_refused() -> None:
 def test_software_update_that_hyperpod_demands_is_refused_with_the_how() -> None:
     train = four(patched_once_required="always")
     assert failure(train, TWO) == (
-        "Scaling down train was refused, no node was taken. This cluster needs one software update before nodes can be "
+        "Scaling down train failed. This cluster needs one software update before nodes can be "
         "taken from it by name. Run `aws sagemaker update-cluster-software --cluster-name train` when its jobs can stop (it "
         "replaces every node's root volume and runs the lifecycle scripts again), wait until the cluster is InService, and "
         "deploy again."
@@ -502,7 +502,7 @@ def test_group_whose_nodes_are_not_ready_is_not_deleted(monkeypatch: pytest.Monk
     def ready_to_go(nodes: Any) -> tuple[Node, ...]:
         return tuple(nodes) if train.clock.now() >= ready_at else ()
 
-    monkeypatch.setattr("cdk_hyperpod._lambda.hyperpod_provider.ready.ready_to_go", ready_to_go)
+    monkeypatch.setattr("cdk_hyperpod._lambda.hyperpod_provider.provider.ready_to_go", ready_to_go)
     assert train.deploy(replace(FOUR, groups_to_delete=("old",))) == "complete", train.reasons
     (item,) = train.model.terminations
     assert item.cause == "group-deleted" and item.at >= ready_at
@@ -560,7 +560,7 @@ def test_cluster_that_cannot_be_read_at_the_end_is_told() -> None:
     train.disturbance = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=10_000)
     wish = replace(FOUR, groups_to_delete=("old",))
     train.custom(FINALIZE, wish.finalize, Wish(groups=(group("p5", 4), group("old", 1))).finalize)
-    assert train.attributes[FINALIZE]["StillStanding"].startswith("ThrottlingException: Rate exceeded")
+    assert train.attributes[FINALIZE]["StillStanding"].startswith("Reading the cluster: ThrottlingException: Rate")
 
 
 # -- a function that fails --------------------------------------------------------------------------------------------

@@ -435,8 +435,9 @@ class Cluster:
         """slurmd of a node, which gets its configuration from the controller."""
         options = f"--conf-server {hyperpod.CONTROLLER.address}:6817"
         node.run(
-            f"sed -i 's/\\$SLURMD_OPTIONS/{options}/' /etc/systemd/system/slurmd.service && "
-            "systemctl daemon-reload && systemctl enable --now --quiet slurmd"
+            f"cd /etc/systemd/system && sed -i 's/\\$SLURMD_OPTIONS/{options}/' slurmd.service && "
+            # What `systemctl enable` does, without making systemd read all units once more.
+            "ln -sf ../slurmd.service multi-user.target.wants/ && systemctl daemon-reload && systemctl start slurmd"
         )
 
     def on_each(self, do: Callable[[Node], _T], nodes: Sequence[Node] | None = None) -> list[_T]:

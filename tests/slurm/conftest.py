@@ -1,7 +1,12 @@
-"""One cluster for each Slurm version and hook, shared by all tests of this folder that a process runs."""
+"""One cluster for each Slurm version and hook, shared by all tests of this folder that a process runs.
+
+What differs by version or hook runs in all four worlds; a test of something else has a mark that names the worlds it runs
+in, so that each is tested once and none takes long.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -63,8 +68,14 @@ def cluster(request: pytest.FixtureRequest, parts: None, tmp_path_factory: pytes
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a cluster's hook has no meaning for: tests that are marked with another one."""
-    other = [item for item in items if (mark := item.get_closest_marker("hook")) and mark.args[0] != _world(item)[1]]
+    """Leave out of each world the tests that are marked for others: `worlds` names hooks, or whole worlds."""
+
+    def belongs(item: pytest.Item) -> bool:
+        slurm, mode = _world(item)
+        mark = item.get_closest_marker("worlds")
+        return mark is None or not {mode, f"{slurm}-{mode}"}.isdisjoint(mark.args)
+
+    other = [item for item in items if not belongs(item)]
     if other:
         config.hook.pytest_deselected(items=other)
         items[:] = [item for item in items if item not in other]
@@ -82,7 +93,17 @@ def scripts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     With accounts under extended alone, where HyperPod has a database for them.
     """
     more: dict[str, Any] = {} if cluster.mode == "extended" else {"slurm": {}}
-    return packed(tmp_path_factory.mktemp("scripts"), lifecycle={"mode": cluster.mode}, **more)
+    base = tmp_path_factory.getbasetemp()
+    # Of all the processes of a run the first one packs them: each of the folders has a hook's.
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / f"scripts-{cluster.mode}"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ready = folder / "ready"
+        if not ready.exists():
+            ready.write_text(packed(folder, lifecycle={"mode": cluster.mode}, **more).name)
+    return folder / ready.read_text()
 
 
 @pytest.fixture(scope="session")

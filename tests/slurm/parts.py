@@ -1,6 +1,6 @@
 """Bring what the tests on real Slurm need to this machine: Debian's own packages, and a root folder with trixie's.
 
-    python tests/slurm/parts.py
+    PYTHONPATH=tests python tests/slurm/parts.py
 
 Slurm 22.05 is bookworm's, installed on this machine by apt; a policy-rc.d keeps each package from starting its daemon
 here. Slurm 24.11 is trixie's, in a root folder of its own below the cache, made by debootstrap (two and a half minutes,
@@ -21,6 +21,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from building import CannotBuildError, cache_folder, debian_mirror, run_command, say
 
 NODE_PACKAGES = (
     "slurmctld",
@@ -56,21 +58,12 @@ FIRST_LINE = (
 FETCH_LIMIT_S = 15 * 60
 
 
-class CannotPrepareError(Exception):
-    """Why this machine cannot run the tests on real Slurm."""
-
-
-def cache() -> Path:
-    """$XDG_CACHE_HOME/cdk-hyperpod."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdk-hyperpod"
-
-
 def root_folder(slurm: str) -> Path:
     """What a node of this Slurm version has below its own files: this machine's root, or the cached one."""
     if slurm == "22.05":
         return Path("/")
     # The list is part of the name: a package more is another root folder, and never an old one that lacks it.
-    return cache() / f"trixie-{hashlib.sha256(' '.join(NODE_PACKAGES).encode()).hexdigest()[:8]}"
+    return cache_folder() / f"trixie-{hashlib.sha256(' '.join(NODE_PACKAGES).encode()).hexdigest()[:8]}"
 
 
 def unsuitable() -> str | None:
@@ -127,22 +120,22 @@ def missing() -> list[str]:
 
 
 def prepare() -> None:
-    """Install and build whatever is missing. Raises CannotPrepareError with one sentence."""
+    """Install and build whatever is missing. Raises CannotBuildError with one sentence."""
     if (reason := unsuitable()) is not None:
-        raise CannotPrepareError(reason)
-    cache().mkdir(parents=True, exist_ok=True)
-    with (cache() / "slurm.lock").open("w") as lock:
+        raise CannotBuildError(reason)
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / "slurm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if any("/" not in name for name in missing()):
             _install()
         if not root_folder("24.11").is_dir():
             _build_trixie(root_folder("24.11"))
     if (reason := refused()) is not None:
-        raise CannotPrepareError(reason)
+        raise CannotBuildError(reason)
 
 
 def _install() -> None:
-    _say("installing Slurm 22.05 and what goes with it, by apt; no daemon is started")
+    say("installing Slurm 22.05 and what goes with it, by apt; no daemon is started")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
     _command([*apt, "update"], environment)
@@ -165,61 +158,38 @@ def _no_daemons() -> Iterator[None]:
 
 
 def _build_trixie(root: Path) -> None:
-    _say(f"making the root folder of Slurm 24.11 in {root}: two and a half minutes, once")
+    say(f"making the root folder of Slurm 24.11 in {root}: two and a half minutes, once")
     started = time.monotonic()
     building = root.with_name("building-trixie")
     shutil.rmtree(building, ignore_errors=True)
     command = ["debootstrap", "--variant=minbase", f"--include={','.join(NODE_PACKAGES)}", "trixie", str(building)]
-    _command([*command, _mirror()], dict(os.environ))
+    _command([*command, debian_mirror()], dict(os.environ))
     shutil.rmtree(building / "var" / "cache" / "apt", ignore_errors=True)
-    for older in cache().glob("trixie-????????"):
+    for older in cache_folder().glob("trixie-????????"):
         shutil.rmtree(older)
     building.rename(root)
-    _say(f"done in {time.monotonic() - started:.0f} s")
-
-
-def _mirror() -> str:
-    """The Debian mirror that this machine uses anyway; every mirror has every release."""
-    told = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Component: main"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    for address in told.stdout.split():
-        if address.rstrip("/").endswith("/debian"):
-            return address
-    raise CannotPrepareError("it needs a Debian mirror, and apt's sources name none")
+    say(f"done in {time.monotonic() - started:.0f} s")
 
 
 def _command(command: list[str], environment: dict[str, str]) -> None:
-    """Run it to its end. In a process group of its own, so that what it started ends with it at the limit."""
-    log = cache() / "slurm-parts.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
+    """Run it to its end."""
+    log = cache_folder() / "slurm-parts.log"
+    try:
+        run_command(
             # `setpriv`: no mirror is waited for by a command whose caller was killed.
             ["setpriv", "--pdeathsig", "KILL", *command],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+            log,
+            limit_s=FETCH_LIMIT_S,
+            environment=environment,
+            progress=lambda: (log.read_text(errors="replace").splitlines() or ["nothing yet"])[-1],
         )
-        try:
-            status = process.wait(FETCH_LIMIT_S)
-        finally:
-            process.kill()
-            process.wait()
-    if status != 0:
-        last = log.read_text(errors="replace").strip().splitlines()[-5:]
-        raise CannotPrepareError(f"{command[0]} ended with {status} (all of it is in {log}): {' / '.join(last)}")
-
-
-def _say(message: str) -> None:
-    print(f"· {message}", flush=True)
+    except CannotBuildError as error:
+        last = " / ".join(str(error).splitlines()[1:][-5:])
+        raise CannotBuildError(f"{command[0]} failed (all of it is in {log}): {last or error}") from error
 
 
 if __name__ == "__main__":
     try:
         prepare()
-    except CannotPrepareError as error:
+    except CannotBuildError as error:
         sys.exit(f"The tests on real Slurm cannot run here: {error}.")

@@ -40,6 +40,7 @@ def write_resource_config(node: Node, content: dict[str, Any] | str) -> None:
     node.write(hyperpod.RESOURCE_CONFIG, content if isinstance(content, str) else json.dumps(content))
 
 
+@pytest.mark.worlds("22.05-customer_managed")
 def test_a_file_system_that_comes_late_is_waited_for(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[0]
     node.unmount_fsx()
@@ -51,6 +52,7 @@ def test_a_file_system_that_comes_late_is_waited_for(cluster: Cluster, scripts: 
     assert run.returncode == 0, output
 
 
+@pytest.mark.worlds("24.11-customer_managed")
 def test_without_the_file_system_the_node_fails(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[0]
     node.unmount_fsx()
@@ -59,6 +61,7 @@ def test_without_the_file_system_the_node_fails(cluster: Cluster, scripts: Path)
     heals(node, scripts)
 
 
+@pytest.mark.worlds("22.05-customer_managed")
 def test_nothing_of_the_default_set_needs_apt(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[0]
     lock = node.start("exec flock /var/lib/dpkg/lock-frontend sleep 60")
@@ -69,6 +72,7 @@ def test_nothing_of_the_default_set_needs_apt(cluster: Cluster, scripts: Path) -
         lock.wait()
 
 
+@pytest.mark.worlds("24.11-customer_managed")
 def test_a_file_that_is_written_half_is_waited_for(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[0]
     whole = node.read(hyperpod.RESOURCE_CONFIG)
@@ -82,6 +86,7 @@ def test_a_file_that_is_written_half_is_waited_for(cluster: Cluster, scripts: Pa
     assert run.returncode == 0, output
 
 
+@pytest.mark.worlds("22.05-customer_managed")
 def test_a_node_that_hyperpod_does_not_name_is_nobody(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[1]
     instances = [other.instance for other in cluster.nodes if abs(other.instance.number - node.instance.number) > 1]
@@ -92,6 +97,7 @@ def test_a_node_that_hyperpod_does_not_name_is_nobody(cluster: Cluster, scripts:
     heals(node, scripts)
 
 
+@pytest.mark.worlds("24.11-customer_managed")
 def test_the_scripts_of_another_cluster_are_refused(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[1]
     write_resource_config(node, hyperpod.resource_config([n.instance for n in cluster.nodes], "another"))
@@ -100,6 +106,7 @@ def test_the_scripts_of_another_cluster_are_refused(cluster: Cluster, scripts: P
     heals(node, scripts)
 
 
+@pytest.mark.worlds("22.05-customer_managed")
 def test_a_node_finds_itself_among_6758(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[1]
     node.write(hyperpod.RESOURCE_CONFIG, resource_config_with(cluster, 6758 - len(cluster.nodes)))
@@ -109,19 +116,34 @@ def test_a_node_finds_itself_among_6758(cluster: Cluster, scripts: Path) -> None
     cluster.lay_resource_config([node])
 
 
+@pytest.mark.worlds("22.05-extended", "24.11-customer_managed")
 def test_a_clock_that_is_off_by_more_than_munge_takes_is_named(cluster: Cluster, scripts: Path) -> None:
-    """Six minutes; munge takes five. Every process of a machine has one clock: munge alone is given another here."""
     node = cluster.compute[1]
-    drop_in = "/etc/systemd/system/munge.service.d/clock.conf"
-    library = node.run("ls /usr/lib/*/faketime/libfaketime.so.1")
-    node.write(drop_in, f"[Service]\nEnvironment=LD_PRELOAD={library} FAKETIME=-6m\n")
-    node.run("systemctl daemon-reload && systemctl restart munge")
+    put_munge_s_clock_off(node)
     fails(node, scripts, "slurm", "clock")
-    node.run(f"rm {drop_in} && systemctl daemon-reload && systemctl restart munge")
+    node.run(f"rm {MUNGE_S_CLOCK} && systemctl daemon-reload && systemctl restart munge")
     heals(node, scripts)
     cluster.await_idle([node])
 
 
+@pytest.mark.worlds("24.11-extended", "22.05-customer_managed")
+def test_a_clock_that_is_off_is_set_before_slurm_is_waited_for(cluster: Cluster, scripts: Path) -> None:
+    """By the image's time service, for which a unit stands in that gives munge this machine's clock again."""
+    node = cluster.compute[1]
+    put_munge_s_clock_off(node)
+    node.write(
+        "/etc/systemd/system/chrony.service",
+        "[Service]\nType=oneshot\nRemainAfterExit=yes\n"
+        f"ExecStart=/bin/bash -c 'rm {MUNGE_S_CLOCK} && systemctl daemon-reload && systemctl restart munge'\n"
+        "[Install]\nWantedBy=multi-user.target\n",
+    )
+    node.run("systemctl daemon-reload")
+    heals(node, scripts)
+    node.run("systemctl disable --now chrony && rm /etc/systemd/system/chrony.service && systemctl daemon-reload")
+    cluster.await_idle([node])
+
+
+@pytest.mark.worlds("22.05-customer_managed")
 def test_a_slurmctld_that_is_away_is_named_on_the_other_nodes(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[1]
     cluster.controller.run("systemctl stop slurmctld")
@@ -131,19 +153,27 @@ def test_a_slurmctld_that_is_away_is_named_on_the_other_nodes(cluster: Cluster, 
     cluster.await_idle()
 
 
-def test_a_full_file_system_fails_a_new_user_s_home(
+@pytest.mark.worlds("24.11-customer_managed")
+def test_a_full_file_system_is_told_of_and_keeps_no_node_from_starting(
     cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
 ) -> None:
+    """Any user can fill it, and a node that was replaced has to come back all the same."""
     node = cluster.login
     folder = changed(with_user("carol", 3003))
     node.run("fallocate -l 1T /fsx/full 2>/dev/null || cat /dev/zero >/fsx/full 2>/dev/null || test -s /fsx/full")
-    fails(node, folder, "users", "/fsx/home/carol", "No space left on device")
-    node.run("rm /fsx/full")
+    try:
+        result = node.provision(folder, **SOON)
+    finally:
+        node.run("rm /fsx/full")
+    assert result.returncode == 0, result
+    (told,) = [line for line in result.lines if line.startswith("WARNING ") and "/fsx/home/carol" in line]
+    assert "No space left on device" in told
     heals(node, folder)
     assert node.run("stat -c %U /fsx/home/carol/.ssh/id_ed25519") == "carol"
     heals(node, scripts)
 
 
+@pytest.mark.worlds("22.05-customer_managed")
 def test_a_full_disk_fails_what_has_to_be_written(
     cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
 ) -> None:
@@ -165,8 +195,13 @@ def test_a_full_disk_fails_what_has_to_be_written(
     heals(node, scripts)
 
 
-@pytest.mark.hook("extended")
-@pytest.mark.parametrize("service", ["slurmdbd", "mariadb"])
+@pytest.mark.parametrize(
+    "service",
+    [
+        pytest.param("slurmdbd", marks=pytest.mark.worlds("24.11-extended")),
+        pytest.param("mariadb", marks=pytest.mark.worlds("22.05-extended")),
+    ],
+)
 def test_a_database_that_is_away_is_named_on_the_controller(cluster: Cluster, scripts: Path, service: str) -> None:
     node = cluster.controller
     node.run(f"systemctl stop {service}")
@@ -175,7 +210,21 @@ def test_a_database_that_is_away_is_named_on_the_controller(cluster: Cluster, sc
     heals(node, scripts)
 
 
-@pytest.mark.hook("customer_managed")
+@pytest.mark.worlds("24.11-extended")
+def test_the_database_of_another_cluster_is_named(cluster: Cluster, scripts: Path) -> None:
+    """slurmctld keeps the id that a database gave it, and ends where another one gives another. 22.05 keeps none."""
+    node = cluster.controller
+    node.run("mariadb -e 'CREATE DATABASE another; GRANT ALL ON another.* TO slurm@localhost'")
+    node.run(f"sed -i s/slurm_acct_db/another/ {hyperpod.SLURM_ETC}/slurmdbd.conf && systemctl restart slurmdbd")
+    node.run("until sacctmgr -i add cluster llm-train; do sleep 0.1; done; systemctl restart slurmctld")
+    cluster.until(lambda: node.try_run("systemctl is-active slurmctld").returncode != 0, "slurmctld ends")
+    fails(node, scripts, "slurm", "CLUSTER ID MISMATCH", "give it back its database")
+    node.run(f"sed -i s/another/slurm_acct_db/ {hyperpod.SLURM_ETC}/slurmdbd.conf && systemctl restart slurmdbd")
+    heals(node, scripts)
+    cluster.await_idle()
+
+
+@pytest.mark.worlds("22.05-customer_managed")
 def test_accounts_without_a_database_are_refused_with_what_to_do(
     cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
 ) -> None:
@@ -184,6 +233,7 @@ def test_accounts_without_a_database_are_refused_with_what_to_do(
     heals(cluster.controller, scripts)
 
 
+@pytest.mark.worlds("22.05-extended", "24.11-customer_managed")
 def test_our_lines_come_back_when_hyperpod_writes_slurm_conf(cluster: Cluster, scripts: Path) -> None:
     node = cluster.controller
     conf = f"{hyperpod.SLURM_ETC}/slurm.conf"
@@ -198,6 +248,16 @@ def test_our_lines_come_back_when_hyperpod_writes_slurm_conf(cluster: Cluster, s
         assert node.provision(scripts).returncode == 0
     assert node.run(f"stat -c %y {conf}") == written
     assert "MEMLOCK" in node.run("scontrol show config | grep PropagateResourceLimitsExcept")
+
+
+MUNGE_S_CLOCK = "/etc/systemd/system/munge.service.d/clock.conf"
+
+
+def put_munge_s_clock_off(node: Node) -> None:
+    """Six minutes; munge takes five. Every process of a machine has one clock: munge alone is given another here."""
+    library = node.run("ls /usr/lib/*/faketime/libfaketime.so.1")
+    node.write(MUNGE_S_CLOCK, f"[Service]\nEnvironment=LD_PRELOAD={library} FAKETIME=-6m\n")
+    node.run("systemctl daemon-reload && systemctl restart munge")
 
 
 def with_user(name: str, uid: int) -> Callable[[Any], None]:

@@ -53,19 +53,33 @@ def check_storage(storage: StorageConfig, path: str = "storage") -> Iterator[Fin
 def _check_mount_path(mount_path: str, path: str) -> Iterator[Finding]:
     if not is_known(mount_path):
         return
-    parts = PurePosixPath(mount_path).parts[1:]
+    if is_the_nodes_own(mount_path):
+        yield _hides(mount_path, path, "such as /fsx or /mnt/data")
+
+
+def is_the_nodes_own(path: str) -> bool:
+    """Whether a node's system, HyperPod or Slurm needs what is at this path, or below it."""
+    parts = PurePosixPath(path).parts[1:]
     inside = {"/".join(parts[:length]) for length in (1, 2)}
-    if inside & set(_SYSTEM) or mount_path.removeprefix("/") in _HOLDERS:
-        yield Finding(
-            path=path,
-            problem=f"{mount_path} is the node's own, and a file system there would hide what the node needs",
-            remedy="use a folder that nothing else uses, such as /fsx or /mnt/data",
-        )
+    return bool(inside & set(_SYSTEM)) or path.removeprefix("/") in _HOLDERS
+
+
+def _hides(mount_path: str, path: str, better: str) -> Finding:
+    return Finding(
+        path=path,
+        problem=f"{mount_path} is the node's own, and a file system there would hide what the node needs",
+        remedy=f"use a folder that nothing else uses, {better}",
+    )
 
 
 def _check_openzfs(storage: StorageConfig, path: str) -> Iterator[Finding]:
     openzfs = storage.openzfs
-    if openzfs is None or not is_known(openzfs) or not is_known(openzfs.mount_path) or not is_known(storage.mount_path):
+    if openzfs is None or not is_known(openzfs) or not is_known(openzfs.mount_path):
+        return
+    # Homes may well lie in /home: what the image has there is its own user's.
+    if openzfs.mount_path != "/home" and is_the_nodes_own(openzfs.mount_path):
+        yield _hides(openzfs.mount_path, f"{path}.openzfs.mount_path", "such as /home or /mnt/homes")
+    if not is_known(storage.mount_path):
         return
     lustre, homes = PurePosixPath(storage.mount_path), PurePosixPath(openzfs.mount_path)
     if lustre == homes or lustre in homes.parents or homes in lustre.parents:

@@ -6,6 +6,7 @@ Sources: useradd(8), login.defs(5) and groupadd(8) of Debian and Ubuntu; sacctmg
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from .._constraints import check_repeated
@@ -13,6 +14,7 @@ from .._structure import is_known, item_paths, show
 from ..config import ClusterConfig
 from ..config_slurm import Group, SlurmAccount, SlurmConfig, User
 from ..errors import Finding
+from .storage import is_the_nodes_own
 
 SYSTEM_NAMES = frozenset(
     [
@@ -106,8 +108,9 @@ def check_users(config: ClusterConfig) -> Iterator[Finding]:
     yield from _check_memberships(config.groups, users)
     yield from _check_homes(config, users)
     if config.lifecycle is not None and is_known(config.lifecycle) and config.lifecycle.mode == "bootstrap":
-        for field in ("groups", "users"):
-            if getattr(config, field):
+        accounts = config.slurm.accounts if isinstance(config.slurm, SlurmConfig) else ()
+        for field, value in (("groups", config.groups), ("users", config.users), ("slurm.accounts", accounts)):
+            if value:
                 yield Finding(
                     path=field,
                     problem="no script runs in the mode bootstrap, so nobody makes them",
@@ -155,7 +158,7 @@ def _check_numbers(items: Iterable[tuple[str, str, int]]) -> Iterator[Finding]:
 def _check_memberships(groups: Any, users: Sequence[tuple[str, User]]) -> Iterator[Finding]:
     if not isinstance(groups, tuple) or not is_known(groups):
         return
-    names = [group.name for group in groups]
+    names = list(dict.fromkeys(group.name for group in groups))
     if not is_known(tuple(names)):
         return
     remedy = "add it to groups" + (f", or use one of {', '.join(names[:10])}" if names else "")
@@ -171,6 +174,7 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
     storage = config.storage
     judged = storage is None or (is_known(storage) and is_known(storage.openzfs) and is_known(storage.mount_path))
     default = config.home_path if judged else None
+    mounts = _mount_paths(config)
     owners: dict[str, str] = {}
     for path, user in users:
         home = user.home
@@ -178,11 +182,25 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
             home = None if default is None or not is_known(user.name) else f"{default}/{user.name}"
         if home is None or not is_known(home):
             continue
-        if home in owners:
+        if user.home is not None and (home in mounts or is_the_nodes_own(home)):
+            yield Finding(
+                path=f"{path}.home",
+                problem=f"{home} is no folder that one user can own",
+                remedy=f"name a folder of the user's own, such as {default or '/fsx/home'}/{user.name if is_known(user.name) else 'NAME'}",
+            )
+        around = next((place for place in (home, *map(str, PurePosixPath(home).parents)) if place in owners), None)
+        inside = next((place for place in owners if PurePosixPath(home) in PurePosixPath(place).parents), None)
+        if around == home:
             yield Finding(
                 path=f"{path}.home" if user.home else path,
                 problem=f"{home} is the home of {owners[home]} too",
                 remedy="give each user a home of their own",
+            )
+        elif other := around or inside:
+            yield Finding(
+                path=f"{path}.home" if user.home else path,
+                problem=f"{home} and {other}, the home of {owners[other]}, lie one in the other, and a home is its owner's alone",
+                remedy="put them beside each other",
             )
         owners.setdefault(home, path)
     if users and config.storage is None and any(user.home is None for _, user in users):
@@ -193,6 +211,18 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
             level="warning",
             topic="homes-on-each-node",
         )
+
+
+def _mount_paths(config: ClusterConfig) -> frozenset[str]:
+    """Where file systems are mounted, as far as it is known."""
+    storage = config.storage
+    if storage is None or not is_known(storage):
+        return frozenset()
+    found = [
+        storage.mount_path,
+        *([] if storage.openzfs is None or not is_known(storage.openzfs) else [storage.openzfs.mount_path]),
+    ]
+    return frozenset(path for path in found if is_known(path))
 
 
 def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]:

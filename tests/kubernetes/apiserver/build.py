@@ -1,6 +1,6 @@
 """Build a real Kubernetes control plane from Debian's source package, once, into a cache outside of the checkout.
 
-    python tests/kubernetes/apiserver/build.py [--jobs N]
+    PYTHONPATH=tests python tests/kubernetes/apiserver/build.py [--jobs N]
 
 No registry ships kube-apiserver as a binary, and Debian no longer packages it; but bookworm's source package
 `kubernetes` (1.20.5+really1.20.2) carries all of its source and dependencies. This fetches it, Go 1.19 and etcd through
@@ -19,13 +19,13 @@ import fcntl
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from building import CannotBuildError, cache_folder, debian_mirror, end_if_told, heed_signals, run_command, say
 
 VERSION = "1.20.2"
 PACKAGE = "kubernetes=1.20.5+really1.20.2-1.1+deb12u1"
@@ -36,33 +36,11 @@ TOOLS = ("apt-get", "dpkg-deb", "dpkg-source", "make", "nice")
 NEEDED_GB = 4
 COMPILE_LIMIT_S = 45 * 60
 FETCH_LIMIT_S = 10 * 60
-PROGRESS_S = 30
-
-
-class CannotBuildError(Exception):
-    """Why this machine cannot build it."""
-
-
-class _Told:
-    """Whether this process was told to end. Looked at between steps, so that no command is ever left without a parent."""
-
-    signal = 0
-
-    def end(self, number: int, _: object) -> None:
-        self.signal = number
-
-    def check(self) -> None:
-        if self.signal:
-            sys.exit(128 + self.signal)
-
-
-_told = _Told()
 
 
 def cache() -> Path:
     """Where the build is, or will be: $XDG_CACHE_HOME/cdk-hyperpod/kubernetes-1.20.2."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "cdk-hyperpod" / f"kubernetes-{VERSION}"
+    return cache_folder() / f"kubernetes-{VERSION}"
 
 
 def built() -> Path | None:
@@ -101,9 +79,9 @@ def _lock(lock: int) -> None:
             if time.monotonic() > deadline:
                 raise CannotBuildError(f"another build has held {cache() / 'lock'} for too long") from None
             if not told:
-                _say(f"waiting for another build in {cache()}")
+                say(f"waiting for another build in {cache()}")
             told = True
-            _told.check()
+            end_if_told()
             time.sleep(0.5)
 
 
@@ -138,20 +116,20 @@ class _Build:
 
     def run(self) -> None:
         started = time.monotonic()
-        _say(f"building Kubernetes {VERSION} into {cache()}: about ten minutes, once")
+        say(f"building Kubernetes {VERSION} into {cache()}: about ten minutes, once")
         self._download()
         for package in self.downloads.glob("*.deb"):
             self._command(["dpkg-deb", "-x", str(package), str(self.root)])
         (description,) = self.downloads.glob("*.dsc")
         self._command(["dpkg-source", "-x", str(description), str(self.source)])
         self._replace_reflect2()
-        _say("sources and Go are there; compiling")
+        say("sources and Go are there; compiling")
         self._make()
         self._publish(round((time.monotonic() - started) / 60, 1))
 
     def _download(self) -> None:
         """apt with lists, cache and sources of its own. The machine's other settings, such as a proxy, apply."""
-        mirror = self._mirror()
+        mirror = debian_mirror()
         for folder in (
             self.downloads,
             self.scratch / "state" / "lists" / "partial",
@@ -170,19 +148,6 @@ class _Build:
         self._command(["apt-get", "source", "-qq", "--download-only", PACKAGE], self.downloads)
         packages = ["golang-1.19-go", "golang-1.19-src", "golang-github-modern-go-reflect2-dev", "etcd-server"]
         self._command(["apt-get", "download", "-qq", *packages], self.downloads)
-
-    def _mirror(self) -> str:
-        """The Debian mirror that this machine uses anyway; every mirror has every release."""
-        told = subprocess.run(
-            ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Component: main"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        for address in told.stdout.split():
-            if address.rstrip("/").endswith("/debian"):
-                return address
-        raise CannotBuildError("building kube-apiserver needs a Debian mirror, and apt's sources name none")
 
     def _replace_reflect2(self) -> None:
         """The copy of reflect2 in Kubernetes 1.20 crashes a program of Go 1.18 or later (`fatal error: fault` at the
@@ -229,7 +194,7 @@ class _Build:
         (ready / "build.json").write_text(json.dumps({"package": PACKAGE, "minutes": minutes, "jobs": self.jobs}))
         shutil.rmtree(cache() / "bin", ignore_errors=True)
         ready.rename(cache() / "bin")
-        _say(f"done in {minutes} minutes")
+        say(f"done in {minutes} minutes")
 
     def _command(
         self,
@@ -240,44 +205,20 @@ class _Build:
     ) -> str:
         """What a command says; it ends, with all that it started, at its limit and when this process is told to end."""
         settings = {"APT_CONFIG": str(self.scratch / "apt.conf")} if (self.scratch / "apt.conf").exists() else {}
-        with self.log.open("w") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=folder or self.scratch,
-                env={**(environment or dict(os.environ)), **settings},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-                pass_fds=[self.lock],
-            )
-        try:
-            status = self._wait(process, limit_s)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        said = self.log.read_text(errors="replace")
-        if status:
-            raise CannotBuildError(f"{' '.join(command)} ended with {status}:\n{said[-3000:]}")
-        return said
+        return run_command(
+            command,
+            self.log,
+            limit_s=limit_s,
+            folder=folder or self.scratch,
+            environment={**(environment or dict(os.environ)), **settings},
+            progress=self._progress,
+            keep_open=(self.lock,),
+        )
 
-    def _wait(self, process: subprocess.Popen[bytes], limit_s: float) -> int:
-        started = told = time.monotonic()
-        while (now := time.monotonic()) < started + limit_s:
-            _told.check()
-            try:
-                return process.wait(timeout=0.5)
-            except subprocess.TimeoutExpired:
-                if now - told >= PROGRESS_S:
-                    told = now
-                    steps = sum(1 for _ in (self.source / "_output" / "local" / "go" / "cache").glob("??/*-a"))
-                    _say(f"{(now - started) / 60:.1f} minutes: {steps} steps done")
-        raise CannotBuildError(f"{process.args!r} did not end within {limit_s / 60:.0f} minutes")
-
-
-def _say(text: str) -> None:
-    print(f"· {text}", file=sys.stderr, flush=True)
+    def _progress(self) -> str:
+        """How far the compiler is."""
+        steps = sum(1 for _ in (self.source / "_output" / "local" / "go" / "cache").glob("??/*-a"))
+        return f"{steps} steps done"
 
 
 def main() -> int:
@@ -285,8 +226,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compile so many packages at a time")
     options = parser.parse_args()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _told.end)
+    heed_signals()
     try:
         print(build(options.jobs))
     except CannotBuildError as error:

@@ -15,6 +15,7 @@ import pytest
 
 from kubernetes.apiserver import build
 
+TESTS = Path(build.__file__).parents[2]
 TOOLS = {
     "apt-get": """
         case "$*" in
@@ -46,7 +47,11 @@ class Machine:
         for name, script in TOOLS.items():
             (self.tools / name).write_text(f"#!/bin/sh\nset -e\nSTATE='{self.state}'\n{script}\n")
             (self.tools / name).chmod(0o755)
-        self.environment = {"PATH": f"{self.tools}:/usr/bin:/bin", "XDG_CACHE_HOME": str(cache)}
+        self.environment = {
+            "PATH": f"{self.tools}:/usr/bin:/bin",
+            "XDG_CACHE_HOME": str(cache),
+            "PYTHONPATH": str(TESTS),
+        }
         self.started: list[subprocess.Popen[str]] = []
 
     def tell(self, what: str) -> None:

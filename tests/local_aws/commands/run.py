@@ -18,7 +18,7 @@ from pathlib import Path
 from cdk_hyperpod.errors import HyperPodError
 from cdk_hyperpod.loader import load_config
 from local_aws import daemon, environment, kubectl
-from local_aws.assemblies import Stack, stacks
+from local_aws.assemblies import Stack, are_equal, stacks
 from local_aws.cdk import Cdk, Result
 from local_aws.commands import report
 from local_aws.daemon import EngineError
@@ -54,7 +54,7 @@ def deploy(job: Job) -> int:
     with _alone(job.place):
         began = time.monotonic()
         _start(job)
-        found = _synthesize(job, job.assembly)
+        found = stacks(_synthesize(job, job.assembly))
         where = found[0]
         cdk = Cdk(place=job.place, region=where.region, account=where.account, show=True)
         aws = LocalAws(place=job.place, region=where.region, account=where.account)
@@ -84,8 +84,8 @@ def diff(job: Job) -> int:
     _check(job)
     with _alone(job.place):
         _start(job)
-        assembly = job.place.folder / "diff"
-        found = _synthesize(job, assembly)
+        assembly = _synthesize(job, job.place.folder / "diff")
+        found = stacks(assembly)
         shown = Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).diff(assembly)
         return shown.code or _ask(job, "plan")
 
@@ -100,7 +100,7 @@ def plan(job: Job) -> int:
 def drift(job: Job) -> int:
     with _alone(job.place):
         _need_running(job.place)
-        found = stacks(job.assembly) if job.assembly.exists() else _synthesize(job, job.assembly)
+        found = stacks(job.assembly if job.assembly.exists() else _synthesize(job, job.assembly))
         return (
             Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).drift(job.assembly).code
         )
@@ -215,18 +215,45 @@ def _need_running(place: Place) -> None:
         raise EngineError(f"no engine runs on port {place.port}: `{report.make('deploy-local', place)}` starts one")
 
 
-def _synthesize(job: Job, assembly: Path) -> tuple[Stack, ...]:
+def _synthesize(job: Job, assembly: Path) -> Path:
+    """The assembly: a new one at this path, or the one that was deployed, where the file still makes the same."""
     _say(f"cdk synth -c config={job.config}")
     # Into a folder of its own first: what was deployed is still needed by destroy-local when the new config is wrong.
     fresh = assembly.with_name(f"{assembly.name}.new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    result = Cdk(place=job.place, region=_ANY_REGION).synth(fresh, "-c", f"config={job.config_file}", app=job.app)
-    if not result.ok:
+    try:
+        if _is_as_before(job, fresh):
+            return job.assembly
+        _need(_synth(job, fresh, validate=True), f"cdk synth of {job.config} failed")
+        shutil.rmtree(assembly, ignore_errors=True)
+        fresh.rename(assembly)
+    finally:
         shutil.rmtree(fresh, ignore_errors=True)
-        _need(result, f"cdk synth of {job.config} failed")
-    shutil.rmtree(assembly, ignore_errors=True)
-    fresh.rename(assembly)
-    return stacks(assembly)
+    _made_of(assembly).write_text(_digest(job), "utf-8")
+    return assembly
+
+
+def _is_as_before(job: Job, fresh: Path) -> bool:
+    """Whether the file makes what it made, which CDK has checked: more than half of a synthesis is its checks."""
+    known = _made_of(job.assembly)
+    if not (job.assembly.exists() and known.exists() and known.read_text("utf-8") == _digest(job)):
+        return False  # nor is it worth a try
+    return _synth(job, fresh, validate=False).ok and are_equal(fresh, job.assembly)
+
+
+def _made_of(assembly: Path) -> Path:
+    """Beside an assembly: the digest of its cluster file."""
+    return assembly.with_name(f"{assembly.name}.made-of")
+
+
+def _digest(job: Job) -> str:
+    """Empty where there is none: another app's file is its own affair."""
+    return hashlib.sha256(job.config_file.read_bytes()).hexdigest() if job.config_file.is_file() else ""
+
+
+def _synth(job: Job, folder: Path, *, validate: bool) -> Result:
+    shutil.rmtree(folder, ignore_errors=True)
+    cdk = Cdk(place=job.place, region=_ANY_REGION)
+    return cdk.synth(folder, "-c", f"config={job.config_file}", app=job.app, validate=validate)
 
 
 def _is_bootstrapped(aws: LocalAws) -> bool:

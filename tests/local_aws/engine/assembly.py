@@ -12,7 +12,7 @@ from local_aws.engine.options import EngineOptions
 from local_aws.engine.resources.ec2_network import Ec2Network
 from local_aws.engine.resources.eks_account import EksAccount
 from local_aws.engine.schemas import Schemas
-from local_aws.engine.seam import cloudformation, condition_keys, endpoints, signatures
+from local_aws.engine.seam import cloudformation, condition_keys, endpoints, execution_role, layers, signatures
 from local_aws.engine.seam import services as requests
 from local_aws.engine.services import eks, encrypted_buckets, fsx, hyperpod
 from local_aws.engine.services.eks_world import World
@@ -46,7 +46,9 @@ def assemble(options: EngineOptions, secret: str) -> Any:
 
     encrypted_buckets.install()
     endpoints.install()
+    layers.unpack_once(options.layers)
     condition_keys.install()
+    execution_role.install()
 
     services = {"SageMaker.": clusters, "AWSSimbaAPIService_v20180301.": file_systems}
 

@@ -51,7 +51,6 @@ def _environment(options: EngineOptions, secret: str) -> dict[str, str]:
         "PYTHONPATH": str(lambda_path),
         "LOCAL_AWS_CLOCK_STARTS": str(time.time()),
         "LOCAL_AWS_CLOCK_SPEED": str(options.function_speed),
-        "PYTHONPYCACHEPREFIX": str(options.temporary / "bytecode"),  # the aws CLI of CDK's layer starts four times
         "NODE_PATH": str(options.node_modules),
         "NODE_EXTRA_CA_CERTS": authority,
         "AWS_CA_BUNDLE": authority,

@@ -43,6 +43,11 @@ class EngineOptions:
         return self.state / "tmp"
 
     @property
+    def layers(self) -> Path:
+        """Unpacked ones, which all engines of a checkout share and none changes."""
+        return self.state.parent / "layers"
+
+    @property
     def authority(self) -> Path:
         return self.state / "ca.pem"
 

@@ -225,3 +225,40 @@ def command_of(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """An app whose one template is what `template` says, and what became of it: `checked` has a y or n per synthesis."""
+    known = {"template": "1", "checked": ""}
+
+    def synth(self: cdk.Cdk, assembly: Path, *options: str, app: Path, validate: bool) -> cdk.Result:
+        known["checked"] += "y" if validate else "n"
+        assembly.mkdir(parents=True)
+        (assembly / "manifest.json").write_text('{"artifacts": {}}')
+        (assembly / "one.template.json").write_text(known["template"])
+        (assembly / "validation-report.json").write_text(known["checked"])
+        return cdk.Result(code=0, output="", seconds=0)
+
+    monkeypatch.setattr(cdk.Cdk, "synth", synth)
+    yield known
+
+
+def test_what_was_made_before_is_not_checked_again(place: Place, tmp_path: Path, app: dict[str, str]) -> None:
+    file = tmp_path / "cluster.yaml"
+    job = run.Job(place=place, config=str(file), app=tmp_path, speed=1)
+
+    def checked(content: str, template: str) -> str:
+        file.write_text(content)
+        app.update(template=template, checked="")
+        run._synthesize(job, job.assembly)
+        assert (job.assembly / "one.template.json").read_text() == template
+        assert not job.assembly.with_name(f"{job.assembly.name}.new").exists()
+        return app["checked"]
+
+    assert checked("a file", "1") == "y"
+    assert checked("a file", "1") == "n"
+    assert checked("another", "2") == "y", "another file is worth no try"
+    assert checked("another", "3") == "ny", "the app has changed"
+    assert checked("another", "3") == "n"
+    assert (job.assembly / "validation-report.json").read_text() == "ny", "the report of the checks stays"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -169,36 +169,28 @@ def read_live(sagemaker: Reads, name: str, *, tags: bool = False) -> Cluster | N
         raise
 
 
-def read_nodes(sagemaker: Reads, name: str) -> list[Mapping[str, Any]]:
+def read_nodes(sagemaker: Reads, name: str) -> list[Reply]:
     """Every node, those not launched yet included."""
-    nodes: list[Mapping[str, Any]] = []
-    token: dict[str, Any] = {}
-    while True:
-        page = sagemaker.list_cluster_nodes(ClusterName=name, MaxResults=PAGE_SIZE, IncludeNodeLogicalIds=True, **token)
-        nodes += page.get("ClusterNodeSummaries", [])
-        if not (following := page.get("NextToken")):
-            return nodes
-        token = {"NextToken": following}
+    asked = {"ClusterName": name, "MaxResults": PAGE_SIZE, "IncludeNodeLogicalIds": True}
+    return list(_pages(sagemaker.list_cluster_nodes, "ClusterNodeSummaries", asked))
 
 
 def read_tags(sagemaker: Reads, arn: str) -> dict[str, str]:
     """The cluster's tags (at most 50, so mostly one call)."""
-    tags: dict[str, str] = {}
-    token: dict[str, str] = {}
-    while True:
-        page = sagemaker.list_tags(ResourceArn=arn, **token)
-        tags |= {tag["Key"]: tag["Value"] for tag in page.get("Tags", [])}
-        if not (following := page.get("NextToken")):
-            return tags
-        token = {"NextToken": following}
+    return {tag["Key"]: tag["Value"] for tag in _pages(sagemaker.list_tags, "Tags", {"ResourceArn": arn})}
 
 
 def read_events(cloudformation: CloudFormation, stack: str) -> Iterator[Reply]:
-    """The stack's events, newest first; a page is asked for when it is needed."""
+    """The stack's events, newest first."""
+    return _pages(cloudformation.describe_stack_events, "StackEvents", {"StackName": stack})
+
+
+def _pages(call: Callable[..., Reply], member: str, arguments: Mapping[str, Any]) -> Iterator[Reply]:
+    """Every item; a page is asked for when it is needed."""
     token: dict[str, str] = {}
     while True:
-        page = cloudformation.describe_stack_events(StackName=stack, **token)
-        yield from page.get("StackEvents", [])
+        page = call(**arguments, **token)
+        yield from page.get(member, [])
         if not (following := page.get("NextToken")):
             return
         token = {"NextToken": following}

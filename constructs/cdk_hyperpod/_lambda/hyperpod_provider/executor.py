@@ -6,7 +6,7 @@ deployment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,6 @@ MAX_LOGICAL_IDS = 50
 """Logical ids in one BatchDeleteClusterNodes, together with node ids (botocore: its NodeLogicalIds)."""
 
 _DONE = frozenset({"nodeidnotfound", "nodelogicalidnotfound"})
-_LATER = ("nodeidinuse", "invalidnodestatus")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +75,11 @@ def execute(
         return replace(sent, accepted=taken.accepted) if sent.sent or sent.error or sent.waits else taken
     # With its target still up, a group would ask again for what was just dropped. Nodes that have an instance are on their
     # way out for a while, and may be counted so long: their group's target is for a later poll.
-    dropped = {pick.node.name for pick in plan.taken if pick.node.instance_id is None}
-    if not (live.continuous and dropped & taken.accepted):
+    picks = [pick.node for pick in plan.taken if pick.node.name in taken.accepted]
+    dropped = {node.group for node in picks if node.instance_id is None}
+    if not (live.continuous and dropped):
         return taken
-    sent = _send_counts(live, look, occasion, sagemaker, moment)
+    sent = _send_counts(live, look, replace(occasion, young=False), sagemaker, moment, only=dropped)
     return replace(sent, accepted=taken.accepted, waits=(*taken.waits, *sent.waits))
 
 
@@ -97,8 +97,7 @@ def _take(takes: Sequence[TakeNodes], live: Cluster, sagemaker: api.SageMaker, m
             if not _all_failed(error):
                 outcome = _refused(error, names, live, sagemaker, moment)
                 return replace(outcome, accepted=frozenset(accepted), waits=(*waits, *outcome.waits))
-            if not _nodes_gone(error):
-                waits.append(f"{messages.some(names)}: {api.reason(error)}")
+            waits.append(f"{messages.some(names)}: {api.reason(error)}")
             continue
         failures = dict(_failures(reply))
         accepted |= names - failures.keys()
@@ -124,19 +123,11 @@ def _failures(reply: api.Reply) -> Iterator[tuple[str, tuple[str, str]]]:
             yield failure[name], (api.normal(code), messages.one_line(f"{code} {failure.get('Message', '')}"))
 
 
-def _said(error: Exception) -> str:
-    return api.normal(api.reason(error))
-
-
 def _all_failed(error: Exception) -> bool:
-    """A 400 because every node failed. Its code is undocumented, so a per-node code in its words decides."""
-    said = _said(error)
-    return any(code in said for code in (*_DONE, *_LATER))
-
-
-def _nodes_gone(error: Exception) -> bool:
-    said = _said(error)
-    return any(code in said for code in _DONE) and not any(code in said for code in _LATER)
+    """A 400 because every node failed. Its code is undocumented, so a per-node code in its words decides; the next poll sees
+    which of them are there."""
+    said = api.normal(api.reason(error))
+    return any(code in said for code in (*_DONE, "nodeidinuse", "invalidnodestatus"))
 
 
 def _refused(
@@ -164,9 +155,17 @@ def _settled_meanwhile(names: frozenset[str], cluster: str, sagemaker: api.SageM
 # -- counts -----------------------------------------------------------------------------------------------------------
 
 
-def _send_counts(seen: Cluster, look: Look, occasion: Occasion, sagemaker: api.SageMaker, moment: Moment) -> Outcome:
+def _send_counts(
+    seen: Cluster,
+    look: Look,
+    occasion: Occasion,
+    sagemaker: api.SageMaker,
+    moment: Moment,
+    *,
+    only: Container[str] | None = None,
+) -> Outcome:
     """The one place that lowers targets and minimums: one UpdateCluster for all these groups; others are left alone (botocore:
-    UpdateCluster, its InstanceGroups).
+    UpdateCluster, its InstanceGroups). `only`: of these groups; absent: of all.
 
     Between any two calls somebody else may act, and a count that is no longer true ends nodes at random. So it plans once
     more, from what is there now, and sends only what that plan holds, for groups that nobody else has touched since.
@@ -178,7 +177,7 @@ def _send_counts(seen: Cluster, look: Look, occasion: Occasion, sagemaker: api.S
     waits: list[str] = []
     specs: list[Mapping[str, Any]] = []
     for lower in plan.changes:
-        if isinstance(lower, TakeNodes) or live is None:
+        if isinstance(lower, TakeNodes) or live is None or not (only is None or lower.group in only):
             continue
         if _overtaken(lower.group, seen, live):
             waits.append(messages.overtaken(lower.group).why)

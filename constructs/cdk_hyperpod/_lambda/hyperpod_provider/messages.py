@@ -14,10 +14,6 @@ from .actions import Action, DeleteGroup, Lower, Pick, Picked, Refuse, TakeNodes
 LIMIT = 1000
 """Characters of a failure's reason that are worth filling; CloudFormation shows little more of them."""
 
-UNDRAINED = (
-    "Nodes are not drained and not backed up before they end: their jobs stop, and what is only on their disks is lost."
-)
-
 SOFTWARE = (
     "This cluster needs one software update before nodes can be taken from it by name. Run `aws sagemaker "
     "update-cluster-software --cluster-name {cluster}` when its jobs can stop (it replaces every node's root volume and "
@@ -344,11 +340,6 @@ def out_of_time(
 def failed(cluster: str, said: Sequence[str]) -> str:
     """The reason when AWS refused a call for good."""
     return fit(f"Scaling down {cluster} failed.", said)
-
-
-def needs_software_update(cluster: str) -> str:
-    """The reason when HyperPod takes no node by name yet."""
-    return fit(f"Scaling down {cluster} was refused, no node was taken.", [software_update(cluster, "deploy again")])
 
 
 def software_update(cluster: str, then: str) -> str:

@@ -152,7 +152,7 @@ class Desired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occasion:
-    """When and why somebody plans. Made once for a request; `first` and `doubting` alone change between its polls."""
+    """When and why somebody plans. Made once for a request; `first`, `doubting` and `young` alone change between its polls."""
 
     first: bool = True
     """Nothing has been taken for this request yet: names and limits count now."""
@@ -168,6 +168,8 @@ class Occasion:
     """Group -> how many of its nodes were not launched yet at the first look; a group without any is missing."""
     doubting: bool = False
     """A count that may stand for nodes on their way out, and may as well mean nothing, is worth a wait."""
+    young: bool = False
+    """Nodes were to go, and it is so soon that a target may still fall with them by itself."""
     minimum_refused: bool = False
     """HyperPod has just refused to take nodes, maybe because of a live minimum."""
     rolling_back: bool = False

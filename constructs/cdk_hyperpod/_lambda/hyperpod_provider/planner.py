@@ -33,7 +33,7 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
         *replacement(live, desired, previous),
         *forbidden(live, desired, needs, first=occasion.first),
         *resent(needs, previous, desired, first=occasion.first),
-        *stuck(live, needs),
+        *stuck(live, needs, occasion),
         *chased(needs, occasion),
         *mistaken(live, desired, needs, occasion),
         *over_limit(live, desired, needs, occasion),
@@ -147,6 +147,9 @@ def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | No
             return messages.group_moving(group.name, f"still working towards {group.target} nodes")
         if live.status in MOVING:
             return messages.cluster_moving(live.status)
+        if occasion.young and not need.fresh:
+            # Nobody asks for others in place of those that went: it may fall yet, and would fall twice.
+            return messages.group_moving(group.name, f"still working towards {group.target} nodes")
         if spec is None:
             return None
         return Lower(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum), spec=spec)
@@ -160,7 +163,9 @@ def _see_off(need: Need, occasion: Occasion, *, staying: int, count: int) -> Wai
     """Nodes on their way out, which an UpdateCluster with this count could mistake for nodes too many, and end others for
     them (whether it does is undocumented). They leave the list before they leave CurrentCount."""
     name, current, leaving = need.group.name, need.group.current, len(need.leaving)
-    if leaving and staying + leaving > count:
+    # What the target asks for in their place may be there, and not in the list yet.
+    most = max(staying, need.group.target) if occasion.doubting else staying
+    if leaving and most + leaving > count:
         return messages.shutting_down(name, _names(need.leaving))
     counted = current - len(need.staying) - leaving
     if counted > 0 and staying + leaving + counted > count:
@@ -206,7 +211,11 @@ def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -
     for need in find_needs(live, replace(desired, nodes_to_delete=()), occasion):
         if need.crowded and need.group.target > need.wanted.count:
             notes.append(messages.controller_excess(need.group.name))
-        elif not live.continuous and need.group.target > need.wanted.count and not need.picks and settled(live, need):
+        elif (
+            not (live.continuous or need.picks or occasion.doubting)
+            and need.group.target > need.wanted.count
+            and settled(live, need)
+        ):
             # Nothing but the cluster's own update can lower it, and that finds no node too many.
             notes.append(messages.TARGET_LEFT.format(group=need.group.name, target=need.group.target))
         else:
@@ -248,6 +257,6 @@ def _unprepared(live: Cluster, failed: Desired, desired: Desired, occasion: Occa
             *forbidden(live, failed, needs, first=True),
             # By nodes, not by target: the autoscaler may have raised that since, after an update that did get there.
             *resent(needs, desired, failed, first=False),
-            *stuck(live, needs),
+            *stuck(live, needs, FIRST),
         )
     )

@@ -37,19 +37,6 @@ def _list(fixed: Fixed) -> str:
     return f"[{text}]" if fixed.flexible else text
 
 
-def _node_type(live: Group, wanted: DesiredGroup, _: Cluster) -> tuple[str, str] | None:
-    return _differ(live.fixed.node_type, wanted.fixed.node_type)
-
-
-def _role(live: Group, wanted: DesiredGroup, _: Cluster) -> tuple[str, str] | None:
-    return _differ(live.fixed.execution_role, wanted.fixed.execution_role)
-
-
-def _threads(live: Group, wanted: DesiredGroup, _: Cluster) -> tuple[str, str] | None:
-    have, want = live.fixed.threads_per_core, wanted.fixed.threads_per_core
-    return _differ(None if have is None else str(have), None if want is None else str(want))
-
-
 def _network(live: Group, wanted: DesiredGroup, cluster: Cluster) -> tuple[str, str] | None:
     # Nobody documents whether DescribeCluster repeats the cluster's network in each group, so both sides fall back to it.
     have, want = live.fixed.network or cluster.network, wanted.fixed.network or cluster.network
@@ -62,16 +49,22 @@ def _place(network: Network | None) -> str:
     return " ".join([*sorted(network.subnets), *sorted(network.security_groups)])
 
 
-def _differ(have: str | None, want: str | None) -> tuple[str, str] | None:
-    return None if have is None or want is None or have == want else (have, want)
+def _differ(have: object, want: object) -> tuple[str, str] | None:
+    return None if have is None or want is None or have == want else (str(have), str(want))
 
 
 IMMUTABLE = (
     Immutable(field="instance_type", values=_types),
-    Immutable(field="node_type", values=_node_type),
-    Immutable(field="execution_role", values=_role),
+    Immutable(field="node_type", values=lambda live, want, _: _differ(live.fixed.node_type, want.fixed.node_type)),
+    Immutable(
+        field="execution_role",
+        values=lambda live, want, _: _differ(live.fixed.execution_role, want.fixed.execution_role),
+    ),
     Immutable(field="availability_zone", values=_network),
-    Immutable(field="threads_per_core", values=_threads),
+    Immutable(
+        field="threads_per_core",
+        values=lambda live, want, _: _differ(live.fixed.threads_per_core, want.fixed.threads_per_core),
+    ),
 )
 
 

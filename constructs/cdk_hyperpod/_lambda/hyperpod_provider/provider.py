@@ -3,8 +3,6 @@
 on_event looks, for as long as it takes to see, and refuses at once; is_complete reads, plans and makes at most one kind of
 change at each poll. What on_event returns is the only state (wire.State). Nothing of an event is logged: it holds a
 ResponseURL.
-
-What the first call to AWS does not need is imported where it is used: every deployment pays for a cold start.
 """
 
 from __future__ import annotations
@@ -13,15 +11,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import tee
+from typing import Any, TypeVar
 
-from . import api, wire
-from .actions import Wait
+from . import api, messages, wire
+from .actions import Pick, Plan, Wait
+from .executor import Moment, delete_groups, execute
+from .history import clusters_reached, is_left_over
 from .model import MOVING, Cluster, Desired, Occasion
+from .planner import plan
+from .ready import ready_to_go
+from .removal import plan_removal, standing
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
-
-if TYPE_CHECKING:
-    from .actions import Pick, Plan
 
 DEADLINE = timedelta(minutes=55)
 """CloudFormation gives a custom resource 3,600 s and then says "timed out"; this resource ends before, with a reason."""
@@ -34,13 +35,12 @@ PATIENCE = timedelta(minutes=30)
 longer than it takes them to go, and shorter than a group whose nodes fail to boot again and again would keep the deployment."""
 
 SHORT_PATIENCE = timedelta(minutes=5)
-"""The same where there was nothing to take: only somebody else can have ended nodes just before."""
+"""The same where there was nothing to take: only somebody else can have ended nodes just before. And how long a target that did
+not fall with its nodes is given to fall by itself."""
 
 PHYSICAL_IDS = {PREPARE: "hyperpod-scale-down", FINALIZE: "hyperpod-group-removal"}
 ATTRIBUTES = {PREPARE: "NodesTaken", FINALIZE: "StillStanding"}
 """What a template may read of each resource (Fn::GetAtt); wire tells."""
-
-READING, READING_STATUS = "Reading the cluster", "Reading the stack's status"
 
 Answer = dict[str, Any]
 UNFINISHED: Answer = {"IsComplete": False}
@@ -93,12 +93,7 @@ class Provider:
             if desired is None:
                 return _nothing(found)
             if state.rolling_back and state.pending is None and state.reached is None:
-                known = self._with_reached(found, state)
-                if known is None:
-                    from . import messages
-
-                    return self._unfinished(found, state, [Wait(why=messages.OVER)])
-                state = known
+                state = self._with_reached(found, state)
             return (self._prepare if found.kind == PREPARE else self._finalize)(found, desired, state)
         except ScaleDownError:
             raise
@@ -115,16 +110,13 @@ class Provider:
             state = self._with_status(event, state)
         try:
             if state.rolling_back:
-                known = self._with_reached(event, state)
-                if known is None:
-                    return replace(state, pending=None)
-                state = known
+                state = self._with_reached(event, state)
             return self._with_plan(event, state)
         except ScaleDownError:
             raise
         except Exception as error:  # noqa: BLE001 - as in is_complete
             if event.kind == PREPARE and not state.rolling_back:
-                raise ScaleDownError(_unread(event.cluster, error)) from None
+                raise ScaleDownError(messages.failed(event.cluster, _unread(error))) from None
             # The polls will see. A rollback must not end here, and finalize's failure would launch again what was just taken.
             self._log(f"cannot look yet: {api.reason(error)}")
             return replace(state, pending=None)
@@ -132,26 +124,20 @@ class Provider:
     def _with_status(self, event: Event, state: State) -> State:
         """Whether the stack is rolling back, and since when it is being updated. Nothing goes on without: a rollback takes
         what an update would refuse."""
-        from . import messages
-
         try:
             stack = self._patiently(lambda: self._stack(event), state)
         except api.CALL_ERRORS as error:
-            said = f"{READING_STATUS}: {api.reason(error)}"
-            raise ScaleDownError(messages.failed(event.cluster, [said, messages.STATUS_HINT])) from None
+            raise ScaleDownError(messages.failed(event.cluster, [*_unread(error)[:1], messages.STATUS_HINT])) from None
         return replace(state, rolling_back="ROLLBACK" in stack["StackStatus"], updated=stack.get("LastUpdatedTime"))
 
-    def _with_reached(self, event: Event, state: State) -> State | None:
-        """What the failed update got to. Absent: the request is left over from that update, which was cancelled before anybody
-        looked."""
-        from itertools import tee
+    def _with_reached(self, event: Event, state: State) -> State:
+        """What the failed update got to. A request that is left over from that update, because it was cancelled before anybody
+        looked, is not of the rollback: it may refuse, and its deployment is over before any change (_given_up)."""
 
-        from .history import clusters_reached, is_left_over
-
-        def read() -> State | None:
+        def read() -> State:
             asked, told = tee(api.read_events(self._cloudformation(), event.stack))
             if is_left_over(asked, event.stack, event.resource, state.began):
-                return None
+                return replace(state, rolling_back=False)
             return replace(state, reached=clusters_reached(told, event.stack))
 
         try:
@@ -164,10 +150,7 @@ class Provider:
             return state
 
     def _with_plan(self, event: Event, state: State) -> State:
-        """What there is to do. Absent (`pending`): the cluster could not be read, and the polls will see."""
-        from .planner import plan
-        from .removal import plan_removal
-
+        """What there is to do."""
         desired = self._desired(event, state)
         if desired is None:
             return state
@@ -218,8 +201,6 @@ class Provider:
         It is a wait: nobody reads it, and should the stack's status ever mislead, a deployment that fails for time costs no
         node, where one that goes on with the nodes still there costs random ones.
         """
-        from . import messages
-
         stack = self._stack(event)
         status, updated = stack["StackStatus"], stack.get("LastUpdatedTime")
         # A later update begins after this request did. By the clock of the function, unless the first look knew better.
@@ -250,6 +231,7 @@ class Provider:
             deployed_ids=frozenset(previous.nodes_to_delete if previous else ()),
             unlaunched=state.unlaunched,
             doubting=self._now() - state.began < patience,
+            young=state.settling and self._now() - state.began < SHORT_PATIENCE,
             rolling_back=state.rolling_back,
             updated=state.updated,
             reached=state.reached,
@@ -260,8 +242,6 @@ class Provider:
 
     def _desired(self, event: Event, state: State) -> Desired | None:
         """Absent: malformed in a rollback, which goes on regardless."""
-        from . import messages
-
         try:
             return wire.read_properties(event.properties, kind=event.kind, owner=event.stack)
         except MalformedError as error:
@@ -273,13 +253,7 @@ class Provider:
     # -- prepare --
 
     def _prepare(self, event: Event, desired: Desired, state: State) -> Answer:
-        from .executor import Moment, execute
-        from .planner import plan
-
-        try:
-            live = self._live(desired, tags=state.pending is None)
-        except api.CALL_ERRORS as error:
-            return self._failed_read(error, event, state)
+        live = self._live(desired, tags=state.pending is None)
         occasion = self._occasion(event, desired, state, first=False)
         found = plan(live, desired, occasion)
         self._tell(found)
@@ -290,11 +264,8 @@ class Provider:
             if waits := found.waits or self._not_yet(found, live, state):
                 return self._unfinished(event, state, waits, live, found.held)
             return self._complete(event, state, live)
-        try:
-            if over := self._given_up(event, state):
-                return self._unfinished(event, state, [over], live, (*found.taken, *found.held))
-        except api.CALL_ERRORS as error:
-            return self._failed_read(error, event, state, READING_STATUS)
+        if over := self._given_up(event, state):
+            return self._unfinished(event, state, [over], live, (*found.taken, *found.held))
 
         def look(then: Occasion) -> tuple[Cluster | None, Plan]:
             now = self._live(desired, tags=False)
@@ -305,19 +276,16 @@ class Provider:
         refusal: list[str] = []
         if outcome.error is not None:
             self._log(f"{outcome.call} refused: {api.reason(outcome.error)}")
+            refusal = _refusal(desired.cluster, outcome.call, outcome.error, back=state.rolling_back)
             # Nothing but time can help a rollback, and failing it is worse than waiting.
             if not state.rolling_back:
-                raise ScaleDownError(_failure(desired.cluster, outcome.call, outcome.error))
-            refusal = _refusal(desired.cluster, outcome.call, outcome.error)
+                raise ScaleDownError(messages.failed(desired.cluster, refusal))
         left = [pick for pick in (*found.taken, *found.held) if pick.node.name not in outcome.accepted]
         said = [Wait(why=why) for why in (*refusal, *outcome.waits)]
         return self._unfinished(event, state, [*said, *found.waits], live, left, outcome.accepted)
 
     def _not_yet(self, found: Plan, live: Cluster, state: State) -> tuple[Wait, ...]:
         """What keeps a plan without anything left to do from being complete."""
-        from . import messages
-        from .ready import ready_to_go
-
         doomed = {deletion.group for deletion in found.deletions}
         going = [node for node in live.nodes if node.group in doomed]
         if len(ready_to_go(going)) < len(going):
@@ -328,27 +296,16 @@ class Provider:
     # -- finalize --
 
     def _finalize(self, event: Event, desired: Desired, state: State) -> Answer:
-        from . import messages
-        from .executor import Moment, delete_groups
-        from .removal import plan_removal
-
-        occasion = self._occasion(event, desired, state, first=False)
-        try:
-            live = self._live(desired, tags=state.pending is None)
-        except api.CALL_ERRORS as error:
-            return self._failed_read(error, event, state)
-        removal = plan_removal(live, desired, occasion)
+        live = self._live(desired, tags=state.pending is None)
+        removal = plan_removal(live, desired, self._occasion(event, desired, state, first=False))
         for note in removal.notes:
             self._log(f"note: {note}")
         if live is None or removal.done:
             return self._complete(event, state, live)
         if removal.wait is not None:
             return self._unfinished(event, state, [removal.wait], live)
-        try:
-            if over := self._given_up(event, state):
-                return self._unfinished(event, state, [over], live)
-        except api.CALL_ERRORS as error:
-            return self._failed_read(error, event, state, READING_STATUS)
+        if over := self._given_up(event, state):
+            return self._unfinished(event, state, [over], live)
         self._log(f"delete groups: {', '.join(removal.groups)}")
         moment = Moment(now=self._now(), began=state.began)
         outcome = delete_groups(removal.groups, live, desired, self._sagemaker(), moment)
@@ -362,12 +319,9 @@ class Provider:
 
     def _complete(self, event: Event, state: State, live: Cluster | None, waits: Sequence[str] = ()) -> Answer:
         """`live`: what there still is; absent: no cluster, or nothing in it that should be gone."""
-        from . import messages
-
         if event.kind == PREPARE:
             still = frozenset(node.name for node in live.nodes if not node.leaving) if live else frozenset()
             return _answer(event, messages.nodes_taken(state.began, state.planned, state.picked, still))
-        from .removal import standing
 
         groups = standing(live, wire.read_properties(event.properties, kind=event.kind)) if live else {}
         return _answer(event, messages.standing(groups, waits))
@@ -383,8 +337,6 @@ class Provider:
     ) -> Answer:
         """Another poll, or the end of the time there is. `left`: nodes still to be taken; `accepted`: those that were taken since
         `live` was read."""
-        from . import messages
-
         for wait in waits:
             self._log(f"not yet: {wait.why}")
         if self._now() - state.began < DEADLINE:
@@ -412,45 +364,36 @@ class Provider:
         )
         raise ScaleDownError(text)
 
-    def _failed_read(self, error: Exception, event: Event, state: State, call: str = READING) -> Answer:
-        if state.rolling_back or api.is_passing(error, now=self._now(), began=state.began):
-            return self._unfinished(event, state, [Wait(why=api.reason(error))])
-        raise ScaleDownError(_unread(event.cluster, error, call)) from None
-
     def _failed(self, error: Exception, event: Event, state: State) -> Answer:
-        """CDK's provider framework never polls again once its function has failed. In a rollback that is the end of the stack's
-        way back, and after finalize CloudFormation launches again what was just taken: there it is worth another poll."""
-        import traceback
+        """A read that failed, or the function itself. CDK's provider framework never polls again once its function has failed. In a
+        rollback that is the end of the stack's way back, and after finalize CloudFormation launches again what was just taken:
+        there whatever it is is worth another poll."""
+        said, again = [f"the function failed: {api.reason(error)}"], event.kind == FINALIZE
+        if isinstance(error, api.CALL_ERRORS):
+            said, again = _unread(error), api.is_passing(error, now=self._now(), began=state.began)
+        else:
+            import traceback
 
-        from . import messages
-
-        self._log(" | ".join("".join(traceback.format_exception(error)).split("\n")))
-        said = f"the function failed: {api.reason(error)}"
-        if state.rolling_back or event.kind == FINALIZE:
-            return self._unfinished(event, state, [Wait(why=said)])
-        raise ScaleDownError(messages.failed(event.cluster, [said])) from None
+            self._log(" | ".join("".join(traceback.format_exception(error)).split("\n")))
+        if state.rolling_back or again:
+            return self._unfinished(event, state, [Wait(why=each) for each in said])
+        raise ScaleDownError(messages.failed(event.cluster, said)) from None
 
     # -- words --
 
     def _tell(self, found: Plan) -> None:
         """The plan in the log, one line for each action."""
-        from . import messages
-
         for action in found.actions:
             self._log(messages.line(action))
         for note in found.notes:
             self._log(f"note: {note}")
 
     def _refuse(self, found: Plan, desired: Desired, *, first: bool) -> None:
-        from . import messages
-
         if found.refusals:
             raise ScaleDownError(messages.refused(desired.cluster, found.refusals, first=first))
 
 
 def _read(event: Mapping[str, Any]) -> Event:
-    from . import messages
-
     try:
         return wire.read_event(event)
     except MalformedError as error:
@@ -458,8 +401,6 @@ def _read(event: Mapping[str, Any]) -> Event:
 
 
 def _nothing(event: Event) -> Answer:
-    from . import messages
-
     return _answer(event, messages.NOTHING)
 
 
@@ -467,28 +408,16 @@ def _answer(event: Event, text: str) -> Answer:
     return {"IsComplete": True, "Data": {ATTRIBUTES[event.kind]: text}}
 
 
-def _unread(cluster: str, error: Exception, call: str = READING) -> str:
-    from . import messages
+def _unread(error: Exception) -> list[str]:
+    status = getattr(error, "operation_name", "") == "DescribeStacks"
+    return _told("Reading the stack's status" if status else "Reading the cluster", error, messages.DENIED_HINT)
 
-    return messages.failed(cluster, _told(call, error, messages.DENIED_HINT))
 
-
-def _failure(cluster: str, call: str, error: Exception) -> str:
-    """The end of a deployment, and not of a rollback."""
-    from . import messages
-
+def _refusal(cluster: str, call: str, error: Exception, *, back: bool) -> list[str]:
+    """Why nothing was changed, and what to do; `back`: in a rollback."""
     if api.needs_software_update(error):
-        return messages.needs_software_update(cluster)
-    return messages.failed(cluster, _told(call, error, messages.FIRST_HINT))
-
-
-def _refusal(cluster: str, call: str, error: Exception) -> list[str]:
-    """Why a rollback does not get on."""
-    from . import messages
-
-    if api.needs_software_update(error):
-        return [messages.software_update(cluster, "continue the rollback")]
-    return _told(call, error, messages.DENIED_HINT)
+        return [messages.software_update(cluster, "continue the rollback" if back else "deploy again")]
+    return _told(call, error, messages.DENIED_HINT if back else messages.FIRST_HINT)
 
 
 def _told(call: str, error: Exception, hint: str) -> list[str]:

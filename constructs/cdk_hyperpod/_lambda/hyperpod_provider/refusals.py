@@ -86,7 +86,7 @@ def resent(needs: Sequence[Need], previous: Desired | None, desired: Desired, *,
             yield messages.autoscaled_count(need.group.name, held, need.wanted.count)
 
 
-def stuck(live: Cluster, needs: Sequence[Need]) -> Iterator[Refuse]:
+def stuck(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
     """Standard provisioning: a target above the count that nothing but a random choice could lower."""
     if live.continuous:
         return
@@ -94,7 +94,7 @@ def stuck(live: Cluster, needs: Sequence[Need]) -> Iterator[Refuse]:
         group, count = need.group, need.wanted.count
         high = not need.wanted.autoscaled and group.target > count
         comes_back = need.picks and not need.old_picks and need.replaced
-        if high and (comes_back or (not need.picks and settled(live, need))):
+        if high and (comes_back or (not need.picks and settled(live, need) and not occasion.young)):
             yield messages.target_stays(group.name, group.target, len(need.staying), count)
 
 

@@ -38,7 +38,8 @@ def _unpacked(argument: Any) -> Any:
 
 
 def _layers() -> list[str]:
-    return list(filter(None, os.environ.get("_LAMBDA_LAYERS_DIRS", "").split(os.pathsep)))
+    """Where their files lie: a function's folder has links to them, and compiled modules are found by the true path."""
+    return [os.path.realpath(link) for link in os.environ.get("_LAMBDA_LAYERS_DIRS", "").split(os.pathsep) if link]
 
 
 def _started(self: Any, args: Any, *rest: Any, **options: Any) -> None:

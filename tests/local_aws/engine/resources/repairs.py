@@ -21,6 +21,7 @@ def install() -> None:
     _check("AWS::EC2::Subnet", _check_subnet)
     _check("AWS::Lambda::Function", _check_network)
     _after("AWS::Lambda::Function", _keep_network)
+    _after("AWS::IAM::Role", _bound_role)
     _after("AWS::S3::Bucket", _tag_bucket)
     _after("AWS::S3::Bucket", _encrypt_bucket)
 
@@ -68,6 +69,10 @@ def _check_network(properties: Json) -> None:
 def _keep_network(physical_id: str, properties: Json) -> None:
     # GetFunction shows it, and what it names stays as long as the function (`guards`).
     stores.set_function_network(physical_id, properties.get("VpcConfig") or {})
+
+
+def _bound_role(physical_id: str, properties: Json) -> None:
+    stores.set_boundary(physical_id, properties.get("PermissionsBoundary"))
 
 
 def _inside(inner: ipaddress.IPv4Network | ipaddress.IPv6Network, outer: object) -> bool:

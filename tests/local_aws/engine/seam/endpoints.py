@@ -108,7 +108,8 @@ def _named_elsewhere(service: str, where: str, body: bytes, parameters: Json) ->
     if service == "sts":
         return str(parameters["RoleArn"][0]) if "RoleArn" in parameters else None
     request = json.loads(body or b"{}") if service in ("ecr", "ssm") else {}
-    if str(request.get("Name", "")).startswith("arn:"):
-        return str(request["Name"])
+    named = str(request.get("Name") or next(iter(request.get("Names", [])), ""))
+    if named.startswith("arn:"):
+        return named
     registry, repository = request.get("registryId"), request.get("repositoryName")
     return f"arn:aws:ecr:{where}:{registry}:repository/{repository}" if registry and repository else None

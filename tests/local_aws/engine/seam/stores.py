@@ -68,6 +68,10 @@ def trusts(role_arn: str, service: str) -> bool | None:
     return f'"{service}"' in (document if isinstance(document, str) else json.dumps(document))
 
 
+def set_boundary(role_name: str, boundary: str | None) -> None:
+    iam._roles[role_name]["PermissionsBoundary"] = boundary
+
+
 def principal_exists(arn: str) -> bool:
     """Whether this account has this role or user."""
     store = iam._roles if ":role/" in arn else iam._users

@@ -9,14 +9,17 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from . import messages
-from .actions import Plan
-from .model import Cluster, Desired, Node
+from ._lambda.hyperpod_provider import messages
+from ._lambda.hyperpod_provider.actions import Plan
+from ._lambda.hyperpod_provider.model import Cluster, Desired, Node
 
 NOTHING, REFUSED, CHANGES = 0, 1, 2
 """Exit codes of the dry run. A failure to read the cluster is a 1 as well."""
 
 WIDTH = 80
+UNDRAINED = (
+    "Nodes are not drained and not backed up before they end: their jobs stop, and what is only on their disks is lost."
+)
 _HEADINGS = ("why", "status", "launched (UTC)", "node")
 _BOLD, _RED = "1", "31"
 
@@ -57,7 +60,7 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, colour: bool) -> Itera
         yield _paint(
             f"{desired.cluster}: a deployment would take {messages.several(nodes, 'node')} away.", _BOLD, colour
         )
-        yield from _wrap(messages.UNDRAINED)
+        yield from _wrap(UNDRAINED)
     for group in dict.fromkeys(pick.node.group for pick in going):
         chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]
         yield ""

@@ -1,0 +1,262 @@
+"""The least-privilege policies and the boundary, as docs/deploying.md has them: they deploy, and nothing gets out of them.
+
+CloudFormation works with the execution role that the recipe makes, and IAM is asked what that role may do of roles, policies
+and keys. A role with the same policies that a test may take on shows what else they refuse.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3  # type: ignore[import-untyped]
+import pytest
+from botocore.config import Config  # type: ignore[import-untyped]
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+from cdk_hyperpod.tags import KEY_TAG
+from end_to_end.configs import small
+from local_aws import templates
+from local_aws.cdk import Cdk
+from local_aws.places import CHECKOUT
+from local_aws.rehearsal import Rehearsal
+from local_aws.session import LocalAws
+
+pytestmark = pytest.mark.slow
+Json = Any
+
+QUALIFIER, TWIN = "bounded", "deploys-by-hand"
+CONTEXT = {
+    "@aws-cdk/core:bootstrapQualifier": QUALIFIER,
+    "@aws-cdk/core:permissionsBoundary": {"name": "cluster-boundary"},
+}
+TRUST = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
+ANYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+ADMINISTRATOR = "arn:aws:iam::aws:policy/AdministratorAccess"
+
+
+def document(statement: Json) -> Json:
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+@pytest.fixture(scope="module")
+def recipe(engine: LocalAws) -> dict[str, str]:
+    """What the guide's commands make: the policies by name, and a bootstrap that deploys with them."""
+    iam = engine.client("iam")
+    files = [*(CHECKOUT / "docs" / "bootstrap").glob("deploy-hyperpod-[0-9]*.json")]
+    arns = {
+        file.stem: iam.create_policy(PolicyName=file.stem, PolicyDocument=file.read_text("utf-8"))["Policy"]["Arn"]
+        for file in [*files, *(CHECKOUT / "docs" / "boundary").glob("*.json")]
+    }
+    given = [arn for name, arn in arns.items() if name != "cluster-boundary"]
+    made = Cdk(place=engine.place, region=engine.region).bootstrap(
+        *("--qualifier", QUALIFIER, "--toolkit-stack-name", f"CDKToolkit-{QUALIFIER}"),
+        *("--cloudformation-execution-policies", ",".join(given)),
+    )
+    assert made.ok, made.reason
+    return arns
+
+
+@pytest.fixture(scope="module")
+def execution_role(engine: LocalAws, recipe: dict[str, str]) -> str:
+    return f"arn:aws:iam::{engine.account}:role/cdk-{QUALIFIER}-cfn-exec-role-{engine.account}-{engine.region}"
+
+
+@pytest.fixture(scope="module")
+def twin(engine: LocalAws, recipe: dict[str, str]) -> Callable[[str], Any]:
+    """Clients of a role with the execution role's policies, which CloudFormation alone may take on."""
+    iam, trusted = engine.client("iam"), {"Principal": {"AWS": engine.account}}
+    role = iam.create_role(RoleName=TWIN, AssumeRolePolicyDocument=json.dumps(document(TRUST | trusted)))["Role"]
+    for name, arn in recipe.items():
+        if name != "cluster-boundary":
+            iam.attach_role_policy(RoleName=TWIN, PolicyArn=arn)
+    given = engine.client("sts").assume_role(RoleArn=role["Arn"], RoleSessionName="test")["Credentials"]
+    session = boto3.session.Session(
+        aws_access_key_id=given["AccessKeyId"],
+        aws_secret_access_key=given["SecretAccessKey"],
+        aws_session_token=given["SessionToken"],
+        region_name=engine.region,
+    )
+
+    def client(service: str) -> Any:
+        no_proxies = Config(proxies={"https": "", "http": ""})
+        return session.client(
+            service, endpoint_url=engine.place.url, verify=str(engine.place.authority), config=no_proxies
+        )
+
+    return client
+
+
+def may(call: Any, **arguments: Json) -> bool:
+    try:
+        call(**arguments)
+    except ClientError as error:
+        assert error.response["Error"]["Code"] in ("AccessDenied", "AccessDeniedException"), error
+        return False
+    return True
+
+
+def test_the_recipe_deploys(engine: LocalAws, recipe: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    config = small("bounded")
+    life = Rehearsal(engine, tmp_path_factory.mktemp("bounded"), config, CONTEXT)
+    made = life.deploy()
+    assert made.ok, made.reason
+
+    iam = engine.client("iam")
+    roles = [role["RoleName"] for page in iam.get_paginator("list_roles").paginate() for role in page["Roles"]]
+    ours = [iam.get_role(RoleName=name)["Role"] for name in roles if name.startswith("hyperpod-bounded-")]
+    assert len(ours) > 5
+    assert {role.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn") for role in ours} == {
+        recipe["cluster-boundary"]
+    }
+    # It was CloudFormation with this execution role, and none that may do everything.
+    without = Rehearsal(engine, tmp_path_factory.mktemp("unbounded"), config | {"name": "unbounded"}, {
+        name: value for name, value in CONTEXT.items() if "Qualifier" in name
+    })  # fmt: skip
+    failed = without.deploy()
+    assert not failed.ok
+    assert "is not authorized to perform: iam:CreateRole" in failed.output
+    assert "with an explicit deny" in failed.output
+
+
+def role(recipe: dict[str, str], **properties: Json) -> Json:
+    bounded = {"PermissionsBoundary": recipe["cluster-boundary"]}
+    return {
+        "Type": "AWS::IAM::Role",
+        "Properties": {"AssumeRolePolicyDocument": document(TRUST), **bounded, **properties},
+    }
+
+
+def unbounded(found: Json) -> Json:
+    return {**found, "Properties": {k: v for k, v in found["Properties"].items() if k != "PermissionsBoundary"}}
+
+
+def test_a_role_with_the_boundary_is_made_and_keeps_it(
+    engine: LocalAws, recipe: dict[str, str], execution_role: str
+) -> None:
+    name, whole = "hyperpod-keeps", role(recipe, ManagedPolicyArns=[ADMINISTRATOR])
+    made = templates.deploy_whole(engine, name, {"Resources": {"Role": whole}}, role=execution_role)
+    assert made.status == "CREATE_COMPLETE", made.reasons
+    for changed in (unbounded(whole), role(recipe, PermissionsBoundary=ADMINISTRATOR)):
+        failed = templates.deploy_whole(engine, name, {"Resources": {"Role": changed}})
+        assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed
+        assert "RolePermissionsBoundary" in failed.reasons[0] and "explicit deny" in failed.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("case", "refused"),
+    [
+        ("none", "iam:CreateRole"),
+        ("another", "iam:CreateRole"),
+        ("another-name", "iam:CreateRole"),
+        ("a-policy-on-another-role", "iam:PutRolePolicy"),
+        ("a-managed-policy-of-another-name", "iam:CreatePolicy"),
+    ],
+)
+def test_an_escape_is_refused(
+    engine: LocalAws, recipe: dict[str, str], execution_role: str, case: str, refused: str
+) -> None:
+    engine_role = f"outside-{case}"
+    engine.client("iam").create_role(RoleName=engine_role, AssumeRolePolicyDocument=json.dumps(document(TRUST)))
+    policy = {"PolicyDocument": document(ANYTHING)}
+    resources = {
+        "none": unbounded(role(recipe, ManagedPolicyArns=[ADMINISTRATOR])),
+        "another": role(recipe, PermissionsBoundary=ADMINISTRATOR),
+        "another-name": role(recipe, RoleName="admin"),
+        "a-policy-on-another-role": {
+            "Type": "AWS::IAM::Policy",
+            "Properties": {**policy, "PolicyName": "more", "Roles": [engine_role]},
+        },
+        "a-managed-policy-of-another-name": {
+            "Type": "AWS::IAM::ManagedPolicy",
+            "Properties": {**policy, "ManagedPolicyName": "keep-the-boundary-2"},
+        },
+    }
+    failed = templates.deploy_whole(
+        engine, f"hyperpod-{case}", {"Resources": {"Escape": resources[case]}}, role=execution_role
+    )
+    assert failed.status == "ROLLBACK_COMPLETE", failed
+    assert f"is not authorized to perform: {refused}" in failed.reasons[0]
+
+
+@pytest.mark.parametrize("name", ["cluster-boundary", "keep-the-boundary", "deploy-hyperpod-1"])
+def test_nobody_changes_the_policies_by_their_own_rights(
+    twin: Callable[[str], Any], recipe: dict[str, str], name: str
+) -> None:
+    iam, arn = twin("iam"), recipe[name]
+    more = json.dumps(document(ANYTHING))
+    assert not may(iam.create_policy_version, PolicyArn=arn, PolicyDocument=more, SetAsDefault=True)
+    assert not may(iam.set_default_policy_version, PolicyArn=arn, VersionId="v1")
+    assert not may(iam.delete_policy, PolicyArn=arn)
+
+
+def test_by_hand_too_a_role_keeps_its_boundary(
+    engine: LocalAws, twin: Callable[[str], Any], recipe: dict[str, str]
+) -> None:
+    iam, name, bounded = twin("iam"), "hyperpod-by-hand", {"PermissionsBoundary": recipe["cluster-boundary"]}
+    made = {"RoleName": name, "AssumeRolePolicyDocument": json.dumps(document(TRUST))}
+    assert not may(iam.create_role, **made)
+    assert not may(iam.create_role, **made, PermissionsBoundary=ADMINISTRATOR)
+    assert may(iam.create_role, **made, **bounded)
+    assert may(iam.attach_role_policy, RoleName=name, PolicyArn=ADMINISTRATOR)
+    assert not may(iam.delete_role_permissions_boundary, RoleName=name)
+    assert not may(iam.put_role_permissions_boundary, RoleName=name, PermissionsBoundary=ADMINISTRATOR)
+    # The policies that deploy are attached to roles of CDK's, which they do not reach.
+    assert not may(iam.attach_role_policy, RoleName=TWIN, PolicyArn=ADMINISTRATOR)
+    assert not may(iam.detach_role_policy, RoleName=TWIN, PolicyArn=recipe["keep-the-boundary"])
+
+
+def test_what_the_boundary_leaves_a_role_that_may_do_everything(engine: LocalAws, recipe: dict[str, str]) -> None:
+    iam, sts = engine.client("iam"), engine.client("sts")
+    trust = document(TRUST | {"Principal": {"AWS": engine.account}})
+    made = iam.create_role(
+        RoleName="hyperpod-does-all",
+        AssumeRolePolicyDocument=json.dumps(trust),
+        PermissionsBoundary=recipe["cluster-boundary"],
+    )
+    iam.attach_role_policy(RoleName="hyperpod-does-all", PolicyArn=ADMINISTRATOR)
+    given = sts.assume_role(RoleArn=made["Role"]["Arn"], RoleSessionName="test")["Credentials"]
+
+    def client(service: str) -> Any:
+        return boto3.client(
+            service,
+            region_name=engine.region,
+            endpoint_url=engine.place.url,
+            verify=str(engine.place.authority),
+            aws_access_key_id=given["AccessKeyId"],
+            aws_secret_access_key=given["SecretAccessKey"],
+            aws_session_token=given["SessionToken"],
+            config=Config(proxies={"https": "", "http": ""}),
+        )
+
+    assert may(client("s3").list_buckets)
+    assert may(client("cloudformation").describe_stacks)
+    assert not may(client("iam").list_roles)
+    assert not may(client("sts").assume_role, RoleArn=made["Role"]["Arn"], RoleSessionName="again")
+    assert not may(client("cloudformation").delete_stack, StackName="CDKToolkit")
+    assert not may(client("lambda").delete_function, FunctionName="somebody-elses")
+
+
+def test_no_key_but_ours_is_changed_or_read(engine: LocalAws, twin: Callable[[str], Any]) -> None:
+    kms, owner = twin("kms"), engine.client("kms")
+    ours = kms.create_key(Tags=[{"TagKey": KEY_TAG, "TagValue": "hyperpod-a-foundation"}])["KeyMetadata"]["KeyId"]
+    others = owner.create_key()["KeyMetadata"]["KeyId"]
+    secret = owner.encrypt(KeyId=others, Plaintext=b"secret")["CiphertextBlob"]
+    assert not may(kms.decrypt, CiphertextBlob=secret, KeyId=others)
+    policy = owner.get_key_policy(KeyId=others, PolicyName="default")["Policy"]
+    for key, allowed in ((others, False), (ours, True)):
+        assert may(kms.put_key_policy, KeyId=key, PolicyName="default", Policy=policy) is allowed
+        assert may(kms.disable_key, KeyId=key) is allowed
+        assert may(kms.enable_key, KeyId=key) is allowed
+        assert may(kms.encrypt, KeyId=key, Plaintext=b"text") is allowed
+        assert may(kms.describe_key, KeyId=key)
+        assert may(kms.schedule_key_deletion, KeyId=key, PendingWindowInDays=7) is allowed
+
+
+def test_other_apps_code_is_read_and_not_written(engine: LocalAws, twin: Callable[[str], Any]) -> None:
+    bucket, s3 = f"cdk-{QUALIFIER}-assets-{engine.account}-{engine.region}", twin("s3")
+    engine.client("s3").put_object(Bucket=bucket, Key="code.zip", Body=b"")
+    assert may(s3.get_object, Bucket=bucket, Key="code.zip")
+    assert not may(s3.put_object, Bucket=bucket, Key="code.zip", Body=b"evil")
+    assert not may(s3.delete_object, Bucket=bucket, Key="code.zip")
