@@ -252,7 +252,7 @@ def test_the_pipelines_script_says_what_a_change_would_do(tmp_path: Path) -> Non
     # The guard's two calls come before and after the cluster's own update.
     assert sorted(line.split()[1] for line in changes) == [
         "AWS::SageMaker::Cluster",
-        "Custom::HyperPodScaleDown",
+        "Custom::HyperPodGroupRemoval",
         "Custom::HyperPodScaleDown",
     ]
     assert re.search(r"\[-\] +\"InstanceCount\": 2,\n.*\[\+\] +\"InstanceCount\": 3,", done.stdout + done.stderr)
