@@ -65,6 +65,8 @@ class ClusterStack(Stack):
             eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,
             autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
             encrypt_root_volumes=config.encrypt_root_volumes,
+            # It stands beside the cluster here, after the tag below; deployed stacks know it by these names.
+            unguarded=True,
         )
         # The cluster's text has to change with what it reads of the foundation: the CLI skips a stack whose text is the
         # same, and CloudFormation one in which nothing but metadata changed.

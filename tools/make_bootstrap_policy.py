@@ -91,7 +91,8 @@ SCOPES = {
         "arn:*:s3:::sagemaker-*-${aws:PrincipalAccount}-*",
     ],
     "ssm": ["arn:*:ssm:*:*:parameter/cdk-bootstrap/*"],
-    "states": ["arn:*:states:*:*:stateMachine:ScaleDown*"],  # these are named without the stack
+    # Named without the stack, after the guard and what it stands in.
+    "states": ["arn:*:states:*:*:stateMachine:*ScaleDownProviderwaiter*"],
 }
 # An EKS cluster has the name that its file says, so EKS itself is not limited (docs/deploying.md says how to).
 EKS_SCOPES = SCOPES | {

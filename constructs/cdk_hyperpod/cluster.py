@@ -24,6 +24,7 @@ from .config import (
     InstanceGroup,
     NetworkConfig,
     NodeType,
+    ScaleDownConfig,
     TieredStorageConfig,
 )
 from .config_eks import INSTALLED, AutoscalingConfig, EksConfig
@@ -35,6 +36,7 @@ from .lifecycle import LifecycleScripts
 from .network import HyperPodNetwork
 from .roles import autoscaling_role, instance_role
 from .rules import check_cluster, check_file_system_zone
+from .scale_down import UNGUARDED, ScaleDown
 from .storage import LustreMount, OpenZfsMount
 from .tags import STACK_ID_TAG
 
@@ -45,8 +47,8 @@ _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
 class HyperPodCluster(Construct):
     """A HyperPod cluster under Slurm or EKS, with its groups' execution roles.
 
-    Running nodes: raising a count adds nodes. Lowering one lets HyperPod end nodes that it picks at random, unless a
-    `ScaleDown` guards the cluster, as it does in this project's own app. The name
+    Running nodes: raising a count adds nodes. What lowering one does says `ScaleDown`, which guards the cluster; without it
+    HyperPod ends nodes that it picks at random. The name
     and the network replace the cluster; CloudFormation refuses to replace one with a name of its own, so nothing ends.
     """
 
@@ -71,8 +73,10 @@ class HyperPodCluster(Construct):
         eks_cluster_arn: str | None = None,
         autoscaled_groups: Sequence[str] = (),
         encrypt_root_volumes: bool | None = None,
+        scale_down: ScaleDownConfig | None = None,
+        unguarded: bool = False,
     ) -> None:
-        """Make a cluster.
+        """Make a cluster, and the guard without which a lowered count ends nodes at random.
 
         The arguments are those of `ClusterConfig`, where they are described. `file_system` is mounted by every node;
         absent: none is. `openzfs` is another that every node mounts, under Slurm only. `lifecycle_scripts`: an upload that exists, or a folder; absent: the scripts that come with
@@ -82,7 +86,9 @@ class HyperPodCluster(Construct):
         `encryption_key` encrypts the scripts and, under continuous provisioning, the groups' EBS volumes; absent: one is
         made. `eks_cluster_arn`: the
         EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
-        Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. Raises ConfigError with everything that
+        Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. `scale_down`: which nodes and groups the
+        guard takes; absent: none by name. `unguarded`: True leaves the guard out, which a warning says until a `ScaleDown`
+        of your own guards the cluster; nodes of a lowered count then end at random. Raises ConfigError with everything that
         HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
@@ -102,6 +108,7 @@ class HyperPodCluster(Construct):
             slurm=None if accounting_database is None else SlurmConfig(accounting_database=accounting_database),
             tags={} if tags is None else tags,
             encrypt_root_volumes=encrypt_root_volumes,
+            scale_down=scale_down,
         )
         known = without_refused(config, [])
         self._warn(
@@ -116,8 +123,10 @@ class HyperPodCluster(Construct):
                         encryption_key=encryption_key,
                         eks_cluster_arn=eks_cluster_arn,
                         autoscaled_groups=autoscaled_groups,
+                        unguarded=unguarded,
                     ),
                     *refused_mode,
+                    *_check_guard(scale_down, unguarded),
                     *check_cluster(config),
                     *_check_known(known),
                     *check_file_system_zone(
@@ -200,6 +209,27 @@ class HyperPodCluster(Construct):
                 self.resource.node.add_dependency(needed)
         self.cluster_arn = self.resource.attr_cluster_arn
         self._acknowledge_new_types()
+        self.scale_down = None if unguarded else self._guard(scale_down or ScaleDownConfig())
+        """The guard; None: left out."""
+        if unguarded:
+            Annotations.of(self.resource).add_warning_v2(
+                UNGUARDED,
+                "nothing guards the cluster: whatever lowers a count ends nodes at random; leave unguarded out, or add a "
+                "ScaleDown",
+            )
+
+    def _guard(self, config: ScaleDownConfig) -> ScaleDown:
+        return ScaleDown(
+            self,
+            "ScaleDown",
+            cluster=self.resource,
+            nodes_to_delete=config.nodes_to_delete,
+            instance_groups_to_delete=config.instance_groups_to_delete,
+            max_nodes=config.max_nodes,
+            retry=config.retry,
+            autoscaled_groups=self.autoscaled_groups,
+            encryption_key=self._key,
+        )
 
     def _autoscaling_role(self) -> str:
         role = autoscaling_role(self, cluster_name=self.cluster_name, volume_key_arns=self._volume_keys("node"))
@@ -374,6 +404,15 @@ def _check_known(config: ClusterConfig) -> Iterator[Finding]:
                 problem=f"the network has no subnet in {show(group.availability_zone)}",
                 remedy="add the zone to the network's availability_zones, or use one of " + ", ".join(zones),
             )
+
+
+def _check_guard(scale_down: ScaleDownConfig | None, unguarded: bool) -> Iterator[Finding]:
+    if unguarded is True and scale_down is not None:
+        yield Finding(
+            path="unguarded",
+            problem="leaves out the guard that scale_down is for",
+            remedy="keep one of the two",
+        )
 
 
 def _is_token(value: object) -> bool:

@@ -30,6 +30,8 @@ from .errors import Finding, raise_errors
 from .rules import check_constraints, check_scale_down
 from .tags import STACK_ID_TAG
 
+UNGUARDED = "cdk-hyperpod:unguarded"
+"""The warning of a cluster that nothing guards, which a guard takes back."""
 _POLL = Duration.seconds(30)
 _TIMEOUT = Duration.hours(1)
 """The most that CloudFormation waits for a custom resource; the function itself ends earlier, with a reason."""
@@ -100,6 +102,7 @@ class ScaleDown(Construct):
                 "cdk-hyperpod:undrained",
                 "nodes and groups that scale_down names end undrained; drain them before you deploy",
             )
+        Annotations.of(cluster).acknowledge_warning(UNGUARDED, "ScaleDown guards it.")
         self._cluster = cluster
         self._name = typing.cast(str, cluster.cluster_name)
         self._key = encryption_key

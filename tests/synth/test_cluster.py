@@ -21,6 +21,7 @@ from cdk_hyperpod import (
     LustreFileSystem,
     LustreMount,
     ScaleDown,
+    ScaleDownConfig,
     SubnetConfig,
     TieredStorageConfig,
     encryption_key,
@@ -320,9 +321,78 @@ def test_standard_provisioning_sends_no_mode_and_no_minimum() -> None:
 def test_one_group_more_changes_no_other_group(plain: Template) -> None:
     more = template_with(LOGIN, P5, dataclasses.replace(P5, name="more", partition="more"))
     assert {name: group for name, group in more.groups().items() if name != "more"} == plain.groups()
-    kept = {name for name in plain.resources if name != plain.only_id("AWS::SageMaker::Cluster")}
+    told = ("AWS::SageMaker::Cluster", "Custom::HyperPodScaleDown", "Custom::HyperPodGroupRemoval")
+    kept = plain.resources.keys() - {plain.only_id(kind) for kind in told}
     assert {name: more.resources[name] for name in kept} == {name: plain.resources[name] for name in kept}
     assert more.resources.keys() == plain.resources.keys()
+
+
+# -- the guard --------------------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_is_guarded_by_default(plain: Template) -> None:
+    """Else a lowered count would end nodes at random."""
+    prepare = plain.only("Custom::HyperPodScaleDown")
+    assert prepare["ClusterName"] == "train"
+    assert (prepare["NodesToDelete"], prepare["InstanceGroupsToDelete"], prepare["MaxNodes"]) == ([], [], "16")
+    assert plain.only_id("Custom::HyperPodScaleDown") in needs(plain, plain.only_id("AWS::SageMaker::Cluster"))
+
+
+def test_what_the_guard_takes_is_said_to_the_cluster() -> None:
+    taken = ScaleDownConfig(nodes_to_delete=("i-0123456789abcdef0",), instance_groups_to_delete=("old",), max_nodes=3)
+    prepare = template_with(P5, scale_down=taken).only("Custom::HyperPodScaleDown")
+    assert prepare["NodesToDelete"] == ["i-0123456789abcdef0"]
+    assert (prepare["InstanceGroupsToDelete"], prepare["MaxNodes"]) == (["old"], "3")
+
+
+def test_groups_of_an_autoscaler_are_told_to_the_guard() -> None:
+    group = InstanceGroup(name="system", instance_type="ml.m5.large", instance_count=1)
+    arn = "arn:aws:eks:us-west-2:111122223333:cluster/train"
+    template = of_stack(
+        lambda stack: add_cluster(stack, instance_groups=[group], eks_cluster_arn=arn, autoscaled_groups=["system"])
+    )
+    assert template.only("Custom::HyperPodScaleDown")["AutoscaledGroups"] == ["system"]
+
+
+def test_leaving_the_guard_out_is_a_word_that_synth_repeats() -> None:
+    assert not template_with(P5, unguarded=True).of("Custom::HyperPodScaleDown")
+    (warning,) = warnings_of(groups=[P5], unguarded=True)
+    assert warning.startswith("nothing guards the cluster: whatever lowers a count ends nodes at random")
+
+
+def test_a_guard_of_ones_own_ends_the_warning() -> None:
+    stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
+    cluster = add_cluster(stack, unguarded=True)
+    guard = ScaleDown(stack, "ScaleDown", cluster=cluster.resource)
+    assert (cluster.scale_down, Annotations.from_stack(stack).find_warning("*", Match.any_value())) == (None, [])
+    assert guard.prepare.node.path == "Stack/ScaleDown/Prepare"
+
+
+def test_a_second_guard_is_refused() -> None:
+    stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
+    cluster = add_cluster(stack)
+    with pytest.raises(ConfigError, match="has a guard already"):
+        ScaleDown(stack, "ScaleDown", cluster=cluster.resource)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"unguarded": True, "scale_down": ScaleDownConfig()},
+            "unguarded: leaves out the guard that scale_down is for; keep one of the two",
+        ),
+        ({"unguarded": "no"}, "unguarded: must be true or false, got 'no'; write true or false without quotes"),
+        (
+            {"scale_down": ScaleDownConfig(instance_groups_to_delete=("controller",))},
+            "scale_down.instance_groups_to_delete: ",
+        ),
+    ],
+)
+def test_what_is_said_of_the_guard_is_judged(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        template_with(P5, **arguments)
+    assert [str(finding) for finding in caught.value.findings if str(finding).startswith(message)], caught.value
 
 
 def test_an_upload_that_exists_is_used_as_it_is() -> None:
@@ -358,7 +428,7 @@ def test_in_one_stack_the_cluster_and_its_guard_come_after_the_network_and_the_m
 ) -> None:
     def build(stack: Stack) -> None:
         network = HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"], internet_egress=True)
-        cluster = HyperPodCluster(
+        HyperPodCluster(
             stack,
             "Cluster",
             cluster_name="train",
@@ -366,7 +436,6 @@ def test_in_one_stack_the_cluster_and_its_guard_come_after_the_network_and_the_m
             network=network,
             file_system=make(stack, network),
         )
-        ScaleDown(stack, "ScaleDown", cluster=cluster.resource)
 
     template = of_stack(build)
     of_network = {name for name in template.resources if name.startswith("Network")}

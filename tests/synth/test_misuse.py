@@ -217,6 +217,8 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "eks_cluster_arn": None,
         "autoscaled_groups": (),
         "encrypt_root_volumes": False,
+        "scale_down": ScaleDownConfig(),
+        "unguarded": False,
     },
     HyperPodNetwork: lambda world: {
         "availability_zones": ["us-west-2c"],
