@@ -132,6 +132,12 @@ def _refusal(config: ClusterConfig, step: str) -> Finding | None:
         )
     if config.lifecycle_mode == "bootstrap":
         return Finding(path="lifecycle.mode", problem="is bootstrap: the nodes have no scripts", remedy="change it")
+    if config.scripts_folder is not None:
+        return Finding(
+            path="lifecycle_scripts" if config.lifecycle_scripts is not None else "lifecycle.scripts",
+            problem="the nodes have scripts of your own, which may take a step's name for nothing and begin anew",
+            remedy="run what you need of them yourself",
+        )
     if not getattr(config.lifecycle_steps, step):
         return Finding(path=f"lifecycle.steps.{step}", problem="is false", remedy="remove it, and deploy")
     return None

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli import main
+from cdk_hyperpod.config import ENTRY_SCRIPTS
 from cdk_hyperpod.lifecycle_command import STEPS, has_step
 from cdk_hyperpod.loader import load_config
 from config.judging import changed
@@ -191,3 +192,13 @@ def test_nodes_without_the_step_are_refused(
 ) -> None:
     assert main(["lifecycle", "run", "users", "--config", write(tmp_path, **settings)]) == 1
     assert words in capsys.readouterr().err
+
+
+def test_scripts_of_one_s_own_are_not_begun_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scripts = tmp_path / "mine"
+    scripts.mkdir()
+    for name in ENTRY_SCRIPTS.values():
+        (scripts / name).touch()
+    path = write(tmp_path, lifecycle={"scripts": "mine"})
+    assert main(["lifecycle", "run", "users", "--config", path]) == 1
+    assert "lifecycle.scripts: the nodes have scripts of your own" in capsys.readouterr().err

@@ -95,3 +95,30 @@ def test_accounts_without_a_database(mode: str, database: dict[str, Any], warned
 
 def test_accounts_may_have_users_of_a_directory_of_one_s_own() -> None:
     assert judge({"slurm": {"accounts": [{"name": "a", "users": ["Somebody.of-LDAP"]}]}}) == []
+
+
+ACCOUNTS = {"slurm": {"accounts": [{"name": "a", "users": ["alice", "bob"]}]}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param(people(ALICE, **ACCOUNTS), "slurm.accounts[a].users: the file has no user 'bob'", id="a user whom nobody makes"),
+        pytest.param(people(ALICE, {**BOB, "name": "carl"}, slurm={"accounts": [{"name": "a", "users": ["alice"]}]}), "users[carl]: is in no account", id="a user in no account"),
+        pytest.param(people({**ALICE, "home": "/srv/alice"}), "users[alice].home: /srv/alice is on no storage of the file", id="a home that ends with the node"),
+        pytest.param(people(ALICE, BOB, **ACCOUNTS, lifecycle={"steps": {"slurm_conf": False}}), "lifecycle.steps.slurm_conf: is false, so slurm.conf does not enforce the accounts", id="accounts that nothing enforces"),
+    ],
+)  # fmt: skip
+def test_what_is_only_worth_knowing(settings: dict[str, Any], message: str) -> None:
+    (warning,) = judge(settings)
+    assert warning.startswith(f"warning: {message}")
+
+
+def test_accounts_that_fit_their_users() -> None:
+    assert judge(people(ALICE, BOB, **ACCOUNTS)) == []
+
+
+@pytest.mark.parametrize("name", ["cdrom", "tape", "kmem", "_apt"])
+def test_groups_of_every_debian(name: str) -> None:
+    found = judge(people({**ALICE, "group": name}, groups=[{"name": name, "gid": 5000}]))
+    assert found == [f"groups[{name}].name: {name} is the system's own; use another name"]

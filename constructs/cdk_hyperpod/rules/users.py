@@ -37,7 +37,16 @@ SYSTEM_NAMES = frozenset(
         "gnats",
         "nobody",
         "nogroup",
+        "_apt",
         "adm",
+        "cdrom",
+        "dip",
+        "fax",
+        "floppy",
+        "kmem",
+        "operator",
+        "tape",
+        "voice",
         "disk",
         "tty",
         "dialout",
@@ -203,6 +212,14 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
                 remedy="put them beside each other",
             )
         owners.setdefault(home, path)
+        if user.home is not None and mounts and not mounts.intersection(map(str, PurePosixPath(home).parents)):
+            yield Finding(
+                path=f"{path}.home",
+                problem=f"{home} is on no storage of the file, so each node has one of its own, which ends with the node",
+                remedy=f"put it below {' or '.join(sorted(mounts))}, or see that your own scripts mount something there",
+                level="warning",
+                topic="homes-on-each-node",
+            )
     if users and config.storage is None and any(user.home is None for _, user in users):
         yield Finding(
             path="users",
@@ -225,6 +242,33 @@ def _mount_paths(config: ClusterConfig) -> frozenset[str]:
     return frozenset(path for path in found if is_known(path))
 
 
+def _check_members(config: ClusterConfig, accounts: Sequence[tuple[str, SlurmAccount]]) -> Iterator[Finding]:
+    """Users of accounts whom the file does not have, and users of the file who are in no account."""
+    if not accounts or not is_known(config.users) or not is_known(tuple(account.users for _, account in accounts)):
+        return
+    names = [user.name for user in config.users]
+    members = {name for _, account in accounts for name in account.users}
+    for path, account in accounts:
+        for name in dict.fromkeys(account.users):
+            if names and name not in names:
+                yield Finding(
+                    path=f"{path}.users",
+                    problem=f"the file has no user {show(name)}",
+                    remedy=f"use one of {', '.join(names[:10])}, or see that somebody else makes the user on the nodes",
+                    level="warning",
+                    topic="account-of-unknown-user",
+                )
+    for path, user in zip(item_paths("users", config.users), config.users, strict=True):
+        if user.name not in members:
+            yield Finding(
+                path=path,
+                problem="is in no account, and where there are accounts Slurm refuses jobs of whoever is in none",
+                remedy="add the user to an account of slurm.accounts",
+                level="warning",
+                topic="user-without-account",
+            )
+
+
 def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]:
     path = "slurm.accounts"
     accounts = _known(slurm.accounts, path)
@@ -243,6 +287,15 @@ def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]
             remedy="name slurm.accounting_database, or set one up in your own scripts",
             level="warning",
             topic="accounts-without-database",
+        )
+    yield from _check_members(config, accounts)
+    if accounts and not config.lifecycle_steps.slurm_conf:
+        yield Finding(
+            path="lifecycle.steps.slurm_conf",
+            problem="is false, so slurm.conf does not enforce the accounts and their limits, unless it does so by itself",
+            remedy="remove it, or look for AccountingStorageEnforce in slurm.conf",
+            level="warning",
+            topic="accounts-without-limits",
         )
     database = slurm.accounting_database
     if database is None or not is_known(database):
