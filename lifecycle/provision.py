@@ -188,8 +188,9 @@ def find_self(resource_config: Any, addresses: frozenset[str]) -> Instance:
     """The instance that has one of this node's addresses.
 
     Never a guess: a node that took itself for another one would start the wrong daemons. The agents' network may
-    overlap the cluster's own, so that one node's AgentIpAddress is another's CustomerIpAddress: the agents' addresses
-    count only where no other matches.
+    overlap the cluster's own, so that one node's AgentIpAddress is another's CustomerIpAddress, also that of a node
+    that is not listed yet: an AgentIpAddress counts only for an instance without CustomerIpAddress, and only where no
+    other matches.
     """
     try:
         instances = [
@@ -202,7 +203,7 @@ def find_self(resource_config: Any, addresses: frozenset[str]) -> Instance:
             )
             for group in resource_config["InstanceGroups"]
             for instance in group.get("Instances") or ()
-            if addresses & _known_addresses(instance)
+            if addresses & _telling_addresses(instance)
         ]
     except (KeyError, TypeError, AttributeError) as error:
         raise _unknown_form(error) from error
@@ -211,7 +212,7 @@ def find_self(resource_config: Any, addresses: frozenset[str]) -> Instance:
     if not found:
         raise ProvisionError(
             f"no instance in resource_config.json has an address of this node ({own}); "
-            "compare them with CustomerIpAddress and AgentIpAddress there"
+            "compare them with CustomerIpAddress there, and AgentIpAddress of instances without one"
         )
     if len(found) > 1:
         names = ", ".join(sorted(f"{instance.name} in {instance.group}" for instance in found))
@@ -282,6 +283,12 @@ def addresses_in(interfaces: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 def _known_addresses(instance: Mapping[str, Any]) -> frozenset[str]:
     addresses = (instance.get("CustomerIpAddress"), instance.get("AgentIpAddress"))
     return frozenset(address for address in addresses if address)
+
+
+def _telling_addresses(instance: Mapping[str, Any]) -> frozenset[str]:
+    """Those by which a node may take itself for this instance."""
+    customer = instance.get("CustomerIpAddress")
+    return frozenset({customer}) if customer else _known_addresses(instance)
 
 
 def _customer_addresses(resource_config: Mapping[str, Any]) -> frozenset[str]:

@@ -33,10 +33,8 @@ RESTART, RECONFIGURE = "slurmctld-restart", "slurm-reconfigure"
 EXCLUDES = {"PropagateResourceLimitsExcept": "PropagateResourceLimits"}
 """What Slurm takes only where the other one is not set."""
 
-Settings = Mapping[str, Sequence[str]]
 
-
-def included(slurm_conf: str, settings: Settings) -> str:
+def included(slurm_conf: str, settings: Mapping[str, Sequence[str]]) -> str:
     """Our file: what slurm.conf has of each setting, and what we add. The last line of a name is the one that counts."""
     has = values_of(slurm_conf)
     lines = [f"# {OWN_MARK}"]
@@ -69,7 +67,7 @@ def changed_names(old: str, new: str) -> frozenset[str]:
     return frozenset(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
-def keep(settings: Settings, now: float) -> None:
+def keep(settings: Mapping[str, Sequence[str]], now: float) -> None:
     """Put our lines where they should be, and have Slurm read them when that changed something."""
     file = on_node(SLURM_CONF)
     if not file.is_file():

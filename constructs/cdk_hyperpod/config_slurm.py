@@ -88,8 +88,8 @@ class SlurmAccount:
     name: AccountName
     """The account's name in Slurm."""
     users: tuple[SlurmUser, ...] = ()
-    """Who is in it: names of `users`, or of others that the nodes know. The first account that names a user is the
-    user's default. Absent: nobody; an account without users stays, and keeps its usage."""
+    """Who is in it: names of `users`, or of others that the nodes know. The first account that names a
+    new user becomes the user's default; a later change of order does not move it. Absent: nobody; an account without users stays, and keeps its usage."""
     fairshare: Annotated[int, Range(1, 1_000_000)] | None = None
     """Its share of the cluster beside other accounts' shares. Absent: 1."""
     grp_nodes: Annotated[int, Range(0, 6758)] | None = None

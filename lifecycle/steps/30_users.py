@@ -16,7 +16,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,8 @@ from lib import (
 
 MADE = "/var/lib/cdk-hyperpod/users.json"
 """The names of all users that were ever made here: whoever is in it and not in the cluster file is to be locked."""
+MADE_GROUPS = "/var/lib/cdk-hyperpod/groups.json"
+"""The names of all groups that the file ever had here: our users leave those that it has no longer. The groups stay."""
 LOCKED_DAY = 1
 """The expiry date by which we lock somebody out: 2 January 1970. A lock of the password alone would still let a key in."""
 PROGRAM = "users.py"
@@ -85,10 +87,15 @@ class Accounts:
 
 
 def commands_for(
-    users: Sequence[User], gids: Mapping[str, int], node: Accounts, made: Iterable[str]
+    users: Sequence[User],
+    gids: Mapping[str, int],
+    node: Accounts,
+    made: Iterable[str],
+    made_groups: Iterable[str] = (),
 ) -> Iterator[tuple[str, ...]]:
     """The commands that make the node's accounts what the cluster file says; none where they are that already.
 
+    `made` and `made_groups`: the users and groups that it ever had; who is in it no longer is locked, or loses its members.
     Raises StepError for a name or number that the node has for something else: whoever owned its files would own these.
     """
     names = {gid: name for name, gid in node.gids.items()}
@@ -100,10 +107,11 @@ def commands_for(
         if name not in node.gids:
             yield ("groupadd", "--gid", str(gid), name)
     owners = {user.uid: name for name, user in node.users.items()}
+    ours = {*gids, *made_groups}
     for user in users:
         if owners.get(user.uid, user.name) != user.name:
             raise StepError(f"the uid {user.uid} of {user.name} is {owners[user.uid]}'s here; {_OTHER}")
-        yield from _commands_for_user(user, node, gids)
+        yield from _commands_for_user(user, node, ours)
     for name in sorted(set(made) - {user.name for user in users}):
         if name in node.users and name not in node.expired:
             yield ("usermod", "--lock", "--expiredate", str(LOCKED_DAY), name)
@@ -112,7 +120,7 @@ def commands_for(
 _OTHER = "give it another name or number in the file"
 
 
-def _commands_for_user(user: User, node: Accounts, ours: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+def _commands_for_user(user: User, node: Accounts, ours: Container[str]) -> Iterator[tuple[str, ...]]:
     groups = ",".join(sorted(user.groups))
     old = node.users.get(user.name)
     if old is None:
@@ -251,8 +259,9 @@ def with_rights_of(user: User, gid: int, work: str) -> None:
     Raises HomeError with what it said when it fails, and StepError where it does not even begin.
     """
     install_program(PROGRAM, Path(__file__).read_text("utf-8"))
-    # -E: PYTHONPATH names the folder that the scripts were downloaded to.
-    command = (sys.executable, "-EB", str(on_node(f"{PROGRAMS}/{PROGRAM}")), work, user.name, str(on_node(user.home)))
+    # -E: PYTHONPATH names the folder that the scripts were downloaded to. -s: what the user has installed may be broken.
+    # Not -I, with which a program does not find lib.py beside it.
+    command = (sys.executable, "-EsB", str(on_node(f"{PROGRAMS}/{PROGRAM}")), work, user.name, str(on_node(user.home)))
     switch = ("setpriv", f"--reuid={user.uid}", f"--regid={gid}", "--clear-groups")
     as_user = () if os.geteuid() == user.uid else switch
     done = run(*as_user, *command, stdin=json.dumps(user.ssh_public_keys))
@@ -331,18 +340,24 @@ def _replace(file: Path, content: str, mode: int) -> None:
     mine.replace(file)
 
 
+def _names_in(path: str) -> list[str]:
+    file = on_node(path)
+    return json.loads(file.read_text("utf-8")) if file.is_file() else []
+
+
 def make_users(cluster_file: str) -> None:
     """Bring the node's users and groups, and their homes, to what the cluster file says."""
     users, gids = parse(read_cluster(cluster_file))
-    file = on_node(MADE)
-    made = json.loads(file.read_text("utf-8")) if file.is_file() else []
+    made, made_groups = _names_in(MADE), _names_in(MADE_GROUPS)
     if not users and not made:
         log("INFO", "the cluster file names no users")
         return
     ours = sorted({*made, *(user.name for user in users)})
-    commands = list(commands_for(users, gids, read_accounts(), ours))
+    our_groups = sorted({*made_groups, *gids})
+    commands = list(commands_for(users, gids, read_accounts(), ours, our_groups))
     # Before anybody is made: a step that is killed half-way must know whom it made.
     write_file(MADE, json.dumps(ours) + "\n")
+    write_file(MADE_GROUPS, json.dumps(our_groups) + "\n")
     for command in commands:
         log("INFO", " ".join(command))
         must_run(*command)

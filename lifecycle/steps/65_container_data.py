@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
+from collections.abc import Container
+from pathlib import Path
 from typing import Any
 
 from lib import OWN_MARK, StepError, first_mounted, log, must_run, on_node, run, run_step, write_file
@@ -19,7 +22,11 @@ from lib import OWN_MARK, StepError, first_mounted, log, must_run, on_node, run,
 DISKS = ("/opt/dlami/nvme", "/opt/sagemaker")
 """The node's NVMe disks as AWS's images mount them, and the second volume as HyperPod does."""
 DAEMON_JSON = "/etc/docker/daemon.json"
-ENROOT_CONF = "/etc/enroot/enroot.conf.d/99-cdk-hyperpod.conf"
+ENROOT_CONF = "/etc/enroot/enroot.conf"
+"""The image's, which Enroot reads first: what it sets, no later file changes."""
+ENROOT_DROP_IN = "/etc/enroot/enroot.conf.d/99-cdk-hyperpod.conf"
+ENROOT_SETTING = re.compile(r"[ \t]*(ENROOT_[A-Z_]+)[ \t=]+([^\s=](?:.*\S)?)")
+"""A line of Enroot's files that sets something; with an empty value it sets nothing."""
 
 
 def place_docker(disk: str) -> None:
@@ -61,7 +68,11 @@ def daemon_settings(text: str) -> dict[str, Any]:
 
 
 def place_enroot(disk: str) -> None:
-    """Enroot's layers and unpacked images, each user's in a folder of its own."""
+    """Enroot's layers and unpacked images, each user's in a folder of its own.
+
+    Of several lines for one setting Enroot takes the first. The image's own give way; a file of yours in enroot.conf.d
+    whose name sorts before ours wins, and is told.
+    """
     if not on_node("/etc/enroot").is_dir():
         log("INFO", "this node has no Enroot")
         return
@@ -69,14 +80,45 @@ def place_enroot(disk: str) -> None:
     for name in ("cache", "data", "tmp"):
         # Whoever runs containers makes a folder here, as in /tmp.
         make_folder(f"{disk}/enroot/{name}", 0o1777)
-    lines = [
-        f"# {OWN_MARK}",
-        f"ENROOT_CACHE_PATH {disk}/enroot/cache/$(id -u)",
-        f"ENROOT_DATA_PATH {disk}/enroot/data/$(id -u)",
-        f"ENROOT_TEMP_PATH {disk}/enroot/tmp",
-    ]
-    write_file(ENROOT_CONF, "\n".join(lines) + "\n")
-    log("INFO", f"Enroot stores in {disk}/enroot")
+    settings = {
+        "ENROOT_CACHE_PATH": f"{disk}/enroot/cache/$(id -u)",
+        "ENROOT_DATA_PATH": f"{disk}/enroot/data/$(id -u)",
+        "ENROOT_TEMP_PATH": f"{disk}/enroot/tmp",
+    }
+    lines = [f"# {OWN_MARK}", *(f"{name} {value}" for name, value in settings.items())]
+    write_file(ENROOT_DROP_IN, "\n".join(lines) + "\n")
+    file = on_node(ENROOT_CONF)
+    if file.is_file():
+        text = file.read_text("utf-8", "replace")
+        write_file(ENROOT_CONF, without_settings(text, settings), mode=file.stat().st_mode & 0o7777)
+    effective = enroot_settings()
+    others = {name: effective[name] for name, value in settings.items() if effective[name][0] != value}
+    for name, (value, where) in others.items():
+        log("WARNING", f"Enroot has {name} {value} from {where}, not {settings[name]}: take that line out to have ours")
+    if not others:
+        log("INFO", f"Enroot stores in {disk}/enroot")
+
+
+def without_settings(text: str, names: Container[str]) -> str:
+    """enroot.conf with the lines that set one of these made comments."""
+    return "".join(
+        f"# cdk-hyperpod: {line}" if (found := ENROOT_SETTING.match(line)) and found[1] in names else line
+        for line in text.splitlines(keepends=True)
+    )
+
+
+def enroot_settings() -> dict[str, tuple[str, str]]:
+    """What counts of Enroot's files on this node: each setting's value, and the file that has it."""
+    folder = str(Path(ENROOT_DROP_IN).parent)
+    files = [ENROOT_CONF, *(f"{folder}/{file.name}" for file in sorted(on_node(folder).glob("*.conf")))]
+    settings: dict[str, tuple[str, str]] = {}
+    for path in files:
+        file = on_node(path)
+        for line in file.read_text("utf-8", "replace").splitlines() if file.is_file() else ():
+            found = ENROOT_SETTING.match(line)
+            if found:
+                settings.setdefault(found[1], (found[2], path))
+    return settings
 
 
 def make_folder(path: str, mode: int) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
+import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +64,23 @@ RESOURCE_CONFIG: dict[str, Any] = {
     ("addresses", "instance"),
     [
         pytest.param({"10.1.0.10"}, CONTROLLER, id="customer address"),
-        pytest.param({"172.16.0.2"}, P5_2, id="agent address, no instance id"),
+        pytest.param({"10.1.0.22"}, P5_2, id="no instance id"),
         pytest.param({"10.1.0.21", "172.16.0.1", "10.1.9.9"}, P5_1, id="both, and one more card"),
         pytest.param({"10.1.0.31"}, TRN1_1, id="HyperPod knows no agent address"),
     ],
 )
 def test_a_node_finds_itself_by_any_of_its_addresses(addresses: set[str], instance: Instance) -> None:
     assert provision.find_self(RESOURCE_CONFIG, frozenset(addresses)) == instance
+
+
+def test_an_agent_s_address_tells_only_where_there_is_no_other() -> None:
+    """10.1.0.77 may be a new node's own address, which HyperPod has not listed yet."""
+    instance = {"InstanceName": "p5-1", "AgentIpAddress": "10.1.0.77", "CustomerIpAddress": "10.1.0.21"}
+    new = frozenset({"10.1.0.77"})
+    with pytest.raises(ProvisionError, match="no instance in"):
+        provision.find_self({"InstanceGroups": [{"Name": "p5", "Instances": [instance]}]}, new)
+    del instance["CustomerIpAddress"]
+    assert provision.find_self({"InstanceGroups": [{"Name": "p5", "Instances": [instance]}]}, new).name == "p5-1"
 
 
 @pytest.mark.parametrize(
@@ -400,3 +414,63 @@ def test_the_node_s_python_can_parse_the_programs(file: Path) -> None:
     own = {path.stem for path in Path(provision.__file__).parent.glob("*.py")}
     newer = {"graphlib", "tomllib", "zoneinfo"}
     assert {module.split(".")[0] for module in modules} - own <= sys.stdlib_module_names - newer
+
+
+def evaluated(node: ast.AST) -> Iterator[ast.AST]:
+    """What Python evaluates of a program: not its annotations, which the __future__ import keeps as text."""
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name not in ("annotation", "returns"):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from evaluated(child)
+
+
+def generics_in(program: str) -> list[str]:
+    """Expressions such as list[str] and Mapping[str, int] that stand outside annotations: an error before Python 3.9."""
+    tree = ast.parse(program)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "collections.abc"]
+    names = {alias.asname or alias.name for node in imports for alias in node.names}
+    names |= {"dict", "frozenset", "list", "set", "tuple", "type"}
+    subscripts = [node for node in evaluated(tree) if isinstance(node, ast.Subscript)]
+    return [
+        ast.unparse(node)
+        for node in subscripts
+        if (isinstance(node.value, ast.Name) and node.value.id in names)
+        or ast.unparse(node.value).startswith(("collections.", "subprocess."))
+    ]
+
+
+def test_generics_are_found() -> None:
+    program = (
+        "from collections.abc import Mapping\n"
+        "Settings = Mapping[str, int]\n"
+        "class Own(dict[str, int]): pass\n"
+        "def f(a: list[str] = cast(tuple[int])) -> set[str]:\n    b: dict[str, int] = a[0]\n"
+    )
+    assert generics_in(program) == ["Mapping[str, int]", "dict[str, int]", "tuple[int]"]
+
+
+def pythons() -> list[str]:
+    """This Python, and one of the nodes' version where it is on this machine. pyenv has a python3.8 that may not run."""
+    found = [shutil.which("python3.8"), *map(str, Path.home().glob(".pyenv/versions/3.8.*/bin/python3.8"))]
+    runs = (
+        path
+        for path in found
+        if path and not subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode
+    )
+    return [sys.executable, *itertools.islice(runs, 1)]
+
+
+@pytest.mark.parametrize("python", pythons(), ids=lambda path: Path(path).name)
+def test_the_node_s_python_can_load_the_programs(python: str) -> None:
+    code = "import runpy, sys; sys.path.insert(0, sys.argv[1]); [runpy.run_path(file) for file in sys.argv[2:]]"
+    folder = Path(provision.__file__).parent
+    files = map(str, sorted(folder.rglob("*.py")))
+    done = subprocess.run([python, "-Bc", code, str(folder), *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("file", sorted(Path(provision.__file__).parent.rglob("*.py")), ids=lambda file: file.name)
+def test_a_program_evaluates_no_generics(file: Path) -> None:
+    assert generics_in(file.read_text("utf-8")) == []

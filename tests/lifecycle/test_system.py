@@ -133,6 +133,36 @@ def test_containers_store_on_the_big_disk(node: Part, disk: str) -> None:
     assert node.asked.count("restart docker.service") == 1
 
 
+ENROOT_CONF = """\
+#ENROOT_LIBRARY_PATH /usr/lib/enroot
+ENROOT_CACHE_PATH    /opt/sagemaker/tmp/enroot/cache
+  ENROOT_DATA_PATH=/var/lib/enroot/$(id -u)
+ENROOT_TEMP_PATH =
+ENROOT_ROOTFS_WRITABLE yes
+"""
+
+
+def test_what_the_image_says_of_enroot_s_folders_gives_way(node: Part) -> None:
+    """Of several lines Enroot takes the first, and reads enroot.conf before enroot.conf.d."""
+    node.write("mountinfo", MOUNTS + "96 23 0:54 / /opt/dlami/nvme rw - ext4 /dev/nvme1n1 rw\n")
+    conf = node.root / "etc/enroot/enroot.conf"
+    (conf.parent / "enroot.conf.d").mkdir(parents=True)
+    conf.write_text(ENROOT_CONF)
+    conf.chmod(0o640)
+    assert node.step("container_data")[-1] == "Enroot stores in /opt/dlami/nvme/enroot"
+    assert conf.read_text() == ENROOT_CONF.replace("ENROOT_CACHE", "# cdk-hyperpod: ENROOT_CACHE").replace(
+        "  ENROOT_DATA", "# cdk-hyperpod:   ENROOT_DATA"
+    )
+    assert conf.stat().st_mode & 0o777 == 0o640
+    node.step("container_data", changes_nothing=True)
+    # Somebody's own file wins, and the log says so.
+    (conf.parent / "enroot.conf.d/50-mine.conf").write_text("ENROOT_DATA_PATH /scratch\n")
+    assert node.step("container_data", changes_nothing=True)[-1] == (
+        "Enroot has ENROOT_DATA_PATH /scratch from /etc/enroot/enroot.conf.d/50-mine.conf, not "
+        "/opt/dlami/nvme/enroot/data/$(id -u): take that line out to have ours"
+    )
+
+
 def test_root_opens_nothing_that_a_link_leads_to(node: Part) -> None:
     node.write("mountinfo", MOUNTS + "96 23 0:54 / /opt/dlami/nvme rw - ext4 /dev/nvme1n1 rw\n")
     (node.root / "etc/enroot").mkdir(parents=True)

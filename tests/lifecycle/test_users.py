@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -83,6 +84,25 @@ def test_changes_of_a_user() -> None:
     ]
 
 
+def test_a_group_that_left_the_file_loses_our_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second run knows of the group only what the first one noted; the image's group docker stays alice's."""
+    monkeypatch.setenv("PROVISION_ROOT", str(tmp_path))
+    told: list[str] = []
+    alice = User("alice", 5001, "research", frozenset({"gpu", "docker"}), "/fsx/home/alice")
+    monkeypatch.setattr(users, "read_accounts", lambda: Accounts({"alice": alice}, DONE.gids))
+    monkeypatch.setattr(users, "must_run", lambda *command: told.append(" ".join(command)))
+    monkeypatch.setattr(users, "make_home", lambda *_: None)
+    monkeypatch.setattr(users, "with_rights_of", lambda *_: None)
+    file = tmp_path / "cluster.json"
+    for groups in (["gpu"], []):
+        assert told == []
+        user = {"name": "alice", "uid": 5001, "group": "research", "groups": groups, "home": alice.home}
+        gids = [{"name": name, "gid": GIDS[name]} for name in ("research", *groups)]
+        file.write_text(json.dumps({"users": [user], "groups": gids}))
+        users.make_users(str(file))
+    assert told == ["usermod --groups docker alice"]
+
+
 @pytest.mark.parametrize(
     ("node", "words"),
     [
@@ -156,6 +176,28 @@ def test_root_follows_nothing_that_a_user_put_into_the_home(tmp_path: Path) -> N
     assert done.returncode == 1
     assert "Permission denied" in done.stderr or "Operation not permitted" in done.stderr, done.stderr
     assert list(theirs.iterdir()) == []
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not on this machine: no key can be made")
+def test_what_a_user_installed_does_not_run_in_the_step(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "PROVISION_ROOT": str(tmp_path / "node")}
+    python = "/usr/bin/python3"  # One of a virtual environment reads no packages of users.
+    show = "import site; print(site.getusersitepackages())"
+    shown = subprocess.run([python, "-c", show], env=environment, capture_output=True, text=True, check=True)
+    installed = Path(shown.stdout.strip())
+    assert installed.is_relative_to(tmp_path)
+    installed.mkdir(parents=True)
+    (installed / "usercustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    (tmp_path / "node/home").mkdir(parents=True)
+    code = (
+        "import os, sys; sys.path[:0] = sys.argv[1:3]; users = __import__('30_users')\n"
+        "user = users.User('me', os.geteuid(), 'g', frozenset(), '/home')\n"
+        "users.with_rights_of(user, os.getegid(), 'furnish')"
+    )
+    paths = map(str, (LIFECYCLE, LIFECYCLE / "steps"))
+    subprocess.run([python, "-sBc", code, *paths], env=environment, check=True)
+    assert (tmp_path / "node/home/.ssh/authorized_keys").is_file()
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not on this machine: no key can be made")
