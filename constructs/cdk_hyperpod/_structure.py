@@ -263,7 +263,11 @@ def _closest(value: object, options: Iterable[object]) -> str | None:
     text, texts = shown_name(value), [str(option) for option in options]
     # Its words say more than its letters: min_count is min_instance_count, though instance_count is spelled closer.
     alike = [option for option in texts if {*text.split("_")} <= {*option.split("_")}]
-    matches = difflib.get_close_matches(text, alike, n=1, cutoff=0) or difflib.get_close_matches(text, texts, n=1)
+    matches = (
+        difflib.get_close_matches(text, texts, n=1, cutoff=0.9)
+        or difflib.get_close_matches(text, alike, n=1, cutoff=0)
+        or difflib.get_close_matches(text, texts, n=1)
+    )
     return f"did you mean {matches[0]}?" if matches else None
 
 

@@ -58,7 +58,7 @@ def test_a_cluster_that_somebody_else_made_is_refused(life: Rehearsal, tmp_path:
     (request,) = (
         entry.request
         for entry in life.aws.journal(operation="CreateCluster")
-        if entry.request["ClusterName"] == life.name
+        if entry.request.get("ClusterName") == life.name
     )
     sagemaker.create_cluster(
         **{key: value for key, value in request.items() if key != "Tags"} | {"ClusterName": "theirs"}

@@ -130,7 +130,7 @@ class Rehearsal:
         sent = [
             spec
             for entry in self.aws.journal()
-            if entry.operation in ("CreateCluster", "UpdateCluster") and entry.request["ClusterName"] in names
+            if entry.operation in ("CreateCluster", "UpdateCluster") and entry.request.get("ClusterName") in names
             for spec in entry.request.get("InstanceGroups", [])
             if entry.outcome == "ok" and spec["InstanceGroupName"] == group
         ]
