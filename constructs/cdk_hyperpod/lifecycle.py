@@ -113,9 +113,13 @@ class LifecycleScripts(Construct):
                 f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
             )
         # What the scripts must know of this cluster. No group is in it: a group more must not be a change of the others.
+        # A folder of somebody's own stays as it is, and nodes under EKS run another script.
+        summed = source is None and orchestrator == "slurm"
         cluster = json.dumps(
             {
                 "cluster_name": cluster_name,
+                # Sums that are missing tell nothing by themselves: on_create.sh looks for this.
+                **({"checksums": True} if summed else {}),
                 "mounts": [
                     *({"path": path, "type": "lustre"} for path in mount_paths),
                     *({"path": path, "type": "nfs"} for path in nfs_mount_paths),
@@ -157,12 +161,7 @@ class LifecycleScripts(Construct):
             sources=[
                 s3_deployment.Source.asset(str(folder), exclude=[*_EXCLUDE, *([without] if without else [])]),
                 s3_deployment.Source.data("cluster.json", cluster),
-                # A folder of somebody's own stays as it is, and nodes under EKS run another script.
-                *(
-                    [s3_deployment.Source.data(_CHECKSUMS, checksums(folder, without=without))]
-                    if source is None and orchestrator == "slurm"
-                    else []
-                ),
+                *([s3_deployment.Source.data(_CHECKSUMS, checksums(folder, without=without))] if summed else []),
             ],
             destination_bucket=self.bucket,
             destination_key_prefix=self.prefix,

@@ -184,8 +184,9 @@ def test_an_unchanged_folder_changes_nothing(folder: Path) -> None:
     assert after.body == before.body
 
 
-def test_a_copy_of_the_scripts_is_the_same_as_the_librarys_own(folder: Path) -> None:
-    assert scripts(source=folder)[1].prefix == scripts()[1].prefix
+def test_a_copy_of_the_scripts_is_another_prefix_since_its_nodes_ask_for_no_sums(folder: Path) -> None:
+    assert scripts(source=folder)[1].prefix != scripts()[1].prefix
+    assert scripts(source=folder)[1].prefix == scripts(source=ROOT / "lifecycle")[1].prefix
 
 
 def test_sums_lie_beside_the_librarys_own_scripts_and_beside_no_others(folder: Path, template: Template) -> None:
