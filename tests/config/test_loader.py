@@ -334,9 +334,7 @@ def test_text_that_is_replaced_later_is_refused(path: str, value: str, message: 
     assert judge({path: value}) == [f"{path}: {message}, got {value!r}; write the value itself"]
 
 
-@pytest.mark.parametrize(
-    "token", ["#{Token[TOKEN.3]}", "${Token[TOKEN.3]}"], ids=["of a list", "of text"]
-)
+@pytest.mark.parametrize("token", ["#{Token[TOKEN.3]}", "${Token[TOKEN.3]}"], ids=["of a list", "of text"])
 def test_in_a_list_it_is_refused_once(token: str) -> None:
     (message,) = judge({"network.availability_zones": [token]})
 
