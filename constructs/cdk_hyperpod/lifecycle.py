@@ -21,7 +21,7 @@ from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
-from ._constraints import check_arguments, without_refused
+from ._constraints import as_tuple, check_arguments, without_refused
 from ._pseudo import ACCOUNT_ID, PARTITION
 from ._structure import UNKNOWN, is_known
 from .buckets import private_bucket
@@ -30,7 +30,7 @@ from .config_lifecycle import LifecycleMode, LifecycleSteps, default_mode, switc
 from .config_slurm import Group, SlurmAccount, SlurmConfig, User
 from .errors import Finding, HyperPodError, raise_errors
 from .kubernetes.teams import RoleArn
-from .rules import check_users
+from .rules import check_users, check_writers
 
 # Byte code, hidden files and what tools leave are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**"]
@@ -100,6 +100,7 @@ class LifecycleScripts(Construct):
                 ),
                 *_check_name_known(cluster_name),
                 *_check_people(orchestrator, groups, users, accounts),
+                *check_writers(as_tuple(writers), "writers"),
             ],
             self.node.path,
         )
