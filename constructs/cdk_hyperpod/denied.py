@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from .errors import HyperPodError
 
@@ -64,8 +64,7 @@ def _rows(path: Path) -> list[tuple[str, str, str, str]] | None:
 
 
 def _content(path: Path) -> bytes:
-    with path.open("rb") as packed:
-        file: IO[bytes] = gzip.GzipFile(fileobj=packed) if path.suffix == ".gz" else packed
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES} bytes")
