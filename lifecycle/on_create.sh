@@ -8,8 +8,8 @@
 # fails the node; 2: NODE_TYPE or STEP is absent or unknown. Running it again is harmless, and heals a node that failed.
 #
 # It finds out which node this is, and runs the steps that a node needs (provision.py, steps/). What it needs to know of
-# the cluster is in cluster.json beside it; without that file it only checks that HyperPod knows the node, as one of
-# this type. The last line of the log says that all went well, or which step failed, why, and what to do.
+# the cluster is in cluster.json beside it; without that file, and without sums of the scripts, it only checks that
+# HyperPod knows the node, as one of this type. The last line of the log says that all went well, or which step failed, why, and what to do.
 #
 #   SAGEMAKER_RESOURCE_CONFIG_PATH  set by HyperPod; default /opt/ml/config/resource_config.json
 #   PROVISION_LOG                   default /var/log/provision/provisioning.log; HyperPod sends stdout to CloudWatch Logs
@@ -25,14 +25,23 @@ source "$here/lib.sh"
 export PATH=$PATH:/usr/sbin:/sbin:/opt/slurm/bin:/opt/slurm/sbin
 log_file=${PROVISION_LOG:-/var/log/provision/provisioning.log}
 
-# check_upload: whether all scripts came as they were synthesized; a folder without sums is somebody's own. It tells an
-# incomplete upload and is no defence: whoever writes the scripts can write the sums.
+# check_upload: whether all scripts came as they were synthesized. Sums and cluster.json are two uploads, each of which
+# tells that the other is missing; without either the folder is somebody's own. It tells an incomplete upload and is no
+# defence: whoever writes the scripts can write the sums.
 check_upload() {
 	local wrong
-	[[ -e $here/scripts.sha256 ]] || return 0
-	wrong=$(cd -- "$here" && sha256sum --check --quiet --strict scripts.sha256 2>/dev/null | paste -sd, -) ||
-		die "the upload of the scripts is incomplete (${wrong:-scripts.sha256 holds no sums}); compare the prefix that \
-SourceS3Uri names with the folder lifecycle, and upload what differs, with scripts.sha256 where it was meant"
+	if [[ -e $here/scripts.sha256 ]]; then
+		wrong=$(cd -- "$here" && sha256sum --check --quiet --strict scripts.sha256 2>/dev/null | paste -sd, -) ||
+			incomplete "${wrong:-scripts.sha256 holds no sums}"
+		[[ -e $here/cluster.json ]] || incomplete "cluster.json is absent"
+	elif grep -qs '"checksums": true' "$here/cluster.json"; then
+		incomplete "scripts.sha256 is absent"
+	fi
+}
+
+incomplete() {
+	die "the upload of the scripts is incomplete ($1); compare the prefix that SourceS3Uri names with the folder \
+lifecycle, and upload what differs, with scripts.sha256 where it was meant"
 }
 
 main() {

@@ -9,7 +9,7 @@ It reads two files. resource_config.json is HyperPod's: the cluster, its instanc
 addresses, and no node types except where the controller is. CLUSTER_FILE (cluster.json) is written with the scripts and
 says what this cluster expects of every node; without it no step is run:
 
-    {"cluster_name": "llm-train", "mounts": [{"path": "/fsx", "type": "lustre"}], "steps": {"slurm": true},
+    {"cluster_name": "llm-train", "checksums": true, "mounts": [{"path": "/fsx", "type": "lustre"}], "steps": {"slurm": true},
      "groups": [{"name": "research", "gid": 5000}],
      "users": [{"name": "alice", "uid": 5001, "group": "research", "home": "/fsx/home/alice"}],
      "accounts": [{"name": "research", "users": ["alice"], "grp_gpus": 64}]}

@@ -14,7 +14,8 @@ def test_a_finding_without_a_reason_fails() -> None:
     assert list(judged([FOUND], [ENTRY])) == []
     assert next(judged([FOUND], [])) == "app.py: bandit B602:shell: a shell"
     for change in ({"tool": "checkov"}, {"rule": "B60"}, {"where": "constructs/*"}):
-        assert len(list(judged([FOUND], [ENTRY | change]))) == 2
+        # The finding, what to do, and an entry that is about nothing.
+        assert len(list(judged([FOUND], [ENTRY | change]))) == 3
 
 
 def test_an_entry_without_a_reason_fails() -> None:
@@ -23,8 +24,12 @@ def test_an_entry_without_a_reason_fails() -> None:
     ]
 
 
+def test_an_entry_that_is_found_no_more_fails() -> None:
+    assert list(judged([], [ENTRY])) == ["audit_baseline.yaml: bandit B602 app.py is found no more: remove it"]
+
+
 def test_every_entry_says_why() -> None:
     baseline = yaml.safe_load(BASELINE.read_text("utf-8"))
 
     assert all(entry.keys() == {"tool", "rule", "where", "reason"} for entry in baseline)
-    assert list(judged([], baseline)) == []
+    assert [line for line in judged([], baseline) if line.endswith("has no reason")] == []

@@ -40,29 +40,29 @@ class Found:
 
 
 def main() -> int:
-    """Print what is new; 1 where anything is."""
+    """Print what is new, and what is found no more; 1 where anything is."""
     baseline: list[dict[str, str]] = yaml.safe_load(BASELINE.read_text("utf-8"))
     with ThreadPoolExecutor(max_workers=2) as pool:
         parts: Iterable[list[Found]] = pool.map(list, (bandit(), zizmor(), secrets(), checkov()))
         found = sorted(item for part in parts for item in part)
     lines = list(judged(found, baseline))
     print("\n".join([*lines, f"audit: {len(found)} findings, {len(baseline)} reasons"]))
-    stale = [entry for entry in baseline if not any(_is(entry, item) for item in found)]
-    for entry in stale:
-        print(f"note: {entry['tool']} {entry['rule']} {entry['where']} is found no more: remove it from the baseline")
     return 1 if lines else 0
 
 
-def judged(found: Iterable[Found], baseline: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """A line for each finding that no entry is about, and for each entry without a reason."""
+def judged(found: Sequence[Found], baseline: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """A line for each finding that no entry is about, and for each entry without a reason or a finding."""
     new = [item for item in found if not any(_is(entry, item) for entry in baseline)]
     for item in new:
         yield f"{item.where}: {item.tool} {item.rule}: {item.text}"
     if new:
         yield "Mend these, or add each to tools/audit_baseline.yaml with a reason that a reviewer would accept."
     for entry in baseline:
+        name = f"audit_baseline.yaml: {entry['tool']} {entry['rule']} {entry['where']}"
         if len(entry.get("reason", "").split()) < 4:
-            yield f"audit_baseline.yaml: {entry['tool']} {entry['rule']} {entry['where']} has no reason"
+            yield f"{name} has no reason"
+        if not any(_is(entry, item) for item in found):
+            yield f"{name} is found no more: remove it"
 
 
 def bandit() -> Iterator[Found]:

@@ -202,7 +202,8 @@ class NetworkConfig:
     trusted_accounts: tuple[Annotated[str, Pattern(r"[0-9]{12}", "12 digits in quotes")], ...] = field(
         default=(), repr=False
     )
-    """Other accounts whose principals may call through the endpoints, and whose resources may be called. Absent: none."""
+    """Other accounts whose principals may call through the endpoints, and whose resources may be called. At most 200:
+    each endpoint's policy lists them. Absent: none."""
     organization_id: (
         Annotated[str, Pattern(r"o-[a-z0-9]{10,32}", "an organization's id such as o-a1b2c3d4e5")] | None
     ) = field(default=None, repr=False)

@@ -56,7 +56,8 @@ class LifecycleConfig:
     """Which steps of the library's scripts run."""
     writers: tuple[Annotated[str, ROLE_ARN], ...] = ()
     """IAM roles that may change the scripts in their bucket, which run as root on every node, beside CDK's own upload and
-    what empties the bucket on destroy. Absent: none, whatever their policies say."""
+    what empties the bucket on destroy. At most 100, with 15,000 characters together: the bucket's policy lists them.
+    Absent: none, whatever their policies say."""
 
 
 def switches(steps: LifecycleSteps) -> dict[str, bool]:

@@ -16,6 +16,9 @@ from typing import Any
 
 from .errors import HyperPodError
 
+MAX_BYTES = 268_435_456
+"""Of one file, unpacked: CloudTrail begins another at 50 MB. A file of nothing but noughts packs a thousandfold."""
+
 
 def denied_table(folder: Path) -> str:
     """Who was refused what, by which endpoint and how often, the most frequent first. Reads every file of a trail in the folder.
@@ -52,14 +55,20 @@ def _files(folder: Path) -> Iterator[Path]:
 def _rows(path: Path) -> list[tuple[str, str, str, str]] | None:
     """A row for each refusal; None: the file is JSON, but not of events."""
     try:
-        content = path.read_bytes()
-        found = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+        found = json.loads(_content(path))
         if not isinstance(found, dict) or "Records" not in found:
             return None
-        events = [event for event in found["Records"] if event.get("errorCode") == "VpceAccessDenied"]
-    except (OSError, EOFError, ValueError, TypeError, AttributeError, zlib.error):
+        return [_row(event) for event in found["Records"] if event.get("errorCode") == "VpceAccessDenied"]
+    except (OSError, EOFError, ValueError, TypeError, AttributeError, RecursionError, zlib.error):
         raise HyperPodError(f"{path}: is no file of CloudTrail; keep such files alone in the folder") from None
-    return [_row(event) for event in events]
+
+
+def _content(path: Path) -> bytes:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES} bytes")
+    return content
 
 
 def _row(event: Mapping[str, Any]) -> tuple[str, str, str, str]:

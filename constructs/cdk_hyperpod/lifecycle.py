@@ -21,7 +21,7 @@ from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
-from ._constraints import check_arguments, without_refused
+from ._constraints import as_tuple, check_arguments, without_refused
 from ._pseudo import ACCOUNT_ID, PARTITION
 from ._structure import UNKNOWN, is_known
 from .buckets import private_bucket
@@ -30,7 +30,7 @@ from .config_lifecycle import LifecycleMode, LifecycleSteps, default_mode, switc
 from .config_slurm import Group, SlurmAccount, SlurmConfig, User
 from .errors import Finding, HyperPodError, raise_errors
 from .kubernetes.teams import RoleArn
-from .rules import check_users
+from .rules import check_users, check_writers
 
 # Byte code, hidden files and what tools leave are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**"]
@@ -100,6 +100,7 @@ class LifecycleScripts(Construct):
                 ),
                 *_check_name_known(cluster_name),
                 *_check_people(orchestrator, groups, users, accounts),
+                *check_writers(as_tuple(writers), "writers"),
             ],
             self.node.path,
         )
@@ -113,9 +114,13 @@ class LifecycleScripts(Construct):
                 f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
             )
         # What the scripts must know of this cluster. No group is in it: a group more must not be a change of the others.
+        # A folder of somebody's own stays as it is, and nodes under EKS run another script.
+        summed = source is None and orchestrator == "slurm"
         cluster = json.dumps(
             {
                 "cluster_name": cluster_name,
+                # Sums that are missing tell nothing by themselves: on_create.sh looks for this.
+                **({"checksums": True} if summed else {}),
                 "mounts": [
                     *({"path": path, "type": "lustre"} for path in mount_paths),
                     *({"path": path, "type": "nfs"} for path in nfs_mount_paths),
@@ -157,12 +162,7 @@ class LifecycleScripts(Construct):
             sources=[
                 s3_deployment.Source.asset(str(folder), exclude=[*_EXCLUDE, *([without] if without else [])]),
                 s3_deployment.Source.data("cluster.json", cluster),
-                # A folder of somebody's own stays as it is, and nodes under EKS run another script.
-                *(
-                    [s3_deployment.Source.data(_CHECKSUMS, checksums(folder, without=without))]
-                    if source is None and orchestrator == "slurm"
-                    else []
-                ),
+                *([s3_deployment.Source.data(_CHECKSUMS, checksums(folder, without=without))] if summed else []),
             ],
             destination_bucket=self.bucket,
             destination_key_prefix=self.prefix,

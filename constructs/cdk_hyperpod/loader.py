@@ -142,7 +142,8 @@ class _Document:
         """Note text that would be another one in the template: nothing here could judge what is deployed."""
         if path not in self._replaced and (found := _REPLACED.search(node.value)):
             who = "CDK" if found[0][0] in "$#" else "CloudFormation"
-            problem = f"{who} would put another value in the place of {found[0]}…, got {show(node.value)}"
+            mark = " ".join(found[0].split())  # on one line
+            problem = f"{who} would put another value in the place of {mark}…, got {show(node.value)}"
             self._replaced[path] = Finding(path=path, problem=problem, remedy="write the value itself")
 
     def _note_merged(self, node: yaml.Node, path: str) -> None:
@@ -160,7 +161,9 @@ class _Document:
             return path
 
         # Text that is replaced is wrong whatever else is wrong with it.
-        others = [finding for finding in findings if finding.path not in self._replaced]
+        # A list that has CDK's mark of a list in it is none to the types.
+        lists = {path.rpartition("[")[0] for path, finding in self._replaced.items() if "#{Token[" in finding.problem}
+        others = [finding for finding in findings if finding.path not in {*self._replaced, *lists - {""}}]
         once = sorted(
             dict.fromkeys([*self._replaced.values(), *others]), key=lambda finding: self._places[noted(finding)]
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod import denied
 from cdk_hyperpod.cli import main
 
 FOREIGN: dict[str, Any] = {
@@ -52,17 +53,37 @@ def test_nothing_was_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b'{"Records": [1]}', b'{"Records": []} {}', b"\x1f\x8b", b'{"Records": null}']
+    "content",
+    [
+        *(b"", b'{"Records": [1]}', b'{"Records": []} {}', b"\x1f\x8b", b'{"Records": null}', b"[" * 100_000),
+        *(
+            json.dumps({"Records": [{**OURS, **wrong}]}).encode()
+            for wrong in ({"requestParameters": "x"}, {"userIdentity": "x"}, {"resources": [1]})
+        ),
+    ],
+    ids=lambda content: str(content[-40:]),
 )
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
 def test_other_files_are_refused_in_one_line(
     content: bytes, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / name).write_bytes(content)
+    # As it is, and packed, where it is not broken as a file of gzip already.
+    packed = name.endswith(".gz") and len(content) > 2
+    (tmp_path / name).write_bytes(gzip.compress(content) if packed else content)
     assert main(["denied", str(tmp_path)]) == 1
     assert (
         capsys.readouterr().err == f"{tmp_path / name}: is no file of CloudTrail; keep such files alone in the folder\n"
     )
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_a_file_that_takes_all_memory_is_not_unpacked(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / name, *[OURS] * 1000)
+    monkeypatch.setattr(denied, "MAX_BYTES", 10_000)
+    assert main(["denied", str(tmp_path)]) == 1
+    assert "is no file of CloudTrail" in capsys.readouterr().err
 
 
 DIGEST = b'{"digestS3Bucket": "trail", "logFiles": []}'

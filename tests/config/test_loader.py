@@ -326,10 +326,19 @@ CLOUDFORMATION_WOULD = "CloudFormation would put another value in the place of"
         pytest.param("storage", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="in place of settings"),
         pytest.param("instance_groups", "#{Token[TOKEN.1]}", f"{CDK_WOULD} #{{Token[…", id="in place of a list"),
         pytest.param("removal", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="in place of a choice"),
+        pytest.param("tags.Team", "{{  \nresolve:x}}", f"{CLOUDFORMATION_WOULD} {{{{ resolve:…", id="over two lines"),
+        pytest.param("tags.Team", "{{\rresolve:x}}", f"{CLOUDFORMATION_WOULD} {{{{ resolve:…", id="a bare return"),
     ],
 )
 def test_text_that_is_replaced_later_is_refused(path: str, value: str, message: str) -> None:
     assert judge({path: value}) == [f"{path}: {message}, got {value!r}; write the value itself"]
+
+
+@pytest.mark.parametrize("token", ["#{Token[TOKEN.3]}", "${Token[TOKEN.3]}"], ids=["of a list", "of text"])
+def test_in_a_list_it_is_refused_once(token: str) -> None:
+    (message,) = judge({"network.availability_zones": [token]})
+
+    assert message.startswith(f"network.availability_zones[0]: {CDK_WOULD} {token[:8]}…")
 
 
 @pytest.mark.parametrize(

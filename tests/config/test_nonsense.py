@@ -28,6 +28,7 @@ def of_eks(**settings: object) -> list[str]:
         *("/..", "/.", "/../etc", "/fsx/..", "/fsx/../etc", "/a/./b"),
         *("/etc", "/etc/x", "/dev/shm", "/proc", "/root", "/tmp", "/usr/local", "/var", "/var/lib/x"),
         *("/opt", "/opt/sagemaker", "/opt/sagemaker/x", "/opt/ml", "/opt/slurm", "/home", "/mnt"),
+        *("/opt/dlami", "/opt/dlami/nvme", "/opt/dlami/nvme/docker"),
     ],
 )
 def test_no_file_system_is_mounted_over_what_a_node_needs(path: str) -> None:

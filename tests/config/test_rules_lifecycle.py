@@ -66,3 +66,21 @@ def test_what_contradicts_itself_is_refused(settings: dict[str, Any], messages: 
     assert len(found) == len(messages), found
     for message, beginning in zip(found, messages, strict=True):
         assert message.startswith(beginning)
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "said"),
+    [
+        (100, 150, None),
+        (101, 40, "there are 101 roles with 4,040 characters"),
+        (30, 505, "there are 30 roles with 15,150 characters"),
+    ],
+)
+def test_a_buckets_policy_has_room_for_so_many_writers(count: int, length: int, said: str | None) -> None:
+    # The longest names are made by long paths.
+    start = "arn:aws:iam::111122223333:role/"
+    writers = [f"{start}{'p' * (length - len(start) - 5)}/{number:04}" for number in range(count)]
+    assert {len(arn) for arn in writers} == {length}
+    messages = judge({"lifecycle": {"writers": writers}})
+    rest = ", and the bucket's policy holds 100, with 15,000; name fewer, such as one role that the others may take on"
+    assert messages == ([] if said is None else [f"lifecycle.writers: {said}{rest}"])

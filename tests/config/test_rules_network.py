@@ -195,6 +195,21 @@ def test_endpoint_policies_say_whose_endpoints_they_are(settings: dict[str, obje
     assert judge({f"network.{key}": value for key, value in settings.items()}) == ([] if said is None else [said])
 
 
+def test_an_endpoints_policy_has_room_for_200_accounts_more() -> None:
+    accounts = [f"{number:012}" for number in range(201)]
+
+    def judged(count: int) -> list[str]:
+        return judge({"network.endpoint_policies": "account", "network.trusted_accounts": accounts[:count]})
+
+    assert judged(200) == []
+    assert judged(201) == [
+        (
+            "network.trusted_accounts: there are 201 accounts, and an endpoint's policy holds 200; name fewer: "
+            "`endpoint_policies: organization` lets all of an organization's in"
+        )
+    ]
+
+
 def test_the_policies_of_an_existing_vpcs_endpoints_are_not_ours() -> None:
     existing = {"vpc_id": VPC, "subnets": [SUBNET], **ENDPOINTS, "endpoint_policies": "account"}
     assert judge({"network": existing}) == [

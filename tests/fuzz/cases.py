@@ -60,6 +60,7 @@ def _base(chance: random.Random) -> Json:
 TOKENS = (
     *("${Token[TOKEN.1]}", "#{Token[TOKEN.2]}", "${Token[AWS.Region.3]}", "x${Token[", "{{resolve:ssm:/x}}"),
     *("{{resolve:secretsmanager:a:SecretString:b}}", "{{ resolve:x}}", "${AWS::Region}", "$jsii.byref"),
+    *("{{  \nresolve:ssm:x}}", "{{\rresolve:ssm:x}}"),
 )
 TEXTS = (
     *(

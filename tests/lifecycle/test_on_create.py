@@ -177,6 +177,24 @@ def test_sums_that_did_not_come_whole_fail_the_node(node: Node) -> None:
     assert result.returncode == 1
 
 
+def test_scripts_with_sums_and_without_their_cluster_fail_the_node(node: Node) -> None:
+    node.write("scripts/scripts.sha256", checksums(LIFECYCLE))
+    (node.scripts / "cluster.json").unlink()
+    result = node.provision()
+    assert "the upload of the scripts is incomplete (cluster.json is absent)" in the_error(result)
+    assert result.returncode == 1
+
+
+def test_sums_that_did_not_come_at_all_fail_the_node(node: Node) -> None:
+    """A step that was cut would go unseen."""
+    node.write("scripts/cluster.json", json.dumps({**CLUSTER, "checksums": True}))
+    cut(node.scripts / "steps" / "10_verify_mounts.sh")
+    result = node.provision()
+    assert "the upload of the scripts is incomplete (scripts.sha256 is absent)" in the_error(result)
+    assert result.returncode == 1
+    assert "provision.py" not in result.stdout
+
+
 def test_a_cluster_without_mounts_runs_no_step(node: Node) -> None:
     node.write("scripts/cluster.json", json.dumps({**CLUSTER, "mounts": []}))
     node.write("mountinfo", ROOT_MOUNT)

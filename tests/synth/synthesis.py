@@ -191,3 +191,11 @@ def flat(value: Any) -> str:
             return f"<{name}>"
         case _:
             return str(value)
+
+
+def filled(value: Any) -> Any:
+    """A part of a template as it is deployed, but for its references, which stand in angle brackets."""
+    if isinstance(value, dict):
+        late = len(value) == 1 and next(iter(value)).startswith(("Fn::", "Ref"))
+        return flat(value) if late else {key: filled(item) for key, item in value.items()}
+    return [filled(item) for item in value] if isinstance(value, list) else value

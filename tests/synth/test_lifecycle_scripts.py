@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,7 +22,7 @@ from cdk_hyperpod import (
     encryption_key,
 )
 from cdk_hyperpod.lifecycle import checksums
-from synth.synthesis import ROOT, Template, flat, new_app, of_stack
+from synth.synthesis import ROOT, Template, filled, flat, new_app, of_stack
 
 CONTROLLER = InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.large", instance_count=1)
 
@@ -142,6 +144,22 @@ def test_nobody_writes_scripts_but_their_deployment_and_whoever_is_named() -> No
     }
 
 
+def test_as_many_writers_as_there_may_be_fit_the_buckets_policy() -> None:
+    writers = [f"arn:aws:iam::111122223333:role/{'p' * 114}/{number:04}" for number in range(100)]
+    assert sum(map(len, writers)) == 15_000
+
+    def build(stack: Stack, writers: list[str]) -> None:
+        key = encryption_key(stack, "Key", removal="destroy")
+        LifecycleScripts(stack, "Scripts", cluster_name="t" * 63, encryption_key=key, writers=writers)
+
+    policy = of_stack(lambda stack: build(stack, writers)).only("AWS::S3::BucketPolicy")["PolicyDocument"]
+    # What is filled in at deployment is an ARN mostly, and no shorter than its place in the template.
+    resolved = re.sub(r"<[^>]*>", "x" * 128, json.dumps(filled(policy)))
+    assert 15_000 < len(resolved) <= 20 * 1024
+    with pytest.raises(HyperPodError, match=r"writers: there are 101 roles"):
+        of_stack(lambda stack: build(stack, [*writers, "arn:aws:iam::111122223333:role/x"]))
+
+
 def test_the_upload_leaves_earlier_prefixes_alone(template: Template) -> None:
     upload = template.only("Custom::CDKBucketDeployment")
     assert upload["Prune"] is False
@@ -184,8 +202,9 @@ def test_an_unchanged_folder_changes_nothing(folder: Path) -> None:
     assert after.body == before.body
 
 
-def test_a_copy_of_the_scripts_is_the_same_as_the_librarys_own(folder: Path) -> None:
-    assert scripts(source=folder)[1].prefix == scripts()[1].prefix
+def test_a_copy_of_the_scripts_is_another_prefix_since_its_nodes_ask_for_no_sums(folder: Path) -> None:
+    assert scripts(source=folder)[1].prefix != scripts()[1].prefix
+    assert scripts(source=folder)[1].prefix == scripts(source=ROOT / "lifecycle")[1].prefix
 
 
 def test_sums_lie_beside_the_librarys_own_scripts_and_beside_no_others(folder: Path, template: Template) -> None:

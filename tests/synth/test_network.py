@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from aws_cdk import CfnParameter, Stack
 
 from cdk_hyperpod import ConfigError, HyperPodNetwork, SubnetConfig
-from synth.synthesis import EXAMPLES, Json, Template, flat, of_example, of_stack
+from synth.synthesis import EXAMPLES, Json, Template, filled, flat, of_example, of_stack
 
 EVERYTHING = "-1"
 EXISTING: dict[str, Any] = {
@@ -352,3 +353,23 @@ def test_a_range_that_is_known_at_deployment_only_is_refused_in_words() -> None:
 
     with pytest.raises(ConfigError, match=r"network\.cidr: its value is known at deployment only; write the range out"):
         of_stack(build)
+
+
+@pytest.mark.parametrize("region", ["us-west-2", None])
+@pytest.mark.parametrize("organization", [{}, {"organization_id": "o-" + "a" * 32}], ids=["account", "organization"])
+def test_as_many_trusted_accounts_as_there_may_be_fit_every_endpoints_policy(
+    region: str | None, organization: dict[str, str]
+) -> None:
+    accounts = [f"{number:012}" for number in range(200)]
+    kind = "organization" if organization else "account"
+    arguments: Json = {"endpoint_policies": kind, **organization, "s3_prefix_list_id": "pl-0123456789abcdef0"}
+    made = network(region=region, trusted_accounts=accounts, **arguments)
+    policies = [endpoint["PolicyDocument"] for endpoint in made.properties("AWS::EC2::VPCEndpoint")]
+    assert len(policies) > 10
+    texts = [json.dumps(filled(policy)) for policy in policies]
+    for name, longest in (("Region", "ap-southeast-3"), ("Partition", "aws"), ("AccountId", "1" * 12)):
+        texts = [text.replace(f"<AWS::{name}>", longest) for text in texts]
+    sizes = [*map(len, texts)]
+    assert 200 * len(accounts[0]) < min(sizes) and max(sizes) <= 20_480
+    with pytest.raises(ConfigError, match=r"trusted_accounts: there are 201 accounts"):
+        network(region=region, trusted_accounts=[*accounts, "9" * 12], **arguments)

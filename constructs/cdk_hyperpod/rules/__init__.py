@@ -18,7 +18,7 @@ from ..instance_types import regions
 from .accounts import check_accounts
 from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron
-from .lifecycle import check_lifecycle
+from .lifecycle import check_lifecycle, check_writers
 from .network import (
     check_file_system_zone,
     check_network,
@@ -47,6 +47,7 @@ __all__ = [
     "check_scale_down",
     "check_storage",
     "check_users",
+    "check_writers",
     "check_zones",
     "has_neuron",
     "what_closed_means",

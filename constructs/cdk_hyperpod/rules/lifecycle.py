@@ -1,6 +1,7 @@
 """Rules of what runs on a new node.
 
-Sources: ClusterLifeCycleConfig in the SageMaker API reference; the developer guide's pages on lifecycle scripts.
+Sources: ClusterLifeCycleConfig in the SageMaker API reference; the developer guide's pages on lifecycle scripts; for
+the size of a bucket's policy the S3 user guide, "Bucket policies": 20 KB.
 """
 
 from __future__ import annotations
@@ -12,13 +13,34 @@ from .._structure import is_known
 from ..config import ClusterConfig
 from ..errors import Finding
 
+MAX_WRITERS = 100
+MAX_WRITERS_CHARACTERS = 15_000
+"""Of all ARNs together: what else stands in the bucket's policy of 20 KB, is less than 4 KB."""
+
+
+def check_writers(writers: object, path: str) -> Iterator[Finding]:
+    """More roles than the bucket's policy has room for, and one that stands twice."""
+    if not isinstance(writers, tuple):
+        return
+    # What is no text is reported by its type.
+    arns = tuple(arn for arn in writers if isinstance(arn, str))
+    yield from check_repeated(arns, path)
+    characters = sum(map(len, arns))
+    if len(writers) > MAX_WRITERS or characters > MAX_WRITERS_CHARACTERS:
+        yield Finding(
+            path=path,
+            problem=f"there are {len(writers)} roles with {characters:,} characters, and the bucket's policy holds "
+            f"{MAX_WRITERS}, with {MAX_WRITERS_CHARACTERS:,}",
+            remedy="name fewer, such as one role that the others may take on",
+        )
+
 
 def check_lifecycle(config: ClusterConfig) -> Iterator[Finding]:
     """Everything that contradicts itself in `lifecycle`, and beside it."""
     lifecycle = config.lifecycle
     if lifecycle is None or not is_known(lifecycle):
         return
-    yield from check_repeated(lifecycle.writers, "lifecycle.writers")
+    yield from check_writers(lifecycle.writers, "lifecycle.writers")
     mode = lifecycle.mode
     if config.orchestrator == "eks" and mode in ("extended", "bootstrap"):
         yield Finding(

@@ -21,6 +21,9 @@ from ..s3_prefix_lists import S3_PREFIX_LISTS
 from ..zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets, zone_prefixes
 from .groups import known_types
 
+MAX_TRUSTED_ACCOUNTS = 200
+"""An endpoint's policy has at most 20,480 characters (VPC quotas, "VPC endpoint policy size"), and lists them up to five
+times."""
 RESERVED_ADDRESSES = 5
 """Of each subnet, AWS keeps the first four and the last."""
 
@@ -158,6 +161,13 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
 def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Finding]:
     policies = network.endpoint_policies
     yield from check_repeated(network.trusted_accounts, f"{path}.trusted_accounts")
+    if isinstance(network.trusted_accounts, tuple) and len(network.trusted_accounts) > MAX_TRUSTED_ACCOUNTS:
+        yield Finding(
+            path=f"{path}.trusted_accounts",
+            problem=f"there are {len(network.trusted_accounts)} accounts, and an endpoint's policy holds "
+            f"{MAX_TRUSTED_ACCOUNTS}",
+            remedy="name fewer: `endpoint_policies: organization` lets all of an organization's in",
+        )
     if not is_known(policies):
         return
     if policies == "none":

@@ -24,7 +24,7 @@ MAX_CAPACITY_GIB = 16 * 1024**2
 # Where a node's system, HyperPod and Slurm live: a mount there hides what they need. Whole trees.
 _SYSTEM = (
     *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "root", "run", "sbin", "snap", "sys"),
-    *("tmp", "usr", "var", "opt/amazon", "opt/aws", "opt/ml", "opt/nvidia", "opt/sagemaker", "opt/slurm"),
+    *("tmp", "usr", "var", "opt/amazon", "opt/aws", "opt/dlami", "opt/ml", "opt/nvidia", "opt/sagemaker", "opt/slurm"),
 )
 # These hold other folders, which may be mounted upon.
 _HOLDERS = ("home", "media", "mnt", "opt", "srv")
