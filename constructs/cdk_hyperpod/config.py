@@ -46,13 +46,11 @@ PartitionName = Annotated[
 SecurityGroupId = Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")]
 NodeId = Annotated[str, Pattern(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?", "an instance id such as i-0123456789abcdef0")]
 InstanceCount = Annotated[int, Range(0, 6758)]
-Zone = Annotated[
-    str,
-    Pattern(
-        r"[a-z]{2}(-[a-z]+)+-[0-9][a-f]|[a-z]+[0-9]-az[1-6]",
-        "an availability zone's name or id, such as us-west-2c or usw2-az3",
-    ),
-]
+ZONE = Pattern(
+    r"[a-z]{2}(-[a-z]+)+-[0-9][a-f]|[a-z]+[0-9]-az[1-6]",
+    "an availability zone's name or id, such as us-west-2c or usw2-az3",
+)
+Zone = Annotated[str, ZONE]
 KmsKeyArn = Annotated[
     str,
     Pattern(
@@ -169,9 +167,9 @@ class NetworkConfig:
 
     availability_zones: tuple[Zone, ...] = ()
     """Zone names or zone ids, all of one kind; the first is the cluster's own. Under EKS one is enough: the control plane gets
-    a subnet in a second one, which a warning names. Absent: the account's first zone, with a
-    warning for P5 and Trn1, which few zones offer. The first one is the cluster's for life: for another, make a new
-    cluster. Take a zone out only after the deployment that takes out its last group."""
+    a subnet in a second one, which a warning names. Absent: the account's first zone, with a warning for P5 and Trn1, which
+    few zones offer. A new EKS cluster needs at least one named. The first one is the cluster's for life: for another, make a
+    new cluster. Take a zone out only after the deployment that takes out its last group."""
     internet_egress: bool = False
     """True: the nodes reach the internet, in a new VPC through a NAT gateway. False: only AWS services, through
     endpoints."""

@@ -27,6 +27,7 @@ from .zones import (
     INTERFACE_ENDPOINTS,
     ZoneSubnet,
     control_plane_subnet,
+    control_plane_zones,
     has_interface_endpoints,
     is_zone_id,
     plan_subnets,
@@ -176,9 +177,11 @@ class HyperPodNetwork(Construct):
 
     @cached_property
     def control_plane_subnets(self) -> list[ec2.ISubnet]:
-        """Where the control plane of a new EKS cluster is: all private subnets, or the first and `control_plane_zone`'s."""
+        """Where the control plane of a new EKS cluster is: in the first two zones, or the first and `control_plane_zone`."""
         if self.control_plane_subnet is None:
-            return list(self.vpc.private_subnets)
+            zones = control_plane_zones([subnet.availability_zone for subnet in self.subnets], None)
+            both = zip(self.vpc.private_subnets, self.subnets, strict=True)
+            return [reference for reference, subnet in both if subnet.availability_zone in zones]
         second = ec2.Subnet.from_subnet_attributes(
             self,
             "SecondReference",

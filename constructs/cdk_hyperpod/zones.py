@@ -40,9 +40,11 @@ INTERFACE_ENDPOINTS = (
 EKS_INTERFACE_ENDPOINTS = ("eks", "eks-auth", "lambda")
 
 
+ZONES_WITHOUT_EKS = frozenset({"use1-az3", "usw1-az2", "cac1-az3"})
+"""Where no subnet of a control plane may be (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html)."""
+
 # Where a second subnet of the control plane may be, by the zones' letters and by the numbers of their ids. Append only: a
-# change of an entry's first two would move the subnet of a cluster that stands. EKS is not in use1-az3, usw1-az2 and
-# cac1-az3 (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html). Which letter an id has, differs between
+# change of an entry's first two would move the subnet of a cluster that stands. Which letter an id has, differs between
 # accounts: us-east-1e mostly is use1-az3, and in us-west-1 no letter is sure to be there.
 _EKS_ZONES: Mapping[str, tuple[str, str]] = {
     "ap-northeast-1": ("acd", "124"),
@@ -100,12 +102,32 @@ def second_zone(region: str, zone: str) -> str | None:
 
     It follows from the two names alone, so that nothing else that a file says ever moves it.
     """
-    letters, numbers = _EKS_ZONES.get(region, ("", ""))
+    names, ids = _eks_zones(region)
+    return next((other for other in (ids if is_zone_id(zone) else names) if other != zone), None)
+
+
+def two_zones(region: str) -> tuple[str, ...]:
+    """Two zones of a region that have EKS, as an example; none where the region is not known."""
+    names, ids = _eks_zones(region)
+    return tuple((names or ids)[:2])
+
+
+def _eks_zones(region: str) -> tuple[list[str], list[str]]:
+    if region not in _EKS_ZONES:
+        return [], []
+    letters, numbers = _EKS_ZONES[region]
     name_prefix, id_prefix = zone_prefixes(region)
-    zones = (
-        [id_prefix + "az" + number for number in numbers] if is_zone_id(zone) else [name_prefix + a for a in letters]
-    )
-    return next((other for other in zones if other != zone), None)
+    return [name_prefix + letter for letter in letters], [f"{id_prefix}az{number}" for number in numbers]
+
+
+def control_plane_zones(zones: Sequence[str | None], second: str | None) -> list[str | None]:
+    """Where a new EKS cluster's control plane is: in the first of the zones that have a subnet, and in `second`; None: in
+    the first two.
+
+    EKS keeps the zones that it began with. A third one, which a group may need later, therefore never counts.
+    """
+    distinct = list(dict.fromkeys(zones))
+    return distinct[:2] if second is None else [*distinct[:1], second]
 
 
 def control_plane_zone(config: ClusterConfig) -> str | None:

@@ -631,6 +631,18 @@ def test_groups_in_other_zones_do_not_move_the_control_plane(tmp_path: Path, zon
     assert {name: after[name] for name in before} == before
 
 
+def test_a_group_in_a_third_zone_is_none_of_the_control_planes(tmp_path: Path) -> None:
+    """Doing what the warning says, name both zones, moves nothing of it, nor does naming the third."""
+    far = {"name": "far", "instance_type": "ml.m5.4xlarge", "instance_count": 1, "availability_zone": "us-west-2b"}
+    config = {**ONE_ZONE, "instance_groups": [*ONE_ZONE["instance_groups"], far]}
+    both = ["us-west-2c", "us-west-2a"]
+    chosen = []
+    for number, zones in enumerate((both[:1], both, [*both, "us-west-2b"])):
+        file = {**config, "network": {"availability_zones": zones}}
+        chosen.append(network_and_control_plane(file, tmp_path / str(number))[1])
+    assert [set(zones) for zones in chosen] == [set(both)] * 3
+
+
 def test_a_library_app_names_the_second_zone() -> None:
     stack = Stack(new_app(), "Own", env={"region": "us-west-2"})
     key = encryption_key(stack, "Key", removal="destroy")

@@ -6,6 +6,7 @@ one that records them. Who asks it is known by an IAM role and the cluster's acc
 
 from __future__ import annotations
 
+import os
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,18 @@ def test_life_under_eks(engine: LocalAws, tmp_path: Path) -> None:
     first_deployment(life)
     nothing_changed(life)
     access_entries_decide_who_gets_in(life)
-    a_team_stays_within_its_namespace_and_ceiling(life)
+    recorded = is_recorded(as_role(life, "research"))
+    a_team_stays_within_its_namespace_and_ceiling(life, recorded=recorded)
     config = teams_change(life)
     config = nodes_go_by_name_and_by_count(life, config)
     what_the_api_refuses_is_rolled_back(life, config)
     destroy_leaves_nothing(life, config)
     assert inventory(engine) == before
+    if recorded:
+        message = "no API server is built here, so no team's ceiling was tried: make kubernetes-apiserver"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
 
 
 def first_deployment(life: Rehearsal) -> None:
@@ -91,7 +98,7 @@ def access_entries_decide_who_gets_in(life: Rehearsal) -> None:
     assert research.ask("GET", f"/api/v1/namespaces/{RESEARCH}/pods")[0] == 200
 
 
-def a_team_stays_within_its_namespace_and_ceiling(life: Rehearsal) -> None:
+def a_team_stays_within_its_namespace_and_ceiling(life: Rehearsal, *, recorded: bool) -> None:
     research = as_role(life, "research")
     refused, answer = research.ask("POST", f"/api/v1/namespaces/{VISION}/pods", pod("foreign", 1))
     assert (refused, answer["reason"]) == (403, "Forbidden")
@@ -108,8 +115,8 @@ def a_team_stays_within_its_namespace_and_ceiling(life: Rehearsal) -> None:
         "associations"
     ]
     assert pods["serviceAccount"] == "team-pods"
-    if is_recorded(research):
-        return
+    if recorded:
+        return  # The test itself says so, once the rest is done.
     wait_until(lambda: counts(research))
     made, answer = research.ask("POST", f"/api/v1/namespaces/{RESEARCH}/pods", pod("within", 16))
     assert made == 201, answer

@@ -39,6 +39,7 @@ def test_it_writes_what_the_library_renders(capsys: pytest.CaptureFixture[str]) 
 def grouped(*more: str, **config: object) -> list[str]:
     """A job of 4 nodes in a group of tests/configs/eks.yaml, or of another file."""
     needed = {name: value for name, value in NEEDED.items() if "replicas" not in name and name != "--instance-type"}
+    needed["--namespace"] = "hyperpod-ns-research"
     chosen = {"--nodes": "4", "--group": "p5", "--config": str(CONFIGS / "eks.yaml"), **config}
     options = {name: str(value) for name, value in (needed | chosen).items() if value is not None}
     return ["job", "render", *(part for pair in options.items() for part in pair), *more]
@@ -66,12 +67,47 @@ def test_a_job_of_a_group_goes_to_its_nodes(capsys: pytest.CaptureFixture[str]) 
         ({"--group": "p6"}, "--group: no instance group has the name 'p6'; name one of system, p5"),
         ({"--instance-type": "ml.m5.4xlarge"}, "--instance-type: the group p5 has no 'ml.m5.4xlarge'; leave it out"),
         (
-            {"--nodes": "9", "--namespace": "hyperpod-ns-research"},
+            {"--nodes": "9"},
             "--max-replicas: 9 replicas are more than the team's",
         ),
         (
             {"--min-replicas": "2"},
             "--nodes: is there beside --min-replicas; keep --nodes, or the sizes of an elastic job",
+        ),
+        (
+            {"--zone": "us-west-2a"},
+            "--zone: the group p5 is in us-west-2c, got 'us-west-2a'; leave it out, or name a group",
+        ),
+        (
+            {"--zone": "mars/x"},
+            "--zone: must be an availability zone's name or id, such as us-west-2c or usw2-az3, got",
+        ),
+        (
+            {"--namespace": "hyperpod-ns-reserch"},
+            "--namespace: no team of the file has the namespace 'hyperpod-ns-reserch'; did you mean hyperpod-ns-research?",
+        ),
+        (
+            {"--namespace": "zebra"},
+            (
+                "--namespace: no team of the file has the namespace 'zebra'; name one of hyperpod-ns-research, "
+                "hyperpod-ns-inference"
+            ),
+        ),
+        (
+            {"--priority-class": "low"},
+            "--priority-class: pods of the team research may not name 'low'; name one of urgent",
+        ),
+        (
+            {"--priority-class": "urgent", "--base-priority-class": "high"},
+            "--base-priority-class: pods of the team research may not name 'high'; name one of urgent",
+        ),
+        (
+            {"--priority-class": "urgent", "--namespace": "hyperpod-ns-inference"},
+            "--priority-class: pods of the team inference may not name 'urgent'; leave it out: the team may name none",
+        ),
+        (
+            {"--service-account": "team-pods", "--namespace": "hyperpod-ns-inference"},
+            "--service-account: is team-pods, which a team with a pod_role_arn has, and inference has none; leave it out",
         ),
         ({"--nodes": None}, "--min-replicas: is missing; add it, or --nodes for a job of one size"),
         (
@@ -89,6 +125,15 @@ def test_what_does_not_fit_the_file(capsys: pytest.CaptureFixture[str], changes:
         changes = {"--config": str(CONFIGS / "everything.yaml")}
     assert main(grouped(**changes)) == 1
     assert said in capsys.readouterr().err
+
+
+def test_what_the_file_gives_the_team_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    """A zone's id may be that of the group's zone: which one is, differs between accounts."""
+    given = {"--zone": "us-west-2c", "--priority-class": "urgent", "--service-account": "team-pods"}
+    other = {"--service-account": "own", "--namespace": "hyperpod-ns-inference", "--nodes": "3"}
+    for options in (given, {"--zone": "usw2-az3"}, other):
+        assert main(grouped(**options)) == 0, capsys.readouterr().err
+    assert capsys.readouterr().err == ""
 
 
 def test_what_aws_excludes_for_elastic_training_is_a_warning(

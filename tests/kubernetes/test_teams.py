@@ -196,6 +196,13 @@ RESERVED = "belongs to Kubernetes, EKS or HyperPod; use one of the team's own"
             ),
         ),
         ({"role_arns": (ROLE, ROLE)}, f"teams[t].role_arns: '{ROLE}' stands twice; name it once"),
+        (
+            {"patch_workloads": True},
+            (
+                "teams[t].patch_workloads: means something only under task governance, which is off; remove it, or turn "
+                "task governance on"
+            ),
+        ),
         ({"fair_share_weight": 101}, "teams[t].fair_share_weight: must be 0 to 100, got 101; change it"),
         (
             {"pod_security": "baselin"},

@@ -77,6 +77,7 @@ class EksControlPlane(Construct):
                 *check_control_plane(
                     known,
                     network.config,
+                    region=Stack.of(network).region,
                     has_file_system=None,
                     control_plane_zone=None
                     if network.control_plane_subnet is None

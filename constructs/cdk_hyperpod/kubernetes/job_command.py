@@ -1,15 +1,16 @@
-"""`cdk-hyperpod job render`: an elastic training job as YAML, or everything for which it would be refused."""
+"""`cdk-hyperpod job render`: a training job as YAML, elastic or of one size, or everything for which it would be refused."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import re
 import sys
 from collections.abc import Iterator
 
 from .._structure import show
-from ..config import ClusterConfig, InstanceGroup
+from ..config import ZONE, ClusterConfig, InstanceGroup
 from ..config_eks import is_on
 from ..errors import Finding, raise_errors
 from ..instance_types import catalogue
@@ -30,16 +31,16 @@ from .elastic_job import (
 from .job_checks import check_job
 from .job_objects import job_manifests
 from .manifests import to_yaml
-from .teams import namespace_name, quota_hard
+from .teams import POD_SERVICE_ACCOUNT, Team, allowed_priorities, namespace_name, quota_hard
 
 __all__ = ["add_job_parser"]
 
 _DESCRIPTION = """\
-Write a HyperPodPyTorchJob that shrinks and grows between two sizes. The YAML goes to standard output; nothing is sent
-to a cluster. A job that the training operator, Kubernetes or the team's quota would refuse is refused here, with all
-reasons at once and exit code 1.
+Write a HyperPodPyTorchJob of one size (--nodes), or an elastic one, which shrinks and grows between two. The YAML goes to
+standard output; nothing is sent to a cluster. A job that the training operator, Kubernetes or the team's quota would
+refuse is refused here, with all reasons at once and exit code 1.
 
-A replica is a pod with a node to itself: what it requests comes from the instance type. The job runs with
+A replica is a pod with a node to itself: what it requests comes from the instance type. An elastic job runs with
 --min-replicas at least, and grows towards --max-replicas whenever there is room, by --replica-increment-step or to one
 of --replica-discrete-values. At each change of size the training script is told (elastic_event_detected), saves a
 checkpoint, and is started again with the new number of ranks.
@@ -63,11 +64,13 @@ examples:
 
 def add_job_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     """Add `job` and its command `render` to a tool's commands; each sets `run`, which takes the options."""
-    job = subparsers.add_parser("job", help="elastic training jobs", description="Elastic training jobs.")
+    job = subparsers.add_parser(
+        "job", help="training jobs, elastic or of one size", description="Training jobs, elastic or of one size."
+    )
     commands = job.add_subparsers(required=True, metavar="COMMAND")
     render = commands.add_parser(
         "render",
-        help="write an elastic training job as YAML",
+        help="write a training job as YAML, elastic or of one size",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -96,7 +99,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--config",
         metavar="PATH",
-        help="the cluster file; the quota of its team with this --namespace is checked; default with --group: cluster.yaml",
+        help="the cluster file; its team with this --namespace is checked (quota, PriorityClasses, service account); default with --group: cluster.yaml",
     )
     what.add_argument(
         "script",
@@ -207,7 +210,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _render(options: argparse.Namespace) -> int:
     config = _cluster(options)
-    findings = [*_check_sizes(options), *_check_zone(options, config)]
+    findings = [*_check_sizes(options), *_check_zone(options, config), *_check_team(options, config)]
     group = None
     if options.group is not None and config is not None:
         findings += _check_group(options, config)
@@ -272,6 +275,45 @@ def _check_group(options: argparse.Namespace, config: ClusterConfig) -> Iterator
             problem=f"the group {options.group} has no {show(options.instance_type)}",
             remedy=f"leave it out, or use {' or '.join(types)}",
         )
+    zone = _zone(groups[options.group], config)
+    # A name and an id may mean the same zone: which ones do, differs between accounts.
+    if options.zone and zone and options.zone != zone and is_zone_id(options.zone) == is_zone_id(zone):
+        yield Finding(
+            path="zone",
+            problem=f"the group {options.group} is in {zone}, got {show(options.zone)}",
+            remedy="leave it out, or name a group that is there",
+        )
+
+
+def _check_team(options: argparse.Namespace, config: ClusterConfig | None) -> Iterator[Finding]:
+    """What Kubernetes would refuse of the team whose namespace the job is in, as far as the file tells."""
+    if config is None or config.eks is None or not config.teams:
+        return
+    teams = _teams(config)
+    team = teams.get(options.namespace)
+    if team is None:
+        close = difflib.get_close_matches(options.namespace[:80], teams, n=1)
+        yield Finding(
+            path="namespace",
+            problem=f"no team of the file has the namespace {show(options.namespace)}",
+            remedy=f"did you mean {close[0]}?" if close else f"name one of {', '.join([*teams][:8])}",
+        )
+        return
+    allowed = allowed_priorities(team, config.eks.priority_classes)
+    for path in ("priority_class", "base_priority_class"):
+        name = getattr(options, path)
+        if name is not None and name not in allowed:
+            yield Finding(
+                path=f"{path}_name",
+                problem=f"pods of the team {team.name} may not name {show(name)}",
+                remedy=f"name one of {', '.join(allowed)}" if allowed else "leave it out: the team may name none",
+            )
+    if options.service_account == POD_SERVICE_ACCOUNT and team.pod_role_arn is None:
+        yield Finding(
+            path="service_account_name",
+            problem=f"is {POD_SERVICE_ACCOUNT}, which a team with a pod_role_arn has, and {team.name} has none",
+            remedy="leave it out, or give the team a pod_role_arn",
+        )
 
 
 def _check_elastic(job: ElasticJob, group: InstanceGroup | None, config: ClusterConfig | None) -> Iterator[Finding]:
@@ -314,7 +356,9 @@ def _node_labels(
 
 
 def _check_zone(options: argparse.Namespace, config: ClusterConfig | None) -> Iterator[Finding]:
-    """Whether nodes with EFA are in several zones, and nothing says in which of them the job is to run."""
+    """Whether the zone is one, and, where none is named, whether nodes with EFA are in several."""
+    if options.zone is not None and (words := ZONE.problem(options.zone)):
+        yield Finding(path="zone", problem=f"{words}, got {show(options.zone)}", remedy="change it")
     kind = catalogue().get(options.instance_type or "")
     if options.zone is not None or options.group is not None or config is None or kind is None or not kind.has_efa:
         return
@@ -409,12 +453,19 @@ def _check_options(options: argparse.Namespace) -> list[Finding]:
 
 def _hard(options: argparse.Namespace, config: ClusterConfig | None) -> dict[str, str] | None:
     if options.quota_nodes is None and config is not None and config.eks is not None:
-        governed = is_on(config.eks, "task_governance", has_file_system=config.storage is not None)
-        teams = {namespace_name(team, task_governance=governed): team for team in config.teams}
+        teams = _teams(config)
         return quota_hard(teams[options.namespace]) if options.namespace in teams else None
     if options.quota_nodes is None or options.quota_nodes < 1 or options.instance_type not in catalogue():
         return None
     return quotas.hard(quotas.amounts({options.instance_type: options.quota_nodes}))
+
+
+def _teams(config: ClusterConfig) -> dict[str, Team]:
+    """The teams of an EKS cluster's file by their namespaces."""
+    governed = config.eks is not None and is_on(
+        config.eks, "task_governance", has_file_system=config.storage is not None
+    )
+    return {namespace_name(team, task_governance=governed): team for team in config.teams}
 
 
 _SAME_NAME = (

@@ -13,6 +13,7 @@ from ._constraints import field_findings
 from .quantities import parse_quantity
 from .teams import (
     CLASS_NAME,
+    DEFAULT_DISK,
     POD_SERVICE_ACCOUNT,
     ROLE_ARN,
     PriorityClass,
@@ -53,7 +54,8 @@ def check_teams(
         yield from _check_namespace(team, team_path, task_governance)
         yield from _check_quota(team, team_path, nodes, task_governance, autoscaling)
         refused = {finding.path for finding in wrong}
-        yield from (finding for finding in _check_defaults(team, team_path) if finding.path not in refused)
+        later = [*_check_defaults(team, team_path), *([] if task_governance else _check_not_governed(team, team_path))]
+        yield from (finding for finding in later if finding.path not in refused)
         yield from _check_room(team, team_path, has_file_system=has_file_system)
     yield from _check_unique(known, task_governance)
     if nodes is not None:
@@ -109,6 +111,17 @@ def _check_namespace(team: Team, path: str, task_governance: bool) -> Iterator[F
             yield from namespace_findings(team.name, f"{path}.name")
     elif is_known(team.namespace) and isinstance(team.namespace, str):
         yield from namespace_findings(team.namespace, f"{path}.namespace")
+
+
+def _check_not_governed(team: Team, path: str) -> Iterator[Finding]:
+    for field in ("patch_workloads", "fair_share_weight"):
+        value = getattr(team, field)
+        if is_known(value) and value:
+            yield Finding(
+                path=f"{path}.{field}",
+                problem="means something only under task governance, which is off",
+                remedy="remove it, or turn task governance on",
+            )
 
 
 def _check_quota(
@@ -182,6 +195,7 @@ def _check_defaults(team: Team, path: str) -> Iterator[Finding]:
     for field, name, text in (
         ("default_vcpus", "cpu", f"{team.default_vcpus}"),
         ("default_memory_gib", "memory", f"{team.default_memory_gib}Gi"),
+        (None, "ephemeral-storage", DEFAULT_DISK),
     ):
         # A default is a request, and a limit where there is a quota of limits.
         held = {key: parse_quantity(hard[key]) for key in (f"requests.{name}", f"limits.{name}") if key in hard}
@@ -189,10 +203,11 @@ def _check_defaults(team: Team, path: str) -> Iterator[Finding]:
         too_small = [key for key, most in held.items() if default is not None and most is not None and default > most]
         if too_small:
             yield Finding(
-                path=f"{path}.{field}",
+                path=join(f"{path}.hard", too_small[0]) if field is None else f"{path}.{field}",
                 problem=f"a container that declares nothing gets {text}, and the team's quota holds "
                 f"{hard[too_small[0]]} ({too_small[0]})",
-                remedy="lower it, or raise the quota: Kubernetes would refuse every such pod",
+                remedy=f"{'raise it' if field is None else 'lower it, or raise the quota'}: Kubernetes would refuse every such "
+                "pod",
             )
 
 

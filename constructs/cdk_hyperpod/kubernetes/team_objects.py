@@ -7,6 +7,7 @@ from typing import Any
 
 from .manifests import Manifest
 from .teams import (
+    DEFAULT_DISK,
     POD_SERVICE_ACCOUNT,
     PriorityClass,
     Team,
@@ -92,12 +93,14 @@ def _resource_quota(namespace: str, hard: Mapping[str, str]) -> Manifest:
 # A pod that requests nothing counts nothing in the quota, and takes a node all the same. Not more than this: it is what
 # the container requests that Kubeflow's operator puts before a PyTorchJob's workers.
 _LEAST = {"cpu": "50m", "memory": "10Mi"}
-# What a container requests of its node's disk where it declares nothing: logs, and what it writes to its own layer.
-_DISK = "1Gi"
 
 
 def _limit_range(namespace: str, team: Team) -> Manifest:
-    request = {"cpu": str(team.default_vcpus), "memory": f"{team.default_memory_gib}Gi", "ephemeral-storage": _DISK}
+    request = {
+        "cpu": str(team.default_vcpus),
+        "memory": f"{team.default_memory_gib}Gi",
+        "ephemeral-storage": DEFAULT_DISK,
+    }
     # A default limit below what a container requests refuses it, so only where no limit at all is refused too.
     limited = [name for name in request if name == "memory" or f"limits.{name}" in team.hard]
     limits = [

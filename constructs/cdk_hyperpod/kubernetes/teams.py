@@ -58,6 +58,8 @@ ROLE_ARN = Pattern(
 RoleArn = Annotated[str, ROLE_ARN]
 POD_SERVICE_ACCOUNT = "team-pods"
 """The service account of a team's namespace whose pods have the team's `pod_role_arn`."""
+DEFAULT_DISK = "1Gi"
+"""What a container requests of its node's disk where it declares nothing: logs, and what it writes to its own layer."""
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 """By which Kubernetes knows what pods of a namespace may be."""
 
@@ -131,9 +133,9 @@ class Team:
     file. Taking one out ends access at once, and no pod."""
     pod_role_arn: RoleArn | None = None
     """The IAM role of the team's pods: those that name the service account `team-pods`, which is made (`hyp`:
-    --service-account-name, `job render`: --service-account). The role trusts pods.eks.amazonaws.com (sts:AssumeRole and
-    sts:TagSession), and who deploys may pass it (iam:PassRole). Absent: pods have no role of the team's. A change acts on
-    new credentials of running pods too: EKS renews them."""
+    --service-account-name, `job render`: --service-account). The role is of the cluster's account, trusts
+    pods.eks.amazonaws.com (sts:AssumeRole and sts:TagSession), and who deploys may pass it (iam:PassRole). Absent: pods have
+    no role of the team's. A change acts on new credentials of running pods too: EKS renews them."""
     priority_classes: tuple[PriorityClassName, ...] | None = None
     """The PriorityClasses that the team's pods may name. Absent: those of `eks.priority_classes` that outrank nobody: of
     value 0, which pods without a class have, or less. A pod that names another one is refused, the system's included.

@@ -12,12 +12,25 @@ from ..errors import Finding
 
 
 def check_accounts(config: ClusterConfig) -> Iterator[Finding]:
-    """A warning for each ARN of another account than the file's, whichever setting it stands in."""
+    """A warning for each ARN of another account than the file's, whichever setting it stands in.
+
+    For a role of pods it is an error: EKS takes on those of the cluster's account alone (UpdatePodIdentityAssociation in
+    the EKS API reference).
+    """
     if config.account is None or not is_known(config.account):
         return
     for path, arn in _arns(config, ""):
         account = arn.split(":")[4]
-        if account != config.account:
+        if account == config.account:
+            continue
+        if path.endswith(".pod_role_arn"):
+            yield Finding(
+                path=path,
+                problem=f"{show(arn)} is of the account {account}, and EKS gives pods roles of the cluster's, "
+                f"{config.account}, alone",
+                remedy="name a role of the cluster's account; let that one take on the other, where pods need it",
+            )
+        else:
             yield Finding(
                 path=path,
                 problem=f"{show(arn)} is of the account {account}, the cluster of {config.account}",

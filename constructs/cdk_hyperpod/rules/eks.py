@@ -22,7 +22,7 @@ from ..kubernetes.governance import TaskGovernance, check_task_governance
 from ..kubernetes.quotas import check_limits
 from ..kubernetes.team_checks import check_priority_classes, check_teams
 from ..kubernetes.teams import Team, cluster_nodes
-from ..zones import control_plane_zone
+from ..zones import ZONES_WITHOUT_EKS, control_plane_zone, control_plane_zones, two_zones
 from .network import PRIVATE, own_zones
 
 
@@ -50,7 +50,11 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
     has_file_system = config.storage is not None
     second = control_plane_zone(config)
     yield from check_control_plane(
-        config.eks, config.network, has_file_system=has_file_system, control_plane_zone=second
+        config.eks,
+        config.network,
+        region=config.region,
+        has_file_system=has_file_system,
+        control_plane_zone=second,
     )
     yield from _check_elastic_training(config, config.eks)
     if isinstance(config.eks.autoscaling, AutoscalingConfig):
@@ -59,11 +63,17 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
 
 
 def check_control_plane(
-    eks: EksConfig, network: NetworkConfig, *, has_file_system: bool | None, control_plane_zone: str | None = None
+    eks: EksConfig,
+    network: NetworkConfig,
+    *,
+    region: str,
+    has_file_system: bool | None,
+    control_plane_zone: str | None = None,
 ) -> Iterator[Finding]:
     """What is wrong with the EKS cluster itself. `has_file_system`: None where that is not known. `control_plane_zone`: where
     its second subnet is made; None: nowhere."""
-    yield from _check_two_zones(network, control_plane_zone)
+    without = [] if eks.existing_cluster is not None else [*_check_zones_without_eks(network, control_plane_zone)]
+    yield from without or _check_two_zones(network, region, control_plane_zone)
     yield from _check_cluster(eks, network)
     yield from _check_chart(eks, network)
     yield from _check_add_ons(eks, has_file_system=has_file_system)
@@ -162,7 +172,18 @@ _LABEL_TEXT = "letters, digits and -_., a letter or digit at either end"
 _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-def _check_two_zones(network: NetworkConfig, second: str | None) -> Iterator[Finding]:
+def _check_zones_without_eks(network: NetworkConfig, second: str | None) -> Iterator[Finding]:
+    zones = (own_zones(network) if isinstance(network, NetworkConfig) else None) or []
+    for zone in control_plane_zones(zones, second) if zones else ():
+        if zone in ZONES_WITHOUT_EKS:
+            yield Finding(
+                path="network.subnets" if network.vpc_id is not None else "network.availability_zones",
+                problem=f"EKS is not in {zone}, and the control plane is in the first two zones",
+                remedy="name two others first; groups of nodes may be in it",
+            )
+
+
+def _check_two_zones(network: NetworkConfig, region: str, second: str | None) -> Iterator[Finding]:
     zones = own_zones(network) if isinstance(network, NetworkConfig) else None
     if zones is None or len(set(zones)) > 1:
         return
@@ -176,13 +197,15 @@ def _check_two_zones(network: NetworkConfig, second: str | None) -> Iterator[Fin
             topic="second-zone",
         )
         return
+    example = two_zones(region)
+    such_as = f", such as [{', '.join(example)}] (in a cluster file the first alone is enough)" if example else ""
     named = "the network names none" if not zones else f"the network names {show(zones[0])} alone"
     yield Finding(
         path="network.subnets" if network.vpc_id is not None else "network.availability_zones",
         problem=f"EKS needs subnets in two zones, and {named}",
         remedy="add a subnet of another zone behind the cluster's own"
         if network.vpc_id is not None
-        else "name two, the one that has the capacity first, such as [us-west-2c, us-west-2a]",
+        else f"name two, the one that has the capacity first{such_as}",
     )
 
 

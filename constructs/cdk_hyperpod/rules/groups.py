@@ -68,22 +68,35 @@ def _check_room_for_system_pods(
     daemons take several.
     """
     groups = [group for _, group in known]
-    minimums = [group.min_instance_count for group in groups]
-    if node_provisioning_mode == "continuous" and is_known(tuple(minimums)) and not any(minimums):
+    known_taints = is_known(tuple(group.taints for group in groups))
+    # Those of an autoscaler have a minimum of 0.
+    open_to_all = [
+        group for group in groups if not known_taints or all(t.effect == "prefer_no_schedule" for t in group.taints)
+    ]
+    minimums = [group.min_instance_count for group in open_to_all]
+    if open_to_all and node_provisioning_mode == "continuous" and is_known(tuple(minimums)) and not any(minimums):
         yield Finding(
             path="instance_groups",
-            problem="no group has a minimum, so the cluster is ready without a node, and CoreDNS and the operators may time "
-            "out before there is one",
-            remedy="set min_instance_count on a group without accelerators",
+            problem="no group without a taint has a minimum, so the cluster is ready without a node for CoreDNS and the "
+            "operators, which may time out before there is one",
+            remedy="set min_instance_count on a group without a taint, best one without accelerators",
             level="warning",
             topic="no-minimum",
         )
-    taints = [group.taints for group in groups]
-    if is_known(tuple(taints)) and all(any(t.effect != "prefer_no_schedule" for t in each) for each in taints):
+    counts = [group.instance_count for group in open_to_all]
+    if open_to_all and node_provisioning_mode == "standard" and is_known(tuple(counts)) and not any(counts):
+        yield Finding(
+            path="instance_groups",
+            problem="no group without a taint has a node, so CoreDNS and the operators find none that takes them",
+            remedy="raise instance_count of a group without a taint, best one without accelerators",
+            level="warning",
+            topic="no-open-node",
+        )
+    if not open_to_all:
         yield Finding(
             path="instance_groups",
             problem="every group has a taint, so CoreDNS and the operators find no node that takes them",
-            remedy="leave one group without, best one without accelerators",
+            remedy="leave one group without, best one with a minimum and without accelerators",
             level="warning",
             topic="all-tainted",
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import yaml
 
 from cdk_hyperpod.cli import main
 from cdk_hyperpod.kubernetes import Manifest, Team
+from cdk_hyperpod.loader import load_config
 from kubernetes.apiserver.client import Client
 from kubernetes.apiserver.objects import install
 from kubernetes.recipes import FROM_THE_RECIPE, RECIPE
@@ -41,6 +43,53 @@ def test_a_job_of_the_recipes_numbers_in_any_team(admin: Client, capsys: pytest.
     (job,) = yaml.safe_load_all(capsys.readouterr().out)
     assert member.create(job).status == 201
     assert [member.create(pod).status for pod in pods_of(job, "rendered")] == [201] * 16
+
+
+FILE = """
+name: grouped
+region: us-west-2
+orchestrator: eks
+network: {availability_zones: [us-west-2c, us-west-2a]}
+eks:
+  dependencies_chart: installed
+  add_ons: {task_governance: {enabled: false}}
+teams:
+- {name: grouped, quota: {ml.p5.48xlarge: 4}, pod_role_arn: "arn:aws:iam::111122223333:role/pods"}
+instance_groups:
+- {name: system, instance_type: ml.m5.4xlarge, instance_count: 2, min_instance_count: 1}
+- name: p5
+  instance_type: ml.p5.48xlarge
+  instance_count: 8
+  labels: {example.com/pool: large}
+  taints: [{key: nvidia.com/gpu, effect: no_schedule, value: present}, {key: example.com/pool, effect: no_execute}]
+"""
+
+
+def test_a_job_of_a_group_with_the_teams_role(
+    admin: Client, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The group's labels and taints as the file says them, and the service account that the deployment made."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(FILE)
+    (team,) = load_config(file).config.teams
+    member = install(admin, team)
+    needed = ["--name", "llama", "--namespace", "grouped", "--image", "train:1", "--nodes", "4"]
+    chosen = ["--config", str(file), "--group", "p5", "--service-account", "team-pods"]
+    assert main(["job", "render", *needed, *chosen]) == 0
+    (job,) = yaml.safe_load_all(capsys.readouterr().out)
+    assert member.create(job).status == 201
+    made = [member.create(pod) for pod in pods_of(job, "grouped")]
+    assert [answer.status for answer in made] == [201] * 4, [answer.body for answer in made]
+    spec = made[0].body["spec"]
+    assert spec["serviceAccountName"] == "team-pods"
+    assert spec["nodeSelector"] == {
+        "node.kubernetes.io/instance-type": "ml.p5.48xlarge",
+        "example.com/pool": "large",
+        "topology.kubernetes.io/zone": "us-west-2c",
+    }
+    # The server adds those for nodes that are not ready.
+    tolerated = {(item["key"], item.get("value"), item["effect"]) for item in spec["tolerations"]}
+    assert {("nvidia.com/gpu", "present", "NoSchedule"), ("example.com/pool", None, "NoExecute")} <= tolerated
 
 
 def pods_of(job: Manifest, namespace: str) -> list[Manifest]:
