@@ -259,6 +259,8 @@ class Judge:
             launched = node.get("LaunchTime") if node.get("InstanceId") else None
             if since is None and launched is None and self.life.pod.ever[node_id].wished > request.heard:
                 continue  # It replaces one that went, and waits for that one.
+            if launched is None and node_id not in by_count and isinstance(request.error, Killed):
+                continue  # What is not launched may go with the target, after the others: a killed function got no further.
             if since is not None:
                 rank = (launched is not None and launched < since,)
             elif launched is not None and launched.timestamp() > began:
@@ -503,7 +505,11 @@ class Judge:
             self.spare(Cause.NEVER_PATCHED)
         elif late and left and moving:
             self.spare(Cause.BUSY_TOO_LONG)
-        elif late and any(node.leaving for group in pod.groups.values() for node in group.nodes):
+        elif late and any(
+            pod.current_count(group) > len(group.live) or any(node.leaving for node in group.nodes)
+            for group in pod.groups.values()
+        ):
+            # On their way out, or gone and still counted: the two that ADR 10 names.
             self.spare(Cause.STILL_LEAVING)
         elif late and left and life.switches.lowering == "never" and request.writes:
             self.spare(Cause.STAYS_IN_ROLLBACK)
