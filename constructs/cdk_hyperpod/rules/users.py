@@ -279,7 +279,8 @@ def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]
             yield Finding(path=f"{account_path}.name", problem=f"{account.name} is {owner}", remedy="use another name")
         seen.add(account.name)
         yield from check_repeated(account.users, f"{account_path}.users")
-    mode = config.lifecycle_mode if config.lifecycle is None or is_known(config.lifecycle) else None
+    judged = config.lifecycle is None or is_known(config.lifecycle)
+    mode = config.lifecycle_mode if judged else None
     if accounts and slurm.accounting_database is None and mode == "customer_managed":
         yield Finding(
             path=path,
@@ -289,7 +290,8 @@ def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]
             topic="accounts-without-database",
         )
     yield from _check_members(config, accounts)
-    if accounts and not config.lifecycle_steps.slurm_conf:
+    steps = config.lifecycle_steps if judged else None
+    if accounts and steps is not None and is_known(steps) and steps.slurm_conf is False:
         yield Finding(
             path="lifecycle.steps.slurm_conf",
             problem="is false, so slurm.conf does not enforce the accounts and their limits, unless it does so by itself",

@@ -58,10 +58,12 @@ def test_objects_beyond_the_count_are_refused(admin: Client, kind: str, key: str
     name = f"many-{key}"
     member = install(admin, Team(name=name, quota={"ml.m5.4xlarge": 1}))
     path = f"/api/v1/namespaces/{name}/resourcequotas/team-quota"
-    status = admin.get(path).body["status"]
-    room = {"200": 200, "1k": 1000}[status["hard"][key]] - int(status["used"][key])
-    made = [member.create(of_kind("v1", kind, name, f"o{index}")) for index in range(room + 1)]
-    assert [answer.status for answer in made] == [201] * room + [403]
+    hard = {"200": 200, "1k": 1000}[admin.get(path).body["status"]["hard"][key]]
+    made = [member.create(of_kind("v1", kind, name, f"o{index}")) for index in range(hard + 1)]
+    taken = [answer.status for answer in made].count(201)
+    # Kubernetes makes a few of its own, some of them a moment after the namespace.
+    assert hard - 3 <= taken <= hard
+    assert [answer.status for answer in made] == [201] * taken + [403] * (hard + 1 - taken)
     assert f"exceeded quota: team-quota, requested: {key}=1, used: {key}=" in made[-1].message
 
 
