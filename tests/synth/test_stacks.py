@@ -160,23 +160,21 @@ def source_uris(template: Template) -> set[str]:
     return {flat(group["LifeCycleConfig"]["SourceS3Uri"]) for group in template.groups().values()}
 
 
-def test_a_changed_script_is_a_changed_property_of_every_group_and_an_unchanged_one_is_none(
-    tmp_path: Path, cluster: Template
-) -> None:
+def test_a_changed_script_is_a_changed_property_of_every_group_and_an_unchanged_one_is_none(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "lifecycle", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     text = changed(lifecycle={"scripts": "scripts", "mode": "extended"})
-    same = of_text(text, tmp_path)
-    # The library's own scripts travel with their sums, a user's folder as it is: the cluster sees no difference.
-    assert same["hyperpod-llm-train-cluster"].body == cluster.body
+    before = of_text(text, tmp_path)["hyperpod-llm-train-cluster"]
+    assert of_text(text, tmp_path)["hyperpod-llm-train-cluster"].body == before.body
     with (tmp_path / "scripts" / "lib.sh").open("a", encoding="utf-8") as script:
         script.write("# a comment\n")
-    other = of_text(text, tmp_path)["hyperpod-llm-train-cluster"]
-    assert len(source_uris(other)) == len(source_uris(cluster)) == 1
-    assert source_uris(other) != source_uris(cluster)
-    for groups in (before := copy.deepcopy(cluster.groups()), after := copy.deepcopy(other.groups())):
+    after = of_text(text, tmp_path)["hyperpod-llm-train-cluster"]
+    assert len(source_uris(after)) == len(source_uris(before)) == 1
+    assert source_uris(after) != source_uris(before)
+    changes = [copy.deepcopy(template.groups()) for template in (before, after)]
+    for groups in changes:
         for group in groups.values():
             del group["LifeCycleConfig"]["SourceS3Uri"]
-    assert after == before
+    assert changes[0] == changes[1]
 
 
 def test_a_folder_that_lacks_a_script_is_refused(tmp_path: Path) -> None:
