@@ -97,8 +97,7 @@ class _Document:
         self.findings: list[Finding] = []
         self.data: object = None
         self._replaced: dict[str, Finding] = {}
-        self._places: dict[str, int] = {"": 0}
-        self._lines: dict[str, int] = {}
+        self._places: dict[str, tuple[int, int | None]] = {"": (0, None)}
         loader = Loader(text)
         try:
             node = loader.get_single_node()
@@ -111,9 +110,7 @@ class _Document:
     def _note(self, node: yaml.Node, path: str, begins: yaml.Node) -> None:
         """Note the place of a value, which begins at its key, and of all in it; and keys that stand twice, of which YAML
         would keep the last."""
-        self._places.setdefault(path, len(self._places))
-        if path:
-            self._lines.setdefault(path, begins.start_mark.line + 1)
+        self._places.setdefault(path, (len(self._places), begins.start_mark.line + 1))
         if isinstance(node, yaml.ScalarNode):
             self._refuse_replaced(node, path)
         elif isinstance(node, yaml.SequenceNode):
@@ -154,20 +151,20 @@ class _Document:
         """Each finding once, with its line, in the order of the file; one about something that is missing stands with
         what lacks it."""
 
-        def noted(finding: Finding) -> str:
+        def place(finding: Finding) -> tuple[int, int | None]:
             path = finding.path
             while path not in self._places:
                 path = path[: max(path.rfind("."), path.rfind("["), 0)]
-            return path
+            return self._places[path]
 
         # Text that is replaced is wrong whatever else is wrong with it.
         # A list that has CDK's mark of a list in it is none to the types.
         lists = {path.rpartition("[")[0] for path, finding in self._replaced.items() if "#{Token[" in finding.problem}
         others = [finding for finding in findings if finding.path not in {*self._replaced, *lists - {""}}]
-        once = sorted(
-            dict.fromkeys([*self._replaced.values(), *others]), key=lambda finding: self._places[noted(finding)]
-        )
-        return [replace(finding, line=self._lines.get(noted(finding))) for finding in once]
+        places = {finding: place(finding) for finding in [*self._replaced.values(), *others]}
+        return [
+            replace(finding, line=places[finding][1]) for finding in sorted(places, key=lambda each: places[each][0])
+        ]
 
 
 def _name_of(node: yaml.Node) -> dict[str, object]:

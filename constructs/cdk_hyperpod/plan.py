@@ -54,13 +54,20 @@ def add_plan_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentPars
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    plan.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
-    plan.add_argument("--profile", metavar="NAME", help="of your AWS configuration; default: AWS_PROFILE, or default")
+    add_asking_options(plan)
     plan.add_argument("--endpoint-url", metavar="URL", help="another endpoint than the region's own, for every service")
     plan.add_argument("--confirm", action="store_true", help="ask before a deployment where something would go")
     plan.add_argument("--yes", action="store_true", help="with --confirm: do not ask, it is meant")
     plan.set_defaults(run=_run)
     return plan
+
+
+def add_asking_options(command: argparse.ArgumentParser) -> None:
+    """What every command that asks AWS about a file needs to know."""
+    command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
+    command.add_argument(
+        "--profile", metavar="NAME", help="of your AWS configuration; default: AWS_PROFILE, or default"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:

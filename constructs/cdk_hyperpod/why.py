@@ -11,7 +11,7 @@ from typing import Any
 
 from .config import ClusterConfig
 from .loader import load_config
-from .plan import Clients, PlanError, clients
+from .plan import Clients, PlanError, add_asking_options, clients
 
 __all__ = ["add_why_parser", "reasons"]
 
@@ -41,8 +41,7 @@ def add_why_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    why.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
-    why.add_argument("--profile", metavar="NAME", help="of your AWS configuration; default: AWS_PROFILE, or default")
+    add_asking_options(why)
     why.add_argument(
         "--since", type=float, metavar="SECONDS", help="only what failed at this time or later, in seconds since 1970"
     )

@@ -197,7 +197,8 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
                 problem=f"{home} is no folder that one user can own",
                 remedy=f"name a folder of the user's own, such as {default or '/fsx/home'}/{user.name if is_known(user.name) else 'NAME'}",
             )
-        around = next((place for place in (home, *map(str, PurePosixPath(home).parents)) if place in owners), None)
+        above = [str(parent) for parent in PurePosixPath(home).parents]
+        around = next((place for place in (home, *above) if place in owners), None)
         inside = next((place for place in owners if PurePosixPath(home) in PurePosixPath(place).parents), None)
         if around == home:
             yield Finding(
@@ -212,7 +213,7 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
                 remedy="put them beside each other",
             )
         owners.setdefault(home, path)
-        if user.home is not None and mounts and not mounts.intersection(map(str, PurePosixPath(home).parents)):
+        if user.home is not None and mounts and not mounts.intersection(above):
             yield Finding(
                 path=f"{path}.home",
                 problem=f"{home} is on no storage of the file, so each node has one of its own, which ends with the node",
