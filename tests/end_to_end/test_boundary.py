@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import boto3  # type: ignore[import-untyped]
 import pytest
-from botocore.config import Config  # type: ignore[import-untyped]
-from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod.tags import KEY_TAG
 from end_to_end.configs import small
+from end_to_end.permissions import ANYTHING, allowed_unless, document
 from local_aws import templates
 from local_aws.cdk import Cdk
 from local_aws.places import CHECKOUT
@@ -32,12 +31,7 @@ CONTEXT = {
     "@aws-cdk/core:permissionsBoundary": {"name": "cluster-boundary"},
 }
 TRUST = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
-ANYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 ADMINISTRATOR = "arn:aws:iam::aws:policy/AdministratorAccess"
-
-
-def document(statement: Json) -> Json:
-    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 @pytest.fixture(scope="module")
@@ -67,34 +61,15 @@ def execution_role(engine: LocalAws, recipe: dict[str, str]) -> str:
 def twin(engine: LocalAws, recipe: dict[str, str]) -> Callable[[str], Any]:
     """Clients of a role with the execution role's policies, which CloudFormation alone may take on."""
     iam, trusted = engine.client("iam"), {"Principal": {"AWS": engine.account}}
-    role = iam.create_role(RoleName=TWIN, AssumeRolePolicyDocument=json.dumps(document(TRUST | trusted)))["Role"]
+    iam.create_role(RoleName=TWIN, AssumeRolePolicyDocument=json.dumps(document(TRUST | trusted)))
     for name, arn in recipe.items():
         if name != "cluster-boundary":
             iam.attach_role_policy(RoleName=TWIN, PolicyArn=arn)
-    given = engine.client("sts").assume_role(RoleArn=role["Arn"], RoleSessionName="test")["Credentials"]
-    session = boto3.session.Session(
-        aws_access_key_id=given["AccessKeyId"],
-        aws_secret_access_key=given["SecretAccessKey"],
-        aws_session_token=given["SessionToken"],
-        region_name=engine.region,
-    )
-
-    def client(service: str) -> Any:
-        no_proxies = Config(proxies={"https": "", "http": ""})
-        return session.client(
-            service, endpoint_url=engine.place.url, verify=str(engine.place.authority), config=no_proxies
-        )
-
-    return client
+    return partial(engine.client_as, TWIN)
 
 
-def may(call: Any, **arguments: Json) -> bool:
-    try:
-        call(**arguments)
-    except ClientError as error:
-        assert error.response["Error"]["Code"] in ("AccessDenied", "AccessDeniedException"), error
-        return False
-    return True
+may = allowed_unless("AccessDenied", "AccessDeniedException")
+"""Services say it in either word."""
 
 
 def test_the_recipe_deploys(engine: LocalAws, recipe: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -208,7 +183,7 @@ def test_by_hand_too_a_role_keeps_its_boundary(
 
 
 def test_what_the_boundary_leaves_a_role_that_may_do_everything(engine: LocalAws, recipe: dict[str, str]) -> None:
-    iam, sts = engine.client("iam"), engine.client("sts")
+    iam = engine.client("iam")
     trust = document(TRUST | {"Principal": {"AWS": engine.account}})
     made = iam.create_role(
         RoleName="hyperpod-does-all",
@@ -216,20 +191,7 @@ def test_what_the_boundary_leaves_a_role_that_may_do_everything(engine: LocalAws
         PermissionsBoundary=recipe["cluster-boundary"],
     )
     iam.attach_role_policy(RoleName="hyperpod-does-all", PolicyArn=ADMINISTRATOR)
-    given = sts.assume_role(RoleArn=made["Role"]["Arn"], RoleSessionName="test")["Credentials"]
-
-    def client(service: str) -> Any:
-        return boto3.client(
-            service,
-            region_name=engine.region,
-            endpoint_url=engine.place.url,
-            verify=str(engine.place.authority),
-            aws_access_key_id=given["AccessKeyId"],
-            aws_secret_access_key=given["SecretAccessKey"],
-            aws_session_token=given["SessionToken"],
-            config=Config(proxies={"https": "", "http": ""}),
-        )
-
+    client = partial(engine.client_as, "hyperpod-does-all")
     assert may(client("s3").list_buckets)
     assert may(client("cloudformation").describe_stacks)
     assert not may(client("iam").list_roles)

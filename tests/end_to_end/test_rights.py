@@ -6,17 +6,14 @@ with the tables below, and each of their rights is left out once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-import boto3  # type: ignore[import-untyped]
 import pytest
-from botocore.config import Config  # type: ignore[import-untyped]
-from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from end_to_end.configs import TRN1, small
+from end_to_end.permissions import add_almighty_role, may
 from local_aws import assemblies, rights, templates
 from local_aws.rehearsal import Rehearsal, broken, resized, taking, with_group, without_group
 from local_aws.session import LocalAws
@@ -278,30 +275,10 @@ def test_looking_at_the_foundation_needs(life: Rehearsal, action: str) -> None:
 
 @pytest.fixture(scope="module")
 def roles(engine: LocalAws) -> dict[str, Json]:
-    """Two roles that may do everything, by their own policies; their S3 clients by name."""
-    iam, sts = engine.client("iam"), engine.client("sts")
-    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": engine.account}}
-    everything = {"Effect": "Allow", "Action": "*", "Resource": "*"}
-    clients = {}
+    """S3 clients of two roles that may do everything, by their own policies, by name."""
     for name in (WRITER, SOMEBODY):
-        made = iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(document(trust)))
-        iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=json.dumps(document(everything)))
-        session = sts.assume_role(RoleArn=made["Role"]["Arn"], RoleSessionName="test")["Credentials"]
-        clients[name] = boto3.client(
-            "s3",
-            region_name=engine.region,
-            endpoint_url=engine.place.url,
-            verify=str(engine.place.authority),
-            aws_access_key_id=session["AccessKeyId"],
-            aws_secret_access_key=session["SecretAccessKey"],
-            aws_session_token=session["SessionToken"],
-            config=Config(proxies={"https": "", "http": ""}),
-        )
-    return clients
-
-
-def document(statement: Json) -> Json:
-    return {"Version": "2012-10-17", "Statement": [statement]}
+        add_almighty_role(engine, name)
+    return {name: engine.client_as(name, "s3") for name in (WRITER, SOMEBODY)}
 
 
 @pytest.fixture(scope="module")
@@ -310,15 +287,6 @@ def bucket(engine: LocalAws, filled: Json) -> str:
         name for name, item in filled["Resources"].items() if item["Type"] == "AWS::S3::Bucket" and "Life" in name
     )
     return templates.physical_id(engine, "rights-upload", name)
-
-
-def may(call: Any, **arguments: Json) -> bool:
-    try:
-        call(**arguments)
-    except ClientError as error:
-        assert error.response["Error"]["Code"] == "AccessDenied", error
-        return False
-    return True
 
 
 def test_only_writers_that_the_file_names_change_scripts(roles: dict[str, Json], bucket: str) -> None:

@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
-import boto3  # type: ignore[import-untyped]
 import pytest
-from botocore.config import Config  # type: ignore[import-untyped]
-from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from end_to_end.configs import small
+from end_to_end.permissions import add_almighty_role, may
 from local_aws import assemblies, templates
 from local_aws.rehearsal import Rehearsal
 from local_aws.session import LocalAws
@@ -48,38 +46,9 @@ def bucket(life: Rehearsal) -> str:
 @pytest.fixture(scope="module")
 def clients(engine: LocalAws, life: Rehearsal) -> dict[str, Any]:
     """S3 clients of two roles that may do everything, by their own policies."""
-    iam, sts = engine.client("iam"), engine.client("sts")
-    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": engine.account}}
-    made = {}
     for name in (WRITER, SOMEBODY):
-        role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document(trust))["Role"]
-        everything = document({"Effect": "Allow", "Action": "*", "Resource": "*"})
-        iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=everything)
-        session = sts.assume_role(RoleArn=role["Arn"], RoleSessionName="test")["Credentials"]
-        made[name] = boto3.client(
-            "s3",
-            region_name=engine.region,
-            endpoint_url=engine.place.url,
-            verify=str(engine.place.authority),
-            aws_access_key_id=session["AccessKeyId"],
-            aws_secret_access_key=session["SecretAccessKey"],
-            aws_session_token=session["SessionToken"],
-            config=Config(proxies={"https": "", "http": ""}),
-        )
-    return made
-
-
-def document(statement: Json) -> str:
-    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-
-
-def may(call: Any, **arguments: Json) -> bool:
-    try:
-        call(**arguments)
-    except ClientError as error:
-        assert error.response["Error"]["Code"] == "AccessDenied", error
-        return False
-    return True
+        add_almighty_role(engine, name)
+    return {name: engine.client_as(name, "s3") for name in (WRITER, SOMEBODY)}
 
 
 @pytest.fixture

@@ -50,6 +50,13 @@ class SlurmNode(Node):
     def state(self, name: str) -> str:
         return (self.root / "units" / name).read_text().strip()
 
+    def empty_topology(self) -> Path:
+        """slurmctld does not start with it. Returns its folder."""
+        folder = self.root / "opt/slurm/etc"
+        folder.mkdir(parents=True)
+        (folder / "topology.yaml").write_text("\n")
+        return folder
+
     def controller(self, state: str) -> None:
         up = "Slurmctld(primary) at ip-10-1-0-10 is UP"
         down = "echo Slurmctld(primary) at ip-10-1-0-10 is DOWN; exit 1"
@@ -143,9 +150,7 @@ def test_an_empty_topology_is_taken_away(node: SlurmNode) -> None:
     node.addresses("10.1.0.10")
     node.unit("slurmctld", "failed")
     node.controller("with slurmctld")
-    folder = node.root / "opt/slurm/etc"
-    folder.mkdir(parents=True)
-    (folder / "topology.yaml").write_text("\n")
+    folder = node.empty_topology()
     result = node.provision("controller.sh", PROVISION_ROOT=str(node.root))
     assert result.returncode == 0
     assert "WARNING 20_slurm.py: /opt/slurm/etc/topology.yaml was empty" in result.stdout
@@ -156,9 +161,7 @@ def test_a_controller_that_ends_again_and_again_is_healed(node: SlurmNode) -> No
     node.addresses("10.1.0.10")
     node.unit("slurmctld", "auto-restart")
     node.controller("with slurmctld")
-    folder = node.root / "opt/slurm/etc"
-    folder.mkdir(parents=True)
-    (folder / "topology.yaml").write_text("\n")
+    folder = node.empty_topology()
     assert node.provision("controller.sh", PROVISION_ROOT=str(node.root)).returncode == 0
     assert [file.name for file in folder.iterdir()] == ["topology.yaml.empty"]
     assert node.asked[-1] == "start slurmctld"
@@ -167,9 +170,7 @@ def test_a_controller_that_ends_again_and_again_is_healed(node: SlurmNode) -> No
 def test_an_empty_topology_goes_also_while_slurmctld_is_starting(node: SlurmNode) -> None:
     node.addresses("10.1.0.10")
     node.unit("slurmctld", "activating")
-    folder = node.root / "opt/slurm/etc"
-    folder.mkdir(parents=True)
-    (folder / "topology.yaml").write_text("\n")
+    folder = node.empty_topology()
     node.provision("controller.sh", PROVISION_ROOT=str(node.root))
     assert [file.name for file in folder.iterdir()] == ["topology.yaml.empty"]
     assert node.asked == [], "what systemd starts is not started by us"

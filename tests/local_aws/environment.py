@@ -83,9 +83,14 @@ def is_styled() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def client(place: Place, service: str, *, region: str, account: str = ACCOUNT, secret: str) -> Any:
-    """A boto3 client of the engine that looks at nothing but its arguments."""
-    session = boto3.session.Session(aws_access_key_id=account, aws_secret_access_key=secret, region_name=region)
+def client(
+    place: Place, service: str, *, region: str, account: str = ACCOUNT, secret: str, token: str | None = None
+) -> Any:
+    """A boto3 client of the engine that looks at nothing but its arguments. `account`: or the id of a session's key, with its
+    `token`."""
+    session = boto3.session.Session(
+        aws_access_key_id=account, aws_secret_access_key=secret, aws_session_token=token, region_name=region
+    )
     return session.client(
         service,
         endpoint_url=place.url,

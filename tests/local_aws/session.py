@@ -53,6 +53,19 @@ class LocalAws:
     def client(self, service: str) -> Any:
         return _client(self.place, service, self.region, self.account, environment.secret(self.place))
 
+    def client_as(self, role: str, service: str) -> Any:
+        """A client of whoever has taken on the role with this name."""
+        arn = f"arn:aws:iam::{self.account}:role/{role}"
+        given = self.client("sts").assume_role(RoleArn=arn, RoleSessionName="test")["Credentials"]
+        return environment.client(
+            self.place,
+            service,
+            region=self.region,
+            account=given["AccessKeyId"],
+            secret=given["SecretAccessKey"],
+            token=given["SessionToken"],
+        )
+
     def journal(self, *, since: int = 0, operation: str | None = None) -> list[Entry]:
         """Every HyperPod, FSx and EKS call after entry number `since`, of one operation (absent: of all)."""
         lines = self.place.journal.read_text("utf-8").splitlines()[since:]

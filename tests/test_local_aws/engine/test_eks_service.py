@@ -10,9 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import boto3  # type: ignore[import-untyped]
 import pytest
-from botocore.config import Config  # type: ignore[import-untyped]
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from local_aws import daemon, templates
@@ -194,21 +192,11 @@ def test_cluster_as_the_api_shows_it(engine: LocalAws, eks: templates.Outcome) -
 
 
 def test_iam_stands_in_front(engine: LocalAws, eks: templates.Outcome) -> None:
-    iam, sts = engine.client("iam"), engine.client("sts")
+    iam = engine.client("iam")
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": engine.account}}
     document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
-    reader = iam.create_role(RoleName="reader", AssumeRolePolicyDocument=document)["Role"]["Arn"]
-    given = sts.assume_role(RoleArn=reader, RoleSessionName="test")["Credentials"]
-    client = boto3.client(
-        "eks",
-        endpoint_url=engine.place.url,
-        verify=str(engine.place.authority),
-        region_name=engine.region,
-        aws_access_key_id=given["AccessKeyId"],
-        aws_secret_access_key=given["SecretAccessKey"],
-        aws_session_token=given["SessionToken"],
-        config=Config(retries={"total_max_attempts": 1}),
-    )
+    iam.create_role(RoleName="reader", AssumeRolePolicyDocument=document)
+    client = engine.client_as("reader", "eks")
 
     def denied(call: Callable[..., Json], **request: str) -> bool:
         try:

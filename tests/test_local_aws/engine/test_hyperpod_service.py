@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import boto3  # type: ignore[import-untyped]
 import pytest
-from botocore.config import Config  # type: ignore[import-untyped]
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from local_aws.session import LocalAws
@@ -32,18 +30,7 @@ class Caller:
         self.aws.client("iam").put_role_policy(RoleName=self.name, PolicyName="may", PolicyDocument=document)
 
     def client(self) -> Any:
-        role = f"arn:aws:iam::{self.aws.account}:role/{self.name}"
-        given = self.aws.client("sts").assume_role(RoleArn=role, RoleSessionName="test")["Credentials"]
-        return boto3.client(
-            "sagemaker",
-            endpoint_url=self.aws.place.url,
-            verify=str(self.aws.place.authority),
-            region_name=self.aws.region,
-            aws_access_key_id=given["AccessKeyId"],
-            aws_secret_access_key=given["SecretAccessKey"],
-            aws_session_token=given["SessionToken"],
-            config=Config(retries={"total_max_attempts": 1}),
-        )
+        return self.aws.client_as(self.name, "sagemaker")
 
 
 def trust(**principal: str) -> str:

@@ -1,0 +1,43 @@
+"""Roles that may do everything by their own policies, and whether a call is refused all the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+from local_aws.session import LocalAws
+
+Json = Any
+ANYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+
+
+def document(statement: Json) -> Json:
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+def add_almighty_role(engine: LocalAws, name: str) -> None:
+    """Whoever is of the account may take it on."""
+    iam = engine.client("iam")
+    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": engine.account}}
+    iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(document(trust)))
+    iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=json.dumps(document(ANYTHING)))
+
+
+def allowed_unless(*codes: str) -> Callable[..., bool]:
+    """Whether a call with these arguments is let through. `codes`: how the service says no; another error fails the test."""
+
+    def may(call: Any, **arguments: Json) -> bool:
+        try:
+            call(**arguments)
+        except ClientError as error:
+            assert error.response["Error"]["Code"] in codes, error
+            return False
+        return True
+
+    return may
+
+
+may = allowed_unless("AccessDenied")
