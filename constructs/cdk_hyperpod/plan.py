@@ -145,7 +145,7 @@ def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...
     from ._lambda.hyperpod_provider.foundation_guard.look import look
     from .for_life import wish
 
-    wanted = wish(config, _stack(config))
+    wanted = wish(config, _stack(config.name))
     try:
         return refusals(wanted, look(wanted, f"hyperpod-{config.name}-foundation", client)), ()
     except api.CALL_ERRORS as error:
@@ -167,7 +167,7 @@ def _deployed_ids(
     if live is None or here.issuperset(wanted.nodes_to_delete):
         return None, ()
     try:
-        reply = client("cloudformation").get_template(StackName=_stack_of(wanted.cluster))
+        reply = client("cloudformation").get_template(StackName=_stack(wanted.cluster))
         resources = json.loads(reply.get("TemplateBody", ""))["Resources"].values()
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
@@ -186,7 +186,7 @@ def _standing(config: ClusterConfig, found: Plan, client: Clients) -> Iterator[s
     if not found.deletions:
         return
     try:
-        (stack,) = client("cloudformation").describe_stacks(StackName=_stack(config))["Stacks"]
+        (stack,) = client("cloudformation").describe_stacks(StackName=_stack(config.name))["Stacks"]
     except api.CALL_ERRORS as error:
         if "does not exist" not in api.reason(error):
             yield f"What the last deployment left standing was not read: {api.reason(error)}"
@@ -256,7 +256,7 @@ def desired(config: ClusterConfig, live: Cluster | None) -> Desired:
         nodes_to_delete=scale_down.nodes_to_delete,
         groups_to_delete=scale_down.instance_groups_to_delete,
         max_nodes=scale_down.max_nodes,
-        owner=_owner(_stack(config), live),
+        owner=_owner(_stack(config.name), live),
     )
 
 
@@ -280,12 +280,8 @@ def _group(group: InstanceGroup, live: Cluster | None, autoscaled: Sequence[str]
     )
 
 
-def _stack(config: ClusterConfig) -> str:
-    """The stack that the cluster belongs to."""
-    return _stack_of(config.name)
-
-
-def _stack_of(cluster: str) -> str:
+def _stack(cluster: str) -> str:
+    """The stack that the cluster of this name belongs to."""
     return f"hyperpod-{cluster}-cluster"
 
 
