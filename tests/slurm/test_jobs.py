@@ -46,7 +46,7 @@ def test_a_compute_node_refuses_a_login_without_a_job_there(cluster: Cluster) ->
 
 
 def test_a_job_runs_on_the_nodes_of_its_partition_and_has_its_gpus(cluster: Cluster) -> None:
-    command = "srun --partition=p5 --nodes=2 --gpus-per-node=4 bash -c 'echo $(hostname) $CUDA_VISIBLE_DEVICES'"
+    command = "srun --quiet --partition=p5 --nodes=2 --gpus-per-node=4 bash -c 'echo $(hostname) $CUDA_VISIBLE_DEVICES'"
     said = cluster.login.run(command, user="alice")
     assert sorted(said.splitlines()) == [f"{node.name} 0,1,2,3" for node in partition(cluster, "p5")]
 
@@ -54,7 +54,7 @@ def test_a_job_runs_on_the_nodes_of_its_partition_and_has_its_gpus(cluster: Clus
 def test_a_job_may_lock_and_open_as_much_as_the_machine_gives(cluster: Cluster) -> None:
     """Unlimited, where the machine's root may give it (CAP_SYS_RESOURCE). Of the login session's limits a job has none."""
     most = cluster.login.run("ulimit -l unlimited 2>/dev/null; ulimit -Hl")
-    said = cluster.login.run("ulimit -Sl 32; srun --partition=p5 --nodes=2 bash -c 'ulimit -l'", user="alice")
+    said = cluster.login.run("ulimit -Sl 32; srun --quiet --partition=p5 --nodes=2 bash -c 'ulimit -l'", user="alice")
     assert said == f"{most}\n{most}"
 
 

@@ -57,7 +57,7 @@ def test_a_node_is_the_same_after_a_reboot_and_runs_jobs_before_any_script_does(
     node = cluster.compute[0]
     node.reboot()
     cluster.await_idle([node])
-    assert cluster.controller.run(f"srun -w {node.name} hostname") == node.name
+    assert cluster.controller.run(f"srun --quiet -w {node.name} hostname") == node.name
     with node.unchanged():
         assert node.provision(scripts).returncode == 0
 
@@ -118,7 +118,7 @@ def test_scripts_that_are_killed_in_every_step_of_a_replaced_node_end_well_at_la
     with node.unchanged():
         assert node.provision(scripts).returncode == 0
     cluster.await_idle()
-    assert cluster.controller.run(f"srun -w {cluster.compute[-1].name} hostname") == cluster.compute[-1].name
+    assert cluster.controller.run(f"srun --quiet -w {cluster.compute[-1].name} hostname") == cluster.compute[-1].name
 
 
 KILL = """
