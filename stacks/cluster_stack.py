@@ -65,6 +65,7 @@ class ClusterStack(Stack):
             eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,
             autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
             encrypt_root_volumes=config.encrypt_root_volumes,
+            log_retention_days=config.log_retention_days,
             # It stands beside the cluster here, after the tag below; deployed stacks know it by these names.
             unguarded=True,
         )
@@ -87,3 +88,4 @@ class ClusterStack(Stack):
         # By these names `plan` finds them, and people.
         for output in (guard.nodes_taken, guard.still_standing):
             output.override_logical_id(output.node.id)
+        self.cluster.log.outcome.override_logical_id("ClusterLog")

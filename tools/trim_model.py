@@ -22,8 +22,9 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "cloudformation": ("DescribeStackEvents", "DescribeStacks", "GetTemplate", "ListStackResources"),
     "ec2": ("DescribeSubnets",),
     "fsx": ("DescribeFileSystems",),
+    "logs": ("AssociateKmsKey", "CreateLogGroup", "PutRetentionPolicy"),
 }
-"""What hyperpod_provider/api.py and foundation_guard/look.py declare, by service, and what `cdk-hyperpod plan` asks besides
+"""What hyperpod_provider/api.py, cluster_log.py and foundation_guard/look.py declare, by service, and what `cdk-hyperpod plan` asks besides
 (GetTemplate)."""
 
 AS_THEY_ARE = ("_retry", "partitions", "sdk-default-configuration")

@@ -16,12 +16,14 @@ from ._acknowledge import acknowledge
 from ._constraints import as_tuple, check_arguments, without_refused
 from ._structure import UNKNOWN, is_known, item_paths, show
 from .buckets import access_logs_bucket
+from .cluster_log import ClusterLog
 from .config import (
     EKS_ENTRY_SCRIPT,
     ENTRY_SCRIPTS,
     ClusterConfig,
     EbsVolume,
     InstanceGroup,
+    LogRetentionDays,
     NetworkConfig,
     NodeType,
     ScaleDownConfig,
@@ -75,6 +77,7 @@ class HyperPodCluster(Construct):
         encrypt_root_volumes: bool | None = None,
         scale_down: ScaleDownConfig | None = None,
         unguarded: bool = False,
+        log_retention_days: LogRetentionDays = 365,
     ) -> None:
         """Make a cluster, and the guard without which a lowered count ends nodes at random.
 
@@ -88,7 +91,8 @@ class HyperPodCluster(Construct):
         EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
         Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. `scale_down`: which nodes and groups the
         guard takes; absent: none by name. `unguarded`: True leaves the guard out, which a warning says until a `ScaleDown`
-        of your own guards the cluster; nodes of a lowered count then end at random. Raises ConfigError with everything that
+        of your own guards the cluster; nodes of a lowered count then end at random. A key of your own has to let CloudWatch Logs
+        use it; where it does not, HyperPod's log group keeps CloudWatch's, and the stack's output says so. Raises ConfigError with everything that
         HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
@@ -109,6 +113,7 @@ class HyperPodCluster(Construct):
             tags={} if tags is None else tags,
             encrypt_root_volumes=encrypt_root_volumes,
             scale_down=scale_down,
+            log_retention_days=log_retention_days,
         )
         known = without_refused(config, [])
         self._warn(
@@ -209,6 +214,15 @@ class HyperPodCluster(Construct):
                 self.resource.node.add_dependency(needed)
         self.cluster_arn = self.resource.attr_cluster_arn
         self._acknowledge_new_types()
+        self.log = ClusterLog(
+            self,
+            "Log",
+            cluster=self.resource,
+            cluster_name=cluster_name,
+            retention_days=log_retention_days,
+            encryption_key=self._key,
+        )
+        """What encrypts HyperPod's own log group of the cluster and lets it expire."""
         self.scale_down = None if unguarded else self._guard(scale_down or ScaleDownConfig())
         """The guard; None: left out."""
         if unguarded:

@@ -46,6 +46,10 @@ PartitionName = Annotated[
 SecurityGroupId = Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")]
 NodeId = Annotated[str, Pattern(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?", "an instance id such as i-0123456789abcdef0")]
 InstanceCount = Annotated[int, Range(0, 6758)]
+LogRetentionDays = Literal[
+    1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
+]  # fmt: skip
+"""What CloudWatch takes (CloudWatch Logs API reference, PutRetentionPolicy)."""
 ZONE = Pattern(
     r"[a-z]{2}(-[a-z]+)+-[0-9][a-f]|[a-z]+[0-9]-az[1-6]",
     "an availability zone's name or id, such as us-west-2c or usw2-az3",
@@ -372,6 +376,10 @@ class ClusterConfig:
     removal: Removal = "retain"
     """What `cdk destroy`, or a change that makes a new file system, does with data, and destroy with what data stands
     on (its subnet, VPC, key). It counts once it is deployed."""
+    log_retention_days: LogRetentionDays = 365
+    """How many days CloudWatch keeps what HyperPod and the lifecycle scripts write of the nodes: the log group
+    /aws/sagemaker/Clusters/NAME/ID, which is encrypted with the cluster's key. Events stay when the stacks go, until they
+    expire; after `removal: destroy` nobody can read them, because the key goes. A change touches no node."""
     termination_protection: bool = True
     """True: CloudFormation refuses to delete the stacks until this is false and deployed."""
     tags: Mapping[str, str] = field(default_factory=dict)

@@ -114,6 +114,12 @@ def test_what_is_only_worth_knowing(settings: dict[str, Any], message: str) -> N
     assert warning.startswith(f"warning: {message}")
 
 
+def test_a_user_whose_name_is_no_name_is_told_without_guesses_about_accounts() -> None:
+    assert judge(people(ALICE, {**BOB, "name": 7}, **ACCOUNTS)) == [
+        "users[1].name: must be text, got 7; put it in quotes"
+    ]
+
+
 def test_accounts_that_fit_their_users() -> None:
     assert judge(people(ALICE, BOB, **ACCOUNTS)) == []
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod_provider.answer import answer
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard import handler
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.decision import Live, Subnet, refusals
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.guard import GuardError
@@ -315,7 +316,7 @@ def test_the_answer_is_put_where_the_event_says() -> None:
     server = HTTPServer(("127.0.0.1", 0), Bucket)
     thread = threading.Thread(target=server.handle_request)
     thread.start()
-    handler.answer({"ResponseURL": f"http://127.0.0.1:{server.server_port}/key?signed"}, {"Status": "SUCCESS"})
+    answer({"ResponseURL": f"http://127.0.0.1:{server.server_port}/key?signed"}, {"Status": "SUCCESS"})
     thread.join()
     server.server_close()
     assert got == [("/key?signed", "", {"Status": "SUCCESS"})], "the address is signed for no content type"

@@ -50,7 +50,8 @@ Namespace = Annotated[
     ),
 ]
 ROLE_ARN = Pattern(
-    # A name has at most 64 characters, a path 512 with its slashes; nobody takes on the role of a service (IAM's quotas).
+    # A name has at most 64 characters, a path 512 with its slashes; nobody takes on the role of a service (IAM API
+    # reference, CreateRole).
     r"arn:aws:iam::[0-9]{12}:role/(?!aws-service-role/)([A-Za-z0-9+=,.@_-]+/)*[A-Za-z0-9+=,.@_-]{1,64}",
     "an IAM role's ARN such as arn:aws:iam::111122223333:role/research, and no service's own role",
     length=605,

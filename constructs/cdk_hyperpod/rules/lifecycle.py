@@ -1,7 +1,7 @@
 """Rules of what runs on a new node.
 
 Sources: ClusterLifeCycleConfig in the SageMaker API reference; the developer guide's pages on lifecycle scripts; for
-the size of a bucket's policy the S3 user guide, "Bucket policies": 20 KB.
+the size of a bucket's policy the S3 developer guide, "Special Information for Amazon S3 Policies": 20 KB.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from ..zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets, zone_p
 from .groups import known_types
 
 MAX_TRUSTED_ACCOUNTS = 200
-"""An endpoint's policy has at most 20,480 characters (VPC quotas, "VPC endpoint policy size"), and lists them up to five
-times."""
+"""An endpoint's policy has at most 20,480 characters (AWS PrivateLink quotas, "Characters per VPC endpoint policy"), and
+lists them up to five times."""
 RESERVED_ADDRESSES = 5
 """Of each subnet, AWS keeps the first four and the last."""
 

@@ -248,6 +248,8 @@ def _check_members(config: ClusterConfig, accounts: Sequence[tuple[str, SlurmAcc
     if not accounts or not is_known(config.users) or not is_known(tuple(account.users for _, account in accounts)):
         return
     names = [user.name for user in config.users]
+    if not is_known(names):
+        return
     members = {name for _, account in accounts for name in account.users}
     for path, account in accounts:
         for name in dict.fromkeys(account.users):

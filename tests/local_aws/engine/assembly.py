@@ -14,7 +14,7 @@ from local_aws.engine.resources.eks_account import EksAccount
 from local_aws.engine.schemas import Schemas
 from local_aws.engine.seam import cloudformation, condition_keys, endpoints, execution_role, layers, signatures
 from local_aws.engine.seam import services as requests
-from local_aws.engine.services import eks, encrypted_buckets, fsx, hyperpod
+from local_aws.engine.services import eks, encrypted_buckets, fsx, hyperpod, log_keys
 from local_aws.engine.services.eks_world import World
 from local_aws.engine.services.fsx_model import Fsx
 from local_aws.engine.services.kubernetes_nodes import KubernetesNodes
@@ -45,6 +45,7 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     resources.install(Schemas(options.schemas), file_systems, control_planes, clusters)
 
     encrypted_buckets.install()
+    log_keys.install()
     endpoints.install()
     layers.unpack_once(options.layers)
     condition_keys.install()

@@ -73,6 +73,7 @@ _PASSING = frozenset(
         "InternalFailure",
         "InternalServerError",
         "InternalServerException",
+        "OperationAbortedException",
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
         "RequestTimeout",

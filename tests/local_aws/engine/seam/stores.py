@@ -1,4 +1,4 @@
-"""What ministack's EC2, IAM, KMS, Lambda and S3 hold."""
+"""What ministack's CloudWatch Logs, EC2, IAM, KMS, Lambda and S3 hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from xml.sax.saxutils import escape
 
-from ministack.services import ec2, iam, kms, lambda_svc, s3  # type: ignore[import-not-found]
+from ministack.services import cloudwatch_logs, ec2, iam, kms, lambda_svc, s3  # type: ignore[import-not-found]
 from ministack.services.cloudformation import provisioners  # type: ignore[import-not-found]
 
 from local_aws.engine.seam.services import Reply
@@ -81,6 +81,17 @@ def principal_exists(arn: str) -> bool:
 def key_exists(key: str) -> bool:
     """By id or ARN, also an alias's."""
     return key.rpartition("/")[2] in kms._keys or key in kms._aliases
+
+
+def key_policy(arn: str) -> str | None:
+    """None where there is no such key."""
+    found = kms.key_policy_for_arn(arn)
+    return None if found is None else str(found[0])
+
+
+def log_group(name: str) -> Json | None:
+    found: Json | None = cloudwatch_logs._log_groups.get(name)
+    return found
 
 
 def function_networks() -> dict[str, Json]:
