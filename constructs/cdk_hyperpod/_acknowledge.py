@@ -5,6 +5,7 @@ An acknowledgement is metadata of the cloud assembly; an app that does not run t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -48,7 +49,7 @@ def policy_wildcards(statements: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _flat(value: Any) -> str:
-    """A resolved value as cdk-nag writes it: references in angle brackets."""
+    """A resolved value as cdk-nag writes it: references in angle brackets, any other function as JSON."""
     match value:
         case {"Fn::Join": [str(separator), [*parts]]}:
             return separator.join(_flat(part) for part in parts)
@@ -58,5 +59,7 @@ def _flat(value: Any) -> str:
             return f"<{name}>"
         case {"Fn::GetAtt": [str(name), str(attribute)]}:
             return f"<{name}.{attribute}>"
+        case dict():
+            return json.dumps(value, separators=(",", ":"))
         case _:
             return str(value)
