@@ -108,3 +108,10 @@ def test_the_files_that_tests_begin_with_are_there(pytestconfig: pytest.Config) 
     conftest = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
     assert conftest is not None
     assert [file for file in conftest.LONGEST if not (ROOT / "tests" / file).exists()] == []
+
+
+def test_the_stacks_of_the_top_level_folder_are_the_librarys_too() -> None:
+    """As in the wheel, where the folder itself has this name; and an app's own package `stacks` is not touched."""
+    code = "import sys, cdk_hyperpod.stacks as s; print(s.__file__, s.add_stacks.__module__, 'stacks' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "docs", capture_output=True, text=True, check=True)
+    assert done.stdout == f"{ROOT / 'stacks' / '__init__.py'} cdk_hyperpod.stacks False\n"
