@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod.cluster_log import KIND
+from cdk_hyperpod_local import assemblies
 from end_to_end.configs import STANDING
-from local_aws import assemblies
 from local_aws.rehearsal import Rehearsal
 
 pytestmark = pytest.mark.slow
