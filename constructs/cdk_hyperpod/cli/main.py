@@ -15,6 +15,7 @@ from ..errors import HyperPodError, with_lines
 from ..loader import LoadedConfig, load_config
 from ..rules import what_closed_means
 from .denied import denied_table
+from .init import add_init_parser
 from .job import add_job_parser
 from .lifecycle import add_lifecycle_parser
 from .plan import add_plan_parser
@@ -49,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_init_parser(commands)
     check = _command(commands, "check", "say everything that is wrong with a cluster file", _check)
     retained = _command(commands, "retained", "say what stays after cdk destroy, and what it costs", _retained)
     check.add_argument("file", nargs="?", metavar="FILE", help="the cluster file; the same as --config")

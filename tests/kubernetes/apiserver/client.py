@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cdk_hyperpod.kubernetes.manifests import Manifest, document
-from kubernetes.apiserver.server import ControlPlane
+from cdk_hyperpod_local.engine.kubernetes.control_plane import ControlPlane
 
 _PLURALS = {"PriorityClass": "priorityclasses"}
 
