@@ -14,7 +14,7 @@ from constructs import Construct
 
 from ._acknowledge import acknowledge, policy_wildcards
 from ._functions import log_group, python_function
-from .config import LogRetentionDays
+from .config.cluster import LogRetentionDays
 
 KIND = "Custom::HyperPodClusterLog"
 _TIMEOUT = Duration.minutes(20)
