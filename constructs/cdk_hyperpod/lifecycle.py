@@ -38,7 +38,7 @@ _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/*
 _EMPTYING = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
 # Scripts for nodes under EKS lie below those for Slurm, and are no part of them.
 _EKS = "eks"
-# on_create.sh compares the scripts with it.
+# on_create.sh, and under EKS node.sh, compares the scripts with it.
 _CHECKSUMS = "scripts.sha256"
 
 
@@ -114,12 +114,12 @@ class LifecycleScripts(Construct):
                 f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
             )
         # What the scripts must know of this cluster. No group is in it: a group more must not be a change of the others.
-        # A folder of somebody's own stays as it is, and nodes under EKS run another script.
-        summed = source is None and orchestrator == "slurm"
+        # A folder of somebody's own stays as it is.
+        summed = source is None
         cluster = json.dumps(
             {
                 "cluster_name": cluster_name,
-                # Sums that are missing tell nothing by themselves: on_create.sh looks for this.
+                # Sums that are missing tell nothing by themselves: on_create.sh and node.sh look for this.
                 **({"checksums": True} if summed else {}),
                 "mounts": [
                     *({"path": path, "type": "lustre"} for path in mount_paths),

@@ -8,6 +8,10 @@
 # containerd's and the kubelet's data go there, by bind mounts: those need no file of either, which differ by image.
 # `lifecycle: {steps: {container_data: false}}` leaves them where they are. Running it again changes nothing.
 #
+# First it compares itself with the sums beside it, where the folder is the library's. Sums and cluster.json are two uploads,
+# each of which tells that the other is missing. That tells an incomplete upload and is no defence: whoever writes the script
+# can write the sums.
+#
 #   PROVISION_ROOT      the folder that stands for / in tests; default: none
 #   PROVISION_ATTEMPTS  how often a disk that is not mounted yet is looked at; default 12
 #   PROVISION_DELAY_S   seconds between two looks; default 5
@@ -76,7 +80,26 @@ move_data() {
 	log INFO "the data of $1 are in $source"
 }
 
+# check_upload: whether all scripts came as they were synthesized. Without sums and cluster.json the folder is somebody's own.
+check_upload() {
+	local wrong
+	if [[ -e $here/scripts.sha256 ]]; then
+		wrong=$(cd -- "$here" && sha256sum --check --quiet --strict scripts.sha256 2>/dev/null | paste -sd, -) ||
+			incomplete "${wrong:-scripts.sha256 holds no sums}"
+		[[ -e $here/cluster.json ]] || incomplete "cluster.json is absent"
+	elif grep -qs '"checksums": true' "$here/cluster.json"; then
+		incomplete "scripts.sha256 is absent"
+	fi
+}
+
+incomplete() {
+	log ERROR "the upload of the scripts is incomplete ($1); compare the prefix that SourceS3Uri names with the folder \
+lifecycle/eks, and upload what differs, with scripts.sha256 where it was meant"
+	exit 1
+}
+
 trap 'log ERROR "line $LINENO: exit code $?: $BASH_COMMAND; look at \`lsblk\` and \`journalctl -b\`, then run it again"' ERR
+check_upload
 if grep -Eqs '"container_data": *false' "$here/cluster.json"; then
 	log INFO "nothing to do on $(uname -n): container_data is switched off"
 	exit 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cdk_hyperpod.lifecycle import checksums
 from lifecycle.programs import LIFECYCLE
 
 COMMANDS = {
@@ -137,3 +139,51 @@ def test_a_mount_that_fails_fails_the_node_and_says_so(node: Node) -> None:
     node.mount("/opt/sagemaker")
     node.command("mount", "exit 32")
     assert "ERROR node.sh: line" in node.run(expected=32).splitlines()[-1]
+
+
+# -- whether the upload is whole --------------------------------------------------------------------------------------
+
+CLUSTER = json.dumps({"cluster_name": "train", "checksums": True, "mounts": []})
+
+
+def upload(node: Node, *, cluster: str | None = CLUSTER, sums: str | None = None) -> None:
+    """What the library puts beside the script; None: it did not come."""
+    for name, content in (("cluster.json", cluster), ("scripts.sha256", sums)):
+        if content is not None:
+            (node.folder / "scripts" / name).write_text(content)
+
+
+def test_scripts_that_came_whole_run(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    upload(node, sums=checksums(LIFECYCLE / "eks"))
+    assert "nothing to do" in node.run()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "sums", "added", "what"),
+    [
+        pytest.param(CLUSTER, checksums(LIFECYCLE / "eks"), "# more\n", "node.sh: FAILED", id="another script"),
+        pytest.param(CLUSTER, "", "", "scripts.sha256 holds no sums", id="empty sums"),
+        pytest.param(CLUSTER, None, "", "scripts.sha256 is absent", id="no sums"),
+        pytest.param(None, checksums(LIFECYCLE / "eks"), "", "cluster.json is absent", id="no cluster.json"),
+    ],
+)
+def test_an_incomplete_upload_fails_the_node_before_anything_is_moved(
+    tmp_path: Path, cluster: str | None, sums: str | None, added: str, what: str
+) -> None:
+    node = Node(tmp_path)
+    node.mount("/opt/sagemaker")
+    upload(node, cluster=cluster, sums=sums)
+    with (tmp_path / "scripts/node.sh").open("a") as script:
+        script.write(added)
+    assert node.run(1).strip().partition(": ")[2] == (
+        f"the upload of the scripts is incomplete ({what}); compare the prefix that SourceS3Uri names with the folder "
+        "lifecycle/eks, and upload what differs, with scripts.sha256 where it was meant"
+    )
+    assert not (tmp_path / "binds").exists()
+
+
+def test_a_folder_of_one_s_own_has_neither(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    upload(node, cluster="{}")
+    assert "nothing to do" in node.run()

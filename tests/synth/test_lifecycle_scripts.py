@@ -21,6 +21,7 @@ from cdk_hyperpod import (
     LifecycleScripts,
     encryption_key,
 )
+from cdk_hyperpod.config.cluster import Orchestrator
 from cdk_hyperpod.lifecycle import checksums
 from synth.synthesis import ROOT, Template, filled, flat, new_app, of_stack
 
@@ -33,6 +34,7 @@ def scripts(
     source: Path | None = None,
     mount_paths: tuple[str, ...] = (),
     region: str = "us-west-2",
+    orchestrator: Orchestrator = "slurm",
 ) -> tuple[Template, LifecycleScripts]:
     made: list[LifecycleScripts] = []
 
@@ -45,6 +47,7 @@ def scripts(
                 encryption_key=encryption_key(stack, "Key", removal="destroy"),
                 source=source,
                 mount_paths=mount_paths,
+                orchestrator=orchestrator,
             )
         )
 
@@ -213,6 +216,8 @@ def test_sums_lie_beside_the_librarys_own_scripts_and_beside_no_others(folder: P
 
     assert sources(template) == 3  # the scripts, cluster.json and the sums
     assert sources(scripts(source=folder)[0]) == 2
+    assert sources(scripts(orchestrator="eks")[0]) == 3
+    assert sources(scripts(orchestrator="eks", source=ROOT / "lifecycle" / "eks")[0]) == 2
 
 
 def test_sums_are_of_every_file_that_is_uploaded(folder: Path) -> None:
