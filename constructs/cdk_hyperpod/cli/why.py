@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from .config import ClusterConfig
-from .loader import load_config
+from ..config.cluster import ClusterConfig
+from ..loader import load_config
 from .plan import Clients, PlanError, add_asking_options, clients, tagged_stack
 
 __all__ = ["add_why_parser", "reasons"]
@@ -82,7 +82,7 @@ def reasons(
 
 def _first_reason_of(stack: str, client: Clients, since: datetime | None) -> tuple[bool, str | None]:
     """Whether there is such a stack, and what failed first in it."""
-    from ._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod_provider import api
 
     try:
         return True, first_reason(api.read_events(client("cloudformation"), stack), since)
@@ -94,7 +94,7 @@ def _first_reason_of(stack: str, client: Clients, since: datetime | None) -> tup
 
 def _tagged(config: ClusterConfig, client: Clients) -> str | None:
     """The stack that has the cluster of this name; None where that cannot be read: this is only a last place to look."""
-    from ._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod_provider import api
 
     try:
         return tagged_stack(api.read_live(client("sagemaker"), config.name, tags=True))

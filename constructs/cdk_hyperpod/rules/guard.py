@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .errors import Finding
+from ..errors import Finding
 
 MOST_BYTES = 120_000
 """Of one set of properties. A waiter's event has 262,144 bytes (a quota of Step Functions), and holds the properties before
