@@ -93,7 +93,7 @@ class ClusterLog(Construct):
             service_timeout=_TIMEOUT,
             properties={
                 "LogGroupName": group,
-                "RetentionInDays": str(retention_days),
+                "RetentionInDays": retention_days,
                 "KmsKeyId": encryption_key.key_arn,
             },
         )

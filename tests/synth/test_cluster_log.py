@@ -64,9 +64,9 @@ def test_it_may_change_the_clusters_group_and_no_other(template: Template) -> No
 
 def test_a_year_and_the_clusters_key_by_default(template: Template) -> None:
     told = template.only(KIND)
-    assert told["RetentionInDays"] == "365"
+    assert told["RetentionInDays"] == 365
     assert told["KmsKeyId"] == {"Fn::GetAtt": [template.only_id("AWS::KMS::Key"), "Arn"]}
-    assert of_stack(lambda stack: cluster(stack, 30)).only(KIND)["RetentionInDays"] == "30"
+    assert of_stack(lambda stack: cluster(stack, 30)).only(KIND)["RetentionInDays"] == 30
 
 
 def test_days_that_cloudwatch_refuses_are_told() -> None:

@@ -222,6 +222,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "encrypt_root_volumes": False,
         "scale_down": ScaleDownConfig(),
         "unguarded": False,
+        "log_retention_days": 365,
     },
     HyperPodNetwork: lambda world: {
         "availability_zones": ["us-west-2c"],
@@ -478,7 +479,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
 PASSED_ON: Mapping[Callable[..., object], set[str]] = {
     EksControlPlane: {"cluster_name text"},
     HyperPodAddOns: {"hyperpod_cluster_arn text"},
-    HyperPodCluster: {"eks_cluster_arn text"},
+    HyperPodCluster: {"eks_cluster_arn text", "log_retention_days number"},
     HyperPodNetwork: {
         "control_plane_zone text",
         "endpoint_security_group_id text",
