@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from fuzz import run as fuzzing
 from fuzz.cases import KINDS, ROOT, case
 from fuzz.run import MAX_MEMORY_BYTES, run
 
+Json = Any
 CASES = 400
 PROGRAM = """
 import json, pathlib, sys
@@ -21,18 +23,21 @@ print(json.dumps(vars(run(range(int(sys.argv[2])), pathlib.Path(sys.argv[1]).res
 """
 
 
-@pytest.mark.slow
-def test_no_case_ends_in_a_traceback_or_writes_outside_or_takes_much_memory(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Json:
     """In a process of its own, whose memory is the loader's."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), str(CASES)],
+        [sys.executable, "-c", PROGRAM, str(tmp_path_factory.mktemp("fuzz")), str(CASES)],
         cwd=ROOT / "tests",
         check=True,
         capture_output=True,
         text=True,
     )
+    return json.loads(done.stdout)
 
-    outcome = json.loads(done.stdout)
+
+@pytest.mark.slow
+def test_no_case_ends_in_a_traceback_or_writes_outside_or_takes_much_memory(outcome: Json) -> None:
     assert outcome["bad"] == []
     assert outcome["memory_bytes"] < MAX_MEMORY_BYTES
     kinds = {line.partition(":")[0] for line in outcome["count"]}
@@ -41,10 +46,10 @@ def test_no_case_ends_in_a_traceback_or_writes_outside_or_takes_much_memory(tmp_
 
 
 @pytest.mark.slow
-def test_what_is_accepted_passes_cfn_lint(tmp_path: Path) -> None:
+def test_what_is_accepted_passes_cfn_lint(outcome: Json) -> None:
     from fuzz.sample import chosen, lint
 
-    accepted = chosen(run(range(200), tmp_path.resolve()).accepted, 2)
+    accepted = chosen(outcome["accepted"], 2)
 
     assert len(accepted) == 2
     assert lint(accepted) == []

@@ -6,6 +6,7 @@ import pytest
 
 from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import STANDING
+from end_to_end.recipe import make_policies
 from end_to_end.steps import settle, turn
 from local_aws.fixtures import engine
 from local_aws.rehearsal import Rehearsal
@@ -21,6 +22,12 @@ def standing(engine: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehe
     assert made.ok, made.reason
     settle(rehearsal)
     return rehearsal
+
+
+@pytest.fixture(scope="session")
+def policies(engine: LocalAws) -> dict[str, str]:
+    """The least-privilege policies and those of the boundary: name -> ARN."""
+    return make_policies(engine)
 
 
 @pytest.fixture

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod.tags import KEY_TAG
-from cdk_hyperpod_local.cdk import Cdk
-from cdk_hyperpod_local.places import CHECKOUT
 from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import small
 from end_to_end.permissions import ANYTHING, allowed_unless, document
+from end_to_end.recipe import BOUNDARY, bootstrap, context
 from local_aws import templates
 from local_aws.rehearsal import Rehearsal
 
@@ -26,30 +25,17 @@ pytestmark = pytest.mark.slow
 Json = Any
 
 QUALIFIER, TWIN = "bounded", "deploys-by-hand"
-CONTEXT = {
-    "@aws-cdk/core:bootstrapQualifier": QUALIFIER,
-    "@aws-cdk/core:permissionsBoundary": {"name": "cluster-boundary"},
-}
+CONTEXT = context(QUALIFIER)
 TRUST = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
 ADMINISTRATOR = "arn:aws:iam::aws:policy/AdministratorAccess"
 
 
 @pytest.fixture(scope="module")
-def recipe(engine: LocalAws) -> dict[str, str]:
-    """What the guide's commands make: the policies by name, and a bootstrap that deploys with them."""
-    iam = engine.client("iam")
-    files = [*(CHECKOUT / "docs" / "bootstrap").glob("deploy-hyperpod-[0-9]*.json")]
-    arns = {
-        file.stem: iam.create_policy(PolicyName=file.stem, PolicyDocument=file.read_text("utf-8"))["Policy"]["Arn"]
-        for file in [*files, *(CHECKOUT / "docs" / "boundary").glob("*.json")]
-    }
-    given = [arn for name, arn in arns.items() if name != "cluster-boundary"]
-    made = Cdk(place=engine.place, region=engine.region).bootstrap(
-        *("--qualifier", QUALIFIER, "--toolkit-stack-name", f"CDKToolkit-{QUALIFIER}"),
-        *("--cloudformation-execution-policies", ",".join(given)),
-    )
-    assert made.ok, made.reason
-    return arns
+def recipe(engine: LocalAws, policies: dict[str, str]) -> dict[str, str]:
+    """What the guide's commands make for clusters under Slurm: the policies by name, and a bootstrap that deploys with them."""
+    ours = {name: arn for name, arn in policies.items() if "-eks-" not in name}
+    bootstrap(engine, QUALIFIER, [arn for name, arn in ours.items() if name != BOUNDARY])
+    return ours
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,8 @@
 
 CDK's own handler brings the objects to a Kubernetes API on this machine: a real API server where one is built, otherwise
 one that records them. Who asks it is known by an IAM role and the cluster's access entries, as on EKS.
+
+CloudFormation works with the policies of docs/bootstrap alone, and every role has the boundary (docs/deploying.md).
 """
 
 from __future__ import annotations
@@ -17,23 +19,25 @@ from cdk_hyperpod_local.commands import run
 from cdk_hyperpod_local.session import LocalAws
 from end_to_end.callers import Caller, add_role, caller
 from end_to_end.configs import under_eks
+from end_to_end.recipe import BOUNDARY, bootstrap, context
 from end_to_end.steps import Step, settle, wait_until
 from local_aws.rehearsal import Rehearsal, resized, taking
 
 pytestmark = pytest.mark.slow
 Json = Any
 
-NAME = "eks-life"
+NAME, QUALIFIER = "eks-life", "eksbounded"
 RESEARCH, VISION, AUDIO = (f"hyperpod-ns-{team}" for team in ("research", "vision", "audio"))
 GPUS = "requests.nvidia.com/gpu"
 QUOTAS = {"team-quota", "no-other-priorities"}
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 
 
-def test_life_under_eks(engine: LocalAws, tmp_path: Path) -> None:
+def test_life_under_eks(engine: LocalAws, policies: dict[str, str], tmp_path: Path) -> None:
+    bootstrap(engine, QUALIFIER, [arn for name, arn in policies.items() if name != BOUNDARY])
     for role in ("admin", "research", "vision", "audio", "stranger", "pods"):
         add_role(engine, f"{NAME}-{role}")
-    life = Rehearsal(engine, tmp_path, under_eks(NAME))
+    life = Rehearsal(engine, tmp_path, under_eks(NAME), context(QUALIFIER))
     before = inventory(engine)
     first_deployment(life)
     nothing_changed(life)
@@ -57,6 +61,11 @@ def first_deployment(life: Rehearsal) -> None:
     assert made.ok, made.reason
     stacks = (life.foundation, life.eks, life.cluster, life.teams)
     assert [life.status(stack) for stack in stacks] == ["CREATE_COMPLETE"] * 4
+    iam = life.aws.client("iam")
+    roles = [role["RoleName"] for page in iam.get_paginator("list_roles").paginate() for role in page["Roles"]]
+    ours = [iam.get_role(RoleName=role)["Role"] for role in roles if role.startswith(f"hyperpod-{NAME}-")]
+    boundaries = {role.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn", "") for role in ours}
+    assert len(ours) > 10 and {arn.rpartition("/")[2] for arn in boundaries} == {BOUNDARY}
     assert life.groups() == {"system": (2, 2, 2), "p5": (5, 1, 5), "auto": (0, 0, 0)}
     admin = as_role(life, "admin")
     # Helm's release, and what is in the chart.
