@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from aws_cdk import App, Aws, CfnParameter, Environment, Stack, Token
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sagemaker as sagemaker
 from aws_cdk.assertions import Template
@@ -217,6 +218,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "eks_cluster_arn": None,
         "autoscaled_groups": (),
         "encrypt_root_volumes": False,
+        "roles": {"compute": iam.Role.from_role_name(world.stack, world.next_id(), "nodes")},
         "scale_down": ScaleDownConfig(),
         "unguarded": False,
     },
