@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .denied import denied_table
 from .errors import HyperPodError, with_lines
+from .init_command import add_init_parser
 from .kubernetes.job_command import add_job_parser
 from .lifecycle_command import add_lifecycle_parser
 from .loader import LoadedConfig, load_config
@@ -49,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_init_parser(commands)
     check = _command(commands, "check", "say everything that is wrong with a cluster file", _check)
     retained = _command(commands, "retained", "say what stays after cdk destroy, and what it costs", _retained)
     check.add_argument("file", nargs="?", metavar="FILE", help="the cluster file; the same as --config")

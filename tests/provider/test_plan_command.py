@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli import main
+from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod.samples import VPC, eks, group, run_until_quiet, slurm
 from config.judging import REMOVED, ROOT, changed
-from local_aws.hyperpod import HyperPod, ManualClock
-from local_aws.hyperpod.samples import VPC, eks, group, run_until_quiet, slurm
 from provider.served_model import foundation_in, serve
 from stacks.names import cluster_stack_name
 
