@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .encryption import encryption_key
     from .errors import ConfigError, Finding, HyperPodError
     from .instance_types import InstanceType, catalogue
+    from .interface import IHyperPodCluster
     from .kubernetes.governance import TaskClass, TaskGovernance
     from .kubernetes.teams import PriorityClass, Team
     from .lifecycle import LifecycleScripts
@@ -75,6 +76,7 @@ _MODULES = {
     "instance_types": ["InstanceType", "catalogue"],
     "kubernetes.governance": ["TaskClass", "TaskGovernance"],
     "kubernetes.teams": ["PriorityClass", "Team"],
+    "interface": ["IHyperPodCluster"],
     "lifecycle": ["LifecycleScripts"],
     "loader": ["LoadedConfig", "load_config"],
     "network": ["HyperPodNetwork", "PrivateSubnet"],
@@ -102,6 +104,7 @@ __all__ = [
     "HyperPodError",
     "HyperPodNetwork",
     "HyperPodTeams",
+    "IHyperPodCluster",
     "InstanceGroup",
     "InstanceType",
     "LifecycleConfig",

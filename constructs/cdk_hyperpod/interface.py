@@ -16,9 +16,8 @@ from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, DependencyGroup
 
 from ._pseudo import ACCOUNT_ID
-from .config import NodeType
 
-RoleName = NodeType | Literal["node"]
+RoleName = Literal["controller", "login", "compute", "node"]
 """Whose execution role: of the nodes of one type; under EKS, where all nodes are of one, `node`."""
 EventKind = Literal["state_change", "node_health", "event"]
 

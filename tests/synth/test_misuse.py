@@ -39,6 +39,7 @@ from cdk_hyperpod import (
     HyperPodError,
     HyperPodNetwork,
     HyperPodTeams,
+    IHyperPodCluster,
     InstanceGroup,
     InstanceType,
     LifecycleConfig,
@@ -423,7 +424,14 @@ def test_every_public_class_has_a_row() -> None:
         *(value for value in map(kubernetes.__dict__.get, kubernetes.__all__) if inspect.isclass(value)),
     }
 
-    assert public - {*CONSTRUCTS, *VALUES} == {*RESULTS, LustreMount, OpenZfsMount, catalogue, load_config}
+    assert public - {*CONSTRUCTS, *VALUES} == {
+        *RESULTS,
+        IHyperPodCluster,
+        LustreMount,
+        OpenZfsMount,
+        catalogue,
+        load_config,
+    }
 
 
 @pytest.mark.parametrize("made", CONSTRUCTS, ids=lambda made: made.__name__)
