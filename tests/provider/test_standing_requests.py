@@ -10,7 +10,7 @@ import pytest
 
 from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownError
 from cdk_hyperpod._lambda.hyperpod_provider.wire import PREPARE
-from local_aws.hyperpod.samples import VPC
+from cdk_hyperpod_local.hyperpod.samples import VPC
 from provider.clusters import node_id
 from provider.stack import STACK_ID, Wish, group
 
