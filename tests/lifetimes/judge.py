@@ -444,7 +444,7 @@ class Judge:
             and node["InstanceStatus"]["Status"] != "ShuttingDown"
         }
         return sum(
-            ending.node.id in shown and ending.at <= look.at and ending.by != "function"
+            ending.node.id in shown and ending.at <= look.at and (ending.by, ending.how) != ("function", "named")
             for ending in self.life.pod.endings[-40:]
         )
 

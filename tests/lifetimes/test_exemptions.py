@@ -42,14 +42,11 @@ def lifetime(**switches: Any) -> Lifetime:
     return life
 
 
-def request(life: Lifetime, *, rollback: bool = False, old: Template | None = OLD, number: int = 1) -> Request:
+def request(life: Lifetime, *, rollback: bool = False, number: int = 1) -> Request:
     deployment = Deployment(number, OLD, NEW, "none", True, 990.0, "fewer nodes")
-    properties = [each and each.properties(PREPARE) for each in (NEW, old)]
-    if rollback:
-        properties.reverse()
-    new, before = properties
-    assert new is not None
-    found = Request(PREPARE, "Update", new, before, deployment, rollback, began=995.0, heard=995.0)
+    new, before = (OLD, NEW) if rollback else (NEW, OLD)
+    properties = new.properties(PREPARE), before.properties(PREPARE)
+    found = Request(PREPARE, "Update", *properties, deployment, rollback, began=995.0, heard=995.0)
     deployment.requests.append(found)
     return found
 
@@ -224,3 +221,14 @@ def test_a_request_that_was_hidden_at_either_end_of_a_look() -> None:
     life.switches = life.pod.switches = replace(life.switches, unlaunched_listed=False)
     assert life.judge._hidden(seen, "p5", 3, 0.0) is Cause.HIDDEN_UNLAUNCHED
     assert life.judge._hidden(replace(seen, before=after), "p5", 3, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("how", "by", "stale"), [("at random", "function", 1), ("named", "person", 1), ("named", "function", 0)]
+)
+def test_what_the_list_shows_as_it_was_and_the_function_did_not_take(how: Any, by: Any, stale: int) -> None:
+    """Which node its count ended at random, it cannot know; which it took, it can."""
+    life = lifetime()
+    life.switches = life.pod.switches = replace(life.switches, list_lag=40.0)
+    life.pod.endings.append(Ending(life.pod.groups["p5"].nodes[0], 990.0, how, by, None))
+    assert life.judge._stale(look(life), "p5") == stale

@@ -309,6 +309,17 @@ def test_count_that_still_holds_nodes_that_left_the_list_is_waited_for() -> None
     assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
 
 
+def test_count_holds_nodes_that_left_beside_others_that_are_not_listed_yet() -> None:
+    """Standard provisioning lists no node before it is launched: 5 run, 2 ended and are counted, 3 are asked for."""
+    seen = live(group(target=8, current=7), nodes=nodes("p5", 5), continuous=False)
+    found = plan(seen, desired(wish(count=8)), occasion(doubting=True))
+    assert found == Plan(waits=(Wait(why='group "p5" still counts 7 nodes, 5 of them in the list'),))
+    assert plan(seen, desired(wish(count=8)), occasion()).done
+    assert wire.with_plan(wire.State(began=START), seen, found).settling, "half an hour of doubt"
+    calm = live(group(target=8, current=5), nodes=nodes("p5", 5))
+    assert not wire.with_plan(wire.State(began=START), calm, Plan()).settling
+
+
 def test_count_that_may_hold_nodes_that_left_the_list_is_waited_for_while_in_doubt() -> None:
     # One of the 6 boots. CurrentCount 6 may hold it, or in its place a node that left the list and is not accounted for yet.
     booting = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="Pending")]

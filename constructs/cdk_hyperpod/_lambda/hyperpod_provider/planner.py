@@ -160,11 +160,13 @@ def _see_off(need: Need, occasion: Occasion, *, staying: int, count: int) -> Wai
     """Nodes on their way out, which an UpdateCluster with this count could mistake for nodes too many, and end others for
     them (whether it does is undocumented). They leave the list before they leave CurrentCount."""
     name, current, leaving = need.group.name, need.group.current, len(need.leaving)
-    # What the target asks for in their place may be there, and not in the list yet.
-    if leaving and max(staying, need.group.target) + leaving > count:
+    # What the target asks for in their place may be there, and not in the list yet. Nobody documents that CurrentCount does
+    # not hold that, too.
+    most = max(staying, need.group.target)
+    if leaving and most + leaving > count:
         return messages.shutting_down(name, _names(need.leaving))
     counted = current - len(need.staying) - leaving
-    if counted > 0 and staying + leaving + counted > count:
+    if counted > 0 and (most if occasion.doubting else staying) + leaving + counted > count:
         return messages.still_counted(name, current, len(need.staying) + leaving)
     # Whether CurrentCount holds nodes that boot is undocumented, too. If it does not, what it holds beyond the others is on
     # its way out, although there are no more in it than in the list.
