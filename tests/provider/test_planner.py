@@ -829,6 +829,19 @@ def test_autoscaled_group_whose_target_stays_when_its_node_goes() -> None:
 # -- minimum ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_minimum_is_never_raised_to_take_nodes() -> None:
+    """To raise it would begin a transition, which is the cluster's own update's to begin."""
+    wanted = desired(wish(count=6, minimum=5), nodes_to_delete=(node_id(1), node_id(2)))
+    four = nodes("p5", 4)
+    (change,) = plan(live(group(minimum=3, current=4), nodes=four), wanted, occasion(previous=BEFORE)).changes
+    assert isinstance(change, TakeNodes)
+    assert change.minimum is None
+    unmet = live(group(minimum=3, current=2, status="Updating"), nodes=[*nodes("p5", 2), *waiting("p5", 9)])
+    assert [wait.why for wait in plan(unmet, wanted, occasion(previous=BEFORE)).waits] == [
+        'group "p5" has 2 of the 3 nodes of its minimum'
+    ]
+
+
 def test_taking_below_a_live_minimum_knows_what_to_lower_first() -> None:
     four = live(group(target=4, minimum=4), nodes=nodes("p5", 4))
     (change,) = plan(four, desired(wish(count=3, minimum=3)), occasion()).changes
