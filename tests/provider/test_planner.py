@@ -735,9 +735,10 @@ def test_group_in_service_below_its_minimum_is_taken_from() -> None:
     assert isinstance(take, TakeNodes) and take.minimum == 6, "should HyperPod mind after all"
 
 
+@pytest.mark.parametrize("status", ["Pending", "SystemUpdating", "Failure"])
 @pytest.mark.parametrize(("current", "running"), [(7, 8), (8, 7)])
-def test_group_in_transition_below_its_minimum_is_waited_for(current: int, running: int) -> None:
-    boots = nodes("p5", 8 - running, first=20, status="Pending")
+def test_group_in_transition_below_its_minimum_is_waited_for(current: int, running: int, status: str) -> None:
+    boots = nodes("p5", 8 - running, first=20, status=status)
     below = live(group(status="Creating", minimum=8, target=8, current=current), nodes=[*nodes("p5", running), *boots])
     found = plan(below, desired(wish(count=7, minimum=8)), occasion())
     assert [wait.why for wait in found.waits] == [f'group "p5" has {running} of the 8 nodes of its minimum']
