@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cdk_hyperpod_local.cdk import Cdk
-from cdk_hyperpod_local.places import CHECKOUT
 from cdk_hyperpod_local.session import LocalAws
+from synth.synthesis import ROOT
 
 Json = Any
 BOUNDARY, KEEPER = "cluster-boundary", "keep-the-boundary"
@@ -16,9 +16,7 @@ BOUNDARY, KEEPER = "cluster-boundary", "keep-the-boundary"
 def make_policies(engine: LocalAws) -> dict[str, str]:
     """Every policy of docs/bootstrap and docs/boundary: name -> ARN."""
     iam = engine.client("iam")
-    files = [
-        file for folder in ("bootstrap", "boundary") for file in sorted((CHECKOUT / "docs" / folder).glob("*.json"))
-    ]
+    files = [file for folder in ("bootstrap", "boundary") for file in sorted((ROOT / "docs" / folder).glob("*.json"))]
     return {
         file.stem: iam.create_policy(PolicyName=file.stem, PolicyDocument=file.read_text("utf-8"))["Policy"]["Arn"]
         for file in files
