@@ -29,7 +29,7 @@ from .config.patterns import RoleArn
 from .config.slurm import Group, SlurmAccount, SlurmConfig, User
 from .errors import Finding, HyperPodError, raise_errors
 from .rules import check_users, check_writers
-from .typed.judge import as_tuple, check_arguments, without_refused
+from .typed.judge import as_tuple, check_arguments, check_at_synth, without_refused
 from .typed.known import UNKNOWN, is_known
 
 # Byte code, hidden files and what tools leave are no part of a script: they would change the hash on every machine.
@@ -98,7 +98,7 @@ class LifecycleScripts(Construct):
                     home_path=home_path,
                     writers=writers,
                 ),
-                *_check_name_known(cluster_name),
+                *check_at_synth(cluster_name, "cluster_name", "write it out: the bucket's name derives from it"),
                 *_check_people(orchestrator, groups, users, accounts),
                 *check_writers(as_tuple(writers), "writers"),
             ],
@@ -278,15 +278,6 @@ def _check_people(orchestrator: Orchestrator, groups: object, users: object, acc
 
 def _judged(values: object) -> Any:
     return tuple(values) if isinstance(values, (list, tuple)) else UNKNOWN
-
-
-def _check_name_known(cluster_name: object) -> Iterator[Finding]:
-    if isinstance(cluster_name, str) and not is_known(cluster_name):
-        yield Finding(
-            path="cluster_name",
-            problem="its value is known at deployment only",
-            remedy="write it out: the bucket's name derives from it",
-        )
 
 
 def _bucket_name(scope: Construct, cluster_name: str) -> str:

@@ -27,6 +27,7 @@ _LISTS = (tuple, Sequence)
 _PLAIN = (str, int, bool, float)
 _MISSING = "give it a value"
 _AT_SYNTH = ("its value is known at deployment only", "write it out")
+"""What a token means where synth decides by the value."""
 
 
 def check_constraints(value: object, path: str = "") -> Iterator[Finding]:
@@ -53,6 +54,13 @@ def check_arguments(function: Callable[..., object], /, **arguments: object) -> 
     annotations = typing.get_type_hints(function, include_extras=True)
     for name, value in arguments.items():
         yield from check_value(value, annotations[name], name)
+
+
+def check_at_synth(value: object, path: str, remedy: str, *, kinds: tuple[type, ...] = (str,)) -> Iterator[Finding]:
+    """Whether synth knows a value that it cannot do without. `kinds`: those that its type allows; a token of another one is
+    refused for that already."""
+    if isinstance(value, kinds) and not is_known(value):
+        yield Finding(path=path, problem=_AT_SYNTH[0], remedy=remedy)
 
 
 def check_repeated(values: object, path: str) -> Iterator[Finding]:
