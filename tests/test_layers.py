@@ -23,7 +23,7 @@ ROOMS: Mapping[str, set[str]] = {
     "kubernetes": {"config", "errors", "instance_types", "typed"},
     "rules": {
         *{"config", "errors", "instance_types", "kubernetes", "typed"},
-        *{"helm_chart", "s3_prefix_lists", "zones"},
+        *{"helm_chart", "names", "s3_prefix_lists", "zones"},
     },
     "cli": {
         *{"config", "errors", "instance_types", "kubernetes", "rules", "typed"},

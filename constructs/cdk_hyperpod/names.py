@@ -1,4 +1,4 @@
-"""Names that derive from the cluster's, so that two clusters deploy side by side."""
+"""Names of stacks, which derive from the cluster's, so that two clusters deploy side by side."""
 
 
 def foundation_stack_name(cluster_name: str) -> str:
@@ -19,3 +19,9 @@ def cluster_stack_name(cluster_name: str) -> str:
 def teams_stack_name(cluster_name: str) -> str:
     """The stack of what teams work with: add-ons, queues, quotas and access."""
     return f"hyperpod-{cluster_name}-teams"
+
+
+def stack_names(cluster_name: str) -> tuple[str, ...]:
+    """All stacks that a cluster file may have, in the order in which they are deployed."""
+    names = (foundation_stack_name, eks_stack_name, cluster_stack_name, teams_stack_name)
+    return tuple(name(cluster_name) for name in names)
