@@ -11,7 +11,7 @@ import operator
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..errors import Finding
 from .annotations import Fields, Form, Items, Leaf, Made, Names, field_types, shape
@@ -160,7 +160,7 @@ def _problem(form: Form, value: object) -> tuple[str, str] | None:
             return (
                 None
                 if _are_names(key, item, value)
-                else (f"must be a mapping of {_noun(key)} to {_noun(item)}", "make one")
+                else (f"must be a mapping of {_in_a_word(key)} to {_in_a_word(item)}", "make one")
             )
         case Made(kinds) if any(_is_one(kind, value) for kind in kinds):
             return None
@@ -169,7 +169,7 @@ def _problem(form: Form, value: object) -> tuple[str, str] | None:
         case Fields(kind) | Made([kind]):
             return f"must be of the class {kind.__name__}", "make one"
         case Made(kinds):
-            names = ["text" if kind is str else f"a {kind.__name__}" for kind in kinds]
+            names = ["text" if kind is str else f"{_article(kind)} {kind.__name__}" for kind in kinds]
             return f"must be {', '.join(names[:-1])} or {names[-1]}", "give it one of these"
 
 
@@ -177,8 +177,8 @@ def _are_names(key: Any, item: Any, value: object) -> bool:
     return isinstance(value, Mapping) and all(_fits(key, each) and _fits(item, held) for each, held in value.items())
 
 
-def _noun(kind: Any) -> str:
-    return MAPPED.get(kind) or str(kind.__name__)
+def _article(kind: Any) -> str:
+    return "an" if kind.__name__[0] in "AEIO" else "a"
 
 
 def _out_of_bounds(value: object, bounds: Iterable[Constraint]) -> tuple[str, str] | None:
@@ -189,8 +189,16 @@ def _out_of_bounds(value: object, bounds: Iterable[Constraint]) -> tuple[str, st
 def _fits(kind: Any, value: object) -> bool:
     if value is UNKNOWN:
         return True
+    if _is_interface(kind):
+        return _is_one(kind, value)
     leaf = Leaf(kind)
     return (_late_problem(leaf, value) if _is_token(value, leaf) else leaf_problem(kind, value)) is None
+
+
+def _in_a_word(kind: Any) -> str:
+    if typing.get_origin(kind) is Literal:
+        return "/".join(typing.get_args(kind))
+    return MAPPED.get(kind) or str(kind.__name__)
 
 
 def _is_list(value: object) -> bool:
