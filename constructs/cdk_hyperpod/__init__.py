@@ -32,7 +32,8 @@ if TYPE_CHECKING:
         ExistingEksCluster,
     )
     from .config_lifecycle import LifecycleConfig, LifecycleSteps
-    from .config_slurm import AccountingDatabase, Group, SlurmAccount, SlurmConfig, User
+    from .config_slurm import AccountingDatabase, DrainBackup, DrainConfig, Group, SlurmAccount, SlurmConfig, User
+    from .drain import DrainChannel
     from .eks import EksControlPlane, HyperPodAddOns, HyperPodTeams
     from .encryption import encryption_key
     from .errors import ConfigError, Finding, HyperPodError
@@ -68,7 +69,16 @@ _MODULES = {
         "ExistingEksCluster",
     ],
     "config_lifecycle": ["LifecycleConfig", "LifecycleSteps"],
-    "config_slurm": ["AccountingDatabase", "Group", "SlurmAccount", "SlurmConfig", "User"],
+    "config_slurm": [
+        "AccountingDatabase",
+        "DrainBackup",
+        "DrainConfig",
+        "Group",
+        "SlurmAccount",
+        "SlurmConfig",
+        "User",
+    ],
+    "drain": ["DrainChannel"],
     "eks": ["EksControlPlane", "HyperPodAddOns", "HyperPodTeams"],
     "encryption": ["encryption_key"],
     "errors": ["ConfigError", "Finding", "HyperPodError"],
@@ -91,6 +101,9 @@ __all__ = [
     "ClusterConfig",
     "ConfigError",
     "DataRepository",
+    "DrainBackup",
+    "DrainChannel",
+    "DrainConfig",
     "EbsVolume",
     "EksConfig",
     "EksControlPlane",

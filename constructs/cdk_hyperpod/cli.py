@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from .denied import denied_table
+from .drain_command import add_drain_parsers
 from .errors import HyperPodError, with_lines
 from .kubernetes.job_command import add_job_parser
 from .lifecycle_command import add_lifecycle_parser
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     denied.add_argument("folder", metavar="FOLDER", help="a copy of what a trail has written")
     _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
     add_plan_parser(commands)
+    add_drain_parsers(commands)
     add_lifecycle_parser(commands)
     add_why_parser(commands)
     add_job_parser(commands)

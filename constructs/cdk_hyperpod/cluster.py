@@ -238,6 +238,7 @@ class HyperPodCluster(Construct):
     def _add_roles(self) -> Mapping[NodeType | Literal["node"], iam.CfnRole]:
         subnet_ids = [subnet.subnet_id for subnet in self._network.subnets]
         node_types = sorted({_node_type(group) for group in self.instance_groups})
+        drain = self.lifecycle_scripts.drain
         return {
             node_type: instance_role(
                 self,
@@ -252,6 +253,7 @@ class HyperPodCluster(Construct):
                 eks_cluster_arn=self._eks_cluster_arn,
                 # HyperPod connects the controller's slurmdbd with it.
                 secret_arn=self._secret_arn if node_type == "controller" else None,
+                drain_bucket_arn=drain.bucket_arn if drain is not None and node_type == "controller" else None,
             )
             for node_type in node_types
         }

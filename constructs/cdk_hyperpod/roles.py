@@ -16,6 +16,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from ._acknowledge import acknowledge, wildcard
+from ._names import WRITERS, request_key, status_key
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config import NodeType
 
@@ -48,12 +49,14 @@ def instance_role(
     volume_key_arns: Sequence[str] = (),
     eks_cluster_arn: str | None = None,
     secret_arn: str | None = None,
+    drain_bucket_arn: str | None = None,
 ) -> iam.CfnRole:
     """The execution role of the instance groups of one node type; under EKS all nodes are of one: `node`.
 
     `volume_key_arns`: the keys of the groups' EBS volumes, for which EC2 needs grants; empty: none is named.
     `eks_cluster_arn`: the EKS cluster that the nodes join; None: they are under Slurm.
     `secret_arn`: the secret of the accounting database, which HyperPod reads with the role; None: there is none.
+    `drain_bucket_arn`: the bucket of the agent that drains nodes, which runs on the controller; None: not on these.
     """
     region = Stack.of(scope).region
     title = node_type.capitalize()
@@ -67,6 +70,7 @@ def instance_role(
         *_volume_keys(region, volume_key_arns),
         *([] if eks_cluster_arn is None else _kubernetes(region, vpc_id, eks_cluster_arn)),
         *([] if secret_arn is None else [Statement(actions=["secretsmanager:GetSecretValue"], resources=[secret_arn])]),
+        *([] if drain_bucket_arn is None else _drains(region, drain_bucket_arn, cluster_name, scripts_key_arn)),
     ]
     policy = iam.CfnManagedPolicy(
         scope,
@@ -137,6 +141,23 @@ def _scripts(region: str, bucket_arn: str, key_arn: str) -> list[Statement]:
         ),
         Statement(
             actions=["kms:Decrypt"],
+            resources=[key_arn],
+            conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}},
+        ),
+    ]
+
+
+def _drains(region: str, bucket_arn: str, cluster_name: str, key_arn: str) -> list[Statement]:
+    """What the agent reads and writes, object by object."""
+    ours: dict[str, Mapping[str, str | list[str]]] = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
+    requests = [f"{bucket_arn}/{request_key(cluster_name, writer)}" for writer in WRITERS]
+    return [
+        # Without it S3 says of an object that is not there that access is denied.
+        Statement(actions=["s3:ListBucket"], resources=[bucket_arn], conditions=ours),
+        Statement(actions=["s3:GetObject"], resources=requests, conditions=ours),
+        Statement(actions=["s3:PutObject"], resources=[f"{bucket_arn}/{status_key(cluster_name)}"], conditions=ours),
+        Statement(
+            actions=["kms:Decrypt", "kms:GenerateDataKey"],
             resources=[key_arn],
             conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}},
         ),

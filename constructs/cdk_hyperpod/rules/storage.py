@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from .._constraints import without_refused
 from .._structure import is_known
-from ..config import DataRepository, StorageConfig
+from ..config import ClusterConfig, DataRepository, StorageConfig
 from ..errors import Finding
 
 # GiB of one step for each throughput in MB/s/TiB, on an EFA-enabled file system.
@@ -62,6 +62,18 @@ def is_the_nodes_own(path: str) -> bool:
     parts = PurePosixPath(path).parts[1:]
     inside = {"/".join(parts[:length]) for length in (1, 2)}
     return bool(inside & set(_SYSTEM)) or path.removeprefix("/") in _HOLDERS
+
+
+def mount_paths(config: ClusterConfig) -> frozenset[str]:
+    """Where file systems are mounted, as far as it is known."""
+    storage = config.storage
+    if storage is None or not is_known(storage):
+        return frozenset()
+    found = [
+        storage.mount_path,
+        *([] if storage.openzfs is None or not is_known(storage.openzfs) else [storage.openzfs.mount_path]),
+    ]
+    return frozenset(path for path in found if is_known(path))
 
 
 def _hides(mount_path: str, path: str, better: str) -> Finding:
