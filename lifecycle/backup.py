@@ -153,6 +153,7 @@ def copy_link(path: str, target: str) -> None:
         os.symlink(wanted, target)
     found = os.lstat(path)
     os.lchown(target, found.st_uid, found.st_gid)
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns), follow_symlinks=False)
 
 
 def copy_file(path: str, target: str) -> tuple[str, int]:

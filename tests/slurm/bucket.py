@@ -2,7 +2,7 @@
 
     python3 bucket.py PORT FOLDER [CLOCK_OFFSET_S]
 
-Objects with etags, If-None-Match, and S3's errors as XML. It checks that requests are signed, and not the signature:
+Objects with etags, If-Match and If-None-Match, and S3's errors as XML. It checks that requests are signed, and not the signature:
 tests/lifecycle/test_s3.py compares that with botocore's. The standard library only.
 """
 
@@ -40,6 +40,10 @@ class Handler(BaseHTTPRequestHandler):
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         file = self._object()
         if file is None:
+            return
+        there = f'"{hashlib.md5(file.read_bytes()).hexdigest()}"' if file.is_file() else None
+        if self.headers.get("If-Match", there) != there or (self.headers.get("If-None-Match") == "*" and there):
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             return
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_name(f".{file.name}")

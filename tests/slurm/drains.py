@@ -21,6 +21,7 @@ SETTINGS = f"""[Service]
 Environment=AWS_ENDPOINT_URL_S3=http://127.0.0.1:{PORT} AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test DRAIN_POLL_S=0.5
 Environment=PATH=/srv/before:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 RestartSec=0.1
+ReadWritePaths=/run/killed
 """
 
 
@@ -119,7 +120,7 @@ def agent(cluster: Cluster) -> Iterator[Drains]:
     drains = Drains(cluster)
     controller = cluster.controller
     controller.write("/srv/bucket.py", (Path(__file__).parent / "bucket.py").read_text())
-    controller.run(f"mkdir -p {OBJECTS} /srv/before")
+    controller.run(f"mkdir -p {OBJECTS} /srv/before /run/killed")
     controller.run(
         f"systemd-run --quiet --unit=bucket --property=Restart=always --property=RestartSec=0.1 "
         f"python3 /srv/bucket.py {PORT} {OBJECTS}"

@@ -12,7 +12,9 @@ from slurm import drains as asking
 from slurm.cluster import Cluster, Node
 from slurm.drains import UNIT, Drains
 
-pytestmark = [pytest.mark.usefixtures("provisioned"), pytest.mark.worlds("extended")]
+pytestmark = pytest.mark.usefixtures("provisioned")
+both = pytest.mark.worlds("extended")
+"""What Slurm's versions may do differently."""
 
 WORK = "/opt/dlami/nvme/work"
 SAVED = "/fsx/backup"
@@ -39,6 +41,7 @@ def node(cluster: Cluster, drains: Drains) -> Iterator[Node]:
     drains.await_given_back(*cluster.compute)
 
 
+@both
 def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
@@ -67,9 +70,9 @@ def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
         ["/srv/absent"],
     )
     node.run(f"cd {folder}/files && sha256sum --check --quiet --strict ../SHA256SUMS")
+    show = "find . ! -type p -printf '%P %m %U %G %T@ %l\n' | sort"
+    assert node.run(f"cd {WORK} && {show}") == node.run(f"cd {folder}/files{WORK} && {show}")
     node.run(f"rm {WORK}/deep/pipe && diff -r --no-dereference {WORK} {folder}/files{WORK}")
-    show = "find . -printf '%P %m %U %G %T@ %l\n' | sort"
-    assert node.run(f"cd {WORK} && {show}") == node.run(f"cd {folder}/files{WORK} && {show}").replace("", "")
     # What lies on the shared file system is not for every user of it.
     assert cluster.login.try_run(f"ls {SAVED}", user="alice").returncode != 0
     assert drains.job_state(late) == "PENDING"
@@ -78,6 +81,7 @@ def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
     cluster.until(lambda: drains.job_state(late) == "COMPLETED", "the job that waited runs")
 
 
+@both
 def test_a_deadline_gives_the_node_back_or_ends_its_jobs(cluster: Cluster, drains: Drains, node: Node) -> None:
     job = drains.start_job(node, "--requeue")
     request = drains.ask(node, deadline=time.time() + 1)
@@ -94,6 +98,7 @@ def test_a_deadline_gives_the_node_back_or_ends_its_jobs(cluster: Cluster, drain
     cluster.login.run(f"scancel {job}", user="alice")
 
 
+@pytest.mark.worlds("24.11-extended")
 def test_two_writers_hold_a_node_until_neither_wants_it(cluster: Cluster, drains: Drains, node: Node) -> None:
     other = cluster.compute[1]
     mine, theirs = drains.ask(node, other), drains.ask(node, writer="deployment")
@@ -108,6 +113,7 @@ def test_two_writers_hold_a_node_until_neither_wants_it(cluster: Cluster, drains
     drains.await_given_back(node)
 
 
+@both
 def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node: Node) -> None:
     """HyperPod repairs what it has drained by the reason, and an administrator's reservation is theirs."""
     other = cluster.compute[1]
@@ -127,6 +133,7 @@ def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node
         run(f"scontrol delete reservationname=theirs; scontrol update nodename={other.name} state=resume")
 
 
+@pytest.mark.worlds("22.05-extended")
 def test_what_is_no_node_to_drain_is_refused_and_nothing_is_touched(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
@@ -153,11 +160,12 @@ def test_what_is_no_node_to_drain_is_refused_and_nothing_is_touched(
     assert cluster.states() == before
 
 
+@pytest.mark.worlds("24.11-extended")
 def test_it_goes_on_wherever_it_is_killed(cluster: Cluster, drains: Drains, node: Node) -> None:
     """Before and after every command by which it changes anything."""
     for program in ("scontrol", "sbatch", "scancel"):
         drains.controller.write(f"/srv/before/{program}", KILLER, "755")
-    drains.controller.run("rm -rf /run/killed; mkdir /run/killed")
+    drains.controller.run("rm -rf /run/killed/*")
     try:
         request = drains.ask(node)
         drains.await_state(node, "ready", request, limit_s=90)
@@ -193,6 +201,7 @@ exit $code
 """
 
 
+@pytest.mark.worlds("22.05-extended")
 def test_it_survives_slurmctld_and_the_bucket(cluster: Cluster, drains: Drains, node: Node) -> None:
     run = drains.controller.run
     job = drains.start_job(node)
@@ -216,6 +225,7 @@ def test_it_survives_slurmctld_and_the_bucket(cluster: Cluster, drains: Drains, 
     drains.await_state(node, "ready", request)
 
 
+@pytest.mark.worlds("22.05-extended")
 def test_what_cannot_be_saved_is_not_drained_until_it_can(cluster: Cluster, drains: Drains, node: Node) -> None:
     folder = f"{SAVED}/{node.instance.instance_id}"
     node.run(f"rm -rf {folder}; mkdir -p /fsx/home/alice/trap; ln -s /fsx/home/alice/trap {folder}")
@@ -228,6 +238,7 @@ def test_what_cannot_be_saved_is_not_drained_until_it_can(cluster: Cluster, drai
     drains.await_state(node, "ready", drains.ask(node))
 
 
+@pytest.mark.worlds("24.11-extended")
 def test_a_dead_node_holds_nobody_up(cluster: Cluster, drains: Drains, node: Node) -> None:
     dead = cluster.compute[1]
     dead.kill()
