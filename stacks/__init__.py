@@ -6,6 +6,7 @@ from aws_cdk import App, Environment
 
 from cdk_hyperpod import LoadedConfig
 
+from .boundary import read_permissions_boundary
 from .cluster_stack import ClusterStack
 from .foundation_stack import FoundationStack
 
@@ -13,7 +14,11 @@ __all__ = ["ClusterStack", "FoundationStack", "add_stacks"]
 
 
 def add_stacks(app: App, loaded: LoadedConfig) -> ClusterStack:
-    """The stacks of one cluster file: two under Slurm, four under EKS (docs/adr/0008)."""
+    """The stacks of one cluster file: two under Slurm, four under EKS (docs/adr/0008). Returns the cluster's own.
+
+    Raises ConfigError where the app's context names a permissions boundary that is no policy.
+    """
+    read_permissions_boundary(app)
     env = Environment(account=loaded.config.account, region=loaded.config.region)
     foundation = FoundationStack(app, loaded, env=env)
     if loaded.config.eks is None:

@@ -1,6 +1,6 @@
 """What tests need beside the locked packages is built once, into a cache: what those builds have in common.
 
-A folder for the results, the machine's own Debian mirror, and commands that end at their limit, say how far they are, and
+The machine's own Debian mirror, and commands that end at their limit, say how far they are, and
 end with the process that started them. The standard library only: it runs before anything is set up.
 """
 
@@ -19,11 +19,6 @@ PROGRESS_S = 30
 
 class CannotBuildError(Exception):
     """Why this machine cannot build it."""
-
-
-def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/cdk-hyperpod: outside of the checkout, and shared by all."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdk-hyperpod"
 
 
 def debian_mirror() -> str:

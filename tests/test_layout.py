@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -45,10 +46,10 @@ def test_a_name_that_does_not_exist_is_no_attribute() -> None:
     "code",
     [
         pytest.param("import cdk_hyperpod", id="the package"),
-        pytest.param("import cdk_hyperpod.cli", id="the command-line tool"),
+        pytest.param("import cdk_hyperpod.cli.main", id="the command-line tool"),
         pytest.param("from cdk_hyperpod import load_config; load_config('cluster.yaml')", id="load_config"),
         pytest.param("from cdk_hyperpod import ConfigError, InstanceGroup, catalogue; catalogue()", id="values"),
-        pytest.param("from cdk_hyperpod.schema import json_schema; json_schema()", id="the schema"),
+        pytest.param("from cdk_hyperpod.config.schema import json_schema; json_schema()", id="the schema"),
     ],
 )
 def test_questions_about_a_file_start_neither_cdk_nor_node(code: str) -> None:
@@ -99,7 +100,6 @@ def test_the_smallest_example_is_under_twenty_lines() -> None:
 
 
 def test_no_test_folder_is_a_package_by_accident() -> None:
-    # tests/local_aws is one on purpose.
     assert not (ROOT / "tests" / "__init__.py").exists()
     assert not (ROOT / "tests" / "synth" / "__init__.py").exists()
 
@@ -108,3 +108,19 @@ def test_the_files_that_tests_begin_with_are_there(pytestconfig: pytest.Config) 
     conftest = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
     assert conftest is not None
     assert [file for file in conftest.LONGEST if not (ROOT / "tests" / file).exists()] == []
+
+
+def test_the_stacks_of_the_top_level_folder_are_the_librarys_too() -> None:
+    """As in the wheel, where the folder itself has this name; and an app's own package `stacks` is not touched."""
+    code = "import sys, cdk_hyperpod.stacks as s; print(s.__file__, s.add_stacks.__module__, 'stacks' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "docs", capture_output=True, text=True, check=True)
+    assert done.stdout == f"{ROOT / 'stacks' / '__init__.py'} cdk_hyperpod.stacks False\n"
+
+
+def test_the_local_aws_imports_nothing_of_the_tests() -> None:
+    modules = {path.stem for path in (ROOT / "tests").iterdir() if path.suffix in ("", ".py")} | {"tests", "stacks"}
+    for file in (ROOT / "constructs" / "cdk_hyperpod_local").rglob("*.py"):
+        tree = ast.parse(file.read_text("utf-8"))
+        named = [item.module or "" for item in ast.walk(tree) if isinstance(item, ast.ImportFrom) and not item.level]
+        named += [alias.name for item in ast.walk(tree) if isinstance(item, ast.Import) for alias in item.names]
+        assert not modules & {name.partition(".")[0] for name in named}, file

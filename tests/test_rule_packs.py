@@ -12,28 +12,36 @@ from typing import Any
 import pytest
 import yaml
 
+from cdk_hyperpod.cli.init import files
+
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ["cluster.yaml", *sorted(f"tests/configs/{path.name}" for path in (ROOT / "tests" / "configs").glob("*.yaml"))]
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/cdk.json"))
 CASES = [*FILES, *EXAMPLES]
+WRITTEN = ["hundred groups", "init slurm", "init eks"]
 CLUSTERS = [case for case in CASES if case != "elastic_training"]  # which has an image's repository only
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def hundred_groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cluster file with as many groups as HyperPod takes."""
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Cluster files that are not in the repository: what `init` writes, and as many groups as HyperPod takes."""
     data = yaml.safe_load((ROOT / "cluster.yaml").read_text("utf-8"))
     controller, _, p5, trn1 = data["instance_groups"]
     groups = [{**(p5, trn1)[index % 2], "name": f"group-{index:02}", "instance_count": 4} for index in range(99)]
-    path = tmp_path_factory.mktemp("hundred") / "hundred.yaml"
-    path.write_text(yaml.safe_dump({**data, "instance_groups": [controller, *groups]}), "utf-8")
-    return path
+    texts = {
+        "hundred groups": yaml.safe_dump({**data, "instance_groups": [controller, *groups]}),
+        **{f"init {each}": files("new", "us-west-2", each)["cluster.yaml"] for each in ("slurm", "eks")},
+    }
+    folder = tmp_path_factory.mktemp("written")
+    for case in WRITTEN:
+        (folder / f"{case}.yaml").write_text(texts[case], "utf-8")
+    return {case: folder / f"{case}.yaml" for case in WRITTEN}
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory, hundred_groups: Path) -> dict[str, Any]:
+def results(tmp_path_factory: pytest.TempPathFactory, written: dict[str, Path]) -> dict[str, Any]:
     """What the packs found, by case; one process for all, since starting costs more than checking."""
     done = subprocess.run(
         [
@@ -41,7 +49,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, hundred_groups: Path) -> d
             str(ROOT / "tests" / "rule_packs.py"),
             str(tmp_path_factory.mktemp("rule-packs")),
             "canary",
-            str(hundred_groups),
+            *map(str, written.values()),
             *CASES,
         ],
         cwd=ROOT,
@@ -51,7 +59,8 @@ def results(tmp_path_factory: pytest.TempPathFactory, hundred_groups: Path) -> d
         check=True,
     )
     found: dict[str, Any] = json.loads(done.stdout)
-    found["hundred groups"] = found.pop(str(hundred_groups))
+    for case, path in written.items():
+        found[case] = found.pop(str(path))
     return found
 
 
@@ -60,7 +69,7 @@ def test_the_packs_do_look(results: dict[str, Any]) -> None:
     assert {"AwsSolutions-S1", "NIST.800.53.R5-S3BucketVersioningEnabled", "F3031"} <= rules
 
 
-@pytest.mark.parametrize("case", [*CASES, "hundred groups"])
+@pytest.mark.parametrize("case", [*CASES, *WRITTEN])
 def test_nothing_is_found_that_has_no_reason(case: str, results: dict[str, Any]) -> None:
     assert results[case]["findings"] == []
 
@@ -89,7 +98,7 @@ def test_cfn_lint_has_nothing_to_say(results: dict[str, Any]) -> None:
     ]
     under_eks = [path for path in FILES if "orchestrator: eks" in (ROOT / path).read_text("utf-8")]
     # Two stacks of a file, four under EKS; one of an example, three of the one under EKS.
-    assert len(templates) == 2 * (len(FILES) + 1) + 2 * len(under_eks) + len(EXAMPLES) + 2
+    assert len(templates) == 2 * (len(FILES) + len(WRITTEN)) + 2 * (len(under_eks) + 1) + len(EXAMPLES) + 2
     linted = subprocess.run(
         [str(Path(sys.executable).parent / "cfn-lint"), *templates],
         cwd=ROOT,

@@ -78,8 +78,22 @@ def test_the_wheel_holds_the_library_and_nothing_else(contents: dict[str, zipfil
     assert metadata.endswith(".dist-info")
     library = {f"cdk_hyperpod/{name}" for name in shipped(ROOT / "constructs" / "cdk_hyperpod")}
     scripts = {f"cdk_hyperpod/_lifecycle/{name}" for name in shipped(ROOT / "lifecycle")}
-    assert {name for name in contents if name.startswith("cdk_hyperpod/")} == library | scripts
+    # `cdk_hyperpod.stacks` leads to the top-level folder in a checkout, and is that folder in the wheel.
+    library.remove("cdk_hyperpod/stacks.py")
+    stacks = {f"cdk_hyperpod/stacks/{name}" for name in shipped(ROOT / "stacks")}
+    project = {f"cdk_hyperpod/_project/{name}" for name in ("cdk.json", "package.json")}
+    assert {name for name in contents if name.startswith("cdk_hyperpod/")} == library | scripts | stacks | project
     assert {"cdk_hyperpod/py.typed", "cdk_hyperpod/instance_types.json"} <= library
+
+
+def test_the_stacks_and_pins_in_it_are_the_repositorys_own(wheel: Path, contents: dict[str, zipfile.ZipInfo]) -> None:
+    places = {f"cdk_hyperpod/stacks/{name}": ROOT / "stacks" / name for name in shipped(ROOT / "stacks")}
+    places |= {f"cdk_hyperpod/_project/{name}": ROOT / name for name in ("cdk.json", "package.json")}
+    assert len(places) > 6
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name: archive.read(name) for name in places} == {
+            name: path.read_bytes() for name, path in places.items()
+        }
 
 
 def test_the_lifecycle_scripts_are_in_it_and_can_be_run(contents: dict[str, zipfile.ZipInfo]) -> None:
@@ -140,3 +154,29 @@ def test_the_app_is_the_same_bytes_from_the_wheel(environment: Path, tmp_path: P
     made = synthesize(environment, ROOT / "app.py", tmp_path)
     assert len(made) == 2
     assert made == template_files(assembly_of_file(ROOT / "cluster.yaml"))
+
+
+# -- a new app, in a folder outside of the clone ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["slurm", "eks"])
+def new_app(request: pytest.FixtureRequest, environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an app that `init` of the wheel wrote."""
+    folder = tmp_path_factory.mktemp("new")
+    more = ["--eks"] if request.param == "eks" else []
+    run(environment / "cdk-hyperpod", "init", "--name", "new", "--region", "us-west-2", *more, cwd=folder)
+    return folder
+
+
+def test_a_new_app_is_the_same_bytes_as_ours_of_its_file(new_app: Path, environment: Path, tmp_path: Path) -> None:
+    made = synthesize(environment, new_app / "app.py", tmp_path)
+    assert len(made) in (2, 4)
+    assert made == template_files(assembly_of_file(new_app / "cluster.yaml"))
+
+
+def test_the_cli_synthesizes_a_new_app_from_the_wheel_alone(environment: Path, tmp_path: Path) -> None:
+    run(environment / "cdk-hyperpod", "init", "--name", "new", "--region", "us-west-2", "--yes", cwd=tmp_path)
+    tools = os.pathsep.join([str(environment), str(ROOT / "node_modules" / ".bin"), os.environ["PATH"]])
+    run("cdk", "synth", "--quiet", cwd=tmp_path, PATH=tools, CDK_VALIDATION="true")
+    assert sorted(template_files(tmp_path / "cdk.out")) == ["hyperpod-new-cluster", "hyperpod-new-foundation"]
+    assert template_files(tmp_path / "cdk.out") == template_files(assembly_of_file(tmp_path / "cluster.yaml"))

@@ -21,7 +21,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 BIN = ROOT / ".audit" / "venv" / "bin"
 BASELINE = ROOT / "tools" / "audit_baseline.yaml"
-CODE = ("app.py", "constructs", "stacks", "lifecycle", "tools", "tests/local_aws", "examples")
+CODE = ("app.py", "constructs", "stacks", "lifecycle", "tools", "examples")
 """What runs: on whose machine it is, on nodes, in functions. Tests run on nothing that they have not made."""
 TEMPLATES = "tests/golden"
 """The templates of every example and of the default cluster files, as the tests hold them to be."""

@@ -19,3 +19,9 @@ def lifecycle_dir() -> Path:
 def lambda_dir() -> Path:
     """The custom resource's code and the API models that it uses."""
     return _PACKAGE / "_lambda"
+
+
+def project_file(name: str) -> Path:
+    """`cdk.json` or `package.json` of this project, which a new app begins with; or what `init` writes beside them."""
+    within = _PACKAGE / "_project" / name
+    return within if within.is_file() else _PACKAGE.parents[1] / name

@@ -10,12 +10,12 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from ._constraints import check_arguments
 from ._names import drain_bucket_name
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
-from .config_slurm import DrainConfig
+from .config.slurm import DrainConfig
 from .errors import raise_errors
+from .typed.judge import check_arguments
 
 
 class DrainChannel(Construct):

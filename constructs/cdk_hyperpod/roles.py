@@ -18,7 +18,7 @@ from constructs import Construct
 from ._acknowledge import acknowledge, wildcard
 from ._names import WRITERS, request_key, status_key
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
-from .config import NodeType
+from .config.cluster import NodeType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cdk_hyperpod import drain_command
-from cdk_hyperpod.cli import main
+from cdk_hyperpod.cli import drain as drain_command
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
 from config.judging import changed
 from lifecycle.programs import load
-from local_aws.hyperpod import HyperPod, ManualClock
-from local_aws.hyperpod.samples import group, run_until_quiet, slurm
 from provider.served_model import serve
 from slurm.bucket import serve as serve_bucket
 
@@ -140,7 +140,8 @@ def test_two_operators_at_once_lose_nothing(
 ) -> None:
     one, two = world.nodes("work")
     world.answer()
-    real, between = drain_command.Channel._read, []
+    real = drain_command.Channel._read
+    between: list[bool] = []
 
     def read(self: Any, key: str) -> Any:
         found = real(self, key)
@@ -164,7 +165,7 @@ def test_it_waits_and_tells_what_changes(
         ("backing-up", ""),
         ("ready", "is saved"),
     ]
-    monkeypatch.setattr(drain_command.time, "sleep", lambda _: world.answer(steps[0][0], message=steps.pop(0)[1]))
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(steps[0][0], message=steps.pop(0)[1]))
     world.answer()
     status, out, err = run("drain", one, "--wait")
     assert (status, err) == (0, "")
@@ -180,7 +181,7 @@ def test_a_node_that_does_not_get_ready_is_named(
     world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     (one, _) = world.nodes("work")
-    monkeypatch.setattr(drain_command.time, "sleep", lambda _: world.answer(state, message="why\x1b[2J\nnot"))
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(state, message="why\x1b[2J\nnot"))
     world.answer()
     status, out, err = run("drain", one, "--wait")
     assert (status, err) == (1, f"not ready: {one}\n")
@@ -199,7 +200,7 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
     status, _, err = run("drain", "--status")
     assert status == 1
     assert "has not been heard of for 10 minutes" in err
-    monkeypatch.setattr(drain_command.time, "sleep", lambda _: world.answer(refused={"operator": "is no JSON"}))
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(refused={"operator": "is no JSON"}))
     world.answer()
     (world.folder / "requests/operator.json").unlink()
     assert "the agent refuses it: is no JSON" in run("drain", one, "--wait")[2]

@@ -15,7 +15,7 @@ import boto3  # type: ignore[import-untyped]
 from botocore.model import ServiceId  # type: ignore[import-untyped]
 from botocore.signers import RequestSigner  # type: ignore[import-untyped]
 
-from local_aws.session import LocalAws
+from cdk_hyperpod_local.session import LocalAws
 
 Json = Any
 _TRUST = {

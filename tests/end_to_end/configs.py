@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cdk_hyperpod.helm_chart import HelmChart
-from local_aws.environment import ACCOUNT
+from cdk_hyperpod_local.environment import ACCOUNT
 
 Json = Any
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import STANDING
 from end_to_end.steps import settle, turn
 from local_aws.fixtures import engine
 from local_aws.rehearsal import Rehearsal
-from local_aws.session import LocalAws
 
 __all__ = ["engine"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from local_aws.session import LocalAws
+from cdk_hyperpod_local.session import LocalAws
 
 Json = Any
 ANYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}

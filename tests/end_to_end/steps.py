@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from local_aws import assemblies
+from cdk_hyperpod_local import assemblies
 from local_aws.rehearsal import Rehearsal
 
 Json = Any

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod.tags import KEY_TAG
+from cdk_hyperpod_local.cdk import Cdk
+from cdk_hyperpod_local.places import CHECKOUT
+from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import small
 from end_to_end.permissions import ANYTHING, allowed_unless, document
 from local_aws import templates
-from local_aws.cdk import Cdk
-from local_aws.places import CHECKOUT
 from local_aws.rehearsal import Rehearsal
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from local_aws.places import CHECKOUT, ENGINE_PYTHON
+from cdk_hyperpod_local.places import CHECKOUT, ENGINE_PYTHON
 
 pytestmark = pytest.mark.slow
 Json = Any
@@ -23,7 +23,7 @@ Judge = Callable[..., bool]
 
 EVALUATOR = """
 import json, sys
-from local_aws.engine.seam import condition_keys
+from cdk_hyperpod_local.engine.seam import condition_keys
 from ministack.core import iam_evaluator as iam
 condition_keys.install()
 parsed = iam.parse_policy_document
@@ -54,7 +54,7 @@ def allows() -> Iterator[Judge]:
         pytest.fail("the local AWS engine is not installed: run `make local-aws-setup`", pytrace=False)
     process = subprocess.Popen(
         [str(ENGINE_PYTHON), "-c", EVALUATOR],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "tests")},
+        env={**os.environ, "PYTHONPATH": f"{CHECKOUT / 'tests'}{os.pathsep}{CHECKOUT / 'constructs'}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

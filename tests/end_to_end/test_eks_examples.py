@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from local_aws import kubectl
-from local_aws.cdk import Cdk
-from local_aws.places import CHECKOUT
-from local_aws.session import LocalAws
+from cdk_hyperpod_local import kubectl
+from cdk_hyperpod_local.cdk import Cdk
+from cdk_hyperpod_local.places import CHECKOUT
+from cdk_hyperpod_local.session import LocalAws
 
 pytestmark = pytest.mark.slow
 EXAMPLES = CHECKOUT / "examples"

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod_local.commands import run
+from cdk_hyperpod_local.session import LocalAws
 from end_to_end.callers import Caller, add_role, caller
 from end_to_end.configs import under_eks
 from end_to_end.steps import Step, settle, wait_until
-from local_aws.commands import run
 from local_aws.rehearsal import Rehearsal, resized, taking
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any

@@ -21,8 +21,9 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod import HyperPodNetwork
 from cdk_hyperpod.endpoint_policies import OPENINGS
-from local_aws import environment, templates
-from local_aws.session import LocalAws
+from cdk_hyperpod_local import environment
+from cdk_hyperpod_local.session import LocalAws
+from local_aws import templates
 from synth.synthesis import flat, of_stack
 
 pytestmark = pytest.mark.slow

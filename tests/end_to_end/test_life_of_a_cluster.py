@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod_local.assemblies import stacks
+from cdk_hyperpod_local.commands import run
+from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import TRN1, small
-from local_aws.assemblies import stacks
-from local_aws.commands import run
 from local_aws.rehearsal import Rehearsal, resized, with_group
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from local_aws import daemon
-from local_aws.places import CHECKOUT, Place
+from cdk_hyperpod_local import daemon
+from cdk_hyperpod_local.places import CHECKOUT, Place
 
 pytestmark = pytest.mark.slow
 ASK = "import boto3; print(*[c['ClusterName'] for c in boto3.client('sagemaker').list_clusters()['ClusterSummaries']])"

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod_local import assemblies
+from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import small
 from end_to_end.permissions import add_almighty_role, may
-from local_aws import assemblies, templates
+from local_aws import templates
 from local_aws.rehearsal import Rehearsal
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any

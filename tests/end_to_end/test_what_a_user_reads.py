@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from cdk_hyperpod_local import environment
+from cdk_hyperpod_local.places import CHECKOUT
 from end_to_end.configs import STANDING
 from end_to_end.steps import Step
-from local_aws import environment
-from local_aws.places import CHECKOUT
 from local_aws.rehearsal import Rehearsal, resized, taking, without_group
 
 pytestmark = pytest.mark.slow

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod_local import assemblies
+from cdk_hyperpod_local.cdk import Result
+from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import STANDING, small
 from end_to_end.steps import Step, settle
-from local_aws import assemblies
-from local_aws.cdk import Result
 from local_aws.rehearsal import Rehearsal, resized, taking
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any

@@ -10,7 +10,7 @@ KUBERNETES_FLAGS ?=
 
 .PHONY: kubernetes-apiserver
 kubernetes-apiserver: #: Build a real Kubernetes API server into ~/.cache, once (ten minutes)
-	@PYTHONPATH=tests $(PYTHON) tests/kubernetes/apiserver/build.py
+	@PYTHONPATH=tests:constructs $(PYTHON) tests/kubernetes/apiserver/build.py
 
 .PHONY: test-kubernetes
 test-kubernetes: setup .kubernetes/ready kubernetes-apiserver #: Quotas, teams and jobs, on the real API server too

@@ -12,9 +12,9 @@ import kubernetes_validate as kv  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from cdk_hyperpod.kubernetes import Manifest
+from cdk_hyperpod.kubernetes.manifests import Manifest
+from cdk_hyperpod_local.places import CHECKOUT
 from kubernetes.samples import SAMPLES
-from local_aws.places import CHECKOUT
 
 # The versions that EKS offers HyperPod clusters.
 VERSIONS = ("1.30", "1.31", "1.32", "1.33", "1.34", "1.35")

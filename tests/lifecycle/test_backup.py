@@ -87,7 +87,12 @@ def test_only_the_chunk_that_differs_is_written(place: Place, monkeypatch: pytes
     copy.write_bytes(spoiled)
     written: list[bytes] = []
     real = backup.write_all
-    monkeypatch.setattr(backup, "write_all", lambda file, chunk: (written.append(chunk), real(file, chunk)))
+
+    def write_all(file: Any, chunk: bytes) -> None:
+        written.append(chunk)
+        real(file, chunk)
+
+    monkeypatch.setattr(backup, "write_all", write_all)
     assert place.run() == 0
     assert [len(chunk) for chunk in written] == [1000]
     assert copy.read_bytes() == (place.source / "model.bin").read_bytes()

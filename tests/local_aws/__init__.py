@@ -1,1 +1,1 @@
-"""AWS on this machine: what a deployment needs of it, simulated for tests, rehearsals and examples."""
+"""What tests need beside the local AWS: engines of their own, clusters that live on them, templates that lack a right."""

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from local_aws import daemon
-from local_aws.cdk import Cdk
-from local_aws.places import ENGINE_PYTHON, Place
-from local_aws.session import LocalAws
+from cdk_hyperpod_local import daemon
+from cdk_hyperpod_local.cdk import Cdk
+from cdk_hyperpod_local.places import ENGINE_PYTHON, Place
+from cdk_hyperpod_local.session import LocalAws
 
 REGION = "us-west-2"
 SPEED = 1200.0

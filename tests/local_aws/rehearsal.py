@@ -18,9 +18,10 @@ import yaml
 from aws_cdk import App
 
 from cdk_hyperpod.loader import load_config
-from local_aws import assemblies, templates
-from local_aws.cdk import Cdk, Result
-from local_aws.session import Entry, LocalAws
+from cdk_hyperpod_local import assemblies
+from cdk_hyperpod_local.cdk import Cdk, Result
+from cdk_hyperpod_local.session import Entry, LocalAws
+from local_aws import templates
 from stacks import add_stacks
 from stacks.names import cluster_stack_name, eks_stack_name, foundation_stack_name, teams_stack_name
 

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from local_aws.session import LocalAws
+from cdk_hyperpod_local.session import LocalAws
 
 Json = Any
 _LONGEST_SECONDS = 180.0

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
-from local_aws.hyperpod import ACCOUNT, REGION, HyperPod, handle_json
+from cdk_hyperpod_local.hyperpod import ACCOUNT, REGION, HyperPod, handle_json
 
 Replies = Mapping[str, tuple[int, str]]
 """Status and text by the name of a call."""

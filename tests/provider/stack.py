@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownError
 from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE
-from local_aws.hyperpod import (
+from cdk_hyperpod_local.hyperpod import (
     Behaviour,
     CallerKilled,
     ClusterHandler,
@@ -28,8 +28,8 @@ from local_aws.hyperpod import (
     Timings,
     replacement_reasons,
 )
-from local_aws.hyperpod.cfn_handler import VanishedGroups
-from local_aws.hyperpod.samples import CONTROLLER, ROLE, VPC, group, run_until_quiet
+from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
+from cdk_hyperpod_local.hyperpod.samples import CONTROLLER, ROLE, VPC, group, run_until_quiet
 
 STACK_ID = "arn:aws:cloudformation:us-west-2:000000000000:stack/train/0a1b2c"
 LAMBDA = "lambda"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_aws.hyperpod import Call, CallerKilled
+from cdk_hyperpod_local.hyperpod import Call, CallerKilled
 from provider.scenarios import (
     SEEDS,
     Change,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod_provider.provider import ScaleDownError
 from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE
-from local_aws.hyperpod.cfn_handler import VanishedGroups
+from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 from provider.scenarios import (
     FAULTS,
     QUICK,

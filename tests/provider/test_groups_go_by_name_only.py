@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_aws.hyperpod.cfn_handler import VanishedGroups
+from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 from provider.scenarios import SEEDS, VANISHED, behaviours, ended, stack
 from provider.stack import Behaviour, Wish, group
 

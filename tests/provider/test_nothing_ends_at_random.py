@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_aws.hyperpod.cfn_handler import VanishedGroups
+from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 from provider.scenarios import (
     FAULTS,
     P5,

@@ -1,6 +1,6 @@
 """Bring what the tests on real Slurm need to this machine: Debian's own packages, and a root folder with trixie's.
 
-    PYTHONPATH=tests python tests/slurm/parts.py
+    PYTHONPATH=tests:constructs python tests/slurm/parts.py
 
 Slurm 22.05 is bookworm's, installed on this machine by apt; a policy-rc.d keeps each package from starting its daemon
 here. Slurm 24.11 is trixie's, in a root folder of its own below the cache, made by debootstrap (two and a half minutes,
@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from building import CannotBuildError, cache_folder, debian_mirror, run_command, say
+from building import CannotBuildError, debian_mirror, run_command, say
+from cdk_hyperpod_local.places import cache_folder
 
 NODE_PACKAGES = (
     "slurmctld",

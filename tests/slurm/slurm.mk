@@ -4,7 +4,7 @@ SLURM_FLAGS ?=
 
 .PHONY: slurm-parts
 slurm-parts: #: Install Slurm 22.05 on this machine, and 24.11 into ~/.cache (root, Debian 12; three minutes, once)
-	@PYTHONPATH=tests $(PYTHON) tests/slurm/parts.py
+	@PYTHONPATH=tests:constructs $(PYTHON) tests/slurm/parts.py
 
 # One process for each of two clusters at a time; the tests of one cluster stay together.
 .PHONY: test-slurm

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from .._constraints import check_repeated
-from .._structure import is_known, item_paths
-from ..config import ClusterConfig
-from ..config_slurm import DrainBackup, SlurmConfig
+from ..config.cluster import ClusterConfig
+from ..config.slurm import DrainBackup, SlurmConfig
 from ..errors import Finding
+from ..typed.judge import check_repeated
+from ..typed.known import is_known
+from ..typed.words import item_paths
 from .storage import mount_paths
 
 MOST_PATHS = 20

@@ -1,6 +1,6 @@
 """Build a real Kubernetes control plane from Debian's source package, once, into a cache outside of the checkout.
 
-    PYTHONPATH=tests python tests/kubernetes/apiserver/build.py [--jobs N]
+    PYTHONPATH=tests:constructs python tests/kubernetes/apiserver/build.py [--jobs N]
 
 No registry ships kube-apiserver as a binary, and Debian no longer packages it; but bookworm's source package
 `kubernetes` (1.20.5+really1.20.2) carries all of its source and dependencies. This fetches it, Go 1.19 and etcd through
@@ -25,32 +25,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from building import CannotBuildError, cache_folder, debian_mirror, end_if_told, heed_signals, run_command, say
+from building import CannotBuildError, debian_mirror, end_if_told, heed_signals, run_command, say
+from cdk_hyperpod_local.engine.kubernetes.control_plane import COMPONENTS, PACKAGE, VERSION, built, cache
 
-VERSION = "1.20.2"
-PACKAGE = "kubernetes=1.20.5+really1.20.2-1.1+deb12u1"
-COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-BINARIES = (*COMPONENTS, "etcd")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 TOOLS = ("apt-get", "dpkg-deb", "dpkg-source", "make", "nice")
 NEEDED_GB = 4
 COMPILE_LIMIT_S = 45 * 60
 FETCH_LIMIT_S = 10 * 60
-
-
-def cache() -> Path:
-    """Where the build is, or will be: $XDG_CACHE_HOME/cdk-hyperpod/kubernetes-1.20.2."""
-    return cache_folder() / f"kubernetes-{VERSION}"
-
-
-def built() -> Path | None:
-    """The folder of the binaries, if this very build has been completed."""
-    folder = cache() / "bin"
-    try:
-        record = json.loads((folder / "build.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return folder if record.get("package") == PACKAGE and all((folder / name).is_file() for name in BINARIES) else None
 
 
 def build(jobs: int) -> Path:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from cdk_hyperpod.kubernetes import Manifest
-from cdk_hyperpod.kubernetes.manifests import document
-from kubernetes.apiserver.server import ControlPlane
+from cdk_hyperpod.kubernetes.manifests import Manifest, document
+from cdk_hyperpod_local.engine.kubernetes.control_plane import ControlPlane
 
 _PLURALS = {"PriorityClass": "priorityclasses"}
 

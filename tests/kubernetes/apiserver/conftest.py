@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kubernetes.apiserver.build import VERSION, built
+from cdk_hyperpod_local.engine.kubernetes.control_plane import VERSION, built, control_plane
 from kubernetes.apiserver.client import Client
 from kubernetes.apiserver.objects import install_kinds
-from kubernetes.apiserver.server import control_plane
 
 
 @pytest.fixture(scope="session")

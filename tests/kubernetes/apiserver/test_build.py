@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cdk_hyperpod_local.engine.kubernetes import control_plane
 from kubernetes.apiserver import build
 
 TESTS = Path(build.__file__).parents[2]
@@ -43,14 +44,14 @@ class Machine:
         self.state, self.tools, cache = folder / "state", folder / "tools", folder / "cache"
         self.state.mkdir()
         self.tools.mkdir()
-        self.cache = cache / "cdk-hyperpod" / f"kubernetes-{build.VERSION}"
+        self.cache = cache / "cdk-hyperpod" / f"kubernetes-{control_plane.VERSION}"
         for name, script in TOOLS.items():
             (self.tools / name).write_text(f"#!/bin/sh\nset -e\nSTATE='{self.state}'\n{script}\n")
             (self.tools / name).chmod(0o755)
         self.environment = {
             "PATH": f"{self.tools}:/usr/bin:/bin",
             "XDG_CACHE_HOME": str(cache),
-            "PYTHONPATH": str(TESTS),
+            "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'constructs'}",
         }
         self.started: list[subprocess.Popen[str]] = []
 
@@ -111,7 +112,9 @@ def is_running(pid: int) -> bool:
 def test_it_builds_once(machine: Machine) -> None:
     status, out, err = machine.run()
     assert (status, out) == (0, f"{machine.cache}/bin\n"), err
-    assert sorted(file.name for file in (machine.cache / "bin").iterdir()) == sorted([*build.BINARIES, "build.json"])
+    assert sorted(file.name for file in (machine.cache / "bin").iterdir()) == sorted(
+        [*control_plane.BINARIES, "build.json"]
+    )
     assert sorted(file.name for file in machine.cache.iterdir()) == ["bin", "lock"]
     assert machine.run()[0] == 0
     assert len(machine.updates()) == 1
@@ -128,7 +131,7 @@ def test_a_build_of_another_version_does_not_count(machine: Machine) -> None:
     record = machine.cache / "bin" / "build.json"
     record.write_text(json.dumps({"package": "kubernetes=1.19"}))
     assert machine.run()[0] == 0
-    assert json.loads(record.read_text())["package"] == build.PACKAGE
+    assert json.loads(record.read_text())["package"] == control_plane.PACKAGE
 
 
 def test_a_failed_command_is_named_with_its_words(machine: Machine) -> None:

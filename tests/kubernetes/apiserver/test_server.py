@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from kubernetes.apiserver.build import VERSION
+from cdk_hyperpod_local.engine.kubernetes.control_plane import VERSION
 from kubernetes.apiserver.client import Client
 
 COMPONENTS = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 STARTER = """
 import pathlib, sys, time
-from kubernetes.apiserver.server import control_plane
+from cdk_hyperpod_local.engine.kubernetes.control_plane import control_plane
 with control_plane(pathlib.Path(sys.argv[1])):
     print("ready", flush=True)
     time.sleep(60)

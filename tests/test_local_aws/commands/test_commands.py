@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from local_aws import cdk, daemon
-from local_aws.commands import __main__ as command_line
-from local_aws.commands import report, run
-from local_aws.places import DEFAULT_PORT, LAUNCHER, Place
+from cdk_hyperpod_local import cdk, daemon
+from cdk_hyperpod_local.commands import __main__ as command_line
+from cdk_hyperpod_local.commands import report, run
+from cdk_hyperpod_local.places import CHECKOUT, DEFAULT_PORT, LAUNCHER, Place
 
 PORT = 4599
 SECRETS = {"AWS_PROFILE": "production", "AWS_SESSION_TOKEN": "secret", "AWS_ENDPOINT_URL_S3": "https://s3.example.com"}
@@ -118,8 +118,8 @@ def test_variables_in_a_pipe_lead_away_from_another_aws(engine: Place, monkeypat
     program = f"""\
 import sys
 from functools import partial
-from local_aws.commands import __main__ as command_line
-from local_aws.places import Place
+from cdk_hyperpod_local.commands import __main__ as command_line
+from cdk_hyperpod_local.places import Place
 from pathlib import Path
 command_line.Place = partial(Place, home=Path({str(engine.home)!r}))
 sys.exit(command_line.main(["shell", "--port={PORT}"]))
@@ -128,11 +128,10 @@ sys.exit(command_line.main(["shell", "--port={PORT}"]))
         "PATH": os.environ["PATH"],
         "HTTPS_PROXY": "http://proxy:3128",
         "no_proxy": "intranet",
-        "PYTHONPATH": "tests",
     }
     taken = subprocess.run(
         ["bash", "-c", 'source <("$0" -c "$1" </dev/null) && env', sys.executable, program],
-        cwd=LAUNCHER.parents[3],
+        cwd=CHECKOUT,
         env=own | SECRETS,
         capture_output=True,
         text=True,

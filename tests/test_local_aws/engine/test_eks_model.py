@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from local_aws.engine.services import eks_access, eks_addons, eks_clusters
-from local_aws.engine.services.eks_world import CREATE_SECONDS, DELETE_SECONDS, EksError, Where, World
+from cdk_hyperpod_local.engine.services import eks_access, eks_addons, eks_clusters
+from cdk_hyperpod_local.engine.services.eks_world import CREATE_SECONDS, DELETE_SECONDS, EksError, Where, World
 
 Json = Any
 HERE = Where(account="000000000000", region="us-west-2")

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from local_aws import daemon, templates
+from cdk_hyperpod_local import daemon
+from cdk_hyperpod_local.session import LocalAws
+from local_aws import templates
 from local_aws.fixtures import SPEED, running_engine
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod_local.session import LocalAws
 from local_aws import templates
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from local_aws.engine.services.fsx_model import CREATE_SECONDS, DELETE_SECONDS, Fsx, FsxError
-from local_aws.engine.services.fsx_rules import refusal_to_create
+from cdk_hyperpod_local.engine.services.fsx_model import CREATE_SECONDS, DELETE_SECONDS, Fsx, FsxError
+from cdk_hyperpod_local.engine.services.fsx_rules import refusal_to_create
 
 Json = Any
 HERE = {"account": "000000000000", "region": "us-west-2"}

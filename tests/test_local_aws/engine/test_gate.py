@@ -13,10 +13,10 @@ import pytest
 from botocore.config import Config  # type: ignore[import-untyped]
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from local_aws import environment
-from local_aws.environment import client
+from cdk_hyperpod_local import environment
+from cdk_hyperpod_local.environment import client
+from cdk_hyperpod_local.session import LocalAws
 from local_aws.fixtures import REGION, running_engine
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 WRONG = "wrong"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from local_aws.session import LocalAws
+from cdk_hyperpod_local.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any

@@ -16,16 +16,17 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from cdk_hyperpod.config_eks import AutoscalingConfig
+from cdk_hyperpod.config.eks import AutoscalingConfig
+from cdk_hyperpod.config.teams import PriorityClass, Team
 from cdk_hyperpod.eks.manifests import karpenter_manifests
-from cdk_hyperpod.kubernetes import PriorityClass, Team, priority_class_manifests, team_manifests
+from cdk_hyperpod.kubernetes.teams import priority_class_manifests, team_manifests
+from cdk_hyperpod_local import kubectl
+from cdk_hyperpod_local.engine.kubernetes import KubernetesApi, karpenter, real, recording, training_operator
+from cdk_hyperpod_local.engine.kubernetes.control_plane import built
+from cdk_hyperpod_local.engine.kubernetes.running import Apis, Start
+from cdk_hyperpod_local.engine.kubernetes.tokens import Callers
+from cdk_hyperpod_local.places import CHECKOUT, kubernetes_schemas
 from kubernetes import sdk
-from kubernetes.apiserver.build import built
-from local_aws import kubectl
-from local_aws.engine.kubernetes import KubernetesApi, karpenter, real, recording, training_operator
-from local_aws.engine.kubernetes.running import Apis, Start
-from local_aws.engine.kubernetes.tokens import Callers
-from local_aws.places import CHECKOUT, kubernetes_schemas
 
 pytestmark = pytest.mark.slow
 Json = Any

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from local_aws import daemon, environment, templates
-from local_aws.daemon import EngineError
+from cdk_hyperpod_local import daemon, environment
+from cdk_hyperpod_local.daemon import EngineError
+from cdk_hyperpod_local.places import HOME, Place
+from cdk_hyperpod_local.session import LocalAws
+from local_aws import templates
 from local_aws.fixtures import SPEED, running_engine
-from local_aws.places import HOME, Place
-from local_aws.session import LocalAws
 
 PARAMETER = {"Type": "AWS::SSM::Parameter", "Properties": {"Name": "/kept", "Type": "String", "Value": "1"}}
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod_local.cdk import Cdk
+from cdk_hyperpod_local.session import LocalAws
 from local_aws import templates
-from local_aws.cdk import Cdk
-from local_aws.session import LocalAws
 
 pytestmark = pytest.mark.slow
 Json = Any

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from local_aws import places, templates
-from local_aws.engine.schemas import Schemas, converted, problems
-from local_aws.session import LocalAws
+from cdk_hyperpod_local import places
+from cdk_hyperpod_local.engine.schemas import Schemas, converted, problems
+from cdk_hyperpod_local.session import LocalAws
+from local_aws import templates
 
 Json = Any
 SCHEMAS = Schemas(places.schemas())

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from local_aws.hyperpod import Behaviour, HyperPod, ManualClock
-from local_aws.hyperpod.samples import run_until_quiet
+from cdk_hyperpod_local.hyperpod import Behaviour, HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod.samples import run_until_quiet
 
 
 @pytest.fixture

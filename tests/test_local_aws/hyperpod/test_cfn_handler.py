@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from local_aws.hyperpod import ClusterHandler, HyperPod, ManualClock, Progress, replacement_reasons
-from local_aws.hyperpod.cfn_handler import VanishedGroups, api_parameters
-from local_aws.hyperpod.samples import CONTROLLER, EKS_ARN, VPC, eks, group, run_until_quiet, slurm
+from cdk_hyperpod_local.hyperpod import ClusterHandler, HyperPod, ManualClock, Progress, replacement_reasons
+from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups, api_parameters
+from cdk_hyperpod_local.hyperpod.samples import CONTROLLER, EKS_ARN, VPC, eks, group, run_until_quiet, slurm
 
 Make = Callable[..., HyperPod]
 STACK = {"aws:cloudformation:stack-name": "s"}

@@ -10,9 +10,9 @@ import pytest
 from botocore.exceptions import ClientError, ParamValidationError  # type: ignore[import-untyped]
 from botocore.stub import Stubber  # type: ignore[import-untyped]
 
-from local_aws.hyperpod import OPERATIONS, HyperPod, handle_json
-from local_aws.hyperpod.client import METHODS
-from local_aws.hyperpod.samples import group, slurm
+from cdk_hyperpod_local.hyperpod import OPERATIONS, HyperPod, handle_json
+from cdk_hyperpod_local.hyperpod.client import METHODS
+from cdk_hyperpod_local.hyperpod.samples import group, slurm
 
 Make = Callable[..., HyperPod]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError  # type: ignore[import-untyped]
 
-from local_aws.hyperpod import (
+from cdk_hyperpod_local.hyperpod import (
     ApiError,
     Call,
     CallerKilled,
@@ -19,8 +19,8 @@ from local_aws.hyperpod import (
     SystemClock,
     Timings,
 )
-from local_aws.hyperpod.clock import ScaledClock
-from local_aws.hyperpod.samples import group, run_until_quiet, slurm
+from cdk_hyperpod_local.hyperpod.clock import ScaledClock
+from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
 
 Make = Callable[..., HyperPod]
 DESCRIBE = ("DescribeCluster", {"ClusterName": "train"})

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from local_aws.hyperpod import ApiError, HyperPod, ManualClock
-from local_aws.hyperpod.samples import CONTROLLER, eks, group, run_until_quiet, slurm
+from cdk_hyperpod_local.hyperpod import ApiError, HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod.samples import CONTROLLER, eks, group, run_until_quiet, slurm
 
 Make = Callable[..., HyperPod]
 P5 = "ml.p5.48xlarge"

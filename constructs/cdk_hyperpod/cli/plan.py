@@ -1,0 +1,299 @@
+"""`cdk-hyperpod plan`: what a deployment of a cluster file would take away from the live cluster.
+
+The planner is the deployment's own, on the same pinned API models; only the credentials are the user's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
+from ..errors import HyperPodError
+from ..loader import load_config
+
+if TYPE_CHECKING:
+    from .._lambda.hyperpod_provider.actions import Plan, Refuse
+    from .._lambda.hyperpod_provider.model import Cluster, Desired, DesiredGroup
+
+__all__ = ["PlanError", "add_plan_parser", "clients", "desired", "user_session"]
+
+_DESCRIPTION = """\
+Read the live cluster with your AWS credentials and say what a deployment of the
+file would take away: which nodes, and why. Nothing is changed. What is for life
+(first zone, range, VPC, orchestrator, the file system's EFA) is compared with
+what lives; the groups' roles and subnets are known to a deployment only: a
+change of them is refused there. A group that an autoscaler owns is judged as if
+the deployment changed something of the cluster; one that changes nothing of it
+sends no count, and is not refused.
+
+Exit code 0: nothing would be taken away; 2: nodes or groups would go, undrained;
+1: the deployment would be refused, or the cluster could not be read. With
+--confirm, 0: a deployment may go on; 1: it may not.
+"""
+
+Clients = Callable[[str], Any]
+"""A client of each service, with the user's credentials."""
+
+
+class PlanError(HyperPodError):
+    """The live cluster could not be read, or is not the file's."""
+
+
+def add_plan_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add `plan` to a tool's commands; it sets `run`, which takes the options."""
+    plan = subparsers.add_parser(
+        "plan",
+        help="say what a deployment would take away from the live cluster",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_asking_options(plan)
+    plan.add_argument("--endpoint-url", metavar="URL", help="another endpoint than the region's own, for every service")
+    plan.add_argument("--confirm", action="store_true", help="ask before a deployment where something would go")
+    plan.add_argument("--yes", action="store_true", help="with --confirm: do not ask, it is meant")
+    plan.set_defaults(run=_run)
+    return plan
+
+
+def add_asking_options(command: argparse.ArgumentParser) -> None:
+    """What every command that asks AWS about a file needs to know."""
+    command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
+    command.add_argument(
+        "--profile", metavar="NAME", help="of your AWS configuration; default: AWS_PROFILE, or default"
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    config = load_config(options.config).config
+    from .._lambda.hyperpod_provider.actions import Plan
+    from .._lambda.hyperpod_provider.model import FIRST
+    from .._lambda.hyperpod_provider.planner import plan
+    from .report import CHANGES, WIDTH, exit_code, report
+
+    client = clients(config.region, options.profile, options.endpoint_url)
+    live = _read(config, client)
+    wanted = desired(config, live)
+    deployed, unread = _deployed_ids(wanted, live, client)
+    found = plan(live, wanted, replace(FIRST, deployed_ids=deployed))
+    refused, notes = _for_life(config, client)
+    if refused:
+        found = Plan(refusals=(*refused, *found.refusals))
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    sys.stdout.write(report(found, live, wanted, colour=colour))
+    for note in (*unread, *notes, *_standing(config, found, client)):
+        print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
+    status = exit_code(found)
+    return _confirmed(yes=options.yes) if options.confirm and status == CHANGES else status
+
+
+def _confirmed(*, yes: bool) -> int:
+    """0: the user wants it; 1: not, or nobody is there to be asked."""
+    if yes:
+        return 0
+    if not sys.stdin.isatty():
+        problem = "something would go, and there is no terminal to ask on"
+        raise PlanError(f"{problem}: if it is meant, say --yes (make deploy PLAN_FLAGS=--yes)")
+    sys.stdout.write("\nDeploy, and let them go? [y/N] ")
+    sys.stdout.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return 0
+    raise PlanError("nothing was deployed")
+
+
+# -- what lives -------------------------------------------------------------------------------------------------------
+
+
+def _read(config: ClusterConfig, client: Clients) -> Cluster | None:
+    from .._lambda.hyperpod_provider import api
+
+    try:
+        live = api.read_live(client("sagemaker"), config.name, tags=True)
+    except (*api.CALL_ERRORS, ValueError) as error:  # a ValueError is an endpoint that is no URL
+        raise PlanError(f"cannot read cluster {config.name} in {config.region}: {api.reason(error)}") from None
+    if config.account is not None:
+        account = _callers_account(client) if live is None else live.arn.split(":")[4]
+        if account != config.account:
+            raise PlanError(
+                f"account: the file says {config.account}, your credentials are of {account}; use others (--profile NAME, "
+                "make deploy PROFILE=NAME)"
+            )
+    return live
+
+
+def _callers_account(client: Clients) -> str:
+    """The account of the user's credentials, where no cluster tells it: there, a deployment would make everything anew. STS
+    lets everybody ask who they are."""
+    from .._lambda.hyperpod_provider import api
+
+    try:
+        return str(client("sts").get_caller_identity()["Account"])
+    except api.CALL_ERRORS as error:
+        raise PlanError(f"cannot read the account of your credentials: {api.reason(error)}") from None
+
+
+def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...], tuple[str, ...]]:
+    """What the foundation's guard would refuse, in its words, and what is worth a note."""
+    from .._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod_provider.foundation_guard.decision import refusals
+    from .._lambda.hyperpod_provider.foundation_guard.look import look
+    from ..for_life import wish
+
+    wanted = wish(config, _stack(config.name))
+    try:
+        return refusals(wanted, look(wanted, f"hyperpod-{config.name}-foundation", client)), ()
+    except api.CALL_ERRORS as error:
+        # Not everybody who deploys may read this; the deployment's own guard may.
+        return (), (f"What is for life was not compared: {api.reason(error)}",)
+
+
+def _deployed_ids(
+    wanted: Desired, live: Cluster | None, client: Clients
+) -> tuple[frozenset[str] | None, tuple[str, ...]]:
+    """Ids that the deployed template names: tombstones, which a deployment refuses for nothing. None: nobody knows, with a note.
+
+    The template is asked for only where an id of the file is no node of the cluster.
+    """
+    from .._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod_provider.wire import PREPARE
+
+    here = {node.instance_id for node in live.nodes} if live else set()
+    if live is None or here.issuperset(wanted.nodes_to_delete):
+        return None, ()
+    try:
+        reply = client("cloudformation").get_template(StackName=_stack(wanted.cluster))
+        resources = json.loads(reply.get("TemplateBody", ""))["Resources"].values()
+    except api.CALL_ERRORS as error:
+        if "does not exist" in api.reason(error):
+            return frozenset(), ()
+        return None, (f"Which ids were deployed before was not read: {api.reason(error)}",)
+    except ValueError:
+        return None, ("Which ids were deployed before was not read: the stack's template is no JSON.",)
+    (guard,) = [each for each in resources if each["Type"] == PREPARE] or [{}]
+    return frozenset(guard.get("Properties", {}).get("NodesToDelete", ())), ()
+
+
+def _standing(config: ClusterConfig, found: Plan, client: Clients) -> Iterator[str]:
+    """What an earlier deployment left, where it is still there and still to go."""
+    from .._lambda.hyperpod_provider import api
+
+    if not found.deletions:
+        return
+    try:
+        (stack,) = client("cloudformation").describe_stacks(StackName=_stack(config.name))["Stacks"]
+    except api.CALL_ERRORS as error:
+        if "does not exist" not in api.reason(error):
+            yield f"What the last deployment left standing was not read: {api.reason(error)}"
+        return
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
+    if outputs.get("StillStanding", "nothing") != "nothing":
+        yield (
+            f"The last deployment left standing: {outputs['StillStanding']}. The same file again would change nothing: write "
+            "another scale_down.retry (any text), and the deployment goes on."
+        )
+
+
+def user_session(profile: str | None = None) -> Any:
+    """botocore's own session, with the user's credentials. Raises PlanError where there are none."""
+    # Only what asks AWS needs botocore.
+    try:
+        import botocore.session  # type: ignore[import-untyped]
+    except ModuleNotFoundError:
+        raise PlanError("this command reads AWS with boto3, which is not installed: pip install boto3") from None
+    try:
+        session = botocore.session.Session(profile=profile)
+        credentials = session.get_credentials()
+    except botocore.exceptions.BotoCoreError as error:
+        raise PlanError(f"your AWS credentials cannot be read: {error}") from None
+    if credentials is None:
+        raise PlanError(
+            "there are no AWS credentials to read the live cluster with; name a profile of your AWS configuration: "
+            "AWS_PROFILE=NAME, or --profile NAME"
+        )
+    return session
+
+
+def clients(region: str, profile: str | None = None, endpoint_url: str | None = None) -> Clients:
+    """Clients with the user's credentials. Raises PlanError where there are none."""
+    # The pinned models know no service that hands out credentials (SSO, STS), so botocore's own session gets them.
+    session = user_session(profile)
+
+    from .._lambda.hyperpod_provider import handler
+
+    keys = session.get_credentials().get_frozen_credentials()
+    made: dict[str, Any] = {}
+
+    def client(service: str) -> Any:
+        if service == "sts":
+            return session.create_client(service, region_name=region, endpoint_url=endpoint_url)
+        if service not in made:
+            made[service] = handler.make_client(
+                service,
+                profile=profile,
+                region_name=region,
+                endpoint_url=endpoint_url,
+                aws_access_key_id=keys.access_key,
+                aws_secret_access_key=keys.secret_key,
+                aws_session_token=keys.token,
+            )
+        return made[service]
+
+    return client
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+def desired(config: ClusterConfig, live: Cluster | None) -> Desired:
+    """What a deployment of the file wants of the cluster, as far as the file alone tells."""
+    from .._lambda.hyperpod_provider.model import Desired
+
+    scale_down = config.scale_down or ScaleDownConfig()
+    autoscaled = () if config.eks is None else config.eks.autoscaled_groups
+    return Desired(
+        cluster=config.name,
+        groups=tuple(_group(group, live, autoscaled) for group in config.instance_groups),
+        nodes_to_delete=scale_down.nodes_to_delete,
+        groups_to_delete=scale_down.instance_groups_to_delete,
+        max_nodes=scale_down.max_nodes,
+        owner=_owner(_stack(config.name), live),
+    )
+
+
+def _group(group: InstanceGroup, live: Cluster | None, autoscaled: Sequence[str]) -> DesiredGroup:
+    from .._lambda.hyperpod_provider.model import DesiredGroup, Fixed
+
+    # A deployment alone knows ids of subnets; an absent network would stand for the cluster's own.
+    networks = {each.name: each.fixed.network for each in live.groups} if live else {}
+    return DesiredGroup(
+        name=group.name,
+        count=group.instance_count,
+        minimum=group.min_instance_count,
+        fixed=Fixed(
+            instance_types=group.all_instance_types,
+            flexible=bool(group.instance_types),
+            node_type=group.node_type and group.node_type.capitalize(),
+            network=networks.get(group.name),
+            threads_per_core=group.threads_per_core,
+        ),
+        autoscaled=group.name in autoscaled,
+    )
+
+
+def _stack(cluster: str) -> str:
+    """The stack that the cluster of this name belongs to."""
+    return f"hyperpod-{cluster}-cluster"
+
+
+def _owner(stack: str, live: Cluster | None) -> str:
+    """The id of the file's stack, where the live cluster's tags hold it; otherwise the stack's name, which is no id."""
+    from .._lambda.hyperpod_provider.refusals import OWNER_TAGS
+
+    ids = ((live.tags or {}).get(tag, "") for tag in OWNER_TAGS) if live else ()
+    return next((found for found in ids if f":stack/{stack}/" in found), f"the id of stack {stack}")

@@ -1,0 +1,107 @@
+"""Words for the dry run: what a deployment would take away, which nodes and why, and what it would refuse.
+
+The plan is the deployment's own (planner.plan), and so are the words (messages).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from .._lambda.hyperpod_provider import messages
+from .._lambda.hyperpod_provider.actions import Plan
+from .._lambda.hyperpod_provider.model import Cluster, Desired, Node
+
+NOTHING, REFUSED, CHANGES = 0, 1, 2
+"""Exit codes of the dry run. A failure to read the cluster is a 1 as well."""
+
+WIDTH = 80
+UNDRAINED = (
+    "Nodes are not drained and not backed up before they end: their jobs stop, and what is only on their disks is lost."
+)
+_HEADINGS = ("why", "status", "launched (UTC)", "node")
+_BOLD, _RED = "1", "31"
+
+
+def exit_code(plan: Plan) -> int:
+    """0: nothing would be taken away, 1: the deployment would be refused, 2: nodes or groups would go."""
+    if plan.refusals:
+        return REFUSED
+    return CHANGES if plan.taken or plan.held or plan.deletions else NOTHING
+
+
+def report(plan: Plan, live: Cluster | None, desired: Desired, *, colour: bool = False) -> str:
+    """The whole dry run as text, in lines of 80 characters where ids and names allow. Ends with a line end."""
+    if live is None and not plan.refusals:
+        lines = [f"There is no cluster {desired.cluster} yet: a deployment would take nothing away."]
+    else:
+        lines = list(
+            _refusals(plan, desired, colour) if plan.refusals or live is None else _changes(plan, live, desired, colour)
+        )
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
+    reasons = messages.several(len(plan.refusals), "reason")
+    yield _paint(f"{desired.cluster}: a deployment would be refused, and take nothing away ({reasons}).", _RED, colour)
+    for refusal in plan.refusals:
+        yield ""
+        yield from _wrap(f"{refusal.path}: {refusal.why}", "  ", "    ")
+        yield from _wrap(f"→ {refusal.fix}", "    ", "      ")
+
+
+def _changes(plan: Plan, live: Cluster, desired: Desired, colour: bool) -> Iterator[str]:
+    going = (*plan.taken, *plan.held)
+    if exit_code(plan) == NOTHING:
+        yield _paint(f"{desired.cluster}: a deployment would take nothing away.", _BOLD, colour)
+    else:
+        nodes = len(going) + sum(deletion.nodes for deletion in plan.deletions)
+        yield _paint(
+            f"{desired.cluster}: a deployment would take {messages.several(nodes, 'node')} away.", _BOLD, colour
+        )
+        yield from _wrap(UNDRAINED)
+    for group in dict.fromkeys(pick.node.group for pick in going):
+        chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]
+        yield ""
+        yield _paint(f"{group}: {messages.several(len(chosen), 'node')}", _BOLD, colour)
+        yield from _table(chosen)
+    for deletion in plan.deletions:
+        members = [node for node in live.nodes if node.group == deletion.group and not node.leaving]
+        yield ""
+        yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", _BOLD, colour)
+        yield from _table([("group deleted", node) for node in members])
+    yield from _list("It would first wait, because", [wait.why for wait in plan.waits])
+    yield from _list("Besides", plan.notes)
+
+
+def _table(rows: Sequence[tuple[str, Node]]) -> Iterator[str]:
+    """One line for each node; its id comes last, because a logical id may be long."""
+    if not rows:
+        return
+    cells = [_HEADINGS, *((why, node.status, _time(node.launched), node.name) for why, node in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
+    for row in cells:
+        yield "  " + "  ".join(f"{cell:<{size}}" for cell, size in zip(row, widths, strict=True))
+
+
+def _time(launched: datetime | None) -> str:
+    return "-" if launched is None else launched.strftime("%Y-%m-%d %H:%M")
+
+
+def _list(head: str, items: Sequence[str]) -> Iterator[str]:
+    if items:
+        yield ""
+        yield head
+        for item in items:
+            yield from _wrap(f"- {item}", "  ", "    ")
+
+
+def _wrap(text: str, first: str = "", rest: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _paint(text: str, code: str, colour: bool) -> str:
+    return f"\033[{code}m{text}\033[0m" if colour else text

@@ -1,0 +1,87 @@
+"""What stays after `cdk destroy`, and what it goes on costing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..config.cluster import ClusterConfig
+
+# US dollars for a GB-month of PERSISTENT_2 SSD storage by MB/s/TiB: list prices of us-east-1, a guide and no quote.
+# https://aws.amazon.com/fsx/lustre/pricing/
+_LUSTRE_GB_MONTH = {125: 0.145, 250: 0.210, 500: 0.340, 1000: 0.600}
+_KEY_MONTH = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retained:
+    """One thing that stays."""
+
+    what: str
+    why: str
+    monthly_usd: float | None
+    """US dollars a month at us-east-1 list prices. None: by use."""
+
+
+def what_stays(config: ClusterConfig) -> tuple[Retained, ...]:
+    """Everything that deleting both stacks leaves behind, if they were deployed from this very file."""
+    if config.removal == "destroy":
+        return ()
+    storage = config.storage
+    stays = [Retained(what="KMS key", why="what it encrypted can be read", monthly_usd=_KEY_MONTH)]
+    stays.append(Retained(what="Access log bucket", why="who read what, for a year", monthly_usd=None))
+    if storage is not None and storage.capacity_gib is not None:
+        stays.insert(
+            0,
+            Retained(
+                what=f"FSx for Lustre file system, {storage.capacity_gib:,} GiB",
+                why="your data",
+                monthly_usd=storage.capacity_gib * _LUSTRE_GB_MONTH[storage.throughput_mbps_per_tib],
+            ),
+        )
+        if any(repository.bucket_name is None for repository in storage.data_repositories):
+            stays.insert(1, Retained(what="Data bucket", why="your data", monthly_usd=None))
+        stays.append(Retained(what="Security group of the file system", why="the file system uses it", monthly_usd=0))
+    if config.network.vpc_id is None:
+        stays.append(
+            Retained(what="VPC and the cluster's subnet", why="a kept file system stands there", monthly_usd=0)
+        )
+    return tuple(stays)
+
+
+_OF_SERVICES = (
+    "Log groups that AWS services made stay (/aws/sagemaker/Clusters/, /aws/lambda/).",
+    "The file counts as it was last deployed: deploy a changed removal before destroying.",
+)
+
+
+def retained_table(config: ClusterConfig) -> str:
+    """What stays, for a terminal of 80 columns."""
+    stays = what_stays(config)
+    if not stays:
+        return "\n".join(
+            [
+                f"After cdk destroy, no data of {config.name} stays (removal: destroy).",
+                "The KMS key goes after AWS's waiting period.",
+                *_OF_SERVICES,
+            ]
+        )
+    rows = [(item.what, _usd(item.monthly_usd), item.why) for item in stays]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    lines = [f"  {what:<{widths[0]}}  {cost:>{widths[1]}}  {why}" for what, cost, why in rows]
+    return "\n".join(
+        [
+            f"After cdk destroy, this stays of {config.name} (removal: retain),",
+            "a month at us-east-1 list prices:",
+            *lines,
+            f"Find them by the tag aws:cloudformation:stack-name = hyperpod-{config.name}-foundation;",
+            "so is what an earlier version of the file had and kept.",
+            *_OF_SERVICES,
+            "docs/removal.md says how to use them again or delete them.",
+        ]
+    )
+
+
+def _usd(amount: float | None) -> str:
+    if amount is None:
+        return "by use"
+    return "free" if amount == 0 else f"about ${amount:,.0f}"

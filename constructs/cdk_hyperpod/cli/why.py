@@ -1,0 +1,105 @@
+"""`cdk-hyperpod why`: the sentence of a deployment that failed, out of the stacks' events, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ..config.cluster import ClusterConfig
+from ..loader import load_config
+from .plan import Clients, PlanError, add_asking_options, clients
+
+__all__ = ["add_why_parser", "reasons"]
+
+_DESCRIPTION = """\
+Say why the last deployment of the file's stacks failed: the first reason of each
+stack, without what the CDK CLI prints around it. Exit code 0, also where nothing
+failed; 1: the stacks could not be read.
+"""
+
+Event = Mapping[str, Any]
+_SKEW = timedelta(minutes=2)
+"""How far the clocks of AWS and of whoever deploys may be apart."""
+_STACK = "AWS::CloudFormation::Stack"
+# Where one resource fails, CloudFormation cancels those beside it, in these very words; other reasons may hold the word too.
+_CANCELLED = ("Resource creation cancelled", "Resource update cancelled")
+_BEGINNINGS = ("CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "IMPORT_IN_PROGRESS")
+# CloudFormation's own words around a custom resource's, and what CDK's provider framework puts before and behind them.
+_AROUND = re.compile(r"^(?:Received response status \[FAILED\] from custom resource\. Message returned: )?(?:Error: )?")
+_BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
+
+
+def add_why_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add `why` to a tool's commands; it sets `run`, which takes the options."""
+    why = subparsers.add_parser(
+        "why",
+        help="say why the last deployment failed",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_asking_options(why)
+    why.add_argument(
+        "--since", type=float, metavar="SECONDS", help="only what failed at this time or later, in seconds since 1970"
+    )
+    why.set_defaults(run=_run)
+    return why
+
+
+def _run(options: argparse.Namespace) -> int:
+    config = load_config(options.config).config
+    since = None if options.since is None else datetime.fromtimestamp(options.since, UTC) - _SKEW
+    found = reasons(config, clients(config.region, options.profile), since)
+    if found:
+        print("\n".join(found))
+    elif since is None:
+        print("Nothing has failed in the last deployment of these stacks.")
+    else:
+        print(
+            "The stacks' events tell of no failure since then. The last one, whenever it was: "
+            f"cdk-hyperpod why --config {shlex.quote(options.config)}"
+            + (f" --profile {shlex.quote(options.profile)}" if options.profile else "")
+        )
+    return 0
+
+
+def reasons(config: ClusterConfig, client: Clients, since: datetime | None = None) -> list[str]:
+    """`STACK: sentence` of each stack whose last operation failed. `since`: what failed then or later; absent: whenever.
+    Raises PlanError where events cannot be read."""
+    from .._lambda.hyperpod_provider import api
+
+    said = []
+    for part in ("foundation", "eks", "cluster", "teams"):
+        stack = f"hyperpod-{config.name}-{part}"
+        try:
+            sentence = first_reason(api.read_events(client("cloudformation"), stack), since)
+        except api.CALL_ERRORS as error:
+            if "does not exist" in api.reason(error):
+                continue
+            raise PlanError(f"cannot read the events of {stack}: {api.reason(error)}") from None
+        if sentence is not None:
+            said.append(f"{stack}: {sentence}")
+    return said
+
+
+def first_reason(events: Iterable[Event], since: datetime | None = None) -> str | None:
+    """What failed first in a stack's last operation, by its events, newest first; None: nothing did. `since`: what failed before is
+    not told; absent: whenever."""
+    failed: list[str] = []
+    for event in events:
+        of_stack = event["ResourceType"] == _STACK and event.get("PhysicalResourceId") == event["StackId"]
+        status, reason = event["ResourceStatus"], event.get("ResourceStatusReason", "")
+        if since is not None and event["Timestamp"] < since:
+            break
+        if of_stack and status in _BEGINNINGS:
+            break
+        if status.endswith("_FAILED") and reason and reason.strip() not in _CANCELLED and not of_stack:
+            failed.append(reason)
+    return _plain(failed) if failed else None
+
+
+def _plain(failed: Sequence[str]) -> str:
+    return _BEHIND.sub("", _AROUND.sub("", failed[-1]))

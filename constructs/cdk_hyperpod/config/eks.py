@@ -1,0 +1,145 @@
+"""The part of the typed model that means something under EKS only: `eks` and what is below it.
+
+`teams.py` has the part that says who shares the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from ..typed.bounds import Pattern
+from .governance import TaskGovernance
+from .patterns import RoleArn
+from .teams import PriorityClass
+
+INSTALLED = "installed"
+"""What `dependencies_chart` says where the HyperPod chart is in the EKS cluster already."""
+DEFAULT_KUBERNETES_VERSION = "1.34"
+
+Cidr = Annotated[str, Pattern(r"[0-9.]{7,15}/[0-9]{1,2}", "an IPv4 range such as 203.0.113.0/24")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExistingEksCluster:
+    """An EKS cluster that exists already, in the VPC of `network`. Its authentication mode must include the API."""
+
+    name: Annotated[str, Pattern(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}", "an EKS cluster's name, 1 to 100 characters")]
+    """The EKS cluster's name. A change replaces the HyperPod cluster: every node ends."""
+    security_group_id: Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")]
+    """The cluster security group, as `aws eks describe-cluster` prints it: nodes and kubectl are let into it, and it to
+    the nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddOn:
+    """One add-on of the EKS cluster. A change restarts the add-on's pods and no other."""
+
+    enabled: bool | None = None
+    """Whether it is installed. Absent: as its place below says. False: it is not wanted, or yours to bring."""
+    version: (
+        Annotated[str, Pattern(r"v[0-9]+\.[0-9]+\.[0-9]+(-[a-z0-9.]+)?", "a version such as v1.3.0-eksbuild.1")] | None
+    ) = None
+    """The add-on's version, as `aws eks describe-addon-versions` prints it. Absent: EKS's default for the Kubernetes
+    version when the add-on is made; it then stays until a version is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddOnsConfig:
+    """The add-ons of the EKS cluster. None of them ends a node."""
+
+    vpc_cni: AddOn = field(default_factory=AddOn)
+    """Network addresses of pods. On in a new EKS cluster, where nothing runs without it."""
+    kube_proxy: AddOn = field(default_factory=AddOn)
+    """Services' addresses on each node. On in a new EKS cluster, where nothing runs without it."""
+    eks_pod_identity_agent: AddOn = field(default_factory=AddOn)
+    """IAM roles of pods, which the training operator needs. On in a new EKS cluster."""
+    coredns: AddOn = field(default_factory=AddOn)
+    """Names of services. On in a new EKS cluster."""
+    cert_manager: AddOn = field(default_factory=AddOn)
+    """Certificates, which the training operator needs. On with the training operator."""
+    training_operator: AddOn = field(default_factory=AddOn)
+    """HyperPodPyTorchJob, and with it elastic training (which needs version 1.2 or later). On."""
+    task_governance: AddOn = field(default_factory=AddOn)
+    """Queues, shares and priorities between teams (Kueue, run by HyperPod). On."""
+    observability: AddOn = field(default_factory=AddOn)
+    """Metrics of nodes and jobs, sent to Amazon Managed Service for Prometheus: a workspace is made, and billed by what
+    it stores. Off."""
+    fsx_csi_driver: AddOn = field(default_factory=AddOn)
+    """The driver that mounts the file system into pods. On where there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoscalingConfig:
+    """Karpenter, run by HyperPod: nodes come when pods need them and go when they are empty."""
+
+    instance_groups: tuple[str, ...]
+    """The groups that it scales, 1 to 10. Their counts are Karpenter's, from 0. A deployment that would send less than
+    it holds is refused. Taking a group out of this list lets Karpenter end its nodes."""
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """The most that its nodes may have together, in Kubernetes' words, such as {cpu: "1536", nvidia.com/gpu: "64"}.
+    Absent: whole nodes for all that the teams' quotas let them hold together. Lowering it ends no node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EksConfig:
+    """The EKS cluster that schedules work on the nodes: a new one, or an existing one."""
+
+    dependencies_chart: str
+    """HyperPod's Helm chart, which must be in the EKS cluster before the HyperPod cluster: its folder or archive,
+    relative to this file, or `installed` where somebody else installed it."""
+    dependencies_chart_digest: (
+        Annotated[str, Pattern(r"sha256:[0-9a-f]{64}", "sha256: and 64 hexadecimal digits")] | None
+    ) = None
+    """The chart's content, so that nobody installs another by accident. Required beside a path; leave it out once, and
+    the error says what it is."""
+    kubernetes_version: Literal["1.34", "1.35"] | None = None
+    """The Kubernetes version of a new EKS cluster. Absent: 1.34. It can only rise, one version at a time; the nodes'
+    own is HyperPod's to update."""
+    existing_cluster: ExistingEksCluster | None = None
+    """An existing EKS cluster. Absent: a new one with the HyperPod cluster's name."""
+    public_access_cidrs: tuple[Cidr, ...] = ()
+    """Addresses of the internet that may reach the API of a new EKS cluster; EKS refuses private ones. Absent: none; it
+    is reached from inside the VPC only."""
+    admin_role_arns: tuple[RoleArn, ...] = ()
+    """IAM roles that may do everything in the EKS cluster. Absent: only this library's own kubectl function may."""
+    image_registry: (
+        Annotated[
+            str,
+            Pattern(
+                r"(?!.*\.\.)[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*",
+                "a registry and a path such as 111122223333.dkr.ecr.us-west-2.amazonaws.com/mirror",
+            ),
+        ]
+        | None
+    ) = None
+    """Where the chart's images come from: copies, under the names that they have in their public registries. Required
+    in a closed network, which reaches no public registry."""
+    autoscaling: AutoscalingConfig | None = None
+    """Karpenter. Absent: every group has the count that the file says."""
+    add_ons: AddOnsConfig = field(default_factory=AddOnsConfig)
+    """The add-ons of the EKS cluster, and their versions."""
+    priority_classes: tuple[PriorityClass, ...] = ()
+    """Kubernetes' own PriorityClasses. (Task governance orders jobs by its own.)"""
+    task_governance: TaskGovernance = field(default_factory=TaskGovernance)
+    """How the teams' jobs are queued, where the add-on is on. A change ends no running pod by itself; preemption may."""
+
+    @property
+    def autoscaled_groups(self) -> tuple[str, ...]:
+        """The groups whose counts an autoscaler owns."""
+        return () if self.autoscaling is None else self.autoscaling.instance_groups
+
+
+def is_on(eks: EksConfig, name: str, *, has_file_system: bool) -> bool:
+    """Whether an add-on of `AddOnsConfig` is installed, with what an absent `enabled` means."""
+    add_on = getattr(eks.add_ons, name, None)
+    if isinstance(add_on, AddOn) and isinstance(add_on.enabled, bool):
+        return add_on.enabled
+    if name in ("vpc_cni", "kube_proxy", "eks_pod_identity_agent", "coredns"):
+        return eks.existing_cluster is None
+    if name == "cert_manager":
+        return is_on(eks, "training_operator", has_file_system=has_file_system)
+    if name == "fsx_csi_driver":
+        return has_file_system
+    return name in ("training_operator", "task_governance")

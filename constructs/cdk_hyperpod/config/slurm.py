@@ -1,0 +1,184 @@
+"""The part of the typed model that means something under Slurm only: who works on the cluster, and how much each may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from ..typed.bounds import PATH_SEGMENT, Pattern, Range
+
+# useradd(8) of the node's Debian and its kin: 32 characters, no capitals; a name of digits is a number to many tools.
+LinuxName = Annotated[
+    str,
+    Pattern(
+        r"[a-z_][a-z0-9_-]{0,31}",
+        "1 to 32 lower-case letters, digits, hyphens and underscores that begin with a letter or an underscore",
+        length=32,
+    ),
+]
+# Below 1000 numbers are the system's (login.defs); 1000 is the image's own user; 60000 is the last that useradd gives.
+LinuxId = Annotated[int, Range(1001, 60000)]
+AccountName = Annotated[
+    str,
+    Pattern(r"[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 lower-case letters, digits, hyphens and underscores", length=63),
+]
+# Also of a directory that the nodes ask, so with capitals and dots; no separator of sacctmgr's.
+SlurmUser = Annotated[
+    str,
+    Pattern(
+        r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,63}",
+        "a user's name: 1 to 64 letters, digits, dots, hyphens and underscores",
+        length=64,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A Linux group that every node has. A change reaches new nodes; `cdk-hyperpod lifecycle run users` the others."""
+
+    name: LinuxName
+    """The group's name."""
+    gid: LinuxId
+    """Its number, the same on every node, 1001 to 60000. Files keep the number: never give it to another group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """A Linux user whom every node has. A change reaches new nodes; `cdk-hyperpod lifecycle run users` the others.
+
+    Taking a user out locks the account and leaves the home. A key for logging in from node to node is made in the home,
+    on the node; it is never in the template or in S3.
+    """
+
+    name: LinuxName
+    """The user's name."""
+    uid: LinuxId
+    """The number, the same on every node, 1001 to 60000. Files keep the number: never give it to somebody else."""
+    group: str
+    """The user's own group, one of `groups`."""
+    groups: tuple[str, ...] = ()
+    """Other groups of `groups` that the user is in."""
+    home: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")] | None = None
+    """The home. Absent: a folder of the user's name, where OpenZFS is mounted, else in `home` on the Lustre file system,
+    else in /home, which each node has for itself. Beside other users' homes, and in no folder of the system. Another one
+    moves no file."""
+    ssh_public_keys: tuple[
+        Annotated[
+            str,
+            Pattern(
+                r"(ssh-(ed25519|rsa)|ecdsa-sha2-nistp(256|384|521)|sk-[a-z0-9-]+@openssh\.com) [A-Za-z0-9+/=]+( [^\n\r]*)?",
+                "a public key in one line, as in a file that ends with .pub",
+                length=8192,
+            ),
+        ],
+        ...,
+    ] = ()
+    """Public keys that let the user in. Absent: only those that the user puts into the home."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmAccount:
+    """A Slurm account: users who share limits. A change reaches the controller when its step runs; no node ends.
+
+    As soon as one account is there, Slurm runs jobs of users with an account only, and root's. Taking an account out
+    takes its users out of it in Slurm; the account itself stays there, empty, with its usage and limits.
+    """
+
+    name: AccountName
+    """The account's name in Slurm."""
+    users: tuple[SlurmUser, ...] = ()
+    """Who is in it: names of `users`, or of others that the nodes know. The first account that names a
+    new user becomes the user's default; a later change of order does not move it. Absent: nobody; an account without users stays, and keeps its usage."""
+    fairshare: Annotated[int, Range(1, 1_000_000)] | None = None
+    """Its share of the cluster beside other accounts' shares. Absent: 1."""
+    grp_nodes: Annotated[int, Range(0, 6758)] | None = None
+    """How many nodes its jobs may have together (GrpTRES node). Absent: no limit."""
+    grp_gpus: Annotated[int, Range(0, 100_000)] | None = None
+    """How many GPUs its jobs may have together (GrpTRES gres/gpu). Absent: no limit."""
+    grp_jobs: Annotated[int, Range(0, 1_000_000)] | None = None
+    """How many of its jobs run at once. Absent: no limit."""
+    grp_submit_jobs: Annotated[int, Range(0, 1_000_000)] | None = None
+    """How many of its jobs run or wait. Absent: no limit."""
+    max_jobs: Annotated[int, Range(0, 1_000_000)] | None = None
+    """How many jobs each of its users runs at once. Absent: no limit."""
+    max_submit_jobs: Annotated[int, Range(0, 1_000_000)] | None = None
+    """How many jobs each of its users has running or waiting. Absent: no limit."""
+    max_wall_minutes: Annotated[int, Range(1, 525_600)] | None = None
+    """How long one of its jobs may take, in minutes. Absent: no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountingDatabase:
+    """A database of yours for Slurm's accounts and history (Orchestrator.Slurm.AccountingDatabase).
+
+    HyperPod connects slurmdbd to it, and reads the secret; no script does. Needs continuous provisioning.
+    """
+
+    endpoint: Annotated[
+        str,
+        Pattern(
+            r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*",
+            "a host name such as accounting.cluster-abc.us-west-2.rds.amazonaws.com",
+            length=255,
+        ),
+    ]
+    """The database's host name: MySQL on RDS, or Aurora. The nodes must reach it."""
+    secret_arn: Annotated[
+        str,
+        Pattern(
+            r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:.+",
+            "a secret's ARN such as arn:aws:secretsmanager:us-west-2:111122223333:secret:accounting-AbCdEf",
+            length=2048,
+        ),
+    ]
+    """The secret in Secrets Manager that holds the database user's name and password. The controller's role may read it,
+    and no other."""
+    port: Annotated[int, Range(1, 65535)] | None = None
+    """The port that it listens on. Absent: 3306."""
+    name: Annotated[str, Pattern(r"[a-zA-Z0-9$_]{1,64}", "1 to 64 letters, digits, $ and _")] | None = None
+    """The database's name. Absent: one with the cluster's id in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainBackup:
+    """What is copied from a node, when its jobs have ended, before it is drained. Every file is compared by its sha256."""
+
+    paths: tuple[Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")], ...]
+    """Folders on the node's own disks, 1 to 20. One that a node does not have is noted and is no failure; file systems that
+    are mounted below them are left out."""
+    to: Annotated[
+        str, Pattern(rf"(/{PATH_SEGMENT}){{2,}}", "a folder such as /fsx/backup, and not a file system itself")
+    ]
+    """A folder on a file system of the file, which is made where it is not there, and which root alone may enter. Each node
+    has a folder in it, named by its instance id; nothing in it is ever deleted by the library."""
+    on_failure: Literal["fail", "continue"] = "fail"
+    """fail: the node is not drained; its reservation stays until the backup succeeds or nobody wants the node. continue:
+    it is drained all the same, and its status says that nothing could be saved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainConfig:
+    """An agent on the controller that drains nodes when somebody asks (`cdk-hyperpod drain`). Deployments do not ask it yet.
+
+    It comes with the scripts: to a controller that lives, `cdk-hyperpod lifecycle run drain` brings it. A change touches no
+    running node.
+    """
+
+    backup: DrainBackup | None = None
+    """What is saved of a node. Absent: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmConfig:
+    """What Slurm is to do beyond running jobs."""
+
+    accounting_database: AccountingDatabase | None = None
+    """Where accounts and history are kept. Absent: in a database on the controller node, which goes with it. A change
+    updates the cluster and ends no node."""
+    accounts: tuple[SlurmAccount, ...] = ()
+    """Accounts and their limits. Absent: every user may run jobs, without limits. Before the last one goes from the file,
+    take its users out and run the step: scripts of a file without accounts leave the database alone."""
+    drain: DrainConfig | None = None
+    """Nodes are drained, and saved, before somebody takes them. Absent: there is no agent, and no bucket for it. Taking it
+    out removes the bucket; the agent on a controller that lives stays, and has nobody to ask."""

@@ -1,0 +1,207 @@
+"""An elastic job as Kubernetes objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config.jobs import ElasticJob, ElasticPolicy, RunPolicy, ScaleSettings, Toleration
+from .manifests import Manifest, document
+from .replicas import COORDINATION, SCALE_CONFIG_FOLDER, first_size, queue_of, ranks_per_replica, replica_resources
+
+_SCALE_CONFIG_FILE = "scale_config.yaml"
+
+
+def job_manifests(job: ElasticJob) -> tuple[Manifest, ...]:
+    """The job and what it needs, in the order in which they can be applied. Of a job that `check_job` accepts."""
+    manifests = []
+    if job.scale_config:
+        manifests.append(_scale_config_map(job))
+    manifests.append(_job(job))
+    if job.disruption_budget:
+        manifests.append(_disruption_budget(job))
+    return tuple(manifests)
+
+
+def _job(job: ElasticJob) -> Manifest:
+    policy = job.elastic_policy
+    sizes: Manifest = {"elasticPolicy": _elastic_policy(policy)} if policy.min_replicas < policy.max_replicas else {}
+    return {
+        "apiVersion": "sagemaker.amazonaws.com/v1",
+        "kind": "HyperPodPyTorchJob",
+        "metadata": {"name": job.name, "namespace": job.namespace, "labels": _labels(job)},
+        "spec": {
+            "nprocPerNode": str(ranks_per_replica(job)),
+            **sizes,
+            "replicaSpecs": _replica_specs(job),
+            "runPolicy": _run_policy(job.run_policy),
+        },
+    }
+
+
+def _elastic_policy(policy: ElasticPolicy) -> Manifest:
+    elastic: Manifest = {"minReplicas": policy.min_replicas, "maxReplicas": policy.max_replicas}
+    if policy.replica_increment_step is not None:
+        elastic["replicaIncrementStep"] = policy.replica_increment_step
+    else:
+        elastic["replicaDiscreteValues"] = [*policy.sizes]
+    return elastic | {
+        "scalingTimeoutInSeconds": policy.scaling_timeout_in_seconds,
+        "gracefulShutdownTimeoutInSeconds": policy.graceful_shutdown_timeout_in_seconds,
+        "faultyScaleDownTimeoutInSeconds": policy.faulty_scale_down_timeout_in_seconds,
+    }
+
+
+def _replica_specs(job: ElasticJob) -> list[Manifest]:
+    """One kind of replica; or two, a base of min_replicas that does not scale, and the rest at a lower priority."""
+    policy, start = job.elastic_policy, first_size(job)
+    if job.base_priority_class_name is None:
+        spec = _template(job, job.priority_class_name)
+        most = (
+            {"maxReplicas": policy.max_replicas} if start < policy.max_replicas or policy.min_replicas < start else {}
+        )
+        return [{"name": "worker", "replicas": start, **most, "template": spec}]
+    return [
+        {
+            "name": "base",
+            "replicas": policy.min_replicas,
+            "template": _template(job, job.base_priority_class_name),
+        },
+        {
+            "name": "elastic",
+            "replicas": start - policy.min_replicas,
+            "maxReplicas": policy.max_replicas - policy.min_replicas,
+            "template": _template(job, job.priority_class_name),
+        },
+    ]
+
+
+def _template(job: ElasticJob, priority_class: str | None) -> Manifest:
+    resources = replica_resources(job)
+    mounts: list[Manifest] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    # Data loaders share memory; a container's own /dev/shm has 64 MiB. What is in it counts against the memory limit.
+    volumes: list[Manifest] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    if job.scale_config:
+        mounts.append({"name": "scale-config", "mountPath": SCALE_CONFIG_FOLDER, "readOnly": True})
+        volumes.append({"name": "scale-config", "configMap": {"name": _scale_config_name(job)}})
+    for index, claim in enumerate(job.claims):
+        mounts.append({"name": f"claim-{index}", "mountPath": claim.mount_path})
+        mounts[-1] |= {"readOnly": True} if claim.read_only else {}
+        volumes.append({"name": f"claim-{index}", "persistentVolumeClaim": {"claimName": claim.claim_name}})
+    container: Manifest = {"name": "pytorch", "image": job.image}
+    container |= _command(job)
+    container |= {
+        "env": [{"name": name, "value": value} for name, value in _environment(job).items()],
+        "resources": {"requests": resources, "limits": resources},
+        "volumeMounts": mounts,
+    }
+    pod: Manifest = {"nodeSelector": {"node.kubernetes.io/instance-type": job.instance_type, **job.node_labels}}
+    if job.tolerations:
+        pod["tolerations"] = [_toleration(item) for item in job.tolerations]
+    if priority_class is not None:
+        pod["priorityClassName"] = priority_class
+    if job.service_account_name is not None:
+        pod["serviceAccountName"] = job.service_account_name
+    # The SDK's model wants a name in the template's metadata; pods get names of their own.
+    metadata = {"name": job.name, "labels": _labels(job)}
+    return {"metadata": metadata, "spec": pod | {"containers": [container], "volumes": volumes}}
+
+
+def _toleration(toleration: Toleration) -> Manifest:
+    effect = "".join(part.capitalize() for part in toleration.effect.split("_"))
+    # A taint without a value has an empty one, which Equal with an empty value matches.
+    value = {} if toleration.value is None else {"value": toleration.value}
+    return {"key": toleration.key, "operator": "Equal", **value, "effect": effect}
+
+
+def _command(job: ElasticJob) -> Manifest:
+    if job.command:
+        return {"command": [*job.command]}
+    if job.script is None:
+        return {}
+    # The agent asserts that --nnodes is one number; the operator tells it the real one at every start.
+    launch = [f"--nnodes={first_size(job)}", f"--nproc-per-node={ranks_per_replica(job)}", "--rdzv-backend=hyperpod"]
+    return {"command": ["hyperpodrun"], "args": [*launch, job.script, *job.script_args]}
+
+
+def _environment(job: ElasticJob) -> dict[str, str]:
+    environment = {COORDINATION: "distributed"}
+    if job.scale_config:
+        environment["SCALE_CONFIG"] = f"{SCALE_CONFIG_FOLDER}/{_SCALE_CONFIG_FILE}"
+    return environment | dict(job.env)
+
+
+def _labels(job: ElasticJob) -> dict[str, str]:
+    """On the job and, as the SDK does it, on its pods. The first is what the disruption budget selects by."""
+    labels = {"app.kubernetes.io/instance": job.name}
+    if (queue := queue_of(job)) is not None:
+        labels["kueue.x-k8s.io/queue-name"] = queue
+    if job.workload_priority_class is not None:
+        labels["kueue.x-k8s.io/priority-class"] = job.workload_priority_class
+    return labels
+
+
+def _run_policy(policy: RunPolicy) -> Manifest:
+    rendered: Manifest = {"cleanPodPolicy": policy.clean_pod_policy}
+    if policy.job_max_retry_count is not None:
+        rendered["jobMaxRetryCount"] = policy.job_max_retry_count
+    restart: dict[str, int | None] = {
+        "maxFullJobRestarts": policy.max_full_job_restarts,
+        "scaleUpSnoozeTimeInSeconds": policy.scale_up_snooze_time_in_seconds,
+    }
+    given = {name: value for name, value in restart.items() if value is not None}
+    if given:
+        rendered["restartPolicy"] = {"evalPeriodSeconds": policy.eval_period_seconds, **given}
+    if policy.ttl_seconds_after_finished is not None:
+        rendered["ttlSecondsAfterFinished"] = policy.ttl_seconds_after_finished
+    return rendered
+
+
+def _disruption_budget(job: ElasticJob) -> Manifest:
+    """minAvailable as a number: for pods of a custom resource, Kubernetes takes no percentage and no maxUnavailable."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": job.name, "namespace": job.namespace, "labels": {"app.kubernetes.io/instance": job.name}},
+        "spec": {
+            "minAvailable": job.elastic_policy.min_replicas,
+            "selector": {"matchLabels": {"app.kubernetes.io/instance": job.name}},
+        },
+    }
+
+
+def _scale_config_map(job: ElasticJob) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": _scale_config_name(job),
+            "namespace": job.namespace,
+            "labels": {"app.kubernetes.io/instance": job.name},
+        },
+        "data": {
+            _SCALE_CONFIG_FILE: document(
+                {"scale_config": {size: _recipe(size, job.scale_config[size]) for size in sorted(job.scale_config)}}
+            )
+        },
+    }
+
+
+def _recipe(size: int, settings: ScaleSettings) -> Manifest:
+    """One size in the recipes' form: a part of a recipe, by which the base recipe is updated."""
+    arguments: dict[str, Any] = {"train_batch_size": settings.train_batch_size}
+    if settings.micro_train_batch_size is not None:
+        arguments["micro_train_batch_size"] = settings.micro_train_batch_size
+    if settings.learning_rate is not None:
+        arguments["learning_rate"] = settings.learning_rate
+    if (uneven := settings.uneven_batch) is not None:
+        arguments["uneven_batch"] = {
+            "use_uneven_batch": True,
+            "num_dp_groups_with_small_batch_size": uneven.num_dp_groups_with_small_batch_size,
+            "small_local_batch_size": uneven.small_local_batch_size,
+            "large_local_batch_size": uneven.large_local_batch_size,
+        }
+    return {"trainer": {"num_nodes": size}, "training_config": {"training_args": arguments}}
+
+
+def _scale_config_name(job: ElasticJob) -> str:
+    return f"{job.name}-scale-config"

@@ -1,0 +1,225 @@
+"""What a type says by itself, checked over whole values: a configuration, or the arguments of a construct.
+
+Python checks no types when it runs, so a caller who gives one group where a list of them belongs would meet an
+AttributeError somewhere below. Everything public is judged here first, by its own annotations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import types
+import typing
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from ..errors import Finding
+from .annotations import field_types, split_annotated, union_options
+from .bounds import Pattern, Range
+from .known import UNKNOWN, is_known
+from .plain import MAPPED, leaf_problem
+from .words import item_paths, join, show
+
+T = TypeVar("T")
+
+_LISTS = (tuple, Sequence)
+_PLAIN = (str, int, bool, float)
+_MISSING = "give it a value"
+_AT_SYNTH = ("its value is known at deployment only", "write it out")
+
+
+def check_constraints(value: object, path: str = "") -> Iterator[Finding]:
+    """Every field, at any depth, whose value its type refuses."""
+    yield from check_value(value, type(value), path)
+
+
+def check_value(value: object, annotation: Any, path: str) -> Iterator[Finding]:
+    """Why a value is not what the annotation says, at any depth of it."""
+    findings: list[Finding] = []
+    _judge(value, annotation, path, findings)
+    yield from findings
+
+
+def check_kinds(value: object, annotation: Any, path: str) -> Iterator[Finding]:
+    """The same without the bounds and patterns: where this finds nothing, a rule can read every field."""
+    findings: list[Finding] = []
+    _judge(value, annotation, path, findings, bounds=False)
+    yield from findings
+
+
+def check_arguments(function: Callable[..., object], /, **arguments: object) -> Iterator[Finding]:
+    """Why arguments of a function, given by name, are not what its signature says."""
+    annotations = typing.get_type_hints(function, include_extras=True)
+    for name, value in arguments.items():
+        yield from check_value(value, annotations[name], name)
+
+
+def check_repeated(values: object, path: str) -> Iterator[Finding]:
+    """What stands more than once in a list that is one as far as its type goes."""
+    known = [value for value in values if is_known(value)] if isinstance(values, tuple) else []
+    for value, count in Counter(known).items():
+        if count > 1:
+            yield Finding(path=path, problem=f"{show(value)} stands twice", remedy="name it once")
+
+
+def as_tuple(value: Sequence[T]) -> tuple[T, ...]:
+    """A list as the frozen values have it. What is no list stays what it is, for the checks of that value to report."""
+    return tuple(value) if _is_list(value) else typing.cast(tuple[T, ...], value)
+
+
+def without_refused(value: T, findings: list[Finding], path: str = "") -> T:
+    """The value, UNKNOWN in place of what its types refuse: a rule that came upon it would report it once more.
+
+    Names stay, good or bad: paths tell the items of a list apart by them.
+    """
+    return _judge_fields(value, path, findings, bounds=True)
+
+
+def _judge_fields(value: T, path: str, findings: list[Finding], *, bounds: bool) -> T:
+    changed = {}
+    for name, annotation in field_types(type(value)).items():
+        before = getattr(value, name)
+        after = _judge(before, annotation, join(path, name), findings, bounds=bounds)
+        if after is not before and not (name == "name" and isinstance(before, str)):
+            changed[name] = after
+    return dataclasses.replace(value, **changed) if changed else value  # type: ignore[type-var]
+
+
+def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, bounds: bool = True) -> Any:
+    """The value as far as the annotation accepts it, UNKNOWN in place of the rest."""
+    annotation, constraints = split_annotated(annotation)
+    kinds = union_options(annotation)
+    if value is UNKNOWN or (value is None and types.NoneType in kinds):
+        return value
+    (kind, *others) = [kind for kind in kinds if kind is not types.NoneType]
+    origin = typing.get_origin(kind)
+    if _is_token(value, kind) and (others or origin is not None or kind in _PLAIN):
+        late = _AT_SYNTH if others else _late_problem(kind, origin, value)
+        if late is None:
+            return value
+        findings.append(Finding(path=path, problem=late[0], remedy=late[1]))
+        return UNKNOWN
+    if origin in _LISTS and (isinstance(value, tuple) or (origin is Sequence and _is_list(value))):
+        item_kind = typing.get_args(kind)[0]
+        paths = item_paths(path, value)
+        items = tuple(_judge(item, item_kind, paths[i], findings, bounds=bounds) for i, item in enumerate(value))
+        return value if all(map(operator.is_, items, value)) else items
+    if origin is Mapping and isinstance(value, Mapping) and dataclasses.is_dataclass(typing.get_args(kind)[1]):
+        key_kind, item_kind = typing.get_args(kind)
+        for key, item in value.items():
+            _judge(key, key_kind, path, findings, bounds=bounds)
+            _judge(item, item_kind, f"{path}[{show(key)}]", findings, bounds=bounds)
+        return value
+    if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):
+        return _judge_fields(value, path, findings, bounds=bounds)
+    problem = _any_problem([kind, *others], value) if others else _problem(kind, origin, value)
+    if problem is None and bounds:
+        problem = _out_of_bounds(value, constraints)
+    if problem is None:
+        return value
+    got, remedy = ("nothing", _MISSING) if value is None else (show(value), problem[1])
+    findings.append(Finding(path=path, problem=f"{problem[0]}, got {got}", remedy=remedy))
+    return UNKNOWN
+
+
+def _late_problem(kind: Any, origin: Any, value: object) -> tuple[str, str] | None:
+    """Why a token cannot stand here; None: it goes into the template as it is.
+
+    A list, a flag, a choice and a path decide at synth what is made, where a token would count as one of their values.
+    """
+    choices = typing.get_args(kind) if origin is Literal else ()
+    if kind is str:
+        return None if isinstance(value, str) else _of_another_kind("text", "string")
+    if kind in (int, float) or (choices and isinstance(choices[0], int)):
+        return None if isinstance(value, float) else _of_another_kind("a number", "number")
+    if choices:
+        return _AT_SYNTH[0], f"{_AT_SYNTH[1]}: {', '.join(choices[:-1])} or {choices[-1]}"
+    return _AT_SYNTH
+
+
+def _of_another_kind(noun: str, way: str) -> tuple[str, str]:
+    return f"must be {noun}, got a token of another kind", f"use the parameter's value_as_{way}, or Token.as_{way}"
+
+
+def _problem(kind: Any, origin: Any, value: object) -> tuple[str, str] | None:
+    if origin is tuple:
+        return "must be a tuple", "write it as (a, b) or (a,)"
+    if origin is Sequence:
+        return "must be a list", "write it as [a, b]"
+    if origin is Mapping:
+        key_kind, item_kind = typing.get_args(kind)
+        if isinstance(value, Mapping) and all(
+            _fits(key_kind, key) and _fits(item_kind, item) for key, item in value.items()
+        ):
+            return None
+        words = [MAPPED.get(part) or part.__name__ for part in (key_kind, item_kind)]
+        return f"must be a mapping of {' to '.join(words)}", "make one"
+    if origin is Literal or kind in _PLAIN:
+        return leaf_problem(kind, value)
+    if _is_one(kind, value):
+        return None
+    if _is_interface(kind):
+        return f"must be an {kind.__name__}", "make or import one"
+    return f"must be of the class {kind.__name__}", "make one"
+
+
+def _any_problem(kinds: Sequence[Any], value: object) -> tuple[str, str] | None:
+    if any(_is_one(kind, value) for kind in kinds):
+        return None
+    names = ["text" if kind is str else f"a {kind.__name__}" for kind in kinds]
+    return f"must be {', '.join(names[:-1])} or {names[-1]}", "give it one of these"
+
+
+def _out_of_bounds(value: object, constraints: tuple[Any, ...]) -> tuple[str, str] | None:
+    for constraint in constraints:
+        if isinstance(constraint, (Pattern, Range)) and (words := constraint.problem(value)):
+            return words, "change it"
+    return None
+
+
+def _fits(kind: Any, value: object) -> bool:
+    if value is UNKNOWN:
+        return True
+    return (_late_problem(kind, None, value) if _is_token(value, kind) else leaf_problem(kind, value)) is None
+
+
+def _is_list(value: object) -> bool:
+    """Whether a value is a list of things: text is one of characters, and never meant as such."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _is_token(value: object, kind: Any) -> bool:
+    """Whether CDK puts another value in the place of this one."""
+    if isinstance(value, (list, tuple)):
+        # A list that is a token has one item, which says so.
+        return any(isinstance(item, str) and "#{Token[" in item for item in value)
+    if isinstance(value, (str, float)):
+        return not is_known(value)
+    # A parameter itself, mostly, in place of its value: what CDK resolves has this, and nothing else does.
+    return kind in (str, int, float) and hasattr(type(value), "creation_stack")
+
+
+def _is_interface(kind: Any) -> bool:
+    return getattr(kind, "_is_protocol", False) is True
+
+
+def _is_one(kind: Any, value: object) -> bool:
+    """Whether a value is of a class, or has what an interface of jsii asks for, which isinstance cannot tell."""
+    if not _is_interface(kind):
+        return isinstance(value, kind)
+    own = type(value)
+    if hasattr(own, "__jsii_type__"):
+        return all(hasattr(own, name) for name in dir(kind) if not name.startswith("_"))
+    return kind in getattr(own, "__jsii_ifaces__", ()) or hasattr(value, "__jsii_ref__")
+
+
+def field_findings(value: object, path: str) -> Iterator[Finding]:
+    """Bounds and patterns of a frozen value's own fields, at no depth."""
+    for name, annotation in field_types(type(value)).items():
+        field = getattr(value, name)
+        for constraint in split_annotated(annotation)[1]:
+            if field is None or not is_known(field) or not isinstance(constraint, (Pattern, Range)):
+                continue
+            if words := constraint.problem(field):
+                yield Finding(path=join(path, name), problem=f"{words}, got {show(field)}", remedy="change it")

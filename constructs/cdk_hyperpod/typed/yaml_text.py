@@ -1,0 +1,102 @@
+"""YAML that somebody else wrote: read with a bound on what it unfolds to, and with the line of what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from .words import show, shown_name
+
+MAX_VALUES = 20_000
+"""How many values a file holds at most, one that has an alias as often as it is used. 100 groups and as many nodes to
+delete as a group can have are half of this."""
+
+MAX_DEPTH = 50
+"""How deep lists and settings lie in each other at most; a cluster file has six levels."""
+
+
+class YamlProblem(Exception):
+    """Text that cannot be read as YAML; the message is one line, with the number of the line where it is known."""
+
+
+class Loader(yaml.SafeLoader):
+    """SafeLoader that stops at a file that unfolds to too much, and says where a value is that cannot be read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._count = 0
+        self._depth = 0
+        self._sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """One value, counted; the values behind an alias count each time."""
+        before = self._count
+        is_alias = self.check_event(yaml.AliasEvent)
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        if self._depth > MAX_DEPTH:
+            raise _problem("nested too deeply", mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if not is_alias:
+            self._count += 1
+            self._sizes[id(node)] = self._count - before
+        elif id(node) in self._sizes:
+            self._count += self._sizes[id(node)]
+        else:
+            raise _problem("a value that holds itself", mark)
+        if self._count > MAX_VALUES:
+            raise _problem(f"more than {MAX_VALUES:,} values, aliases unfolded,", mark)
+        return node
+
+    def scan_flow_scalar_non_spaces(self, double: bool, start_mark: yaml.Mark) -> Any:
+        """Quoted text; an escape may name a character that there is not, at which PyYAML fails in words of its own."""
+        try:
+            return super().scan_flow_scalar_non_spaces(double, start_mark)
+        except (OverflowError, ValueError):
+            raise _problem("an escape that names no character", self.get_mark()) from None
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """A value in Python; what PyYAML lets through for a date that is none, a number that is none, has its line."""
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            raise _problem(f"{show(node.value)} is no valid date, number or truth value", node.start_mark) from None
+
+
+def _problem(text: str, mark: yaml.Mark | None) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=text, problem_mark=mark)
+
+
+def decoded(content: bytes) -> str:
+    """The text of a file. Raises YamlProblem."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise YamlProblem(f"byte {error.start}, in line {line}, is not UTF-8 text") from None
+
+
+def in_words(error: yaml.YAMLError | RecursionError, text: str) -> YamlProblem:
+    """What PyYAML says of a text over several lines, on one."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        words = shown_name(", ".join(filter(None, [error.context, error.problem])), 300)
+        return YamlProblem(words if error.problem_mark is None else f"{words} in line {error.problem_mark.line + 1}")
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return YamlProblem(f"the character U+{error.character:04X} is not allowed in line {line}")
+    return YamlProblem("nested too deeply" if isinstance(error, RecursionError) else shown_name(str(error), 300))
+
+
+def read_yaml(content: bytes) -> object:
+    """The one document of a small file. Raises YamlProblem."""
+    text = decoded(content)
+    try:
+        loader = Loader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, RecursionError) as error:
+        raise in_words(error, text) from None

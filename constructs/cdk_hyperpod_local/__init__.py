@@ -1,0 +1,1 @@
+"""AWS on this machine: what a deployment needs of it, simulated for tests, rehearsals and examples."""

@@ -1,0 +1,122 @@
+"""The real CDK CLI against the engine; every run has an end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdk_hyperpod_local import environment
+from cdk_hyperpod_local.places import CDK, CHECKOUT, Place
+
+SYNTH_SECONDS = 300.0
+BOOTSTRAP_SECONDS = 180.0
+DEPLOY_SECONDS = 900.0
+COMPANION = Path(__file__).with_name("companion.cjs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    code: int
+    output: str
+    """Empty where it went to the terminal."""
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+    @property
+    def reason(self) -> str:
+        """What the CLI says of a failure, without the events before it."""
+        _, found, after = self.output.partition("Failed resources:")
+        return after.strip() if found else "\n".join(self.output.strip().splitlines()[-20:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cdk:
+    """`show`: the CLI's output goes to the terminal as it comes; else it is kept in the result."""
+
+    place: Place
+    region: str
+    account: str = environment.ACCOUNT
+    show: bool = False
+
+    def bootstrap(self, *options: str) -> Result:
+        self.place.empty.mkdir(parents=True, exist_ok=True)
+        return self._run(
+            ["bootstrap", f"aws://{self.account}/{self.region}", *options],
+            cwd=self.place.empty,
+            seconds=BOOTSTRAP_SECONDS,
+        )
+
+    def deploy(self, assembly: Path, *options: str, only: str | None = None, seconds: float = DEPLOY_SECONDS) -> Result:
+        """`only`: one stack by its name, without those it depends on. Absent: all."""
+        which = ("--all",) if only is None else (only, "--exclusively")
+        return self._on(assembly, "deploy", *which, "--require-approval", "never", *options, seconds=seconds)
+
+    def diff(self, assembly: Path, *options: str) -> Result:
+        return self._on(assembly, "diff", *options, seconds=SYNTH_SECONDS)
+
+    def drift(self, assembly: Path, *options: str) -> Result:
+        return self._on(assembly, "drift", *options, seconds=SYNTH_SECONDS)
+
+    def destroy(self, assembly: Path, *options: str, seconds: float = DEPLOY_SECONDS) -> Result:
+        return self._on(assembly, "destroy", "--all", "--force", *options, seconds=seconds)
+
+    def synth(self, assembly: Path, *options: str, app: Path = CHECKOUT, validate: bool = True) -> Result:
+        """`validate`: with CDK's own checks of the templates, which take longer than making them."""
+        command = ["synth", "--quiet", "--output", str(assembly), *options]
+        return self._run(command, cwd=app, seconds=SYNTH_SECONDS, more={} if validate else {"CDK_VALIDATION": "false"})
+
+    def _on(self, assembly: Path, command: str, *options: str, seconds: float) -> Result:
+        return self._run([command, "--app", str(assembly), *options], cwd=self.place.empty, seconds=seconds)
+
+    def _own_environment(self) -> dict[str, str]:
+        # Node.js splits the options at blanks, and reads a quoted one as JSON.
+        companion = json.dumps(str(COMPANION), ensure_ascii=False)
+        return {"TMPDIR": str(self.place.temporary), "NODE_OPTIONS": f"--require {companion}"}
+
+    def _run(
+        self, arguments: Sequence[str], *, cwd: Path, seconds: float, more: Mapping[str, str] | None = None
+    ) -> Result:
+        self.place.empty.mkdir(parents=True, exist_ok=True)
+        command = [str(CDK), *arguments, "--no-notices"]
+        if not (self.show and environment.is_styled()):
+            command += ["--ci", "--no-color"]
+            if arguments[0] in ("bootstrap", "deploy"):
+                command += ["--progress", "events"]
+        settings = environment.complete(self.place, region=self.region, account=self.account)
+        began = time.monotonic()
+        self.place.temporary.mkdir(parents=True, exist_ok=True)
+        # The companion ends the CLI when this end of the pipe closes: with this process, however it goes.
+        reading, writing = os.pipe()
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=settings | self._own_environment() | dict(more or {}),
+            stdin=reading,
+            stdout=None if self.show else subprocess.PIPE,
+            stderr=None if self.show else subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            return Result(code=124, output=f"{output or ''}\nended after {seconds:.0f} s", seconds=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        finally:
+            os.close(reading)
+            os.close(writing)
+        return Result(code=process.returncode, output=output or "", seconds=time.monotonic() - began)

@@ -1,0 +1,323 @@
+"""The commands themselves. Each returns the exit code; what goes wrong is said in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdk_hyperpod.errors import HyperPodError
+from cdk_hyperpod.loader import load_config
+from cdk_hyperpod_local import daemon, environment, kubectl
+from cdk_hyperpod_local.assemblies import Stack, are_equal, stacks
+from cdk_hyperpod_local.cdk import Cdk, Result
+from cdk_hyperpod_local.commands import report
+from cdk_hyperpod_local.daemon import EngineError
+from cdk_hyperpod_local.places import CHECKOUT, Place
+from cdk_hyperpod_local.session import LocalAws
+
+# For the synthesis alone, which asks no AWS for anything but zones.
+_ANY_REGION = "us-east-1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    place: Place
+    config: str
+    app: Path
+    speed: float
+
+    @property
+    def assembly(self) -> Path:
+        """Two configs that are deployed side by side keep their assemblies apart."""
+        name = Path(self.config).stem
+        digest = hashlib.sha256(f"{self.app}\0{self.config}".encode()).hexdigest()[:8]
+        return self.place.assemblies / f"{name}-{digest}"
+
+    @property
+    def config_file(self) -> Path:
+        """A relative one begins in the app's folder."""
+        return self.app / self.config
+
+
+def deploy(job: Job) -> int:
+    _check(job)
+    with _alone(job.place):
+        began = time.monotonic()
+        _start(job)
+        found = stacks(_synthesize(job, job.assembly))
+        where = found[0]
+        cdk = Cdk(place=job.place, region=where.region, account=where.account, show=True)
+        aws = LocalAws(place=job.place, region=where.region, account=where.account)
+        if not _is_bootstrapped(aws):
+            _say(f"cdk bootstrap aws://{where.account}/{where.region}")
+            quiet = Cdk(place=job.place, region=where.region, account=where.account)
+            _need(quiet.bootstrap(), "cdk bootstrap failed")
+        _clear_failed_first(aws, found)
+        _say(f"cdk deploy --all ({', '.join(stack.name for stack in found)})")
+        deploying = int(time.time())
+        result = cdk.deploy(job.assembly)
+        if not result.ok:
+            print(flush=True)
+            _ask(job, "why", "--since", str(deploying))
+            raise EngineError(f"cdk deploy ended with {result.code}: {_where_to_look(job.place)}")
+        print()
+        print(report.outputs(aws, found))
+        print(report.clusters(aws))
+        if control_planes := report.control_planes(aws):
+            print(control_planes)
+        print(report.file_systems(aws))
+        print(report.how_to_go_on(job.place, job.config, time.monotonic() - began))
+        return 0
+
+
+def diff(job: Job) -> int:
+    _check(job)
+    with _alone(job.place):
+        _start(job)
+        assembly = _synthesize(job, job.place.folder / "diff")
+        found = stacks(assembly)
+        shown = Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).diff(assembly)
+        return shown.code or _ask(job, "plan")
+
+
+def plan(job: Job) -> int:
+    _check(job)
+    with _alone(job.place):
+        _need_running(job.place)
+        return _ask(job, "plan")
+
+
+def drift(job: Job) -> int:
+    with _alone(job.place):
+        _need_running(job.place)
+        found = stacks(job.assembly if job.assembly.exists() else _synthesize(job, job.assembly))
+        return (
+            Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).drift(job.assembly).code
+        )
+
+
+def destroy(job: Job) -> int:
+    """Everything that was deployed to this engine, and the engine."""
+    with _alone(job.place):
+        assemblies = sorted(job.place.assemblies.glob("*/manifest.json"))
+        if assemblies:
+            _start(job)
+        for manifest in assemblies:
+            destroy_assembly(job.place, manifest.parent)
+        daemon.remove(job.place)
+        _say(f"nothing of the engine on port {job.place.port} is left")
+        return 0
+
+
+def shell(job: Job) -> int:
+    _need_running(job.place)
+    found = [stack for manifest in job.place.assemblies.glob("*/manifest.json") for stack in stacks(manifest.parent)]
+    region, account = (found[0].region, found[0].account) if found else (_ANY_REGION, environment.ACCOUNT)
+    made = environment.complete(job.place, region=region, account=account)
+    if not sys.stdin.isatty():
+        printed = environment.variables(job.place, region=region, account=account)
+        printed |= kubectl.variables(job.place, os.environ)
+        for name in environment.foreign(os.environ, printed):
+            print(f"unset {name}")
+        for name, value in printed.items():
+            print(f"export {name}={shlex.quote(value)}")
+        return 0
+    made |= kubectl.variables(job.place, made)
+    _say("a shell whose AWS is this machine; `exit` leaves it")
+    # Its code is that of the last command typed there, at which make would call this one failed.
+    subprocess.run([os.environ.get("SHELL", "/bin/bash")], env=made, check=False)
+    return 0
+
+
+def status(job: Job) -> int:
+    pid = daemon.running(job.place)
+    print(f"port {job.place.port}: " + (f"runs as process {pid}" if pid else "does not run"))
+    return 0 if pid else 3
+
+
+def stop(job: Job) -> int:
+    """End the process and keep the state: the next command goes on where this one left off."""
+    with _alone(job.place):
+        ran = daemon.running(job.place)
+        daemon.stop(job.place)
+    what = "has ended" if ran else "did not run"
+    kept = f"; its state stays in {_short(job.place.folder)}" if job.place.folder.exists() else ""
+    _say(f"the engine on port {job.place.port} {what}{kept}")
+    return 0
+
+
+COMMANDS: Mapping[str, Callable[[Job], int]] = {
+    "deploy": deploy,
+    "plan": plan,
+    "diff": diff,
+    "drift": drift,
+    "destroy": destroy,
+    "shell": shell,
+    "status": status,
+    "stop": stop,
+}
+
+
+@contextlib.contextmanager
+def _alone(place: Place) -> Iterator[None]:
+    """One command per engine at a time."""
+    place.home.mkdir(parents=True, exist_ok=True)
+    with place.lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EngineError(f"another command is using the engine on port {place.port}: wait for it") from None
+        yield
+
+
+def _check(job: Job) -> None:
+    """A wrong cluster file is said before an engine is started for it. Another app's is its own affair."""
+    if job.app == CHECKOUT:
+        try:
+            load_config(job.config_file)
+        except HyperPodError as error:
+            raise EngineError(str(error)) from None
+
+
+def _ask(job: Job, question: str, *more: str) -> int:
+    """The command-line tool's answer, about this engine. Another app's file is its own affair."""
+    if job.app != CHECKOUT:
+        return 0
+    config = load_config(job.config_file).config
+    account = config.account or environment.ACCOUNT
+    asked = subprocess.run(
+        [str(Path(sys.executable).with_name("cdk-hyperpod")), question, "--config", str(job.config_file), *more],
+        env=environment.complete(job.place, region=config.region, account=account),
+        check=False,
+    )
+    # Of `plan`: something would go, which is an answer and no error.
+    return 0 if asked.returncode == 2 else asked.returncode
+
+
+def _start(job: Job) -> None:
+    began = time.monotonic()
+    started = daemon.start(job.place, speed=job.speed)
+    _say(f"engine on {job.place.url} ({f'{time.monotonic() - began:.1f} s' if started else 'it was running'})")
+
+
+def _need_running(place: Place) -> None:
+    if daemon.running(place) is None:
+        raise EngineError(f"no engine runs on port {place.port}: `{report.make('deploy-local', place)}` starts one")
+
+
+def _synthesize(job: Job, assembly: Path) -> Path:
+    """The assembly: a new one at this path, or the one that was deployed, where the file still makes the same."""
+    _say(f"cdk synth -c config={job.config}")
+    # Into a folder of its own first: what was deployed is still needed by destroy-local when the new config is wrong.
+    fresh = assembly.with_name(f"{assembly.name}.new")
+    try:
+        if _is_as_before(job, fresh):
+            return job.assembly
+        _need(_synth(job, fresh, validate=True), f"cdk synth of {job.config} failed")
+        shutil.rmtree(assembly, ignore_errors=True)
+        fresh.rename(assembly)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    _made_of(assembly).write_text(_digest(job), "utf-8")
+    return assembly
+
+
+def _is_as_before(job: Job, fresh: Path) -> bool:
+    """Whether the file makes what it made, which CDK has checked: more than half of a synthesis is its checks."""
+    known = _made_of(job.assembly)
+    if not (job.assembly.exists() and known.exists() and known.read_text("utf-8") == _digest(job)):
+        return False  # nor is it worth a try
+    return _synth(job, fresh, validate=False).ok and are_equal(fresh, job.assembly)
+
+
+def _made_of(assembly: Path) -> Path:
+    """Beside an assembly: the digest of its cluster file."""
+    return assembly.with_name(f"{assembly.name}.made-of")
+
+
+def _digest(job: Job) -> str:
+    """Empty where there is none: another app's file is its own affair."""
+    return hashlib.sha256(job.config_file.read_bytes()).hexdigest() if job.config_file.is_file() else ""
+
+
+def _synth(job: Job, folder: Path, *, validate: bool) -> Result:
+    shutil.rmtree(folder, ignore_errors=True)
+    cdk = Cdk(place=job.place, region=_ANY_REGION)
+    return cdk.synth(folder, "-c", f"config={job.config_file}", app=job.app, validate=validate)
+
+
+def _is_bootstrapped(aws: LocalAws) -> bool:
+    client = aws.client("cloudformation")
+    try:
+        (stack,) = client.describe_stacks(StackName="CDKToolkit")["Stacks"]
+    except client.exceptions.ClientError:
+        return False
+    return bool(stack["StackStatus"] in ("CREATE_COMPLETE", "UPDATE_COMPLETE"))
+
+
+def _clear_failed_first(aws: LocalAws, found: tuple[Stack, ...]) -> None:
+    """A first deployment that failed leaves a protected stack behind, which the CLI may not delete (on AWS neither)."""
+    client = aws.client("cloudformation")
+    live = {stack["StackName"]: stack for stack in client.describe_stacks()["Stacks"]}
+    for stack in found:
+        known = live.get(stack.name, {})
+        if known.get("StackStatus") == "ROLLBACK_COMPLETE" and known.get("EnableTerminationProtection"):
+            _say(f"{stack.name}: its first deployment failed; termination protection off, so that it can start afresh")
+            client.update_termination_protection(StackName=stack.name, EnableTerminationProtection=False)
+
+
+def destroy_assembly(place: Place, assembly: Path) -> None:
+    found = stacks(assembly)
+    aws = LocalAws(place=place, region=found[0].region, account=found[0].account)
+    client = aws.client("cloudformation")
+    identifiers = {}
+    for stack in found:
+        try:
+            (live,) = client.describe_stacks(StackName=stack.name)["Stacks"]
+        except client.exceptions.ClientError:
+            continue
+        identifiers[stack.name] = live["StackId"]
+        if live.get("EnableTerminationProtection"):
+            # On AWS somebody would do this knowingly, in the console; here the command's name says it.
+            client.update_termination_protection(StackName=stack.name, EnableTerminationProtection=False)
+    if not identifiers:
+        return
+    _say(f"cdk destroy --all ({', '.join(identifiers)})")
+    cdk = Cdk(place=place, region=found[0].region, account=found[0].account, show=True)
+    result = cdk.destroy(assembly)
+    if not result.ok:
+        again = report.make("destroy-local", place)
+        raise EngineError(f"cdk destroy ended with {result.code}: {_where_to_look(place)}; `{again}` again after a fix")
+    kept = report.kept(aws, list(identifiers.values()))
+    if kept:
+        print(f"\nOn AWS these would still be there (and cost), because the config retains them:\n{kept}")
+
+
+def _need(result: Result, what: str) -> None:
+    if not result.ok:
+        raise EngineError(f"{what} ({result.code}):\n{result.output.strip()}")
+
+
+def _where_to_look(place: Place) -> str:
+    reason = "the reason is above" if daemon.running(place) else "the engine is gone, run the same again"
+    return f"{reason}; the engine's log is {_short(place.log)}"
+
+
+def _say(text: str) -> None:
+    print(f"· {text}", flush=True)
+
+
+def _short(path: Path) -> str:
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

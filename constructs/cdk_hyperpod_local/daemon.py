@@ -1,0 +1,228 @@
+"""The engine's process: started once per port, found again by later commands, ended with everything it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+from cdk_hyperpod_local.places import (
+    ENGINE_PYTHON,
+    LAUNCHER,
+    NODE_MODULES,
+    Place,
+    kubernetes_schemas,
+    programs,
+    schemas,
+)
+
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+_PROC = Path("/proc/self")  # Linux; elsewhere `ps` is asked
+
+
+class EngineError(Exception):
+    """One line for the user: what, why, what to do."""
+
+
+def running(place: Place) -> int | None:
+    """The process id of the port's engine; None where it does not run."""
+    pid = _noted(place)
+    # A process id comes round again after a reboot: only a process with our launcher and port is the engine.
+    return pid if pid is not None and _is_engine(pid, place) else None
+
+
+def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None) -> bool:
+    """Make sure that the engine runs; False where it did already. Raises EngineError.
+
+    `owner`: the process whose end is the engine's end too, however it comes, and that needs no state of an engine that
+    ended; absent: the engine stays, and goes on after a stop.
+    """
+    if running(place) is not None:
+        wait_until_up(place)
+        return False
+    _end_left_over(place)
+    for needed in (ENGINE_PYTHON, NODE_MODULES):
+        if not needed.exists():
+            raise EngineError(f"{needed} is missing: run `make local-aws-setup` first")
+    if _is_taken(place.port):
+        raise EngineError(f"port {place.port} is in use by another program: choose one with LOCAL_PORT=…")
+    place.folder.mkdir(parents=True, exist_ok=True)
+    place.folder.chmod(0o700)
+    _write_secret(place)
+    command = [
+        str(ENGINE_PYTHON), str(LAUNCHER), "--port", str(place.port), "--state", str(place.folder),
+        "--schemas", str(schemas()), "--kubernetes-schemas", str(kubernetes_schemas()),
+        "--node-modules", str(NODE_MODULES), "--speed", str(speed), "--seed", str(seed),
+    ]  # fmt: skip
+    if owner is not None:
+        command += ["--owner", str(owner)]
+    environment = {**os.environ, "PATH": os.pathsep.join([*map(str, programs()), os.environ.get("PATH", os.defpath)])}
+    with place.log.open("ab") as log:
+        # A session of its own: Ctrl-C ends the command that the user waits for, not the engine.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
+        )
+    place.process.write_text(json.dumps({"pid": process.pid, "speed": speed}), "utf-8")
+    try:
+        wait_until_up(place, process)
+    except EngineError:
+        stop(place)
+        raise
+    return True
+
+
+def stop(place: Place) -> None:
+    """End the engine and the Lambda functions that it started; its state is saved first."""
+    pid = running(place)
+    if pid is not None:
+        _end(pid)
+    _end_left_over(place)
+    place.process.unlink(missing_ok=True)
+    place.secret.unlink(missing_ok=True)
+    shutil.rmtree(place.temporary, ignore_errors=True)
+
+
+def remove(place: Place) -> None:
+    """End the engine and forget everything."""
+    pid = running(place)
+    if pid is not None:
+        _end(pid, seconds=0)
+    _end_left_over(place)
+    shutil.rmtree(place.folder, ignore_errors=True)
+    place.lock.unlink(missing_ok=True)
+
+
+def wait_until_up(place: Place, process: subprocess.Popen[bytes] | None = None) -> None:
+    limit = time.monotonic() + START_SECONDS
+    while time.monotonic() < limit:
+        if process is not None and process.poll() is not None:
+            raise EngineError(f"the engine ended at once ({process.returncode}): {_last_line(place.log)}")
+        if place.authority.exists() and _answers(place):
+            return
+        time.sleep(0.1)
+    raise EngineError(f"the engine does not answer on {place.url} after {START_SECONDS:.0f} s: see {place.log}")
+
+
+def _write_secret(place: Place) -> None:
+    """A new one for each start. The file is never readable by others, not even while it is written."""
+    place.secret.unlink(missing_ok=True)
+    with os.fdopen(os.open(place.secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(secrets.token_urlsafe(30))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(place: Place) -> bool:
+    context = ssl.create_default_context(cafile=str(place.authority))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    try:
+        with opener.open(f"{place.url}/_local_aws/status", timeout=5) as reply:
+            return int(reply.status) == 200
+    except OSError:
+        return False
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _noted(place: Place) -> int | None:
+    """The process id that the engine's file names, whoever has it now; None where the file says nothing."""
+    try:
+        pid = json.loads(place.process.read_text("utf-8"))["pid"]
+    except (OSError, ValueError, TypeError, LookupError):
+        return None
+    return pid if isinstance(pid, int) and pid > 1 else None
+
+
+def _is_engine(pid: int, place: Place) -> bool:
+    command = _command(pid)
+    return str(LAUNCHER) in command and str(place.folder) in command
+
+
+def _command(pid: int) -> str:
+    """The process's command line; empty where it is gone or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return "" if _PROC.exists() else _ps("-o", "command=", "-p", str(pid))
+
+
+def _ps(*options: str) -> str:
+    return subprocess.run(["ps", *options], capture_output=True, text=True, check=False).stdout
+
+
+def _end_left_over(place: Place) -> None:
+    """The Lambda functions of an engine that was killed: they are still its process group.
+
+    Group numbers come round again too, so only what names the engine's folder is ended; a function has it in TMPDIR.
+    """
+    group = _noted(place)
+    if group is None:
+        return
+    for pid in _group(group):
+        if f"{place.folder}{os.sep}" in _command(pid) + _environment(pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _group(group: int) -> list[int]:
+    if _PROC.exists():
+        pids = [int(entry.name) for entry in _PROC.parent.iterdir() if entry.name.isdigit()]
+    else:
+        pids = [int(line) for line in _ps("-A", "-o", "pid=").split()]
+    found = []
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(pid) == group:
+                found.append(pid)
+    return found
+
+
+def _environment(pid: int) -> str:
+    """Empty where it is not ours to read; without /proc, what a function was started with names the folder too."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _end(pid: int, *, seconds: float = STOP_SECONDS) -> None:
+    """SIGTERM to the engine, which saves; then its whole process group, which is its Lambda functions."""
+    if seconds:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        _wait_gone(pid, seconds)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    _wait_gone(pid, 5.0)
+
+
+def _wait_gone(pid: int, seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        if not _command(pid):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)  # a zombie of ours, if this very process started it
+            return
+        time.sleep(0.05)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
+    return lines[-1] if lines else f"nothing in {log}"

@@ -1,0 +1,75 @@
+"""Puts the engine together: ministack, our services, our resource types, the journal and the control routes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from cdk_hyperpod_local.engine import control, kubernetes, resources, seam
+from cdk_hyperpod_local.engine.gate import Gate
+from cdk_hyperpod_local.engine.journal import Checks, Journal
+from cdk_hyperpod_local.engine.options import EngineOptions
+from cdk_hyperpod_local.engine.resources.ec2_network import Ec2Network
+from cdk_hyperpod_local.engine.resources.eks_account import EksAccount
+from cdk_hyperpod_local.engine.schemas import Schemas
+from cdk_hyperpod_local.engine.seam import cloudformation, condition_keys, endpoints, execution_role, layers, signatures
+from cdk_hyperpod_local.engine.seam import services as requests
+from cdk_hyperpod_local.engine.services import eks, encrypted_buckets, fsx, hyperpod
+from cdk_hyperpod_local.engine.services.eks_world import World
+from cdk_hyperpod_local.engine.services.fsx_model import Fsx
+from cdk_hyperpod_local.engine.services.kubernetes_nodes import KubernetesNodes
+
+
+def save() -> None:
+    """Write everything to the state folder, unless a stack is in the middle of an operation: nobody would end it.
+
+    So a started engine goes on where the last one was at rest, whether that one was told to end or not.
+    """
+    if not cloudformation.is_working():
+        requests.save_state()
+
+
+def assemble(options: EngineOptions, secret: str) -> Any:
+    """The ASGI application. `secret`: the root key's, for this start."""
+    seam.check_version()
+    journal = Journal(options.journal)
+    model = Fsx(network=Ec2Network(), now=time.time, speed=options.speed, seed=options.seed)
+    file_systems = fsx.install(model, journal)
+    # Each of the three asks the next one, and the last the first: none does before all are there.
+    apis = kubernetes.make(options, lambda cluster, caller: control_planes.identify(cluster, caller))
+    account = EksAccount(lambda: clusters)
+    world = World(account=account, kubernetes=apis, now=time.time, speed=options.speed, seed=options.seed)
+    control_planes = eks.install(world, journal)
+    clusters = hyperpod.install(options, journal, control_planes)
+    KubernetesNodes(clusters.on_eks, control_planes).start()
+    resources.install(Schemas(options.schemas), file_systems, control_planes, clusters)
+
+    encrypted_buckets.install()
+    endpoints.install()
+    layers.unpack_once(options.layers)
+    condition_keys.install()
+    execution_role.install()
+
+    services = {"SageMaker.": clusters, "AWSSimbaAPIService_v20180301.": file_systems}
+
+    def observe(method: str, path: str, headers: Any, body: bytes, query: Any, reply: requests.Reply) -> None:
+        target = str(headers.get("x-amz-target", ""))
+        for prefix, service in services.items():
+            if target.startswith(prefix):
+                service.observe(headers, body, query, reply)
+        if requests.is_for("eks", method, path, headers, query):
+            control_planes.observe_path(method, path, headers, body, query, reply)
+
+    requests.repair_logs()
+    requests.observe_requests(observe)
+    requests.observe_checks(Checks(options.checks).record)
+    requests.add_route(control.PREFIX, control.Control(options, clusters).handle)
+    if options.owner is None:
+        cloudformation.after_stack_operation(save)
+    return Gate(
+        seam.asgi(),
+        hosts=frozenset(f"{name}:{options.port}" for name in ("127.0.0.1", "localhost")),
+        secret=secret,
+        signature_problem=signatures.signature_problem,
+        refusal=signatures.refusal,
+    )

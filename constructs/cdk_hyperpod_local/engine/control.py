@@ -1,0 +1,86 @@
+"""Routes of the engine's own, beside AWS's: is it up, and what goes wrong in it on purpose."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+from cdk_hyperpod_local.engine.options import EngineOptions
+from cdk_hyperpod_local.engine.seam import services as requests
+from cdk_hyperpod_local.engine.services.hyperpod import HandlerOptions, HyperPodService
+from cdk_hyperpod_local.hyperpod import Behaviour, Faults
+
+PREFIX = "/_local_aws/"
+Json = Any
+
+
+class Control:
+    """Answers below PREFIX, to who has the engine's secret; whether it is up, to everybody (`gate.py`)."""
+
+    def __init__(self, options: EngineOptions, clusters: HyperPodService) -> None:
+        self._options = options
+        self._clusters = clusters
+        self._limited: set[str] = set()
+
+    async def handle(self, method: str, path: str, body: bytes) -> requests.Reply:
+        match method, path.removeprefix(PREFIX):
+            case "GET", "status":
+                return _json(200, {"pid": os.getpid(), "port": self._options.port, "speed": self._options.speed})
+            case "GET", "hyperpod":
+                return _json(200, self._facts())
+            case "POST", "hyperpod":
+                try:
+                    self._change(json.loads(body))
+                except (TypeError, ValueError) as error:
+                    return _json(400, {"message": str(error)})
+                return _json(200, self._facts())
+        return _json(404, {"message": f"{method} {path} is not served"})
+
+    def _facts(self) -> Json:
+        """What no API shows: which nodes ended, and why."""
+        model = self._clusters.model
+        return {
+            "terminations": [dataclasses.asdict(item) for item in model.terminations],
+            "random_terminations": [dataclasses.asdict(item) for item in model.random_terminations],
+        }
+
+    def _change(self, wanted: Json) -> None:
+        """`faults`, `behaviour`, `timings`, `handler` (CloudFormation's, of the cluster): fields to set.
+
+        `capacity`, `quota`: instance type -> limit or null. `defaults`: true sets all of it back first.
+        """
+        model = self._clusters.model
+        unknown = set(wanted) - {"faults", "behaviour", "timings", "handler", "capacity", "quota", "defaults"}
+        if unknown:
+            raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+        if wanted.get("defaults"):
+            self._set_back()
+        if "faults" in wanted:
+            sets = {"undying_nodes": set, "failing_groups": set, "throttle_operations": frozenset}
+            fields = {key: sets[key](value) if key in sets else value for key, value in wanted["faults"].items()}
+            model.faults = dataclasses.replace(model.faults, **fields)
+        if "behaviour" in wanted:
+            model.behaviour = dataclasses.replace(model.behaviour, **wanted["behaviour"])
+        if "timings" in wanted:
+            model.timings = dataclasses.replace(model.timings, **wanted["timings"])
+        if "handler" in wanted:
+            self._clusters.handler = dataclasses.replace(self._clusters.handler, **wanted["handler"])
+        for instance_type, limit in wanted.get("capacity", {}).items():
+            model.set_capacity(instance_type, limit)
+        for instance_type, limit in wanted.get("quota", {}).items():
+            model.set_quota(instance_type, limit)
+        self._limited |= {*wanted.get("capacity", {}), *wanted.get("quota", {})}
+
+    def _set_back(self) -> None:
+        model = self._clusters.model
+        model.faults, model.behaviour, model.timings = Faults(), Behaviour(), self._clusters.timings
+        self._clusters.handler = HandlerOptions()
+        for instance_type in self._limited:
+            model.set_capacity(instance_type, None)
+            model.set_quota(instance_type, None)
+
+
+def _json(status: int, reply: Json) -> requests.Reply:
+    return status, {"Content-Type": "application/json"}, json.dumps(reply).encode()

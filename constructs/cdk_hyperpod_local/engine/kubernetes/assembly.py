@@ -1,0 +1,40 @@
+"""Chooses the API of this machine, and lets the engine answer whom a token belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+from cdk_hyperpod_local.engine.kubernetes import Identify, KubernetesApis, real, recording
+from cdk_hyperpod_local.engine.kubernetes.control_plane import built
+from cdk_hyperpod_local.engine.kubernetes.running import Apis
+from cdk_hyperpod_local.engine.kubernetes.tokens import Callers
+from cdk_hyperpod_local.engine.options import EngineOptions
+from cdk_hyperpod_local.engine.seam import services as requests
+
+
+def make(options: EngineOptions, identify: Identify) -> KubernetesApis:
+    url = f"https://127.0.0.1:{options.port}"
+    callers = Callers(url, options.authority)
+
+    def who(cluster: str, token: str) -> tuple[str, list[str]] | None:
+        arn = callers.arn(cluster, token)
+        return None if arn is None else identify(cluster, arn)
+
+    folder = options.state / "kubernetes"
+    if built() is None:
+        schemas, authority = options.kubernetes_schemas, options.authority
+        return Apis(folder, recording.start(schemas, authority, options.certificate, options.key, who))
+    preferences = options.state / "kuberc"
+    real.write_preferences(preferences)
+    os.environ["KUBERC"] = str(preferences)  # of the Lambda functions
+
+    async def review(method: str, path: str, body: bytes) -> requests.Reply:
+        cluster = path.removeprefix(real.ROUTE).partition("?")[0]
+        # In a thread: the answer needs STS, which is this very engine.
+        answer = await asyncio.to_thread(real.review, body, lambda token: who(cluster, token))
+        return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()
+
+    requests.add_route(real.ROUTE, review)
+    return Apis(folder, real.start(url, options.authority))

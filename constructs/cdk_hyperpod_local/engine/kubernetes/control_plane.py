@@ -1,0 +1,221 @@
+"""A Kubernetes control plane on loopback: etcd, API server, controllers and scheduler, as real as they come; no nodes.
+
+    with control_plane(folder) as cluster:
+        client = Client(cluster)
+
+Everything is in the folder, listens on 127.0.0.1 at free ports, and ends with the block; should this process be killed,
+or the thread that entered the block end, the kernel ends it. What the cluster holds stays in the folder for the next one.
+
+The standard library only: the tests use it, and the local AWS's engine, which runs in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdk_hyperpod_local.places import cache_folder
+
+VERSION = "1.20.2"
+PACKAGE = "kubernetes=1.20.5+really1.20.2-1.1+deb12u1"
+"""Debian's, with the source of all of it."""
+COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+BINARIES = (*COMPONENTS, "etcd")
+START_LIMIT_S = 120
+# What the API server's own objects need (namespaces, service accounts, volumes), and what this package's need.
+CONTROLLERS = (
+    "namespace,serviceaccount,serviceaccount-token,resourcequota,disruption,"
+    "persistentvolume-binder,pvc-protection,pv-protection,deployment,replicaset,job"
+)
+
+
+def cache() -> Path:
+    """Where the binaries are, or will be: $XDG_CACHE_HOME/cdk-hyperpod/kubernetes-1.20.2."""
+    return cache_folder() / f"kubernetes-{VERSION}"
+
+
+def built() -> Path | None:
+    """The folder of the binaries, if this very build has been completed."""
+    folder = cache() / "bin"
+    try:
+        record = json.loads((folder / "build.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return folder if record.get("package") == PACKAGE and all((folder / name).is_file() for name in BINARIES) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """Where it is, and how to talk to it as the administrator."""
+
+    url: str
+    """Such as https://127.0.0.1:34567."""
+    certificate: Path
+    """The server's certificate, which it signed itself."""
+    token: str
+    """A bearer token in the group system:masters, which may impersonate anybody."""
+    kubeconfig: Path
+    """The same for kubectl and helm."""
+
+
+@contextmanager
+def control_plane(
+    folder: Path, *, port: int | None = None, token_webhook: Path | None = None
+) -> Iterator[ControlPlane]:
+    """A new, empty cluster, or the one that was in the folder. Needs the binaries (`built`).
+
+    `port`: the API's (absent: a free one). `token_webhook`: a kubeconfig that leads to whoever knows other tokens than
+    the administrator's; nobody remembers its answers.
+    """
+    binaries = built()
+    if binaries is None:
+        raise FileNotFoundError("kube-apiserver is not built (in a clone: make kubernetes-apiserver)")
+    etcd_port, peer_port, free_port = free_ports(3)
+    etcd, url = f"http://127.0.0.1:{etcd_port}", f"https://127.0.0.1:{port or free_port}"
+    cluster = _prepare(folder, url)
+    with ExitStack() as processes:
+
+        def start(name: str, *options: str) -> subprocess.Popen[bytes]:
+            return processes.enter_context(_process([str(binaries / name), *options], folder / f"{name}.log"))
+
+        peer = f"http://127.0.0.1:{peer_port}"
+        start(
+            "etcd",
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls={etcd}",
+            f"--advertise-client-urls={etcd}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+        )
+        server = start(
+            "kube-apiserver",
+            f"--etcd-servers={etcd}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port or free_port}",
+            f"--cert-dir={folder / 'certs'}",
+            f"--token-auth-file={folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            # As on EKS.
+            "--allow-privileged=true",
+            f"--service-account-key-file={folder / 'service-accounts.key'}",
+            f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
+            f"--service-account-issuer={url}",
+            # Nobody is to reach this server by a Service, whose address may not be loopback.
+            "--endpoint-reconciler-type=none",
+            *(() if token_webhook is None else _ask(token_webhook)),
+        )
+        _await_ready(cluster, server, folder / "kube-apiserver.log")
+        options = (f"--kubeconfig={cluster.kubeconfig}", "--leader-elect=false", "--port=0", "--secure-port=0")
+        start(
+            "kube-controller-manager",
+            *options,
+            f"--controllers={CONTROLLERS}",
+            f"--service-account-private-key-file={folder / 'service-accounts.key'}",
+            # A quota made before the controller knew a kind that it counts refuses that kind ("status unknown for quota")
+            # until all quotas are counted again. That would be every five minutes.
+            "--resource-quota-sync-period=5s",
+        )
+        start("kube-scheduler", *options)
+        yield cluster
+
+
+def _ask(token_webhook: Path) -> tuple[str, ...]:
+    return (
+        f"--authentication-token-webhook-config-file={token_webhook}",
+        "--authentication-token-webhook-version=v1",
+        "--authentication-token-webhook-cache-ttl=0s",
+    )
+
+
+def kubeconfig(name: str, url: str, certificate: Path, token: str | None = None) -> str:
+    """The content of a file that leads a client to a server; `name` is the context's."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority": str(certificate)}}],
+            "users": [{"name": name, "user": {} if token is None else {"token": token}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        }
+    )
+
+
+def _prepare(folder: Path, url: str) -> ControlPlane:
+    """The administrator and the service accounts' key of the folder, new where there are none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens, key = folder / "tokens.csv", folder / "service-accounts.key"
+    if not key.exists():
+        subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+    if not tokens.exists():
+        tokens.touch(mode=0o600)
+        tokens.write_text(f"{secrets.token_urlsafe()},admin,admin,system:masters\n")
+    cluster = ControlPlane(
+        url=url,
+        certificate=folder / "certs" / "apiserver.crt",
+        token=tokens.read_text().partition(",")[0],
+        kubeconfig=folder / "kubeconfig",
+    )
+    cluster.kubeconfig.touch(mode=0o600)
+    cluster.kubeconfig.write_text(kubeconfig(folder.name, cluster.url, cluster.certificate, cluster.token))
+    return cluster
+
+
+@contextmanager
+def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            # Linux then ends it as soon as the process that started it is gone, however that went.
+            ["setpriv", "--pdeathsig", "KILL", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _await_ready(cluster: ControlPlane, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline and server.poll() is None:
+        with suppress(OSError):
+            if _is_ready(cluster):
+                return
+        time.sleep(0.2)
+    end = log.read_text(errors="replace")[-3000:]
+    raise TimeoutError(f"kube-apiserver did not become ready within {START_LIMIT_S} s; the end of its log:\n{end}")
+
+
+def _is_ready(cluster: ControlPlane) -> bool:
+    request = urllib.request.Request(f"{cluster.url}/readyz", headers={"Authorization": f"Bearer {cluster.token}"})
+    context = ssl.create_default_context(cafile=str(cluster.certificate))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    with opener.open(request, timeout=30) as answer:
+        return bool(answer.status == 200)
+
+
+def free_ports(count: int) -> list[int]:
+    """Of 127.0.0.1."""
+    with ExitStack() as sockets:
+        taken = [sockets.enter_context(socket.socket()) for _ in range(count)]
+        for one in taken:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in taken]

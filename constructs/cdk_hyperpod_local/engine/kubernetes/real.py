@@ -1,0 +1,98 @@
+"""A real API server for each cluster, which asks the engine whom a token belongs to."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cdk_hyperpod_local.engine.kubernetes import Json, KubernetesApi
+from cdk_hyperpod_local.engine.kubernetes.control_plane import ControlPlane, control_plane, kubeconfig
+from cdk_hyperpod_local.engine.kubernetes.running import Start
+
+ROUTE = "/_kubernetes/"
+"""Of the engine: below it, the cluster's name."""
+
+# kubectl's own list without CronJob, which is in batch/v1 since Kubernetes 1.21: it fails where a kind is missing.
+_PRUNED = (
+    "core/v1/ConfigMap",
+    "core/v1/Endpoints",
+    "core/v1/Namespace",
+    "core/v1/PersistentVolumeClaim",
+    "core/v1/PersistentVolume",
+    "core/v1/Pod",
+    "core/v1/ReplicationController",
+    "core/v1/Secret",
+    "core/v1/Service",
+    "batch/v1/Job",
+    "networking.k8s.io/v1/Ingress",
+    "apps/v1/DaemonSet",
+    "apps/v1/Deployment",
+    "apps/v1/ReplicaSet",
+    "apps/v1/StatefulSet",
+)
+
+
+class RealApi:
+    """What the rest of the engine sees of a control plane."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self.url = cluster.url
+        self.certificate_authority = cluster.certificate.read_bytes()
+        self._cluster = cluster
+
+    def request(self, method: str, path: str, body: Json = None) -> tuple[int, Json]:
+        address = urlsplit(self.url)
+        context = ssl.create_default_context(cafile=str(self._cluster.certificate))
+        connection = http.client.HTTPSConnection("127.0.0.1", address.port, timeout=30, context=context)
+        headers = {
+            "Authorization": f"Bearer {self._cluster.token}",
+            "Accept": "application/json",
+            "Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json",
+        }
+        with contextlib.closing(connection):
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            content = answer.read().decode()
+        try:
+            return answer.status, json.loads(content)
+        except ValueError:  # such as /healthz
+            return answer.status, content
+
+
+def start(engine: str, authority: Path) -> Start:
+    """`engine`: its address, where `review` is served below ROUTE; `authority`: its certificate's."""
+
+    def started(cluster: str, folder: Path, port: int) -> tuple[KubernetesApi, Callable[[], None]]:
+        webhook = folder / "token-webhook"
+        webhook.write_text(kubeconfig("engine", f"{engine}{ROUTE}{cluster}", authority))
+        with contextlib.ExitStack() as stack:
+            running = stack.enter_context(control_plane(folder, port=port, token_webhook=webhook))
+            return RealApi(running), stack.pop_all().close
+
+    return started
+
+
+def review(body: bytes, who: Callable[[str], tuple[str, list[str]] | None]) -> Json:
+    """The answer to a TokenReview. who(token) -> user name and groups."""
+    found = who(str(json.loads(body)["spec"].get("token", "")))
+    status: Json = {"authenticated": False}
+    if found is not None:
+        name, groups = found
+        status = {"authenticated": True, "user": {"username": name, "groups": groups}}
+    return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status}
+
+
+def write_preferences(path: Path) -> None:
+    """kubectl's (KUBERC): prune what this version knows."""
+    options = [{"name": "prune-allowlist", "default": kind} for kind in _PRUNED]
+    preferences = {
+        "apiVersion": "kubectl.config.k8s.io/v1beta1",
+        "kind": "Preference",
+        "defaults": [{"command": "apply", "options": options}],
+    }
+    path.write_text(json.dumps(preferences))

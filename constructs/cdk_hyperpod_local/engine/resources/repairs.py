@@ -1,0 +1,134 @@
+"""What ministack's own resource types and templates leave out and a template of ours relies on."""
+
+from __future__ import annotations
+
+import inspect
+import ipaddress
+from collections.abc import Callable
+
+from cdk_hyperpod_local.engine import inline_module
+from cdk_hyperpod_local.engine.resources.base import Created, Json, RefusedError
+from cdk_hyperpod_local.engine.seam import cloudformation, stores
+
+
+def install() -> None:
+    cloudformation.repair_conditions()
+    cloudformation.repair_template_addresses()
+    cloudformation.repair_events()
+    cloudformation.add_inline_module("cfnresponse.py", inspect.getsource(inline_module))
+    _add_attributes("AWS::EC2::VPC", _vpc_attributes)
+    _add_attributes("AWS::EC2::Subnet", _subnet_attributes)
+    _check("AWS::EC2::Subnet", _check_subnet)
+    _check("AWS::Lambda::Function", _check_network)
+    _after("AWS::Lambda::Function", _keep_network)
+    _after("AWS::IAM::Role", _bound_role)
+    _after("AWS::S3::Bucket", _tag_bucket)
+    _after("AWS::S3::Bucket", _encrypt_bucket)
+
+
+def _vpc_attributes(physical_id: str, properties: Json) -> Json:
+    return {"CidrBlock": properties.get("CidrBlock", ""), "CidrBlockAssociations": [], "Ipv6CidrBlocks": []}
+
+
+def _subnet_attributes(physical_id: str, properties: Json) -> Json:
+    subnet = stores.ec2_store("subnets").get(physical_id, {})
+    return {key: subnet[key] for key in ("CidrBlock", "VpcId", "AvailabilityZoneId") if key in subnet}
+
+
+def _check_subnet(properties: Json) -> None:
+    """A subnet lies inside its VPC and beside its sisters."""
+    vpc = stores.ec2_store("vpcs").get(properties.get("VpcId", ""))
+    if vpc is None:
+        raise RefusedError(f"The vpc ID '{properties.get('VpcId')}' does not exist", service="Ec2", code="NotFound")
+    if not properties.get("CidrBlock"):
+        return
+    wanted = ipaddress.ip_network(properties["CidrBlock"])
+    blocks = [vpc["CidrBlock"], *(block["CidrBlock"] for block in vpc.get("CidrBlockAssociationSet", []))]
+    if not any(_inside(wanted, ipaddress.ip_network(block)) for block in blocks if block):
+        raise RefusedError(f"The CIDR '{wanted}' is invalid.", service="Ec2", code="InvalidRequest")
+    for other in stores.ec2_store("subnets").values():
+        if other["VpcId"] == vpc["VpcId"] and ipaddress.ip_network(other["CidrBlock"]).overlaps(wanted):
+            raise RefusedError(
+                f"The CIDR '{wanted}' conflicts with another subnet", service="Ec2", code="InvalidRequest"
+            )
+
+
+def _check_network(properties: Json) -> None:
+    """A function's subnets and security groups are there, and in one VPC."""
+    network = properties.get("VpcConfig") or {}
+    places = [("subnets", "subnet ID", item) for item in network.get("SubnetIds") or []]
+    places += [("security_groups", "security group ID", item) for item in network.get("SecurityGroupIds") or []]
+    records = [stores.ec2_store(store).get(item) for store, _, item in places]
+    for (_, kind, item), record in zip(places, records, strict=True):
+        if record is None:
+            raise RefusedError(f"The {kind} '{item}' does not exist", service="Lambda", code="InvalidRequest")
+    if len({record["VpcId"] for record in records}) > 1:
+        raise RefusedError("Security groups must be in the subnets' VPC", service="Lambda", code="InvalidRequest")
+
+
+def _keep_network(physical_id: str, properties: Json) -> None:
+    # GetFunction shows it, and what it names stays as long as the function (`guards`).
+    stores.set_function_network(physical_id, properties.get("VpcConfig") or {})
+
+
+def _bound_role(physical_id: str, properties: Json) -> None:
+    stores.set_boundary(physical_id, properties.get("PermissionsBoundary"))
+
+
+def _inside(inner: ipaddress.IPv4Network | ipaddress.IPv6Network, outer: object) -> bool:
+    return isinstance(outer, type(inner)) and inner.subnet_of(outer)  # type: ignore[arg-type]
+
+
+def _tag_bucket(physical_id: str, properties: Json) -> None:
+    # autoDeleteObjects asks the bucket for its tag before it deletes anything.
+    tags = {str(tag["Key"]): str(tag["Value"]) for tag in properties.get("Tags") or []}
+    stores.set_bucket_tags(physical_id, tags)
+
+
+def _encrypt_bucket(physical_id: str, properties: Json) -> None:
+    rules = (properties.get("BucketEncryption") or {}).get("ServerSideEncryptionConfiguration") or [{}]
+    stores.set_bucket_key(physical_id, (rules[0].get("ServerSideEncryptionByDefault") or {}).get("KMSMasterKeyID"))
+
+
+def _add_attributes(resource_type: str, attributes: Callable[[str, Json], Json]) -> None:
+    entry = cloudformation.handlers()[resource_type]
+    create, update = entry["create"], entry["update"]
+
+    def created(logical_id: str, properties: Json, stack_name: str) -> Created:
+        physical_id, known = create(logical_id, properties, stack_name)
+        return physical_id, {**attributes(physical_id, properties), **known}
+
+    def updated(physical_id: str, old: Json, new: Json, *rest: str) -> Created:
+        new_id, known = update(physical_id, old, new, *rest)
+        return new_id, {**attributes(new_id, new), **known}
+
+    entry |= {"create": created, "update": updated}
+
+
+def _check(resource_type: str, check: Callable[[Json], None]) -> None:
+    entry = cloudformation.handlers()[resource_type]
+    create = entry["create"]
+
+    def checked(logical_id: str, properties: Json, stack_name: str) -> Created:
+        check(properties)
+        created: Created = create(logical_id, properties, stack_name)
+        return created
+
+    entry["create"] = checked
+
+
+def _after(resource_type: str, then: Callable[[str, Json], None]) -> None:
+    entry = cloudformation.handlers()[resource_type]
+    create, update = entry["create"], entry["update"]
+
+    def created(logical_id: str, properties: Json, stack_name: str) -> Created:
+        made: Created = create(logical_id, properties, stack_name)
+        then(made[0], properties)
+        return made
+
+    def updated(physical_id: str, old: Json, new: Json, *rest: str) -> Created:
+        made: Created = update(physical_id, old, new, *rest)
+        then(made[0], new)
+        return made
+
+    entry |= {"create": created, "update": updated}

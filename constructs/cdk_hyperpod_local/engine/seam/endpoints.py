@@ -1,0 +1,115 @@
+"""Calls that come through a VPC endpoint: its policy is judged before the service sees them.
+
+Nothing here routes packets, so a call says where it comes from: the header `x-local-aws-vpc-endpoint` holds the endpoint's
+id. The engine hears signed requests alone: `x-local-aws-signed-by: nobody` stands for one without a signature, and
+`x-local-aws-signed-by: service` for one that a service principal signed, as nobody here can.
+The answers are IAM's own evaluator's, with two keys that it does not know: whose a bucket is, and the organization of
+whoever owns the resource.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ministack import app  # type: ignore[import-not-found]
+from ministack.core import iam_actions, iam_evaluator, responses, router  # type: ignore[import-not-found]
+from ministack.services import ec2, s3  # type: ignore[import-not-found]
+
+from cdk_hyperpod_local.engine.seam.services import Reply
+
+Json = Any
+ENDPOINT = "x-local-aws-vpc-endpoint"
+SIGNED_BY = "x-local-aws-signed-by"
+# What EC2 calls a service's endpoint, where ministack calls the service otherwise.
+_NAMES = {"ecr": "ecr.api", "sagemaker": "sagemaker.api", "cloudwatch": "monitoring"}
+
+
+def install() -> None:
+    """Judge every request that says it comes through an endpoint."""
+    dispatch = app._dispatch_service_request
+    resolve = iam_evaluator._resolve_condition_key
+
+    def key_of(key: str, context: Any) -> Any:
+        through = context.service_context.get("local-aws:through-endpoint", {})
+        return through[key.lower()] if key.lower() in through else resolve(key, context)
+
+    async def judged(method: str, path: str, headers: Json, body: bytes, query: Json, request_id: str) -> Reply:
+        endpoint_id = headers.get(ENDPOINT)
+        refusal = _refusal(endpoint_id, method, path, headers, body, query, request_id) if endpoint_id else None
+        reply: Reply = refusal or await dispatch(method, path, headers, body, query, request_id)
+        return reply
+
+    iam_evaluator._resolve_condition_key = key_of
+    app._dispatch_service_request = judged
+
+
+def _refusal(
+    endpoint_id: str, method: str, path: str, headers: Json, body: bytes, query: Json, request_id: str
+) -> Reply | None:
+    parameters = app._routing_params(method, path, headers, body, query)
+    service = router.detect_service(method, path, headers, parameters)
+    found = [record for record in ec2._vpc_endpoints._data.values() if record["VpcEndpointId"] == endpoint_id]
+    name = _NAMES.get(service, service)
+    where = found[0]["ServiceName"].split(".")[2] if found else ""
+    if not found or not found[0]["ServiceName"].endswith(f".{where}.{name}"):
+        raise ValueError(f"{endpoint_id} is no endpoint of {name}")
+    policy = found[0]["PolicyDocument"]
+    if policy is None:
+        return None
+    action = iam_actions.extract_iam_action(service, method, path, headers, body, parameters)
+    account = responses.get_account_id()
+    arn = iam_actions.extract_resource_arn(service, method, path, headers, body, parameters, where, account)
+    arn = _named_elsewhere(service, where, body, parameters) or arn
+    signed_by_service = headers.get(SIGNED_BY) == "service"
+    key = router.extract_access_key_id(headers, query)
+    principal = None if SIGNED_BY in headers else iam_evaluator.resolve_principal(key, account)
+    who = "anonymous" if principal is None else principal.arn
+    owner = _owner(service, arn) or (account if principal is not None else None)
+    through: Json = {
+        "aws:resourceaccount": owner,
+        "aws:resourceorgid": None if owner is None else iam_evaluator._principal_org_id(owner),
+        "aws:principalisawsservice": str(signed_by_service).lower(),
+    }
+    if principal is None:
+        through |= {"aws:principalaccount": None, "aws:principalorgid": None}
+    context = iam_evaluator.EvalContext(
+        principal_arn=who,
+        principal_type="AWSService" if signed_by_service else getattr(principal, "type", "Anonymous"),
+        principal_account=account,
+        action=action or f"{service}:Unknown",
+        resource_arn=arn,
+        region=where,
+        service_context={"local-aws:through-endpoint": through},
+    )
+    if iam_evaluator.evaluate_resource_policy(policy, context).decision == "Allow":
+        return None
+    message = (
+        f"User: {who} is not authorized to perform: {action} on resource: {arn} "
+        f"because no VPC endpoint policy allows the {action} action"
+    )
+    reply: Reply = iam_actions.access_denied_response(
+        service, action, who, request_id, error_code="AccessDenied", message=message, headers=headers
+    )
+    return reply
+
+
+def _owner(service: str, arn: str) -> str | None:
+    """Whose a resource is. None: nobody's in particular, so the caller's."""
+    if service == "s3":
+        owner: str | None = s3._bucket_owner_account(arn.removeprefix("arn:aws:s3:::").partition("/")[0])
+        return owner
+    account = arn.split(":")[4] if arn.startswith("arn:") else None
+    return "aws" if account == "" else account
+
+
+def _named_elsewhere(service: str, where: str, body: bytes, parameters: Json) -> str | None:
+    """The resource that a request names in full, where ministack takes the caller's own for it."""
+    if service == "sts":
+        return str(parameters["RoleArn"][0]) if "RoleArn" in parameters else None
+    request = json.loads(body or b"{}") if service in ("ecr", "ssm") else {}
+    named = str(request.get("Name") or next(iter(request.get("Names", [])), ""))
+    if named.startswith("arn:"):
+        return named
+    registry, repository = request.get("registryId"), request.get("repositoryName")
+    return f"arn:aws:ecr:{where}:{registry}:repository/{repository}" if registry and repository else None

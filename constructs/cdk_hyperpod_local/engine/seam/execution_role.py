@@ -1,0 +1,166 @@
+"""CloudFormation's execution role: whether it may do what a stack's resources of IAM and their keys need.
+
+`cdk deploy` names the role with every stack; a stack without one is made with all rights, as before. Judged is what could
+hand out rights or take data away: roles, policies and KMS keys, as their handlers call IAM and KMS. Nothing is judged when
+resources are deleted: that is not known to belong to a stack here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ministack.core import iam_actions, iam_evaluator, responses  # type: ignore[import-not-found]
+from ministack.services import iam, kms  # type: ignore[import-not-found]
+from ministack.services.cloudformation import handlers as requests  # type: ignore[import-not-found]
+from ministack.services.cloudformation import provisioners
+
+from cdk_hyperpod_local.engine.seam.cloudformation import handlers
+
+Json = Any
+Call = tuple[str, str, Json]
+"""An action, its resource, and the keys of the request."""
+_NAMING_A_ROLE = ("CreateChangeSet", "CreateStack", "UpdateStack")
+_BOUNDARY = "iam:permissionsboundary"
+
+_execution_roles: dict[tuple[str, str], str] = {}
+"""Account and stack -> role. The CLI names it again with each change, so nothing has to outlive the engine."""
+
+
+def install() -> None:
+    """Judge every role, policy and key of a stack that has an execution role."""
+    for name in _NAMING_A_ROLE:
+        requests._ACTION_HANDLERS[name] = _noting(requests._ACTION_HANDLERS[name])
+    for kind, calls in _CALLS.items():
+        _judge(kind, calls)
+
+
+def _noting(handle: Callable[[Json], Any]) -> Callable[[Json], Any]:
+    def noted(params: Json) -> Any:
+        stack, role = (_given(params, name) for name in ("StackName", "RoleARN"))
+        if role:
+            _execution_roles[responses.get_account_id(), _name_of(stack)] = role
+        return handle(params)
+
+    return noted
+
+
+def _judge(kind: str, calls: Callable[[str, Json, Json], Iterator[Call]]) -> None:
+    entry = handlers()[kind]
+    create, update = entry["create"], entry["update"]
+
+    def created(logical_id: str, properties: Json, stack_name: str) -> Any:
+        _require(stack_name, calls(_physical_name(kind, stack_name, logical_id, properties), {}, properties))
+        return create(logical_id, properties, stack_name)
+
+    def updated(physical_id: str, old: Json, new: Json, stack_name: str, *rest: str) -> Any:
+        _require(stack_name, calls(physical_id, old, new))
+        return update(physical_id, old, new, stack_name, *rest)
+
+    entry |= {"create": created, "update": updated}
+
+
+def _require(stack_name: str, calls: Iterator[Call]) -> None:
+    account = responses.get_account_id()
+    role = _execution_roles.get((account, _name_of(stack_name)))
+    if role is None:
+        return
+    name = role.rpartition("/")[2]
+    who = f"arn:aws:sts::{account}:assumed-role/{name}/AWSCloudFormation"
+    policies = iam_evaluator._gather_role_policies(name, account)
+    limits = iam_evaluator._permissions_boundary(iam._roles, name, account)
+    for action, resource, keys in calls:
+        context = iam_evaluator.EvalContext(
+            principal_arn=who,
+            principal_type="AssumedRole",
+            principal_account=account,
+            action=action,
+            resource_arn=resource,
+            region=responses.get_region(),
+            service_context=keys,
+        )
+        decision = iam_evaluator.evaluate(context, policies, *limits).decision
+        if decision != "Allow":
+            raise ValueError(iam_actions.identity_denial_message(action, who, resource, decision == "Deny"))
+
+
+def _of_role(name: str, old: Json, new: Json) -> Iterator[Call]:
+    """What the handler of AWS::IAM::Role calls; an empty `old`: it makes the role."""
+    arn, had, has = _arn("role", name), old.get("PermissionsBoundary"), new.get("PermissionsBoundary")
+    if not old:
+        yield "iam:CreateRole", arn, {_BOUNDARY: has}
+    elif has != had and has:
+        yield "iam:PutRolePermissionsBoundary", arn, {_BOUNDARY: has}
+    elif has != had:
+        yield "iam:DeleteRolePermissionsBoundary", arn, {_BOUNDARY: had}
+    if old and old.get("AssumeRolePolicyDocument") != new.get("AssumeRolePolicyDocument"):
+        yield "iam:UpdateAssumeRolePolicy", arn, {}
+    if new.get("ManagedPolicyArns", []) != old.get("ManagedPolicyArns", []):
+        yield "iam:AttachRolePolicy", arn, {_BOUNDARY: has}
+    if new.get("Policies", []) != old.get("Policies", []):
+        yield "iam:PutRolePolicy", arn, {_BOUNDARY: has}
+
+
+def _of_policy(name: str, old: Json, new: Json) -> Iterator[Call]:
+    """What the handler of AWS::IAM::Policy calls."""
+    for role in new.get("Roles") or []:
+        yield "iam:PutRolePolicy", _arn("role", role), {_BOUNDARY: _boundary_of(role)}
+
+
+def _of_managed_policy(name: str, old: Json, new: Json) -> Iterator[Call]:
+    """What the handler of AWS::IAM::ManagedPolicy calls; a policy's physical id is its ARN."""
+    arn = name if name.startswith("arn:") else _arn("policy", name)
+    yield "iam:CreatePolicyVersion" if old else "iam:CreatePolicy", arn, {}
+    for role in new.get("Roles") or []:
+        yield "iam:AttachRolePolicy", _arn("role", role), {_BOUNDARY: _boundary_of(role)}
+
+
+def _of_key(key_id: str, old: Json, new: Json) -> Iterator[Call]:
+    """What the handler of AWS::KMS::Key calls; a new key has the tags that it is made with."""
+    arn = f"arn:aws:kms:{responses.get_region()}:{responses.get_account_id()}:key/{key_id}"
+    if not old:
+        yield "kms:CreateKey", "*", {}
+        if new.get("Tags"):
+            yield "kms:TagResource", arn, {}
+    kept = kms._keys.get(key_id, {}).get("Tags", []) if old else new.get("Tags", [])
+    tags = {f"aws:resourcetag/{_either(tag, 'Key')}".lower(): _either(tag, "Value") for tag in kept}
+    if old.get("KeyPolicy") != new.get("KeyPolicy"):
+        yield "kms:PutKeyPolicy", arn, tags
+
+
+_CALLS: dict[str, Callable[[str, Json, Json], Iterator[Call]]] = {
+    "AWS::IAM::Role": _of_role,
+    "AWS::IAM::Policy": _of_policy,
+    "AWS::IAM::ManagedPolicy": _of_managed_policy,
+    "AWS::KMS::Key": _of_key,
+}
+
+
+def _physical_name(kind: str, stack_name: str, logical_id: str, properties: Json) -> str:
+    """The name that ministack will give."""
+    given = properties.get("RoleName") or properties.get("ManagedPolicyName")
+    longest = 64 if kind == "AWS::IAM::Role" else 128
+    return str(given or provisioners._physical_name(stack_name, logical_id, max_len=longest))
+
+
+def _boundary_of(role: str) -> str | None:
+    found: str | None = (iam._roles.get(role) or {}).get("PermissionsBoundary")
+    return found
+
+
+def _either(tag: Json, name: str) -> str:
+    """A tag's name or value as CloudFormation or as KMS keeps it."""
+    return str(tag.get(name, tag.get(f"Tag{name}")))
+
+
+def _arn(kind: str, name: str) -> str:
+    return f"arn:aws:iam::{responses.get_account_id()}:{kind}/{name}"
+
+
+def _name_of(stack: str) -> str:
+    return stack.split("/")[1] if stack.startswith("arn:") else stack
+
+
+def _given(params: Json, name: str) -> str:
+    value = params.get(name) or ""
+    return str(value[0] if isinstance(value, list) else value)

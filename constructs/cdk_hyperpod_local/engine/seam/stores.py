@@ -1,0 +1,127 @@
+"""What ministack's EC2, IAM, KMS, Lambda and S3 hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from xml.sax.saxutils import escape
+
+from ministack.services import ec2, iam, kms, lambda_svc, s3  # type: ignore[import-not-found]
+from ministack.services.cloudformation import provisioners  # type: ignore[import-not-found]
+
+from cdk_hyperpod_local.engine.seam.services import Reply
+
+Json = Any
+
+
+def ec2_store(name: str) -> Any:
+    """One of ec2's dictionaries: vpcs, subnets, security_groups, network_interfaces, nat_gateways, addresses, …"""
+    ec2._ensure_defaults_initialized()
+    return getattr(ec2, f"_{name}")
+
+
+def ec2_actions() -> dict[str, Callable[[Json], Reply]]:
+    actions: dict[str, Callable[[Json], Reply]] = ec2._ACTION_MAP
+    return actions
+
+
+def ec2_error(code: str, message: str) -> Reply:
+    reply: Reply = ec2._error(code, message, 400)
+    return reply
+
+
+def ec2_parameter(params: Json, name: str) -> str:
+    return str(ec2._p(params, name))
+
+
+def ec2_call(action: str, **parameters: str) -> None:
+    """Run an EC2 action by its query parameters; raises ValueError with EC2's message."""
+    status, _, body = ec2_actions()[action]({name: [value] for name, value in parameters.items()})
+    if status >= 400:
+        raise ValueError(body.decode())
+
+
+def ec2_tag(resource_id: str, properties: Json, old: Json | None = None) -> None:
+    provisioners._ec2_apply_tags(resource_id, properties, old)
+
+
+def security_group_rule(properties: Json) -> Json:
+    """A rule's properties in the shape that ec2 keeps in its security groups."""
+    return provisioners._ec2_sg_permissions([properties])[0]
+
+
+def security_group_rule_id(group_id: str, egress: bool, rule: Json) -> str:
+    return str(ec2._sg_rule_id(group_id, egress, rule))
+
+
+def role(arn: str) -> Json | None:
+    return iam._roles.get(arn.rsplit("/", 1)[-1])
+
+
+def trusts(role_arn: str, service: str) -> bool | None:
+    """Whether this role lets that service assume it; None where there is no such role."""
+    found = role(role_arn)
+    if found is None:
+        return None
+    document = found.get("AssumeRolePolicyDocument")
+    return f'"{service}"' in (document if isinstance(document, str) else json.dumps(document))
+
+
+def set_boundary(role_name: str, boundary: str | None) -> None:
+    iam._roles[role_name]["PermissionsBoundary"] = boundary
+
+
+def principal_exists(arn: str) -> bool:
+    """Whether this account has this role or user."""
+    store = iam._roles if ":role/" in arn else iam._users
+    return arn.rsplit("/", 1)[-1] in store
+
+
+def key_exists(key: str) -> bool:
+    """By id or ARN, also an alias's."""
+    return key.rpartition("/")[2] in kms._keys or key in kms._aliases
+
+
+def function_networks() -> dict[str, Json]:
+    """Name of a Lambda function -> its VpcConfig."""
+    return {name: record["config"].get("VpcConfig") or {} for name, record in lambda_svc._functions.items()}
+
+
+def set_function_network(name: str, network: Json) -> None:
+    lambda_svc._functions[name]["config"]["VpcConfig"] = lambda_svc._vpc_config_with_id(network)
+
+
+def bucket_exists(bucket: str) -> bool:
+    return bucket in s3._buckets
+
+
+def bucket_objects(bucket: str) -> int:
+    return len(s3._buckets.get(bucket, {}).get("objects", {}))
+
+
+def bucket_key(bucket: str) -> str | None:
+    """The KMS key that the bucket's objects are encrypted with, where it is not S3's own."""
+    headers: dict[str, str] = s3._bucket_default_sse_headers(bucket)
+    return headers.get("x-amz-server-side-encryption-aws-kms-key-id")
+
+
+def set_bucket_key(bucket: str, key: str | None) -> None:
+    if key is None:
+        s3._bucket_encryption.pop(bucket, None)
+        return
+    by_default = f"<SSEAlgorithm>aws:kms</SSEAlgorithm><KMSMasterKeyID>{escape(key)}</KMSMasterKeyID>"
+    rule = f"<Rule><ApplyServerSideEncryptionByDefault>{by_default}</ApplyServerSideEncryptionByDefault></Rule>"
+    s3._bucket_encryption[bucket] = f"<ServerSideEncryptionConfiguration>{rule}</ServerSideEncryptionConfiguration>"
+
+
+def s3_error(code: str, message: str, status: int, path: str) -> Reply:
+    reply: Reply = s3._error(code, message, status, path)
+    return reply
+
+
+def set_bucket_tags(bucket: str, tags: dict[str, str]) -> None:
+    if tags:
+        s3._bucket_tags[bucket] = tags
+    else:
+        s3._bucket_tags.pop(bucket, None)

@@ -1,0 +1,170 @@
+"""HyperPod, behind the engine's door: the model in `cdk_hyperpod_local.hyperpod`, and what IAM and EC2 have to know of it."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cdk_hyperpod_local.engine import seam
+from cdk_hyperpod_local.engine.journal import Journal, request_of
+from cdk_hyperpod_local.engine.options import EngineOptions
+from cdk_hyperpod_local.engine.seam import services as requests
+from cdk_hyperpod_local.engine.services import hyperpod_checks
+from cdk_hyperpod_local.engine.services.eks import EksService
+from cdk_hyperpod_local.engine.services.governance_model import Governance
+from cdk_hyperpod_local.engine.services.hyperpod_on_eks import HyperPodOnEks
+from cdk_hyperpod_local.engine.services.json_service import CLOUDFORMATION, JsonService, failure, success
+from cdk_hyperpod_local.hyperpod import (
+    ApiError,
+    Call,
+    CallerKilled,
+    HyperPod,
+    LostReplyError,
+    SystemClock,
+    Timings,
+    handle_json,
+)
+from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
+
+Json = Any
+
+# Whether the request at hand got as far as the model, which then tells of it; IAM's refusals do not.
+_reached: contextvars.ContextVar[bool] = contextvars.ContextVar("reached", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandlerOptions:
+    """How CloudFormation's handler of the cluster behaves where nobody knows (`hyperpod/cfn_handler.py`)."""
+
+    vanished_groups: VanishedGroups = "delete_present"
+    retries_conflicts: bool = True
+
+
+class HyperPodService(JsonService):
+    def __init__(self, options: EngineOptions, journal: Journal, control_planes: EksService) -> None:
+        super().__init__("sagemaker", self._reply, journal)
+        self.handler = HandlerOptions()
+        # The clock is the wall's and the waits are shorter: clients compare launch times with their stack's times.
+        self.timings = Timings().faster(options.speed)
+        self.model = HyperPod(clock=SystemClock(), seed=options.seed, timings=self.timings, on_call=self._told)
+        self.on_eks = HyperPodOnEks(lambda: self.model, control_planes)
+        self.governance = Governance(clusters=self.on_eks, now=time.time, speed=options.speed, seed=options.seed)
+
+    # -- state -----------------------------------------------------------------------------------------------------
+
+    def get_state(self) -> Json:
+        with self.lock:
+            return {"model": self.model.to_json(), "governance": self.governance.records}
+
+    def load_persisted_state(self, data: Json) -> None:
+        self.model = HyperPod.from_json(data["model"], clock=SystemClock(), on_call=self._told)
+        self.model.timings = self.timings
+        self.governance.records = data.get("governance", {})
+
+    def reset(self) -> None:
+        self.model = HyperPod(clock=SystemClock(), timings=self.timings, on_call=self._told)
+        self.governance.records = {}
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    async def handle_request(
+        self, method: str, path: str, headers: dict[str, str], body: bytes, query: Json
+    ) -> requests.Reply:
+        operation = requests.operation_of(headers)
+        for role in hyperpod_checks.roles_passed(operation, body):
+            context = {"iam:PassedToService": "sagemaker.amazonaws.com"}
+            if message := requests.denied(headers, query, "iam:PassRole", role, context):
+                return failure("AccessDeniedException", message)
+        _reached.set(True)
+        return await super().handle_request(method, path, headers, body, query)
+
+    def observe(self, headers: Json, body: bytes, query: Json, reply: requests.Reply) -> None:
+        if not _reached.get():
+            super().observe(headers, body, query, reply)
+        _reached.set(False)
+
+    def _reply(self, operation: str, body: bytes, caller: str, account: str, region: str) -> requests.Reply:
+        try:
+            if refusal := self.refusal(operation, body):
+                self._note(caller, operation, body, 400, failure("ValidationException", refusal)[2])
+                return failure("ValidationException", refusal)
+            if self.governance.serves(operation, request_of(body)):
+                return self._govern(operation, body, caller, account, region)
+            reply = handle_json(self.model, operation, body, principal=caller, account=account, region=region)
+            if reply[0] == 200:
+                self.on_eks.prepare(operation, request_of(body))
+            return reply
+        except LostReplyError:
+            # The nearest that HTTP has to a reply that never came: an error that says nothing and may be retried.
+            return 500, {}, b""
+        except CallerKilled:
+            requests.kill_function(caller)
+            return 500, {}, b""
+
+    def refusal(self, operation: str, body: bytes) -> str | None:
+        """Why a request cannot work that is right by itself; None where it can."""
+        return hyperpod_checks.refusal(operation, body, self.on_eks.control_plane)
+
+    def _govern(self, operation: str, body: bytes, caller: str, account: str, region: str) -> requests.Reply:
+        try:
+            request = json.loads(body or b"{}")
+            reply = success(self.governance.call(operation, request, account=account, region=region))
+        except ApiError as error:
+            reply = failure(error.code, error.message)
+        if caller != CLOUDFORMATION:
+            self._note(caller, operation, body, reply[0], reply[2])
+        return reply
+
+    def _told(self, call: Call) -> None:
+        if call.principal == CLOUDFORMATION and not call.mutating:
+            return
+        self._journal.record(
+            who=call.principal,
+            service=self.name,
+            operation=call.operation,
+            request=call.params,
+            status=200 if call.outcome == "ok" else 400,
+            error=None if call.outcome == "ok" else (call.outcome, call.message),
+            reply=call.reply,
+        )
+
+    # -- what others have to know --------------------------------------------------------------------------------------
+
+    def occupants(self, resource_id: str) -> Iterator[str]:
+        """The clusters whose nodes have an interface in this subnet or with this security group."""
+        for cluster in self.model._world.clusters.values():
+            networks = [cluster.settings.get("VpcConfig")]
+            networks += [group.spec.get("OverrideVpcConfig") for group in cluster.groups.values()]
+            if cluster.nodes and any(resource_id in json.dumps(network) for network in networks if network):
+                yield cluster.name
+
+    def tagged(self) -> Iterator[tuple[str, list[Json]]]:
+        for cluster in self.model._world.clusters.values():
+            yield cluster.arn, [{"Key": key, "Value": value} for key, value in cluster.tags.items()]
+        yield from self.governance.tags()
+
+    def resource(self, operation: str, request: Json) -> str | None:
+        """The ARN that a policy on this call names: the cluster's, whether the caller gave its name or its ARN."""
+        if "ComputeQuota" in operation or "SchedulerConfig" in operation:
+            return self.governance.resource(operation, request, account=seam.account(), region=seam.region())
+        given = str(request.get("ResourceArn") or request.get("ClusterName") or "")
+        if given.startswith("arn:"):
+            return given
+        where = f"arn:aws:sagemaker:{seam.region()}:{seam.account()}:cluster"
+        if operation == "CreateCluster":
+            return f"{where}/*"
+        for cluster in self.model._world.clusters.values():
+            if (cluster.name, cluster.account, cluster.region) == (given, seam.account(), seam.region()):
+                return cluster.arn
+        return f"{where}/{given}" if given else None
+
+
+def install(options: EngineOptions, journal: Journal, control_planes: EksService) -> HyperPodService:
+    service = HyperPodService(options, journal, control_planes)
+    requests.register_service("sagemaker", service, target_prefix="SageMaker.", tagged=service.tagged)
+    requests.resolve_resources("sagemaker", service.resource)
+    return service

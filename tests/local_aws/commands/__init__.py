@@ -1,1 +1,0 @@
-"""What `make deploy-local`, `diff-local`, `destroy-local` and `shell-local` run: `python -m local_aws.commands`."""

@@ -1,2 +1,0 @@
-"""Services that ministack lacks, or has without what a rehearsal needs: FSx and EKS (own models), and HyperPod (the model
-in `local_aws.hyperpod`) with its task governance."""
