@@ -229,7 +229,7 @@ def test_the_backup_s_order_is_data_in_its_script() -> None:
     (act,) = agent.judge([wish()], world(), settings).acts
     (last,) = [node for node in ast.parse(act.stdin).body if isinstance(node, ast.Raise)]
     (text,) = [node.value for node in ast.walk(last) if isinstance(node, ast.Constant)]
-    found = json.loads(text)
+    found = json.loads(str(text))
     assert found["paths"] == ["/a'b", '/c"d\\']
     assert found["instance"] == ONE
 
@@ -284,10 +284,15 @@ class Loop:
     """An agent whose world is `world`; it notes what it would do."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bucket, self.world, self.done = Bucket(), world(reservations={}), []  # type: ignore[var-annotated]
+        self.bucket, self.world = Bucket(), world(reservations={})
+        self.done: list[str] = []
         self.agent = agent.Agent({"cluster": "c", **SETTINGS}, self.bucket)
         monkeypatch.setattr(agent, "read_world", lambda now: self.world._replace(now=now))
-        monkeypatch.setattr(self.agent, "_do", lambda act: self.done.append(" ".join(act.command)) or "")
+        monkeypatch.setattr(self.agent, "_do", self._do)
+
+    def _do(self, act: Any) -> str:
+        self.done.append(" ".join(act.command))
+        return ""
 
     def ask(self, content: Any, writer: str = "operator") -> None:
         self.bucket.objects[f"c/requests/{writer}.json"] = content
