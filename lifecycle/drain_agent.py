@@ -321,16 +321,16 @@ def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings:
 def _judge_backup(
     wishes: Sequence[Wish], node: SlurmNode, world: World, settings: Mapping[str, Any], free: tuple[Act, ...]
 ) -> Judgement:
-    wish = next(each for each in wishes if each.backup)
-    name = backup_name(wish)
-    tries = world.backups.get(name, ())
+    asked = [wish for wish in wishes if wish.backup]
+    # A backup that was made for one of them is good for the other, too.
+    tries = [job for wish in asked for job in world.backups.get(backup_name(wish), ())]
     if any(job.state == "COMPLETED" for job in tries):
         return Judgement("backing-up", "", (*free, _drain(wishes, node, "saved")))
     live = [job for job in tries if job.state == "PENDING" or job.state not in ENDED]
     if live:
         return Judgement("backing-up", f"job {live[0].id}, {live[0].state.lower()}: {live[0].said}".rstrip(": "))
     if len(tries) < MOST_TRIES:
-        return Judgement("backing-up", "", (_submit(wish, node, name, settings),))
+        return Judgement("backing-up", "", (_submit(asked[0], node, settings),))
     last = max(tries, key=lambda job: int(job.id))
     said = f"could not be saved, {len(tries)} tries: {last.said or last.state}"
     if settings["backup"]["on_failure"] == "continue":
@@ -408,13 +408,13 @@ def _forget(instance: str, job: Job) -> Act:
     return Act(f"job {job.id} may run elsewhere", command, instance=instance)
 
 
-def _submit(wish: Wish, node: SlurmNode, name: str, settings: Mapping[str, Any]) -> Act:
+def _submit(wish: Wish, node: SlurmNode, settings: Mapping[str, Any]) -> Act:
     backup = settings["backup"]
     order = {"to": backup["to"], "paths": backup["paths"], "instance": wish.instance, "request": wish.request}
     program = Path(__file__).with_name("backup.py").read_text("utf-8")
     script = f"{program}\n\nraise SystemExit(main(json.loads({json.dumps(order)!r})))\n"
     command = (
-        *("sbatch", "--parsable", f"--job-name={name}", f"--reservation={PREFIX}-{wish.instance}"),
+        *("sbatch", "--parsable", f"--job-name={backup_name(wish)}", f"--reservation={PREFIX}-{wish.instance}"),
         *(f"--nodelist={node.name}", "--nodes=1", "--exclusive", "--mem=0", "--no-requeue", "--export=NONE"),
         *(
             "--chdir=/",

@@ -189,6 +189,24 @@ def test_a_node_that_does_not_get_ready_is_named(
     assert f"{state}: why?[2J?not" in out
 
 
+def test_a_hold_that_ends_first_is_told(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    clock = drain_command._clock
+    late: list[float] = []
+    monkeypatch.setattr(drain_command, "_clock", lambda reply: clock(reply) + sum(late))
+
+    def sleep(_: float) -> None:
+        late.append(3600)
+        world.answer("draining", beat=time.time() + 3600)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    world.answer()
+    status, _, err = run("drain", one, "--wait", "--hold", "30m")
+    assert (status, err) == (1, f"the hold is over, and the nodes go back to work; not ready in time: {one}\n")
+
+
 def test_an_agent_that_is_silent_or_refuses_is_told(
     world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,6 +184,12 @@ def test_only_reservations_of_ours_are_read() -> None:
             "state=drain reason=cdk-hyperpod:operator:r1:saved",
         ),
         ([wish(request="r2")], world(backups=backups("COMPLETED")), "backing-up", "sbatch"),
+        (
+            [wish(writer="deployment", request="r2"), wish()],
+            world(backups=backups("COMPLETED")),
+            "backing-up",
+            "reason=cdk-hyperpod:deployment:r2:saved",
+        ),
         ([wish()], world(backups=backups("FAILED", "NODE_FAIL")), "backing-up", "sbatch"),
         ([wish()], world(backups=backups(*["FAILED"] * 3)), "backup-failed", None),
         ([wish()], world(slurm(state="DOWN"), jobs={"n1": (job(1),)}), "draining", ":lost"),

@@ -50,6 +50,8 @@ def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
     said = drains.await_state(node, "draining", request)
     cluster.until(lambda: drains.of(node)["jobs"] == [{"id": job, "user": "alice"}], "it names the job")
     assert said["slurm"] == node.name
+    resident_kib = int(drains.controller.run(f"ps -o rss= -p $(systemctl show --property=MainPID --value {UNIT})"))
+    assert resident_kib < 40 * 1024
     # Whoever asks for the node now waits, and the job that runs is left alone.
     late = cluster.login.run(
         f"sbatch --parsable --chdir=/tmp --output=/dev/null -p p5 -w {node.name} --wrap hostname", user="alice"

@@ -116,7 +116,7 @@ def _drain(options: argparse.Namespace) -> int:
     print(f"asked for {len(found)} nodes, which are held until {ends}")
     _check_awake(status, now)
     if options.wait:
-        return _follow(channel, {wish["id"]: wish["request"] for wish in asked if wish["id"] in found})
+        return _follow(channel, {wish["id"]: wish["request"] for wish in asked if wish["id"] in found}, expires)
     print("`cdk-hyperpod drain --status` says how far it is")
     return 0
 
@@ -298,7 +298,7 @@ def _show_status(channel: Channel) -> int:
     return 0
 
 
-def _follow(channel: Channel, wanted: Mapping[str, str]) -> int:
+def _follow(channel: Channel, wanted: Mapping[str, str], expires: float) -> int:
     """Print what changes until every node is at an end; 0 where each is ready."""
     shown: dict[str, str] = {}
     while True:
@@ -321,6 +321,9 @@ def _follow(channel: Channel, wanted: Mapping[str, str]) -> int:
             if failed:
                 print(f"not ready: {', '.join(sorted(failed))}", file=sys.stderr)
             return 1 if failed else 0
+        if now > expires:
+            late = sorted(node for node in wanted if nodes.get(node, {}).get("state") != "ready")
+            raise DrainError(f"the hold is over, and the nodes go back to work; not ready in time: {', '.join(late)}")
         time.sleep(POLL_S)
 
 
