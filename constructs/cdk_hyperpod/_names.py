@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
+
+from .errors import Finding
+from .typed.known import is_known
 
 WRITERS = ("deployment", "operator")
 """Who may ask. Each has one request, which nobody else writes."""
@@ -30,3 +34,13 @@ def bucket_label(name: str, length: int) -> str:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:6]
     return f"{name.lower()[: length - 7].strip('-')}-{digest}"
+
+
+def check_name_known(cluster_name: object) -> Iterator[Finding]:
+    """A name that only a deployment knows, where a bucket's derives from it."""
+    if isinstance(cluster_name, str) and not is_known(cluster_name):
+        yield Finding(
+            path="cluster_name",
+            problem="its value is known at deployment only",
+            remedy="write it out: the bucket's name derives from it",
+        )

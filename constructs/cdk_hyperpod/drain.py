@@ -10,7 +10,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from ._names import drain_bucket_name
+from ._names import check_name_known, drain_bucket_name
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
 from .config.slurm import DrainConfig
@@ -44,13 +44,16 @@ class DrainChannel(Construct):
         """
         super().__init__(scope, construct_id)
         raise_errors(
-            check_arguments(
-                DrainChannel.__init__,
-                cluster_name=cluster_name,
-                encryption_key=encryption_key,
-                drain=drain,
-                access_logs=access_logs,
-            ),
+            [
+                *check_arguments(
+                    DrainChannel.__init__,
+                    cluster_name=cluster_name,
+                    encryption_key=encryption_key,
+                    drain=drain,
+                    access_logs=access_logs,
+                ),
+                *check_name_known(cluster_name),
+            ],
             self.node.path,
         )
         self.cluster_name = cluster_name

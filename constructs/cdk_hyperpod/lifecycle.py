@@ -20,7 +20,7 @@ from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
-from ._names import bucket_label
+from ._names import bucket_label, check_name_known
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
 from .config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
@@ -102,10 +102,10 @@ class LifecycleScripts(Construct):
                     writers=writers,
                     drain=drain,
                 ),
-                *_check_name_known(cluster_name),
+                *check_name_known(cluster_name),
                 *_check_people(orchestrator, groups, users, accounts),
                 *check_writers(as_tuple(writers), "writers"),
-                *_check_drain(drain, orchestrator, source, frozenset([*mount_paths, *nfs_mount_paths])),
+                *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
             ],
             self.node.path,
         )
@@ -284,30 +284,22 @@ def _check_people(orchestrator: Orchestrator, groups: object, users: object, acc
         yield from check_users(without_refused(config, []))
 
 
-def _check_drain(drain: object, orchestrator: object, source: object, mounts: frozenset[str]) -> Iterator[Finding]:
+def _check_drain(drain: object, orchestrator: object, source: object, mounts: Sequence[object]) -> Iterator[Finding]:
     if not isinstance(drain, DrainChannel):
         return
-    if orchestrator == "eks" or source is not None:
+    if orchestrator == "eks" or (source is not None and is_known(source)):
         yield Finding(
             path="drain",
             problem="the library's own scripts for Slurm start the agent, and they are not uploaded",
             remedy="leave it out, or let the library's scripts run",
         )
-    if drain.drain.backup is not None:
-        yield from check_backup(drain.drain.backup, mounts, "drain.backup")
+    paths = [path for each in mounts for path in (each if isinstance(each, (list, tuple)) else [UNKNOWN])]
+    if drain.drain.backup is not None and all(isinstance(path, str) and is_known(path) for path in paths):
+        yield from check_backup(drain.drain.backup, frozenset(paths), "drain.backup")
 
 
 def _judged(values: object) -> Any:
     return tuple(values) if isinstance(values, (list, tuple)) else UNKNOWN
-
-
-def _check_name_known(cluster_name: object) -> Iterator[Finding]:
-    if isinstance(cluster_name, str) and not is_known(cluster_name):
-        yield Finding(
-            path="cluster_name",
-            problem="its value is known at deployment only",
-            remedy="write it out: the bucket's name derives from it",
-        )
 
 
 def _bucket_name(scope: Construct, cluster_name: str) -> str:
