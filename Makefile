@@ -67,19 +67,26 @@ lock: .tools/ready #: Resolve the Python packages again (only what changed moves
 
 ## -- the main job ----------------------------------------------------------------------------------------------------
 
+# What the CDK CLI says of itself: stack ids, which nobody has to name here, and a line of its own code before a note.
+NOT_FOR_YOU = -e '/^Supply a stack id (/d' -e '/\/lib\/program\.js:[0-9:]*\(\x1b\[[0-9;]*m\)*$$/d'
+
 .PHONY: synth
 synth: setup ## Synthesize CONFIG (default: cluster.yaml) to cdk.out
-	@cdk synth --quiet $(CDK_OPTIONS)
+	@{ env $$(test ! -t 2 || echo FORCE_COLOR=1) cdk synth --quiet $(CDK_OPTIONS) 2>&1 >&3 | sed -u $(NOT_FOR_YOU) >&2; } 3>&1
 	@cdk-hyperpod check --config "$(CONFIG)"
 	@echo "The templates are in cdk.out. Next: make diff, make deploy (an AWS account), make help."
 
 # Exit code 2 says that nodes or groups would go, which is no error of these two.
 PLAN = cdk-hyperpod plan --config "$(CONFIG)" $(PROFILE_FLAG) $(PLAN_FLAGS)
 
+# The CDK CLI speaks of an account that it cannot resolve, and not of what to do.
+CREDENTIALS = cdk-hyperpod credentials $(PROFILE_FLAG) >/dev/null
+
 .PHONY: plan diff deploy destroy
 plan: setup ## What a deployment of CONFIG would take away: nodes, groups, and why (PROFILE=NAME)
 	@$(PLAN) || test $$? -eq 2
 diff: setup ## Compare CONFIG with what is deployed, and with what lives (PROFILE=NAME)
+	@$(CREDENTIALS)
 	@cdk diff $(CDK_OPTIONS)
 	@$(PLAN) || test $$? -eq 2
 deploy: setup ## Deploy CONFIG with your credentials (PROFILE=NAME); asks where nodes would go (PLAN_FLAGS=--yes: not)
@@ -87,6 +94,7 @@ deploy: setup ## Deploy CONFIG with your credentials (PROFILE=NAME); asks where 
 	@began=$$(date +%s); cdk deploy --all $(CDK_OPTIONS) || \
 	  { code=$$?; echo; cdk-hyperpod why --config "$(CONFIG)" $(PROFILE_FLAG) --since "$$began"; exit $$code; } >&2
 destroy: setup ## Delete the stacks of CONFIG; what it retains stays, and is listed
+	@$(CREDENTIALS)
 	@cdk destroy --all $(CDK_OPTIONS)
 	@cdk-hyperpod retained --config "$(CONFIG)"
 

@@ -10,7 +10,7 @@ import pytest
 from config.judging import ROOT
 
 # `synth`, `check` and `retained` tell what the file alone tells.
-ASKS_AWS = re.compile(r"\b(cdk (?:diff|deploy|destroy)|cdk-hyperpod (?:plan|why))\b([^|;\n]*)")
+ASKS_AWS = re.compile(r"\b(cdk (?:diff|deploy|destroy)|cdk-hyperpod (?:plan|why|credentials))\b([^|;\n]*)")
 
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -23,9 +23,9 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("target", "commands"),
     [
         ("plan", ["cdk-hyperpod plan"]),
-        ("diff", ["cdk diff", "cdk-hyperpod plan"]),
+        ("diff", ["cdk-hyperpod credentials", "cdk diff", "cdk-hyperpod plan"]),
         ("deploy", ["cdk-hyperpod plan", "cdk deploy", "cdk-hyperpod why"]),
-        ("destroy", ["cdk destroy"]),
+        ("destroy", ["cdk-hyperpod credentials", "cdk destroy"]),
     ],
 )
 def test_every_command_that_asks_aws_has_the_same_profile(target: str, commands: list[str]) -> None:
@@ -41,6 +41,16 @@ def test_a_profile_for_one_of_them_alone_is_refused(name: str) -> None:
     assert done.returncode != 0
     assert "Name the profile as PROFILE=NAME" in done.stderr
     assert make("deploy", "CDK_FLAGS=--require-approval never", "PLAN_FLAGS=--yes").returncode == 0
+
+
+def test_what_the_cli_says_of_itself_is_left_out_of_a_synth() -> None:
+    (sieve,) = re.findall(r"\| (sed .*?) >&2", make("synth").stdout)
+    said = (
+        "Supply a stack id (\x1b[32ma\x1b[39m, b) to display its template.\n\x1b[4m/tmp/x/lib/program.js:1:55\x1b[24m\n"
+    )
+    kept = "/tmp/x/lib/program.js:1:5591\nWARNING lib/program.js:3 is yours\nSuccessfully synthesized to cdk.out\n"
+    done = subprocess.run(sieve, shell=True, input=said + kept, capture_output=True, text=True, check=True)
+    assert done.stdout == kept.partition("\n")[2]
 
 
 def test_a_soak_is_of_many_unless_one_is_named() -> None:

@@ -72,6 +72,11 @@ docs/removal.md says how to use them again or delete them."""
     )
 
 
+def test_the_table_names_the_stack_that_it_is_told() -> None:
+    table = retained_table(load_config(ROOT / "cluster.yaml").config, "Training")
+    assert "Find them by the tag aws:cloudformation:stack-name = Training;" in table
+
+
 def test_the_table_where_nothing_stays() -> None:
     config = load_text(yaml.safe_dump(changed({"removal": "destroy"}))).config
 

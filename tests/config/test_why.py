@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.why import first_reason
@@ -101,6 +102,36 @@ def why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fai
     monkeypatch.setattr("cdk_hyperpod.cli.why.clients", lambda *_: lambda _service: Answers(failed))
     assert main(["why", "--config", str(ROOT / "cluster.yaml"), *options]) == 0
     return str(capsys.readouterr().out)
+
+
+class OfTraining:
+    """An account with no stack of this app, in which a stack Training has the cluster."""
+
+    def describe_stack_events(self, *, StackName: str) -> dict[str, Any]:
+        if StackName == "Training":
+            return {"StackEvents": [event("AWS::IAM::Role", "UPDATE_FAILED", SENTENCE), BEGAN]}
+        error = {"Code": "ValidationError", "Message": f"Stack [{StackName}] does not exist"}
+        raise ClientError({"Error": error}, "DescribeStackEvents")
+
+    def describe_cluster(self, *, ClusterName: str) -> dict[str, Any]:
+        arn = "arn:aws:sagemaker:us-west-2:111122223333:cluster/0a1b2c3d4e5f"
+        return {"ClusterArn": arn, "ClusterName": ClusterName, "ClusterStatus": "InService", "InstanceGroups": []}
+
+    def list_cluster_nodes(self, **_: object) -> dict[str, Any]:
+        return {"ClusterNodeSummaries": []}
+
+    def list_tags(self, **_: object) -> dict[str, Any]:
+        stack = STACK.replace("hyperpod-train-cluster", "Training")
+        return {"Tags": [{"Key": "aws:cloudformation:stack-id", "Value": stack}]}
+
+
+@pytest.mark.parametrize("options", [[], ["--stack", "Training"]], ids=["by the cluster's tag", "named"])
+def test_a_stack_of_another_app_is_asked_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    monkeypatch.setattr("cdk_hyperpod.cli.why.clients", lambda *_: lambda _service: OfTraining())
+    assert main(["why", "--config", str(ROOT / "cluster.yaml"), *options]) == 0
+    assert capsys.readouterr().out == f"Training: {SENTENCE}\n"
 
 
 def test_a_clock_that_is_ahead_by_a_minute_hides_nothing(

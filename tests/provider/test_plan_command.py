@@ -217,12 +217,45 @@ def test_cluster_of_another_stack(address: str, capsys: pytest.CaptureFixture[st
     other = OWNER.replace("small", "small2")
     model.call("AddTags", {"ResourceArn": arn, "Tags": [{"Key": "cdk-hyperpod:stack-id", "Value": other}]})
     write(keep_old())
-    status, out, _ = run(capsys, "--endpoint-url", address)
+    status, out, _ = run(capsys, "--endpoint-url", address, "--stack", cluster_stack_name("small"))
     assert status == 1
     assert (
         'name: a cluster "small" lives that this stack did not make: it lacks the tag cdk-hyperpod:stack-id = the id of '
         "stack hyperpod-small-cluster"
     ) in " ".join(out.split())
+
+
+def of_training(model: HyperPod) -> None:
+    """The cluster is in a stack of an app that is not this one."""
+    tags = [{"Key": "cdk-hyperpod:stack-id", "Value": OWNER.replace(cluster_stack_name("small"), "Training")}]
+    model.call("AddTags", {"ResourceArn": model.cluster("small").arn, "Tags": tags})
+
+
+@pytest.mark.parametrize("options", [[], ["--stack", "Training"]], ids=["by its tag", "named"])
+def test_cluster_of_another_apps_stack_is_planned_for_that_stack(
+    address: str, capsys: pytest.CaptureFixture[str], model: HyperPod, options: list[str]
+) -> None:
+    of_training(model)
+    write({"instance_groups.1.instance_count": 3, **keep_old()})
+    status, out, err = run(capsys, "--endpoint-url", address, *options)
+    assert (status, err) == (2, "")
+    assert "work: 1 node\n" in out
+    assert (
+        "This is what a deployment of stack Training would take, which has the cluster. Stack hyperpod-small-cluster, "
+        "which this file makes by itself, may not touch that cluster: its deployment would be refused."
+    ) in " ".join(out.split())
+
+
+@pytest.mark.parametrize("options", [["--stack", "Inference"], ["--confirm", "--yes"]], ids=["named", "before ours"])
+def test_cluster_of_another_stack_than_the_one_that_is_deployed(
+    address: str, capsys: pytest.CaptureFixture[str], model: HyperPod, options: list[str]
+) -> None:
+    of_training(model)
+    write(keep_old())
+    status, out, _ = run(capsys, "--endpoint-url", address, *options)
+    assert status == 1
+    stack = "Inference" if "--stack" in options else "hyperpod-small-cluster"
+    assert f"it lacks the tag cdk-hyperpod:stack-id = the id of stack {stack}" in " ".join(out.split())
 
 
 def test_no_cluster_yet(address: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,11 +276,15 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err.rstrip()
 
 
-def test_credentials_that_are_not_there(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["plan", "why", "credentials"])
+def test_credentials_that_are_not_there(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    assert failed(capsys) == (
-        "there are no AWS credentials to read the live cluster with; name a profile of your AWS configuration: "
-        "AWS_PROFILE=NAME, or --profile NAME"
+    assert main([command]) == 1
+    assert capsys.readouterr().err.rstrip() == (
+        "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME "
+        "(PROFILE=NAME with make)"
     )
 
 
@@ -255,6 +292,11 @@ def test_profile_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert failed(capsys, "--profile", "nobody") == (
         "your AWS credentials cannot be read: The config profile (nobody) could not be found"
     )
+
+
+def test_credentials_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["credentials"]) == 0
+    assert capsys.readouterr().out == "There are AWS credentials.\n"
 
 
 def test_profile_gives_the_credentials(

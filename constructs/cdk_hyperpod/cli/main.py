@@ -19,7 +19,7 @@ from .drain import add_drain_parsers
 from .init import add_init_parser
 from .job import add_job_parser
 from .lifecycle import add_lifecycle_parser
-from .plan import add_plan_parser
+from .plan import add_plan_parser, add_profile_option, clients
 from .retained import retained_table
 from .why import add_why_parser
 
@@ -57,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("file", nargs="?", metavar="FILE", help="the cluster file; the same as --config")
     for command in (check, retained):
         command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
+    retained.add_argument(
+        "--stack", metavar="NAME", help="the stack that network and storage are in; default: hyperpod-NAME-foundation"
+    )
     denied = _command(
         commands, "denied", "say what VPC endpoints refused, from a folder of CloudTrail's files", _denied
     )
@@ -64,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
     add_plan_parser(commands)
     add_drain_parsers(commands)
+    credentials = _command(
+        commands, "credentials", "say whether there are AWS credentials to deploy with", _credentials
+    )
+    add_profile_option(credentials)
     add_lifecycle_parser(commands)
     add_why_parser(commands)
     add_job_parser(commands)
@@ -120,7 +127,14 @@ def _summary(loaded: LoadedConfig) -> str:
 
 
 def _retained(options: argparse.Namespace) -> int:
-    print(retained_table(load_config(options.config).config))
+    print(retained_table(load_config(options.config).config, options.stack))
+    return 0
+
+
+def _credentials(options: argparse.Namespace) -> int:
+    # Nothing is called, so any region will do.
+    clients("us-east-1", options.profile)
+    print("There are AWS credentials.")
     return 0
 
 

@@ -65,6 +65,16 @@ def add_plan_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentPars
 def add_asking_options(command: argparse.ArgumentParser) -> None:
     """What every command that asks AWS about a file needs to know."""
     command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
+    add_profile_option(command)
+    command.add_argument(
+        "--stack",
+        metavar="NAME",
+        help="the stack that has the cluster in it; default: the one that the live cluster's tag names",
+    )
+
+
+def add_profile_option(command: argparse.ArgumentParser) -> None:
+    """Whose credentials a command uses."""
     command.add_argument(
         "--profile", metavar="NAME", help="of your AWS configuration; default: AWS_PROFILE, or default"
     )
@@ -79,15 +89,17 @@ def _run(options: argparse.Namespace) -> int:
 
     client = clients(config.region, options.profile, options.endpoint_url)
     live = _read(config, client)
-    wanted = desired(config, live)
-    deployed, unread = _deployed_ids(wanted, live, client)
+    # `--confirm` comes before a deployment of this app's own stacks.
+    stack = options.stack or (None if options.confirm else tagged_stack(live)) or own_stack(config)
+    wanted = desired(config, live, stack)
+    deployed, unread = _deployed_ids(wanted, live, stack, client)
     found = plan(live, wanted, replace(FIRST, deployed_ids=deployed))
-    refused, notes = _for_life(config, client)
+    refused, notes = _for_life(config, client) if stack == own_stack(config) else ((), _of_another(config, stack))
     if refused:
         found = Plan(refusals=(*refused, *found.refusals))
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     sys.stdout.write(report(found, live, wanted, colour=colour))
-    for note in (*unread, *notes, *_standing(config, found, client)):
+    for note in (*unread, *notes, *_standing(stack, found, client)):
         print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
     status = exit_code(found)
     return _confirmed(yes=options.yes) if options.confirm and status == CHANGES else status
@@ -145,7 +157,7 @@ def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...
     from .._lambda.hyperpod_provider.foundation_guard.look import look
     from ..for_life import wish
 
-    wanted = wish(config, _stack(config.name))
+    wanted = wish(config, own_stack(config))
     try:
         return refusals(wanted, look(wanted, f"hyperpod-{config.name}-foundation", client)), ()
     except api.CALL_ERRORS as error:
@@ -153,8 +165,17 @@ def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...
         return (), (f"What is for life was not compared: {api.reason(error)}",)
 
 
+def _of_another(config: ClusterConfig, stack: str) -> tuple[str, ...]:
+    """What to know of a plan for a stack that is not of this app."""
+    said = (
+        f"This is what a deployment of stack {stack} would take, which has the cluster. Stack {own_stack(config)}, which "
+        "this file makes by itself, may not touch that cluster: its deployment would be refused."
+    )
+    return (said,)
+
+
 def _deployed_ids(
-    wanted: Desired, live: Cluster | None, client: Clients
+    wanted: Desired, live: Cluster | None, stack: str, client: Clients
 ) -> tuple[frozenset[str] | None, tuple[str, ...]]:
     """Ids that the deployed template names: tombstones, which a deployment refuses for nothing. None: nobody knows, with a note.
 
@@ -167,7 +188,7 @@ def _deployed_ids(
     if live is None or here.issuperset(wanted.nodes_to_delete):
         return None, ()
     try:
-        reply = client("cloudformation").get_template(StackName=_stack(wanted.cluster))
+        reply = client("cloudformation").get_template(StackName=stack)
         resources = json.loads(reply.get("TemplateBody", ""))["Resources"].values()
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
@@ -179,14 +200,14 @@ def _deployed_ids(
     return frozenset(guard.get("Properties", {}).get("NodesToDelete", ())), ()
 
 
-def _standing(config: ClusterConfig, found: Plan, client: Clients) -> Iterator[str]:
+def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
     """What an earlier deployment left, where it is still there and still to go."""
     from .._lambda.hyperpod_provider import api
 
     if not found.deletions:
         return
     try:
-        (stack,) = client("cloudformation").describe_stacks(StackName=_stack(config.name))["Stacks"]
+        (stack,) = client("cloudformation").describe_stacks(StackName=stack_name)["Stacks"]
     except api.CALL_ERRORS as error:
         if "does not exist" not in api.reason(error):
             yield f"What the last deployment left standing was not read: {api.reason(error)}"
@@ -213,8 +234,8 @@ def user_session(profile: str | None = None) -> Any:
         raise PlanError(f"your AWS credentials cannot be read: {error}") from None
     if credentials is None:
         raise PlanError(
-            "there are no AWS credentials to read the live cluster with; name a profile of your AWS configuration: "
-            "AWS_PROFILE=NAME, or --profile NAME"
+            "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME "
+            "(PROFILE=NAME with make)"
         )
     return session
 
@@ -250,8 +271,9 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
-def desired(config: ClusterConfig, live: Cluster | None) -> Desired:
-    """What a deployment of the file wants of the cluster, as far as the file alone tells."""
+def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
+    """What a deployment of the file wants of the cluster, as far as the file alone tells. `stack`: the name of the stack that
+    has the cluster in it."""
     from .._lambda.hyperpod_provider.model import Desired
 
     scale_down = config.scale_down or ScaleDownConfig()
@@ -262,7 +284,7 @@ def desired(config: ClusterConfig, live: Cluster | None) -> Desired:
         nodes_to_delete=scale_down.nodes_to_delete,
         groups_to_delete=scale_down.instance_groups_to_delete,
         max_nodes=scale_down.max_nodes,
-        owner=_owner(_stack(config.name), live),
+        owner=_owner(stack, live),
     )
 
 
@@ -286,14 +308,23 @@ def _group(group: InstanceGroup, live: Cluster | None, autoscaled: Sequence[str]
     )
 
 
-def _stack(cluster: str) -> str:
-    """The stack that the cluster of this name belongs to."""
-    return f"hyperpod-{cluster}-cluster"
+def own_stack(config: ClusterConfig) -> str:
+    """The stack that the file's cluster is in, where this app makes it."""
+    return f"hyperpod-{config.name}-cluster"
+
+
+def tagged_stack(live: Cluster | None) -> str | None:
+    """The stack that the live cluster's tags name, in whatever app; None: there is no cluster, or no stack made it."""
+    return next((stack_id.split("/")[1] for stack_id in _stack_ids(live)), None)
 
 
 def _owner(stack: str, live: Cluster | None) -> str:
-    """The id of the file's stack, where the live cluster's tags hold it; otherwise the stack's name, which is no id."""
+    """The id of the stack, where the live cluster's tags hold it; otherwise the stack's name, which is no id."""
+    return next((found for found in _stack_ids(live) if f":stack/{stack}/" in found), f"the id of stack {stack}")
+
+
+def _stack_ids(live: Cluster | None) -> Iterator[str]:
     from .._lambda.hyperpod_provider.refusals import OWNER_TAGS
 
-    ids = ((live.tags or {}).get(tag, "") for tag in OWNER_TAGS) if live else ()
-    return next((found for found in ids if f":stack/{stack}/" in found), f"the id of stack {stack}")
+    tags = (live.tags or {}) if live else {}
+    return (tags[tag] for tag in OWNER_TAGS if ":stack/" in tags.get(tag, ""))

@@ -54,8 +54,8 @@ _OF_SERVICES = (
 )
 
 
-def retained_table(config: ClusterConfig) -> str:
-    """What stays, for a terminal of 80 columns."""
+def retained_table(config: ClusterConfig, stack: str | None = None) -> str:
+    """What stays, for a terminal of 80 columns. `stack`: the one that network and storage are in; None: this app's own."""
     stays = what_stays(config)
     if not stays:
         return "\n".join(
@@ -73,7 +73,7 @@ def retained_table(config: ClusterConfig) -> str:
             f"After cdk destroy, this stays of {config.name} (removal: retain),",
             "a month at us-east-1 list prices:",
             *lines,
-            f"Find them by the tag aws:cloudformation:stack-name = hyperpod-{config.name}-foundation;",
+            f"Find them by the tag aws:cloudformation:stack-name = {stack or f'hyperpod-{config.name}-foundation'};",
             "so is what an earlier version of the file had and kept.",
             *_OF_SERVICES,
             "docs/removal.md says how to use them again or delete them.",

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..config.cluster import ClusterConfig
 from ..loader import load_config
-from .plan import Clients, PlanError, add_asking_options, clients
+from .plan import Clients, PlanError, add_asking_options, clients, tagged_stack
 
 __all__ = ["add_why_parser", "reasons"]
 
@@ -52,7 +52,7 @@ def add_why_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
 def _run(options: argparse.Namespace) -> int:
     config = load_config(options.config).config
     since = None if options.since is None else datetime.fromtimestamp(options.since, UTC) - _SKEW
-    found = reasons(config, clients(config.region, options.profile), since)
+    found = reasons(config, clients(config.region, options.profile), since, stack=options.stack)
     if found:
         print("\n".join(found))
     elif since is None:
@@ -62,27 +62,44 @@ def _run(options: argparse.Namespace) -> int:
             "The stacks' events tell of no failure since then. The last one, whenever it was: "
             f"cdk-hyperpod why --config {shlex.quote(options.config)}"
             + (f" --profile {shlex.quote(options.profile)}" if options.profile else "")
+            + (f" --stack {shlex.quote(options.stack)}" if options.stack else "")
         )
     return 0
 
 
-def reasons(config: ClusterConfig, client: Clients, since: datetime | None = None) -> list[str]:
+def reasons(
+    config: ClusterConfig, client: Clients, since: datetime | None = None, *, stack: str | None = None
+) -> list[str]:
     """`STACK: sentence` of each stack whose last operation failed. `since`: what failed then or later; absent: whenever.
+    `stack`: the one to ask; absent: this app's own, and where none of them is there, the one that the cluster's tag names.
     Raises PlanError where events cannot be read."""
+    own = [f"hyperpod-{config.name}-{part}" for part in ("foundation", "eks", "cluster", "teams")]
+    said = {name: _first_reason_of(name, client, since) for name in ([stack] if stack else own)}
+    if stack is None and not any(there for there, _ in said.values()) and (other := _tagged(config, client)):
+        said[other] = _first_reason_of(other, client, since)
+    return [f"{name}: {sentence}" for name, (_, sentence) in said.items() if sentence is not None]
+
+
+def _first_reason_of(stack: str, client: Clients, since: datetime | None) -> tuple[bool, str | None]:
+    """Whether there is such a stack, and what failed first in it."""
     from .._lambda.hyperpod_provider import api
 
-    said = []
-    for part in ("foundation", "eks", "cluster", "teams"):
-        stack = f"hyperpod-{config.name}-{part}"
-        try:
-            sentence = first_reason(api.read_events(client("cloudformation"), stack), since)
-        except api.CALL_ERRORS as error:
-            if "does not exist" in api.reason(error):
-                continue
-            raise PlanError(f"cannot read the events of {stack}: {api.reason(error)}") from None
-        if sentence is not None:
-            said.append(f"{stack}: {sentence}")
-    return said
+    try:
+        return True, first_reason(api.read_events(client("cloudformation"), stack), since)
+    except api.CALL_ERRORS as error:
+        if "does not exist" in api.reason(error):
+            return False, None
+        raise PlanError(f"cannot read the events of {stack}: {api.reason(error)}") from None
+
+
+def _tagged(config: ClusterConfig, client: Clients) -> str | None:
+    """The stack that has the cluster of this name; None where that cannot be read: this is only a last place to look."""
+    from .._lambda.hyperpod_provider import api
+
+    try:
+        return tagged_stack(api.read_live(client("sagemaker"), config.name, tags=True))
+    except api.CALL_ERRORS:
+        return None
 
 
 def first_reason(events: Iterable[Event], since: datetime | None = None) -> str | None:
