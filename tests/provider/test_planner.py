@@ -309,6 +309,12 @@ def test_count_that_still_holds_nodes_that_left_the_list_is_waited_for() -> None
     assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
 
 
+def test_count_that_still_holds_nodes_beside_one_that_shuts_down_is_waited_for() -> None:
+    crowd = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="ShuttingDown")]
+    found = plan(live(group(target=5, current=8), nodes=crowd), desired(wish(count=6)), occasion(first=False))
+    assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
+
+
 def test_count_holds_nodes_that_left_beside_others_that_are_not_listed_yet() -> None:
     """Standard provisioning lists no node before it is launched: 5 run, 2 ended and are counted, 3 are asked for."""
     seen = live(group(target=8, current=7), nodes=nodes("p5", 5), continuous=False)
