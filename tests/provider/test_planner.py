@@ -900,6 +900,16 @@ def test_rollback_takes_what_the_failed_update_launched_after_the_rollback_began
     ]
 
 
+def test_rollback_takes_no_replacement_for_nodes_that_the_list_shows_as_they_were() -> None:
+    """20 and 21 were taken; 22 came in their place, and must not go below the count. An old node has no such claim."""
+    crowd = [*nodes("p5", 8), *since("p5", 20, 21), *since("p5", 22)]
+    when = replace(rollback(chosen=frozenset({node_id(20), node_id(21), node_id(8)})), first=False)
+    found = plan(live(group(target=10, current=11), nodes=crowd), desired(wish(count=9)), when)
+    assert [name for name, _ in taken(found)] == [node_id(21), node_id(20)]
+    fewer = plan(live(group(target=10, current=11), nodes=crowd), desired(wish(count=8)), when)
+    assert [name for name, _ in taken(fewer)] == [node_id(21), node_id(20), node_id(22)]
+
+
 def test_rollback_never_refuses() -> None:
     two = live(
         group(target=12), group("other", 1), nodes=[*nodes("p5", 8), *since("p5", 20), *nodes("other", 1, first=50)]
