@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from aws_cdk import App, Aws, CfnParameter, Environment, Stack, Token
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sagemaker as sagemaker
 from aws_cdk.assertions import Template
@@ -27,6 +28,9 @@ from cdk_hyperpod import (
     ClusterConfig,
     ConfigError,
     DataRepository,
+    DrainBackup,
+    DrainChannel,
+    DrainConfig,
     EbsVolume,
     EksConfig,
     EksControlPlane,
@@ -38,6 +42,7 @@ from cdk_hyperpod import (
     HyperPodError,
     HyperPodNetwork,
     HyperPodTeams,
+    IHyperPodCluster,
     InstanceGroup,
     InstanceType,
     LifecycleConfig,
@@ -144,6 +149,7 @@ class World:
             more_endpoints=["eks", "eks-auth", "lambda"],
         )
         self.logs = s3.Bucket(self.stack, "Logs")
+        self.channel = DrainChannel(self.stack, "Channel", cluster_name="small", encryption_key=self.key)
         self.scripts = LifecycleScripts(self.stack, "Scripts", cluster_name="small", encryption_key=self.key)
         self.cluster = HyperPodCluster(
             self.stack,
@@ -220,6 +226,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "eks_cluster_arn": None,
         "autoscaled_groups": (),
         "encrypt_root_volumes": False,
+        "roles": {"compute": iam.Role.from_role_name(world.stack, world.next_id(), "nodes")},
         "scale_down": ScaleDownConfig(),
         "unguarded": False,
     },
@@ -249,6 +256,12 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "capacity_gib": 1200,
         "add_ons": [world.cluster],
     },
+    DrainChannel: lambda world: {
+        "cluster_name": "small",
+        "encryption_key": world.key,
+        "drain": DrainConfig(),
+        "access_logs": world.logs,
+    },
     LifecycleScripts: lambda world: {
         "cluster_name": "small",
         "encryption_key": world.key,
@@ -263,6 +276,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "accounts": [SlurmAccount(name="research", users=("alice",))],
         "home_path": "/fsx/home",
         "writers": [],
+        "drain": world.channel,
     },
     LustreFileSystem: lambda world: {
         "network": world.network,
@@ -358,6 +372,13 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         DataRepository(file_system_path="/a"),
         lambda value: _config(storage=StorageConfig(capacity_gib=1200, data_repositories=(value,))),
     ),
+    DrainBackup: (
+        DrainBackup(paths=("/data",), to="/fsx/backup"),
+        lambda value: _config(
+            slurm=SlurmConfig(drain=DrainConfig(backup=value)), storage=StorageConfig(capacity_gib=1200)
+        ),
+    ),
+    DrainConfig: (DrainConfig(), lambda value: _config(slurm=SlurmConfig(drain=value))),
     EbsVolume: (EbsVolume(volume_size_gib=5), lambda value: _group(ebs_volumes=(value,))),
     EksConfig: (EKS, lambda value: _eks(eks=value)),
     ElasticJob: (JOB, check_job),
@@ -424,7 +445,14 @@ def test_every_public_class_has_a_row() -> None:
         *(value for value in vars(jobs).values() if inspect.isclass(value) and value.__module__ == jobs.__name__),
     }
 
-    assert public - {*CONSTRUCTS, *VALUES} == {*RESULTS, LustreMount, OpenZfsMount, catalogue, load_config}
+    assert public - {*CONSTRUCTS, *VALUES} == {
+        *RESULTS,
+        IHyperPodCluster,
+        LustreMount,
+        OpenZfsMount,
+        catalogue,
+        load_config,
+    }
 
 
 @pytest.mark.parametrize("made", CONSTRUCTS, ids=lambda made: made.__name__)
@@ -486,6 +514,7 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
         "vpc_id text",
     },
     HyperPodTeams: {"cluster_name text", "hyperpod_cluster_arn text", "capacity_gib number"},
+    DrainChannel: set(),
     LifecycleScripts: {"home_path text"},
     LustreFileSystem: {
         "capacity_gib number",
