@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from aws_cdk import Environment, Stack
+from aws_cdk import Environment
 from constructs import Construct
 
 from cdk_hyperpod import (
+    DrainChannel,
     HyperPodNetwork,
     LifecycleScripts,
     LoadedConfig,
@@ -21,26 +22,23 @@ from cdk_hyperpod.buckets import access_logs_bucket
 from cdk_hyperpod.config.cluster import StorageConfig
 from cdk_hyperpod.encryption import encryption_key
 from cdk_hyperpod.foundation_guard import FoundationGuard
+from cdk_hyperpod.names import cluster_stack_name, foundation_stack_name
 from cdk_hyperpod.zones import control_plane_zone, more_endpoints
 
-from .names import cluster_stack_name, foundation_stack_name
+from .file_stack import FileStack
 
 
-class FoundationStack(Stack):
+class FoundationStack(FileStack):
     """The long-lived half: replacing the cluster touches nothing in here."""
 
     def __init__(self, scope: Construct, loaded: LoadedConfig, *, env: Environment) -> None:
         config = loaded.config
-        name = foundation_stack_name(config.name)
         super().__init__(
             scope,
-            name,
-            stack_name=name,
-            env=env,
+            foundation_stack_name(config.name),
+            loaded,
             description=f"Network, storage and lifecycle scripts of HyperPod cluster {config.name}",
-            termination_protection=config.termination_protection,
-            analytics_reporting=False,
-            tags=dict(config.tags),
+            env=env,
         )
         mounted = config.storage if config.orchestrator == "slurm" else None
         self.digest = hashlib.sha256(repr((config.network, mounted)).encode()).hexdigest()[:16]
@@ -75,6 +73,19 @@ class FoundationStack(Stack):
         self._access_logs = access_logs_bucket(self, "AccessLogs", removal=config.removal)
         self.mount = None if config.storage is None else self._mount(config.storage, loaded)
         self.openzfs = self._openzfs(config.storage)
+        drain = None if config.slurm is None else config.slurm.drain
+        channel = (
+            None
+            if drain is None
+            else DrainChannel(
+                self,
+                "Drain",
+                cluster_name=config.name,
+                encryption_key=self.key,
+                drain=drain,
+                access_logs=self._access_logs,
+            )
+        )
         self.lifecycle_scripts = LifecycleScripts(
             self,
             "LifecycleScripts",
@@ -92,6 +103,7 @@ class FoundationStack(Stack):
             accounts=() if config.slurm is None else config.slurm.accounts,
             home_path=config.home_path,
             writers=() if config.lifecycle is None else config.lifecycle.writers,
+            drain=channel,
         )
         everything = self.node.children
         FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name)).come_before(

@@ -42,7 +42,7 @@ from .rules import check_cluster, check_file_system_zone
 from .scale_down import UNGUARDED, ScaleDown
 from .storage import LustreMount, OpenZfsMount
 from .tags import STACK_ID_TAG
-from .typed.judge import as_tuple, check_arguments, without_refused
+from .typed.judge import as_tuple, check_arguments, check_at_synth, without_refused
 from .typed.known import UNKNOWN, is_known
 from .typed.words import item_paths, show
 
@@ -335,6 +335,7 @@ class HyperPodCluster(IHyperPodCluster):
                 self._roles[name] = InstanceRole(self, name, cluster_name=self.cluster_name, statements=statements)
 
     def _needs(self, name: RoleName) -> NodeNeeds:
+        drain = self.lifecycle_scripts.drain
         return NodeNeeds(
             cluster_name=self.cluster_name,
             scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
@@ -346,6 +347,7 @@ class HyperPodCluster(IHyperPodCluster):
             eks_cluster_arn=self._eks_cluster_arn,
             # HyperPod connects the controller's slurmdbd with it.
             secret_arn=self._secret_arn if name == "controller" else None,
+            drain_bucket_arn=drain.bucket_arn if drain is not None and name == "controller" else None,
         )
 
     def _volumes(self, group: InstanceGroup) -> tuple[EbsVolume, ...]:
@@ -519,12 +521,7 @@ def _check_known(config: ClusterConfig) -> Iterator[Finding]:
 
     The zones of an existing VPC, and of a network that names none, are judged already.
     """
-    if _is_token(config.name):
-        yield Finding(
-            path="name",
-            problem="its value is known at deployment only",
-            remedy="write it out: names of other resources derive from it",
-        )
+    yield from check_at_synth(config.name, "name", "write it out: names of other resources derive from it")
     zones = config.network.availability_zones if isinstance(config.network, NetworkConfig) else ()
     groups = config.instance_groups if isinstance(config.instance_groups, tuple) else ()
     for path, group in zip(item_paths("instance_groups", groups), groups, strict=True):
@@ -545,10 +542,6 @@ def _check_guard(scale_down: ScaleDownConfig | None, unguarded: bool) -> Iterato
             problem="leaves out the guard that scale_down is for",
             remedy="keep one of the two",
         )
-
-
-def _is_token(value: object) -> bool:
-    return value is not UNKNOWN and not is_known(value)
 
 
 def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:
