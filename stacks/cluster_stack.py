@@ -65,7 +65,7 @@ class ClusterStack(Stack):
             eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,
             autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
             encrypt_root_volumes=config.encrypt_root_volumes,
-            # It stands beside the cluster here, after the tag below; deployed stacks know it by these names.
+            # It stands beside the cluster here: deployed stacks know it by these names.
             unguarded=True,
         )
         # The cluster's text has to change with what it reads of the foundation: the CLI skips a stack whose text is the
@@ -75,13 +75,11 @@ class ClusterStack(Stack):
         guard = ScaleDown(
             self,
             "ScaleDown",
-            cluster=self.cluster.resource,
+            cluster=self.cluster,
             nodes_to_delete=scale_down.nodes_to_delete,
             instance_groups_to_delete=scale_down.instance_groups_to_delete,
             max_nodes=scale_down.max_nodes,
             retry=scale_down.retry,
-            autoscaled_groups=self.cluster.autoscaled_groups,
-            encryption_key=foundation.key,
         )
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)
         # By these names `plan` finds them, and people.

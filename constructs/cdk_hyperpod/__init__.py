@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .errors import HyperPodError as HyperPodError
     from .instance_types import InstanceType as InstanceType
     from .instance_types import catalogue as catalogue
+    from .interface import IHyperPodCluster as IHyperPodCluster
     from .lifecycle import LifecycleScripts as LifecycleScripts
     from .loader import LoadedConfig as LoadedConfig
     from .loader import load_config as load_config

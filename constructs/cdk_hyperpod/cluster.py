@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from aws_cdk import Annotations, CfnTag, Stack
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sagemaker as sagemaker
-from constructs import Construct
+from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge
+from ._overrides import watch_overrides
 from .buckets import access_logs_bucket
 from .config.cluster import (
     EKS_ENTRY_SCRIPT,
@@ -21,7 +24,6 @@ from .config.cluster import (
     EbsVolume,
     InstanceGroup,
     NetworkConfig,
-    NodeType,
     ScaleDownConfig,
     TieredStorageConfig,
 )
@@ -30,9 +32,10 @@ from .config.lifecycle import LifecycleConfig, LifecycleMode
 from .config.slurm import AccountingDatabase, SlurmConfig
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
+from .interface import IHyperPodCluster, RoleName
 from .lifecycle import LifecycleScripts
 from .network import HyperPodNetwork
-from .roles import autoscaling_role, instance_role
+from .roles import GivenRole, InstanceRole, NodeNeeds, autoscaling_role
 from .rules import check_cluster, check_file_system_zone
 from .scale_down import UNGUARDED, ScaleDown
 from .storage import LustreMount, OpenZfsMount
@@ -45,8 +48,8 @@ from .typed.words import item_paths, show
 _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
 
 
-class HyperPodCluster(Construct):
-    """A HyperPod cluster under Slurm or EKS, with its groups' execution roles.
+class HyperPodCluster(IHyperPodCluster):
+    """A HyperPod cluster under Slurm or EKS, with its groups' execution roles and its guard.
 
     Running nodes: raising a count adds nodes. What lowering one does says `ScaleDown`, which guards the cluster; without it
     HyperPod ends nodes that it picks at random. The name
@@ -67,13 +70,14 @@ class HyperPodCluster(Construct):
         lifecycle_mode: LifecycleMode | None = None,
         accounting_database: AccountingDatabase | None = None,
         encryption_key: kms.IKey | None = None,
-        node_provisioning_mode: str = "continuous",
-        node_recovery: str = "automatic",
+        node_provisioning_mode: Literal["continuous", "standard"] = "continuous",
+        node_recovery: Literal["automatic", "none"] = "automatic",
         tiered_storage: TieredStorageConfig | None = None,
         tags: Mapping[str, str] | None = None,
         eks_cluster_arn: str | None = None,
         autoscaled_groups: Sequence[str] = (),
         encrypt_root_volumes: bool | None = None,
+        roles: Mapping[RoleName, iam.IRole] | None = None,
         scale_down: ScaleDownConfig | None = None,
         unguarded: bool = False,
     ) -> None:
@@ -87,7 +91,10 @@ class HyperPodCluster(Construct):
         `encryption_key` encrypts the scripts and, under continuous provisioning, the groups' EBS volumes; absent: one is
         made. `eks_cluster_arn`: the
         EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
-        Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. `scale_down`: which nodes and groups the
+        Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. `roles`: execution roles of yours, by node type
+        (under EKS `node`), which trust sagemaker.amazonaws.com; each gets what its nodes need where CDK may change it, and
+        a warning tells what it needs where not. Absent: one is made for each node type. HyperPod changes no role of a group
+        that lives. `scale_down`: which nodes and groups the
         guard takes; absent: none by name. `unguarded`: True leaves the guard out, which a warning says until a `ScaleDown`
         of your own guards the cluster; nodes of a lowered count then end at random. Raises ConfigError with everything that
         HyperPod would refuse; what is only worth knowing becomes a warning.
@@ -101,8 +108,8 @@ class HyperPodCluster(Construct):
             instance_groups=as_tuple(instance_groups),
             orchestrator="slurm" if eks_cluster_arn is None else "eks",
             eks=None if eks_cluster_arn is None else _eks_config(autoscaled_groups),
-            node_provisioning_mode=node_provisioning_mode,  # type: ignore[arg-type]  # the rules judge it
-            node_recovery=node_recovery,  # type: ignore[arg-type]
+            node_provisioning_mode=node_provisioning_mode,
+            node_recovery=node_recovery,
             network=network.config if isinstance(network, HyperPodNetwork) else UNKNOWN,
             tiered_storage=tiered_storage,
             lifecycle=LifecycleConfig(mode=UNKNOWN if refused_mode else lifecycle_mode),
@@ -111,43 +118,36 @@ class HyperPodCluster(Construct):
             encrypt_root_volumes=encrypt_root_volumes,
             scale_down=scale_down,
         )
-        known = without_refused(config, [])
-        self._warn(
-            raise_errors(
-                [
-                    *check_arguments(
-                        HyperPodCluster.__init__,
-                        network=network,
-                        file_system=file_system,
-                        openzfs=openzfs,
-                        lifecycle_scripts=lifecycle_scripts,
-                        encryption_key=encryption_key,
-                        eks_cluster_arn=eks_cluster_arn,
-                        autoscaled_groups=autoscaled_groups,
-                        unguarded=unguarded,
-                    ),
-                    *refused_mode,
-                    *_check_guard(scale_down, unguarded),
-                    *check_cluster(config),
-                    *_check_known(known),
-                    *check_file_system_zone(
-                        known.instance_groups,
-                        file_system.availability_zone if isinstance(file_system, LustreMount) else None,
-                    ),
-                ],
-                self.node.path,
-            )
+        self._file_system_zone = file_system.availability_zone if isinstance(file_system, LustreMount) else None
+        self._warned: set[Finding] = set()
+        self._judge(
+            config,
+            [
+                *check_arguments(
+                    HyperPodCluster.__init__,
+                    network=network,
+                    file_system=file_system,
+                    openzfs=openzfs,
+                    lifecycle_scripts=lifecycle_scripts,
+                    encryption_key=encryption_key,
+                    eks_cluster_arn=eks_cluster_arn,
+                    autoscaled_groups=autoscaled_groups,
+                    roles=roles,
+                    unguarded=unguarded,
+                ),
+                *refused_mode,
+                *_check_guard(scale_down, unguarded),
+            ],
         )
+        self._config = config
         self.cluster_name = cluster_name
-        self.instance_groups = config.instance_groups
         self.autoscaled_groups = tuple(autoscaled_groups)
-        self._encrypt_root_volumes = config.encrypts_root_volumes
         self._network = network
         self._eks_cluster_arn = eks_cluster_arn
         # Under EKS pods mount it, through its CSI driver.
         self._file_system = file_system if eks_cluster_arn is None else None
         self._openzfs = openzfs if eks_cluster_arn is None else None
-        self._key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
+        self._key = self.encryption_key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
         if isinstance(lifecycle_scripts, LifecycleScripts):
             self.lifecycle_scripts = lifecycle_scripts
         else:
@@ -165,10 +165,12 @@ class HyperPodCluster(Construct):
         self.lifecycle_mode: LifecycleMode = lifecycle_mode or self.lifecycle_scripts.default_mode
         self._continuous = node_provisioning_mode == "continuous"
         self._secret_arn = None if accounting_database is None else accounting_database.secret_arn
-        self.roles: Mapping[NodeType | Literal["node"], iam.CfnRole] = self._add_roles()
-        """The groups' execution roles by node type; under EKS the one of all nodes, `node`."""
+        self._given_roles = dict(roles or {})
+        self._roles: dict[RoleName, InstanceRole | GivenRole] = {}
+        self._add_roles()
+        self.roles = _Roles(self._roles, self._come_after)
         own = network.subnets[0]
-        self.resource = sagemaker.CfnCluster(
+        resource = sagemaker.CfnCluster(
             self,
             "Resource",
             cluster_name=cluster_name,
@@ -198,6 +200,8 @@ class HyperPodCluster(Construct):
                 )
             ],
         )
+        self.resource: sagemaker.CfnCluster = resource
+        watch_overrides(resource)
         # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
         # after it. A stack of their own comes first as a whole.
         for needed in (
@@ -205,61 +209,134 @@ class HyperPodCluster(Construct):
             network,
             file_system.access if file_system else None,
             openzfs.access if openzfs else None,
+            *self._given_roles.values(),
         ):
-            if needed is not None and Stack.of(needed) is stack:
-                self.resource.node.add_dependency(needed)
-        self.cluster_arn = self.resource.attr_cluster_arn
+            if needed is not None:
+                self._come_after(needed)
+        self.cluster_arn = resource.attr_cluster_arn
         self._acknowledge_new_types()
         self.scale_down = None if unguarded else self._guard(scale_down or ScaleDownConfig())
         """The guard; None: left out."""
         if unguarded:
-            Annotations.of(self.resource).add_warning_v2(
+            Annotations.of(resource).add_warning_v2(
                 UNGUARDED,
                 "nothing guards the cluster: whatever lowers a count ends nodes at random; leave unguarded out, or add a "
                 "ScaleDown",
             )
 
+    @classmethod
+    def from_cluster_attributes(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster_name: str,
+        cluster_arn: str,
+        security_groups: Sequence[ec2.ISecurityGroup] = (),
+        roles: Mapping[RoleName, iam.IRole] | None = None,
+    ) -> IHyperPodCluster:
+        """A cluster that another app makes, for this one's grants, rules and alarms. It makes no resource.
+
+        `cluster_arn`: as the output `ClusterArn` of the stack, or `aws sagemaker describe-cluster`, tells it.
+        `security_groups`: the nodes', without which nothing can be let in. `roles`: the groups' execution roles by node type,
+        without which nothing can be granted. Raises ConfigError for arguments of another kind.
+        """
+        raise_errors(
+            check_arguments(
+                HyperPodCluster.from_cluster_attributes,
+                cluster_name=cluster_name,
+                cluster_arn=cluster_arn,
+                security_groups=security_groups,
+                roles=roles,
+            ),
+            construct_id,
+        )
+        return _ImportedCluster(scope, construct_id, cluster_name, cluster_arn, security_groups, roles or {})
+
+    @property
+    def instance_groups(self) -> tuple[InstanceGroup, ...]:
+        """The groups of nodes, in their order."""
+        return self._config.instance_groups
+
+    def add_instance_group(self, group: InstanceGroup) -> None:
+        """Add a group behind those that are there, until synthesis. Raises ConfigError for one that HyperPod would refuse.
+
+        Running nodes: none is touched; deployed, it adds the group's nodes.
+        """
+        raise_errors(check_arguments(HyperPodCluster.add_instance_group, group=group), self.node.path)
+        config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
+        self._judge(config, [])
+        self._config = config
+        self._add_roles()
+        self.resource.instance_groups = [self._instance_group(each) for each in self.instance_groups]
+        self._acknowledge_new_types()
+
+    def _judge(self, config: ClusterConfig, findings: Sequence[Finding]) -> None:
+        known = without_refused(config, [])
+        warnings = raise_errors(
+            [
+                *findings,
+                *check_cluster(config),
+                *_check_known(known),
+                *check_file_system_zone(known.instance_groups, self._file_system_zone),
+            ],
+            self.node.path,
+        )
+        for warning in warnings:
+            if warning not in self._warned:
+                self._warned.add(warning)
+                Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
+
+    def _come_after(self, needed: IConstruct) -> None:
+        if Stack.of(needed) is Stack.of(self):
+            self.resource.node.add_dependency(needed)
+
+    def _security_groups(self) -> list[ec2.ISecurityGroup]:
+        return [self._network.security_group]
+
     def _guard(self, config: ScaleDownConfig) -> ScaleDown:
         return ScaleDown(
             self,
             "ScaleDown",
-            cluster=self.resource,
+            cluster=self,
             nodes_to_delete=config.nodes_to_delete,
             instance_groups_to_delete=config.instance_groups_to_delete,
             max_nodes=config.max_nodes,
             retry=config.retry,
-            autoscaled_groups=self.autoscaled_groups,
-            encryption_key=self._key,
         )
 
     def _autoscaling_role(self) -> str:
         role = autoscaling_role(self, cluster_name=self.cluster_name, volume_key_arns=self._volume_keys("node"))
         return role.attr_arn
 
-    def _add_roles(self) -> Mapping[NodeType | Literal["node"], iam.CfnRole]:
-        subnet_ids = [subnet.subnet_id for subnet in self._network.subnets]
-        node_types = sorted({_node_type(group) for group in self.instance_groups})
-        return {
-            node_type: instance_role(
-                self,
-                node_type,
-                cluster_name=self.cluster_name,
-                scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
-                scripts_key_arn=self.lifecycle_scripts.encryption_key.key_arn,
-                vpc_id=self._network.vpc_id,
-                subnet_ids=subnet_ids,
-                security_group_id=self._network.security_group_id,
-                volume_key_arns=self._volume_keys(node_type),
-                eks_cluster_arn=self._eks_cluster_arn,
-                # HyperPod connects the controller's slurmdbd with it.
-                secret_arn=self._secret_arn if node_type == "controller" else None,
-            )
-            for node_type in node_types
-        }
+    def _add_roles(self) -> None:
+        """Make the roles that groups need and that are not there yet, and let those that are do what they need by now."""
+        for name in sorted({_node_type(group) for group in self.instance_groups}):
+            statements = self._needs(name).statements(Stack.of(self).region)
+            if name in self._roles:
+                self._roles[name].allow(statements)
+            elif name in self._given_roles:
+                self._roles[name] = GivenRole(self, name, self._given_roles[name], statements=statements)
+            else:
+                self._roles[name] = InstanceRole(self, name, cluster_name=self.cluster_name, statements=statements)
+
+    def _needs(self, name: RoleName) -> NodeNeeds:
+        return NodeNeeds(
+            cluster_name=self.cluster_name,
+            scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
+            scripts_key_arn=self.lifecycle_scripts.encryption_key.key_arn,
+            vpc_id=self._network.vpc_id,
+            subnet_ids=[subnet.subnet_id for subnet in self._network.subnets],
+            security_group_id=self._network.security_group_id,
+            volume_key_arns=self._volume_keys(name),
+            eks_cluster_arn=self._eks_cluster_arn,
+            # HyperPod connects the controller's slurmdbd with it.
+            secret_arn=self._secret_arn if name == "controller" else None,
+        )
 
     def _volumes(self, group: InstanceGroup) -> tuple[EbsVolume, ...]:
         """The group's volumes of which something has to be said: its own, and the root volume by its key."""
-        if not self._encrypt_root_volumes or any(volume.root_volume for volume in group.ebs_volumes):
+        if not self._config.encrypts_root_volumes or any(volume.root_volume for volume in group.ebs_volumes):
             return group.ebs_volumes
         return (EbsVolume(root_volume=True), *group.ebs_volumes)
 
@@ -300,7 +377,7 @@ class HyperPodCluster(Construct):
             instance_count=group.instance_count,
             # Sent even if it is 0: nobody knows whether an update without it keeps the minimum that the group had.
             min_instance_count=group.min_instance_count if self._continuous else None,
-            execution_role=self.roles[_node_type(group)].attr_arn,
+            execution_role=self._roles[_node_type(group)].role_arn,
             life_cycle_config=self._life_cycle_config(group),
             slurm_config=sagemaker.CfnCluster.ClusterSlurmConfigProperty(
                 node_type=group.node_type.capitalize(),
@@ -365,10 +442,6 @@ class HyperPodCluster(Construct):
             volume_kms_key_id=self._volume_key(volume),
         )
 
-    def _warn(self, warnings: Sequence[Finding]) -> None:
-        for warning in warnings:
-            Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
-
     def _acknowledge_new_types(self) -> None:
         types = {name for group in self.instance_groups for name in group.all_instance_types if is_known(name)}
         if types & _MISSING_IN_SCHEMA:
@@ -381,6 +454,50 @@ class HyperPodCluster(Construct):
                     )
                 },
             )
+
+
+class _ImportedCluster(IHyperPodCluster):
+    """A cluster that another app makes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        cluster_name: str,
+        cluster_arn: str,
+        security_groups: Sequence[ec2.ISecurityGroup],
+        roles: Mapping[RoleName, iam.IRole],
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.cluster_name = cluster_name
+        self.cluster_arn = cluster_arn
+        self.roles = dict(roles)
+        self._groups = list(security_groups)
+
+    def _security_groups(self) -> list[ec2.ISecurityGroup]:
+        return self._groups
+
+
+class _Roles(Mapping[RoleName, iam.IRole]):
+    """The roles as other constructs know them, made when they are asked for: most apps grant nothing."""
+
+    def __init__(
+        self, made: Mapping[RoleName, InstanceRole | GivenRole], come_after: Callable[[IConstruct], None]
+    ) -> None:
+        self._made = made
+        self._come_after = come_after
+
+    def __getitem__(self, name: RoleName) -> iam.IRole:
+        role = self._made[name].role
+        # A node may need what is granted as soon as it starts.
+        self._come_after(role)
+        return role
+
+    def __iter__(self) -> Iterator[RoleName]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
 
 
 def _check_known(config: ClusterConfig) -> Iterator[Finding]:
@@ -427,7 +544,7 @@ def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:
     return EksConfig(dependencies_chart=INSTALLED, autoscaling=autoscaling)
 
 
-def _node_type(group: InstanceGroup) -> NodeType | Literal["node"]:
+def _node_type(group: InstanceGroup) -> RoleName:
     """The group's node type; under EKS all nodes are of one."""
     return group.node_type or "node"
 

@@ -7,13 +7,15 @@ before the cluster; they outlive it too, because HyperPod removes its network in
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
-from aws_cdk import Stack
+from aws_cdk import Annotations, Stack
 from aws_cdk import aws_iam as iam
-from constructs import Construct
+from constructs import Construct, Dependable
 
 from ._acknowledge import acknowledge, wildcard
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
@@ -35,66 +37,131 @@ class Statement:
         return statement if self.conditions is None else {**statement, "Condition": self.conditions}
 
 
-def instance_role(
-    scope: Construct,
-    node_type: NodeType | Literal["node"],
-    *,
-    cluster_name: str,
-    scripts_bucket_arn: str,
-    scripts_key_arn: str,
-    vpc_id: str,
-    subnet_ids: Sequence[str],
-    security_group_id: str,
-    volume_key_arns: Sequence[str] = (),
-    eks_cluster_arn: str | None = None,
-    secret_arn: str | None = None,
-) -> iam.CfnRole:
-    """The execution role of the instance groups of one node type; under EKS all nodes are of one: `node`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeNeeds:
+    """What the nodes of one type, and HyperPod in their name, have to reach; under EKS all nodes are of one: `node`."""
 
-    `volume_key_arns`: the keys of the groups' EBS volumes, for which EC2 needs grants; empty: none is named.
-    `eks_cluster_arn`: the EKS cluster that the nodes join; None: they are under Slurm.
-    `secret_arn`: the secret of the accounting database, which HyperPod reads with the role; None: there is none.
-    """
-    region = Stack.of(scope).region
-    title = node_type.capitalize()
-    nodes = "nodes" if node_type == "node" else f"{node_type} nodes"
-    statements = [
-        *_logs(region, cluster_name),
-        _metrics(),
-        *_scripts(region, scripts_bucket_arn, scripts_key_arn),
-        _sessions(),
-        *_network_interfaces(region, vpc_id, subnet_ids, security_group_id),
-        *_volume_keys(region, volume_key_arns),
-        *([] if eks_cluster_arn is None else _kubernetes(region, vpc_id, eks_cluster_arn)),
-        *([] if secret_arn is None else [Statement(actions=["secretsmanager:GetSecretValue"], resources=[secret_arn])]),
-    ]
-    policy = iam.CfnManagedPolicy(
-        scope,
-        f"{title}Policy",
-        description=f"What the {nodes} of HyperPod cluster {cluster_name} may do",
-        policy_document={"Version": "2012-10-17", "Statement": [statement.to_json() for statement in statements]},
-    )
-    acknowledge(
-        policy,
-        {
-            wildcard("Resource", resource): statement.wildcard_reason
-            for statement in statements
-            for resource in statement.resources
-            if "*" in resource
-        },
-    )
-    return iam.CfnRole(
-        scope,
-        f"{title}Role",
-        description=f"Execution role of the {nodes} of HyperPod cluster {cluster_name}",
-        assume_role_policy_document={
-            "Version": "2012-10-17",
-            "Statement": [
-                {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "sagemaker.amazonaws.com"}}
-            ],
-        },
-        managed_policy_arns=[policy.ref],
-    )
+    cluster_name: str
+    scripts_bucket_arn: str
+    scripts_key_arn: str
+    vpc_id: str
+    subnet_ids: Sequence[str]
+    security_group_id: str
+    volume_key_arns: Sequence[str] = ()
+    """The keys of the groups' EBS volumes, for which EC2 needs grants; empty: none is named."""
+    eks_cluster_arn: str | None = None
+    """The EKS cluster that the nodes join; None: they are under Slurm."""
+    secret_arn: str | None = None
+    """The secret of the accounting database, which HyperPod reads with the role; None: there is none."""
+
+    def statements(self, region: str) -> list[Statement]:
+        """What the execution role of these nodes must allow."""
+        return [
+            *_logs(region, self.cluster_name),
+            _metrics(),
+            *_scripts(region, self.scripts_bucket_arn, self.scripts_key_arn),
+            _sessions(),
+            *_network_interfaces(region, self.vpc_id, self.subnet_ids, self.security_group_id),
+            *_volume_keys(region, self.volume_key_arns),
+            *([] if self.eks_cluster_arn is None else _kubernetes(region, self.vpc_id, self.eks_cluster_arn)),
+            *(
+                []
+                if self.secret_arn is None
+                else [Statement(actions=["secretsmanager:GetSecretValue"], resources=[self.secret_arn])]
+            ),
+        ]
+
+
+class InstanceRole:
+    """The execution role of the instance groups of one node type, made here, with a policy of what they need."""
+
+    def __init__(
+        self, scope: Construct, node_type: NodeType | Literal["node"], *, cluster_name: str, statements: list[Statement]
+    ) -> None:
+        title = node_type.capitalize()
+        nodes = "nodes" if node_type == "node" else f"{node_type} nodes"
+        self._policy = iam.CfnManagedPolicy(
+            scope,
+            f"{title}Policy",
+            description=f"What the {nodes} of HyperPod cluster {cluster_name} may do",
+            policy_document=_document(statements),
+        )
+        acknowledge(self._policy, _wildcard_reasons(statements))
+        self._role = iam.CfnRole(
+            scope,
+            f"{title}Role",
+            description=f"Execution role of the {nodes} of HyperPod cluster {cluster_name}",
+            assume_role_policy_document={
+                "Version": "2012-10-17",
+                "Statement": [
+                    {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "sagemaker.amazonaws.com"}}
+                ],
+            },
+            managed_policy_arns=[self._policy.ref],
+        )
+        self._scope = scope
+        self._reference_id = f"{title}RoleReference"
+        self.role_arn = self._role.attr_arn
+
+    def allow(self, statements: list[Statement]) -> None:
+        """Let it do this, and nothing that it could do before besides."""
+        self._policy.policy_document = _document(statements)
+        acknowledge(self._policy, _wildcard_reasons(statements))
+
+    @cached_property
+    def role(self) -> iam.IRole:
+        """The role, for grants: what is granted is a policy of its own."""
+        return iam.Role.from_role_name(self._scope, self._reference_id, self._role.ref)
+
+
+class GivenRole:
+    """An execution role that somebody else made. It must trust sagemaker.amazonaws.com."""
+
+    def __init__(
+        self, scope: Construct, node_type: NodeType | Literal["node"], role: iam.IRole, *, statements: list[Statement]
+    ) -> None:
+        self._scope = scope
+        self._node_type = node_type
+        self.role = role
+        self.role_arn = role.role_arn
+        self._allowed: list[dict[str, Any]] = []
+        self.allow(statements)
+
+    def allow(self, statements: list[Statement]) -> None:
+        """Let it do this too, by its own policy; where CDK may not change the role, say what it needs."""
+        missing: list[dict[str, Any]] = []
+        for statement in statements:
+            document = statement.to_json()
+            if document in self._allowed:
+                continue
+            self._allowed.append(document)
+            added = self.role.add_to_principal_policy(iam.PolicyStatement.from_json(document)).policy_dependable
+            # A role that CDK must not change says that all is well, and has nothing that one could wait for.
+            policies = [] if added is None else Dependable.of(added).dependency_roots
+            if not policies:
+                missing.append(document)
+            elif reasons := _wildcard_reasons([statement]):
+                acknowledge(policies[0], reasons)
+        if missing:
+            text = json.dumps(Stack.of(self._scope).resolve(missing), separators=(",", ":"))
+            Annotations.of(self._scope).add_warning_v2(
+                f"cdk-hyperpod:role-needs-{self._node_type}",
+                f"CDK may not change the role given for {self._node_type}; see that it trusts sagemaker.amazonaws.com and "
+                f"allows {text}",
+            )
+
+
+def _document(statements: Sequence[Statement]) -> dict[str, Any]:
+    return {"Version": "2012-10-17", "Statement": [statement.to_json() for statement in statements]}
+
+
+def _wildcard_reasons(statements: Sequence[Statement]) -> dict[str, str]:
+    return {
+        wildcard("Resource", resource): statement.wildcard_reason
+        for statement in statements
+        for resource in statement.resources
+        if "*" in resource
+    }
 
 
 def _logs(region: str, cluster_name: str) -> list[Statement]:

@@ -10,11 +10,25 @@ from __future__ import annotations
 
 import hashlib
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jsii
-from aws_cdk import Annotations, Aws, CfnOutput, CustomResource, Duration, Stack, custom_resources
+from aws_cdk import (
+    Annotations,
+    Aws,
+    CfnOutput,
+    CustomResource,
+    Duration,
+    IAnyProducer,
+    IResolvable,
+    IResolveContext,
+    Lazy,
+    Stack,
+    custom_resources,
+)
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
@@ -23,10 +37,12 @@ from constructs import Construct, Dependable, IConstruct, IDependable, IValidati
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards, wildcard
 from ._functions import RARELY, log_group, python_function
+from ._overrides import Override, watch_overrides
 from .config.cluster import ScaleDownConfig
 from .errors import Finding, raise_errors
+from .interface import IHyperPodCluster
 from .rules import check_scale_down
-from .rules.guard import check_guarded, check_size
+from .rules.guard import check_groups, check_guarded, check_overrides, check_size
 from .tags import STACK_ID_TAG
 from .typed.judge import as_tuple, check_arguments, check_constraints
 
@@ -35,6 +51,8 @@ UNGUARDED = "cdk-hyperpod:unguarded"
 _POLL = Duration.seconds(30)
 _TIMEOUT = Duration.hours(1)
 """The most that CloudFormation waits for a custom resource; the function itself ends earlier, with a reason."""
+_guards: MutableMapping[Stack, list[ScaleDown]] = WeakKeyDictionary()
+"""The guards of each stack, in the order in which they were made."""
 _FRAMEWORK = ("framework-onEvent", "framework-isComplete", "framework-onTimeout")
 
 
@@ -51,7 +69,7 @@ class ScaleDown(Construct):
         scope: Construct,
         construct_id: str,
         *,
-        cluster: sagemaker.CfnCluster,
+        cluster: sagemaker.CfnCluster | IHyperPodCluster,
         nodes_to_delete: Sequence[str] = (),
         instance_groups_to_delete: Sequence[str] = (),
         max_nodes: int = 16,
@@ -62,18 +80,20 @@ class ScaleDown(Construct):
     ) -> None:
         """Guard a cluster, of this library or of any other app.
 
-        The cluster must have a name, instance groups and no restricted ones, and be in the same stack; its properties
-        must not be overridden (`add_property_override`): what the guard does not see, it cannot guard.
+        `cluster`: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
+        already, unless it was made with `unguarded=True`. What the guard sends is rendered at synthesis, so whatever is
+        changed of the cluster until then counts; `add_property_override` of what the guard goes by is an error at synthesis.
         `nodes_to_delete`: ids of nodes that are gone may stay, up to a few thousand. `retry`: any text; another one makes
         the next deployment go on where a group still stands. `autoscaled_groups`: groups whose
-        count an autoscaler owns, of which only named nodes are taken. Whatever the cluster depends on, now or later,
-        comes first, so that nothing can fail between the guard and the cluster; `depends_on`: what else should.
-        `encryption_key` encrypts the logs; absent: CloudWatch's own key does. Raises ConfigError for arguments that
-        contradict each other, and for a cluster that cannot be guarded.
+        count an autoscaler owns, of which only named nodes are taken; a `HyperPodCluster` adds its own. Whatever the cluster
+        depends on, now or later, comes first, so that nothing can fail between the guard and the cluster; `depends_on`: what
+        else should. `encryption_key` encrypts the logs; absent: the key of a `HyperPodCluster`, of another cluster
+        CloudWatch's own. Raises ConfigError for arguments that contradict each other, and for a cluster that cannot be guarded.
         """
         super().__init__(scope, construct_id)
-        is_cluster = isinstance(cluster, sagemaker.CfnCluster)
-        seen = _properties(cluster) if is_cluster else {}
+        resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
+        is_cluster = isinstance(resource, sagemaker.CfnCluster)
+        seen = _properties(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else {}
         config = ScaleDownConfig(
             nodes_to_delete=as_tuple(nodes_to_delete),
             instance_groups_to_delete=as_tuple(instance_groups_to_delete),
@@ -91,8 +111,9 @@ class ScaleDown(Construct):
                 ),
                 *check_constraints(config, "scale_down"),
                 *check_scale_down(config, ()),
+                *_check_made_here(cluster),
                 *(check_guarded(seen) if is_cluster else ()),
-                *(_check_alone(cluster) if is_cluster else ()),
+                *(_check_alone(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
             ],
             self.node.path,
         )
@@ -102,17 +123,20 @@ class ScaleDown(Construct):
                 "cdk-hyperpod:undrained",
                 "nodes and groups that scale_down names end undrained; drain them before you deploy",
             )
-        Annotations.of(cluster).acknowledge_warning(UNGUARDED, "ScaleDown guards it.")
-        self._cluster = cluster
-        self._name = typing.cast(str, cluster.cluster_name)
+        if isinstance(cluster, IHyperPodCluster):
+            autoscaled_groups = [*dict.fromkeys([*cluster.autoscaled_groups, *autoscaled_groups])]
+            encryption_key = encryption_key or cluster.encryption_key
+        assert isinstance(resource, sagemaker.CfnCluster)
+        Annotations.of(resource).acknowledge_warning(UNGUARDED, "ScaleDown guards it.")
+        self._cluster = resource
+        self._name = typing.cast(str, resource.cluster_name)
         self._key = encryption_key
         stack = Stack.of(self)
+        self._warn_of_another(stack)
         self._prefix = _prefix(self, stack)
-        cluster.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
-        self.node.add_validation(_Unchanged(cluster, seen))
-        groups = typing.cast(list[dict[str, Any]], seen["InstanceGroups"])
-        create_only = {key: seen[key] for key in ("VpcConfig", "Orchestrator") if key in seen}
-        rest = {key: value for key, value in seen.items() if key not in ("ClusterName", "InstanceGroups")}
+        resource.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
+        self._properties = _Properties(resource, seen)
+        self.node.add_validation(_Guarded(self._properties, self._name, [*nodes_to_delete, *instance_groups_to_delete]))
         role = self._role()
         on_event = self._function("OnEvent", "on_event", role)
         is_complete = self._function("IsComplete", "is_complete", role)
@@ -120,14 +144,10 @@ class ScaleDown(Construct):
         provider = self._provider(on_event, is_complete)
         common = {
             "ClusterName": self._name,
-            # CloudFormation would turn the numbers of nested properties into strings, so each group is one JSON text.
-            "Groups": [stack.to_json_string(group) for group in groups],
+            "Groups": self._properties.late(_group_texts),
             "InstanceGroupsToDelete": list(instance_groups_to_delete),
             "AutoscaledGroups": list(autoscaled_groups),
-            # Whatever makes CloudFormation update the cluster must run prepare first, a stack's tag included.
-            "Digest": stack.to_json_string(
-                {**rest, "Tags": cluster.cdk_tag_manager.rendered_tags, "StackTags": stack.tags.rendered_tags}
-            ),
+            "Digest": self._properties.late(_digest),
             "Retry": retry or "",
         }
         self.prepare = CustomResource(
@@ -139,12 +159,12 @@ class ScaleDown(Construct):
                 **common,
                 "NodesToDelete": list(nodes_to_delete),
                 "MaxNodes": str(max_nodes),
-                "CreateOnly": stack.to_json_string(create_only),
+                "CreateOnly": self._properties.late(_create_only),
             },
         )
-        self.prepare.node.add_dependency(reading, *depends_on, _Needs(cluster, self))
-        cluster.node.add_dependency(self.prepare)
-        writing = self._allow_writing(role, groups)
+        self.prepare.node.add_dependency(reading, *depends_on, _Needs(resource, self))
+        resource.node.add_dependency(self.prepare)
+        writing = self._allow_writing(role)
         self.finalize = CustomResource(
             self,
             "Finalize",
@@ -152,7 +172,7 @@ class ScaleDown(Construct):
             service_token=provider.service_token,
             properties=common,
         )
-        self.finalize.node.add_dependency(cluster, writing)
+        self.finalize.node.add_dependency(resource, writing)
         self.nodes_taken = CfnOutput(
             self,
             "NodesTaken",
@@ -167,6 +187,16 @@ class ScaleDown(Construct):
             description="Groups that should be gone and still stand; change scale_down.retry to go on",
         )
         """Which groups the last deployment left; `nothing` where all is done."""
+
+    def _warn_of_another(self, stack: Stack) -> None:
+        guards = _guards.setdefault(stack, [])
+        if guards:
+            Annotations.of(self).add_warning_v2(
+                "cdk-hyperpod:two-guards",
+                f"{guards[0].node.path} guards another cluster of this stack: where one of the two refuses, CloudFormation "
+                "cancels the update of the other after its nodes went; give each cluster a stack of its own",
+            )
+        guards.append(self)
 
     def _role(self) -> iam.Role:
         return iam.Role(
@@ -212,29 +242,14 @@ class ScaleDown(Construct):
         )
         return policy
 
-    def _allow_writing(self, role: iam.Role, groups: Sequence[Mapping[str, Any]]) -> iam.CfnManagedPolicy:
+    def _allow_writing(self, role: iam.Role) -> iam.CfnManagedPolicy:
         """What the functions change: this one cluster, and nothing before it exists."""
-        statements: list[dict[str, Any]] = [
-            {
-                "Effect": "Allow",
-                "Action": ["sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster"],
-                "Resource": self._cluster.attr_cluster_arn,
-            },
-            {
-                "Effect": "Allow",
-                "Action": ["iam:PassRole"],
-                "Resource": _each(groups, "ExecutionRole"),
-                "Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
-            },
-        ]
-        plans = _each(groups, "TrainingPlanArn")
-        if not plans:
-            return self._policy(role, "Writing", statements)
-        # UpdateCluster authorises the plan of a group that it sends, and the capacity behind it (service authorization
-        # reference, SageMaker AI).
-        capacity = f"arn:{Aws.PARTITION}:sagemaker:{Stack.of(self).region}:{Aws.ACCOUNT_ID}:reserved-capacity/*"
-        statements.append({"Effect": "Allow", "Action": ["sagemaker:UpdateCluster"], "Resource": [*plans, capacity]})
-        policy = self._policy(role, "Writing", statements)
+        stack = Stack.of(self)
+        capacity = f"arn:{Aws.PARTITION}:sagemaker:{stack.region}:{Aws.ACCOUNT_ID}:reserved-capacity/*"
+        cluster_arn = self._cluster.attr_cluster_arn
+        policy = self._policy(
+            role, "Writing", self._properties.late(lambda seen: _writing_statements(seen.groups, cluster_arn, capacity))
+        )
         acknowledge(
             policy,
             {
@@ -245,7 +260,9 @@ class ScaleDown(Construct):
         )
         return policy
 
-    def _policy(self, role: iam.Role, construct_id: str, statements: list[dict[str, Any]]) -> iam.CfnManagedPolicy:
+    def _policy(
+        self, role: iam.Role, construct_id: str, statements: list[dict[str, Any]] | IResolvable
+    ) -> iam.CfnManagedPolicy:
         return iam.CfnManagedPolicy(
             self,
             construct_id,
@@ -309,6 +326,15 @@ class ScaleDown(Construct):
         acknowledge(provider, reasons)
 
 
+def _check_made_here(cluster: object) -> Iterator[Finding]:
+    if isinstance(cluster, IHyperPodCluster) and cluster.resource is None:
+        yield Finding(
+            path="cluster",
+            problem="is not made by this app",
+            remedy="guard it in the stack that makes it",
+        )
+
+
 def _check_alone(cluster: sagemaker.CfnCluster) -> Iterator[Finding]:
     if any(isinstance(needed.node.scope, ScaleDown) for needed in cluster.node.dependencies):
         yield Finding(
@@ -357,19 +383,135 @@ class _Needs(Dependable):
         return [root for root in found if not f"{root.node.path}/".startswith(f"{self._guard}/")]
 
 
-@jsii.implements(IValidation)
-class _Unchanged:
-    """Says at synthesis when the cluster's properties are no longer those that the guard was given."""
+@jsii.implements(IAnyProducer)
+class _Late:
+    """A value that is made from the cluster's properties when the template is."""
 
-    def __init__(self, cluster: sagemaker.CfnCluster, seen: Mapping[str, Any]) -> None:
-        self._cluster = cluster
-        self._seen = seen
+    def __init__(self, make: Callable[[], object]) -> None:
+        self._make = make
+
+    def produce(self, context: IResolveContext) -> object:
+        """The value as it is now."""
+        return self._make()
+
+
+class _Properties:
+    """The cluster's properties: looked up whenever they are asked for, until synthesis has judged them."""
+
+    def __init__(self, cluster: sagemaker.CfnCluster, seen: dict[str, Any]) -> None:
+        self.cluster = cluster
+        self.overrides: Sequence[Override] = watch_overrides(cluster)
+        self._judged: _Seen | None = None
+        self._last = _Seen(cluster, seen, ())
+
+    def late(self, make: Callable[[_Seen], object]) -> IResolvable:
+        """A token of what is made of the properties."""
+        return Lazy.uncached_any(_Late(lambda: make(self._judged or self.look())))
+
+    def look(self) -> _Seen:
+        """As they are now."""
+        seen = _properties(self.cluster)
+        if seen != self._last.properties or tuple(self.overrides) != self._last.overrides:
+            self._last = _Seen(self.cluster, seen, tuple(self.overrides))
+        return self._last
+
+    def judge(self) -> _Seen:
+        """As they are now, and as they go into the template: only synthesis asks so, after every change."""
+        self._judged = self.look()
+        return self._judged
+
+
+class _Seen:
+    """The cluster's properties at one moment, with what was made of them. Each text is a call to Node, so it is kept."""
+
+    def __init__(
+        self, cluster: sagemaker.CfnCluster, properties: dict[str, Any], overrides: tuple[Override, ...]
+    ) -> None:
+        self.cluster = cluster
+        self.properties = properties
+        self.overrides = overrides
+        self.groups = typing.cast(list[dict[str, Any]], properties.get("InstanceGroups") or [])
+
+    @cached_property
+    def group_texts(self) -> list[str]:
+        # CloudFormation would turn the numbers of nested properties into strings, so each group is one JSON text.
+        return [Stack.of(self.cluster).to_json_string(group) for group in self.groups]
+
+    @cached_property
+    def digest(self) -> str:
+        """Whatever makes CloudFormation update the cluster must run prepare first, a stack's tag included."""
+        stack = Stack.of(self.cluster)
+        rest = {key: value for key, value in self.properties.items() if key not in ("ClusterName", "InstanceGroups")}
+        return stack.to_json_string(
+            {
+                **rest,
+                "Tags": self.cluster.cdk_tag_manager.rendered_tags,
+                "StackTags": stack.tags.rendered_tags,
+                **({"Overrides": [list(override) for override in self.overrides]} if self.overrides else {}),
+            }
+        )
+
+    @cached_property
+    def create_only(self) -> str:
+        values = {key: self.properties[key] for key in ("VpcConfig", "Orchestrator") if key in self.properties}
+        return Stack.of(self.cluster).to_json_string(values)
+
+
+def _group_texts(seen: _Seen) -> list[str]:
+    return seen.group_texts
+
+
+def _digest(seen: _Seen) -> str:
+    return seen.digest
+
+
+def _create_only(seen: _Seen) -> str:
+    return seen.create_only
+
+
+def _writing_statements(groups: Sequence[Mapping[str, Any]], cluster_arn: str, capacity: str) -> list[dict[str, Any]]:
+    statements: list[dict[str, Any]] = [
+        {
+            "Effect": "Allow",
+            "Action": ["sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster"],
+            "Resource": cluster_arn,
+        },
+        {
+            "Effect": "Allow",
+            "Action": ["iam:PassRole"],
+            "Resource": _each(groups, "ExecutionRole"),
+            "Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
+        },
+    ]
+    # UpdateCluster authorises the plan of a group that it sends, and the capacity behind it (service authorization
+    # reference, SageMaker AI).
+    plans = _each(groups, "TrainingPlanArn")
+    if plans:
+        statements.append({"Effect": "Allow", "Action": ["sagemaker:UpdateCluster"], "Resource": [*plans, capacity]})
+    return statements
+
+
+@jsii.implements(IValidation)
+class _Guarded:
+    """Says at synthesis why the cluster, as it is by then, cannot be guarded."""
+
+    def __init__(self, properties: _Properties, name: str, names_to_delete: Sequence[str]) -> None:
+        self._properties = properties
+        self._name = name
+        self._names_to_delete = names_to_delete
 
     def validate(self) -> list[str]:
-        """One message, or none."""
-        if _properties(self._cluster) == self._seen:
-            return []
-        return ["the cluster's properties were changed after ScaleDown was made, which does not see them; make it last"]
+        """A message for each reason, or none."""
+        seen = self._properties.judge()
+        return [
+            str(finding)
+            for finding in (
+                *check_overrides(seen.overrides),
+                *check_guarded(seen.properties, name=self._name),
+                *check_groups(seen.properties),
+                *check_size(seen.properties, self._names_to_delete, ()),
+            )
+        ]
 
 
 def _properties(cluster: sagemaker.CfnCluster) -> dict[str, Any]:

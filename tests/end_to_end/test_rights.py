@@ -206,6 +206,7 @@ def test_scaling_down_needs(life: Rehearsal, action: str) -> None:
 
 @pytest.mark.parametrize("action", ROLLING_BACK)
 def test_rolling_back_goes_on_without(life: Rehearsal, action: str) -> None:
+    """Where there is nothing to take; where there is, it fails (tests/provider)."""
     config = deepcopy(life.config)
     first = life.change(edit=rights.without(action))
     assert first.status == "UPDATE_COMPLETE", first.reasons
@@ -215,7 +216,7 @@ def test_rolling_back_goes_on_without(life: Rehearsal, action: str) -> None:
         rights.without(action)(template)
         after_the_cluster(template)
 
-    failed = life.change(resized(config, "p5", 5), edit=edit)
+    failed = life.change({**config, "tags": {"team": "another"}}, edit=edit)
     assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
     assert refused(life.aws, since) == {action}
     assert life.nodes() == before

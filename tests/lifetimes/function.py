@@ -51,7 +51,7 @@ class Look:
     before: dict[str, Measure]
     """What was true when it began."""
     shown: dict[str, dict[str, Any]]
-    """Groups as DescribeCluster showed them when it began."""
+    """Groups as DescribeCluster showed them."""
     wrote_since: bool = False
 
 
@@ -199,22 +199,24 @@ class Calls:
         self._look: Look | None = None
         self._pages: list[dict[str, Any]] = []
         self._over: bool | None = None
-        self._described = 0.0
+        self._half: str | None = None
+        """The call that a look began with, while its other call is still to come."""
+        self._since = 0.0
         self._then: dict[str, Measure] = {}
         self._shown: dict[str, dict[str, Any]] = {}
 
     def begin(self) -> None:
         """A new run of the function: it knows nothing of the last one's reads."""
-        self._look, self._over = None, None
+        self._look, self._over, self._half = None, None, None
 
     # -- SageMaker --
 
     def describe_cluster(self, *, ClusterName: str) -> dict[str, Any]:
         with self._call("DescribeCluster"):
             found = self._life.hyperpod(ClusterName).describe()
-            self._described = self._request.described = self._life.clock.now
-            self._then = self._life.measures()
+            self._request.described = self._life.clock.now
             self._shown = {group["InstanceGroupName"]: group for group in found["InstanceGroups"]}
+            self._looks("DescribeCluster")
             return found
 
     def list_cluster_nodes(
@@ -230,12 +232,12 @@ class Calls:
             reply = pod.list_nodes(NextToken, logical=IncludeNodeLogicalIds, most=MaxResults)
             if NextToken is None:
                 self._pages = []
+                if self._half != "DescribeCluster":
+                    self._half = None
+                    self._begins("ListClusterNodes")
             self._pages += reply["ClusterNodeSummaries"]
             if "NextToken" not in reply:
-                now = self._life.clock.now
-                self._look = Look(self._described, now, self._pages, self._life.measures(), self._then, self._shown)
-                self._request.first_look = self._request.first_look or self._look
-                self._request.look = self._look
+                self._looks("ListClusterNodes")
             return reply
 
     def list_tags(self, *, ResourceArn: str, NextToken: str | None = None) -> dict[str, Any]:
@@ -294,6 +296,23 @@ class Calls:
             return self._life.stack.describe_events(NextToken)
 
     # -- inside --
+
+    def _begins(self, call: str) -> None:
+        self._half, self._since, self._then = call, self._life.clock.now, self._life.measures()
+
+    def _looks(self, call: str) -> None:
+        """A look takes both reads, in either order; who reads the nodes alone has looked at them, too."""
+        first = self._half
+        if call == "DescribeCluster" and first != "ListClusterNodes":
+            self._begins(call)
+            return
+        now, request = self._life.clock.now, self._request
+        look = Look(self._since, now, self._pages, self._life.measures(), self._then, self._shown)
+        if request.first_look is None or (call != first and request.first_look is self._look):
+            request.first_look = look
+        self._look = request.look = look
+        if call != first:
+            self._half = None
 
     def _is_over(self) -> bool:
         """Its deployment was, when it last asked."""

@@ -29,7 +29,6 @@ class Cause(StrEnum):
     DOUBLE_LOWERING = "BatchDelete lowers the target once more after an explicit count"
     LATE_OVERWRITES = "a late lowering meets a count that somebody else sent meanwhile"
     HIDDEN_UNLAUNCHED = "an update ends others before nodes that were not launched yet, which the list does not show"
-    CANCELLED_AT_ONCE = "an update that is cancelled before the function's first look, and events that may not be read"
     STAYS_IN_ROLLBACK = "a rollback in which HyperPod launches again what is taken, until the deadline"
     LAUNCHED_MEANWHILE = (
         "HyperPod launches a node that the list did not show, between a look and the call that follows it"
@@ -48,6 +47,9 @@ class Cause(StrEnum):
     BUSY_TOO_LONG = "a rollback during which the cluster is busy until the deadline"
     NEVER_PATCHED = "a rollback of a cluster whose software somebody has to update first"
     SLOW = "nodes shut down until the deadline, and the deployment fails"
+    STANDARD_TARGET = (
+        "a rollback under standard provisioning whose target stands above the count until the deadline, and ends nodes"
+    )
     STILL_LEAVING = "a rollback during which nodes shut down until the deadline"
     REPLACED_BEFORE_CLOUDFORMATION = "HyperPod replaces a node between prepare's last look and CloudFormation's call"
     MINIMUM_TIMED_OUT = "HyperPod takes a minimum back that was not met in three hours"
@@ -150,8 +152,8 @@ class Judge:
         named = set() if request.rollback else set(request.new["NodesToDelete"])
         counts = _counts(request.new)
         if request.rollback and not request.deployment.reached:
-            if life.faults.events_denied:
-                self.spare(Cause.EVENTS_DENIED)
+            if self._left_in_failure(request):
+                self.spare(Cause.BACK_TO_TWO)
             else:
                 self.fault("a rollback takes nodes though the cluster was not reached", str(request))
         for name in dict.fromkeys(node.group for node in write.took):
@@ -160,7 +162,7 @@ class Judge:
                 self.fault("nodes of a group that is not in the template", f"{request}: {name}")
                 continue
             self._taken(write, name, counts[name], took, named)
-        if not request.rollback and not self._looks_like_a_rollback(request):
+        if not request.rollback:
             # What replaces a taken node was not there to be counted.
             listed = life.switches.unlaunched_listed
             total = len(
@@ -234,22 +236,32 @@ class Judge:
             )
 
     def _order(self, write: Write, name: str) -> None:
-        """Nobody stays who should have gone before one that went."""
-        request, look = write.request, write.look
+        """Nobody stays who should have gone before one that went, as they are now or as they were at the first look: what was
+        chosen then stays chosen."""
+        look, first = write.look, write.request.first_look
         assert look is not None
-        if self._looks_like_a_rollback(request):
-            return
+        now = self._ranks(write, name, look)
+        then = self._ranks(write, name, first) if first is not None else {}
+        asked = write.request.asked[look.at]
+        went = {node.name for node in write.took} & now.keys()
+        for gone in went:
+            for stays in now.keys() - went - asked:
+                standing = {gone, stays} <= then.keys() and then[gone] < then[stays]
+                if now[stays] < now[gone] and not standing:
+                    self.fault("the wrong order", f"{write.request}: {gone} of {name} goes, {stays} stays")
+                    return
+
+    def _ranks(self, write: Write, name: str, look: Look) -> dict[str, tuple[Any, ...]]:
+        """Each node of the group that may go by count, and its place in the documented order; the lowest goes first."""
+        request = write.request
         named = set() if request.rollback else set(request.new["NodesToDelete"])
         # What was wished for meanwhile replaces one that went: it may go before all others.
         by_count = {node.name for node in write.took if node.group == name and node.wished <= request.heard} - named
-        asked = request.asked[look.at]
         since = None
         began = self.life.clock.datetime(request.heard).timestamp()
         if request.rollback:
             since = self.life.clock.datetime(request.deployment.began)
-        went: list[tuple[Any, str]] = []
-        stayed: list[tuple[Any, str]] = []
-        rank: tuple[Any, ...]
+        ranks: dict[str, tuple[Any, ...]] = {}
         for node in look.nodes:
             if node["InstanceGroupName"] != name or node["InstanceStatus"]["Status"] == "ShuttingDown":
                 continue
@@ -262,11 +274,11 @@ class Judge:
             if launched is None and node_id not in by_count and isinstance(request.error, Killed):
                 continue  # What is not launched may go with the target, after the others: a killed function got no further.
             if since is not None:
-                rank = (launched is not None and launched < since,)
+                ranks[node_id] = (launched is not None and launched < since,)
             elif launched is not None and launched.timestamp() > began:
                 continue
             else:
-                rank = (
+                ranks[node_id] = (
                     0
                     if node["InstanceStatus"]["Status"] == "Failure"
                     else 1
@@ -276,12 +288,7 @@ class Judge:
                     else 3,
                     -launched.timestamp() if launched is not None else 0,
                 )
-            if node_id in by_count:
-                went.append((rank, node_id))
-            elif node_id not in asked:
-                stayed.append((rank, node_id))
-        if went and stayed and min(stayed)[0] < max(went)[0]:
-            self.fault("the wrong order", f"{request}: {max(went)[1]} of {name} goes, {min(stayed)[1]} stays")
+        return ranks
 
     def cluster_update_is_sent(self, update: ClusterUpdate, gone: Iterable[str]) -> None:
         """CloudFormation's handler is about to call UpdateCluster."""
@@ -367,8 +374,13 @@ class Judge:
             self.spare(Cause.BACK_TO_TWO)
         elif cause := self._hidden(look, name, count, prepare.began):
             self.spare(cause)
-        elif update.rollback and self.life.faults.events_denied and not prepare.writes:
-            self.spare(Cause.EVENTS_DENIED)  # It took the update for one that had not got to the cluster.
+        elif (
+            update.rollback
+            and not self.life.pod.continuous
+            and look.shown[name]["TargetCount"] > count
+            and prepare.answered - prepare.began > 54 * 60
+        ):
+            self.spare(Cause.STANDARD_TARGET)
         elif self._visible(look, name, count):
             self.fault(
                 "CloudFormation ends a node at random, and prepare could know", f"{what}; it saw {look.measures[name]}"
@@ -401,9 +413,11 @@ class Judge:
         if not pod.ends_at_random(then, count):
             return None
         if pod.continuous and not self.life.switches.unlaunched_listed:
-            launched = then._replace(live=then.live - then.unlaunched, unlaunched=0)
-            if not pod.ends_at_random(launched, count):
-                return Cause.HIDDEN_UNLAUNCHED
+            # As the nodes were read, at the beginning of a look or at its end.
+            for measure in (then, look.before.get(name, then)):
+                launched = measure._replace(live=measure.live - measure.unlaunched, unlaunched=0)
+                if not pod.ends_at_random(launched, count):
+                    return Cause.HIDDEN_UNLAUNCHED
         if stale := self._stale(look, name):
             unseen = then._replace(live=then.live + stale, leaving=then.leaving - stale)
             if not pod.ends_at_random(unseen, count):
@@ -430,7 +444,7 @@ class Judge:
             and node["InstanceStatus"]["Status"] != "ShuttingDown"
         }
         return sum(
-            ending.node.id in shown and ending.at <= look.at and ending.by != "function"
+            ending.node.id in shown and ending.at <= look.at and (ending.by, ending.how) != ("function", "named")
             for ending in self.life.pod.endings[-40:]
         )
 
@@ -501,6 +515,8 @@ class Judge:
             self.spare(Cause.KILLED)
         elif life.faults.status_denied and "DescribeStacks" in request.reason:
             self.spare(Cause.STATUS_DENIED)
+        elif life.faults.events_denied and "DescribeStackEvents" in request.reason and not request.writes:
+            self.spare(Cause.EVENTS_DENIED)
         elif late and left and pod.never_patched:
             self.spare(Cause.NEVER_PATCHED)
         elif late and left and moving:
@@ -547,7 +563,7 @@ class Judge:
                 self.fault("a refusal after a change", f"{deployment.what}: {first.reason[:200]}")
             return
         late = first.answered - first.began > 54 * 60
-        if not first.succeeded and self.life.switches.lowering == "never" and any(w.took for w in first.writes):
+        if not first.succeeded and self._stays(first):
             self.spare(Cause.STAYS)
             return
         if not first.succeeded and late and self._left_late(first):
@@ -556,7 +572,8 @@ class Judge:
         if not first.succeeded:
             self.fault("a sound deployment fails", f"{deployment.what}: {first.reason[:300]}")
             return
-        took = {node.name: node.group for write in first.writes for node in write.took}
+        # What came since is HyperPod's own replacement of what was taken.
+        took = {node.name: node.group for write in first.writes for node in write.took if node.wished <= first.heard}
         for name, number in expected.takes.items():
             found = sum(1 for group in took.values() if group == name)
             if found != number and expected.exact:
@@ -582,20 +599,20 @@ class Judge:
     # -- inside --
 
     def _over(self, write: Write, what: str) -> None:
-        request = write.request
-        if write.over and self._looks_like_a_rollback(request):
-            self.spare(Cause.CANCELLED_AT_ONCE)
-        elif write.over:
+        if write.over:
             self.fault("a change for a deployment that is over", f"{write.request}: {what}")
         elif write.request.over:
             self.spare(Cause.CANCELLED_BEFORE_OUR_CALL)
 
-    def _looks_like_a_rollback(self, request: Request) -> bool:
-        """The function first saw its stack when the update was cancelled already, and nothing tells it that it is of that."""
-        if not request.over or not self.life.faults.events_denied:
-            return False
-        cancelled, looked = request.deployment.cancelled_at, request.looked
-        return cancelled is not None and cancelled <= (request.heard if looked is None else looked)
+    def _left_in_failure(self, request: Request) -> bool:
+        """Deployments before this one got to the cluster, and were left in failure: nobody documents whether a rollback sends
+        the cluster back behind them."""
+        for earlier in reversed(self.life.stack.deployments[: request.deployment.number - 1]):
+            if not earlier.outcome.startswith("failed"):
+                return False
+            if earlier.reached:
+                return True
+        return False
 
     def _group_deleted(self, write: Write, name: str) -> None:
         life, request = self.life, write.request
@@ -619,6 +636,17 @@ class Judge:
         listed = pod.continuous and self.life.switches.unlaunched_listed
         nodes = [node for node in pod.ever.values() if node.group == name and node.wished <= look.at]
         return not listed and any(node.launched is not None and node.launched >= look.since for node in nodes)
+
+    def _stays(self, request: Request) -> bool:
+        """The target of a group of which it took nodes stands, and nothing is on its way that would lower it: never, or one of
+        two late lowerings undid the other."""
+        pod, switches, counts = self.life.pod, self.life.switches, _counts(request.new)
+        took = {node.group for write in request.writes for node in write.took}
+        if switches.lowering == "never":
+            return bool(took)
+        last = max((write.at for write in request.writes if write.took), default=0.0)
+        over = switches.lowering == "late, absolute" and self.life.clock.now > last + switches.lowering_delay
+        return over and any(name in pod.groups and pod.groups[name].target > counts.get(name, 0) for name in took)
 
     def _left_late(self, request: Request) -> bool:
         """A node that it took was there for most of the hour, or still is."""
@@ -685,11 +713,9 @@ class Expected:
             more = 0 if name in new.autoscaled else max(0, live - count - len(named))
             if more and group.controller:
                 self.refused.append(f"{name}: the controller's count falls")
-            if (
-                name in new.autoscaled
-                and count < group.target - len(named)
-                and old.properties(CLUSTER) != new.properties(CLUSTER)
-            ):
+            # A guard that is new in the stack is not told what the cluster's properties were before.
+            changes = life.stack.known[PREPARE] is None or old.properties(CLUSTER) != new.properties(CLUSTER)
+            if name in new.autoscaled and count < group.target - len(named) and changes:
                 self.refused.append(f"{name}: autoscaled, target {group.target}, count {count}")
             by_count += more
             self.takes[name] = more + len(named)

@@ -33,6 +33,8 @@ class Outcome:
     deployments: Counter[str] = field(default_factory=Counter)
     taken: int = 0
     """Nodes that the function took by name."""
+    refused: int = 0
+    """Updates that prepare ended with a sentence."""
     story: str = ""
 
 
@@ -164,13 +166,18 @@ class Lifetime:
         while deployment.outcome == "rollback failed" and tries < 3:
             tries += 1
             self.clock.pass_time(self.draw.choice([60.0, 4000.0, 20000.0]))
-            self.faults.status_denied = self.pod.never_patched = False  # Somebody sees to it.
+            # Somebody sees to it.
+            self.faults.status_denied = self.faults.events_denied = self.pod.never_patched = False
             self.stack.continue_rollback(deployment)
             self.judge.look_at_endings()
         if deployment.outcome == "rollback failed" and tries == 3 and len(self.judge.faults) == faults:
             self.judge.spare(Cause.NOT_ENDED)
         self.pod.tags = ours or self.pod.tags
         outcome.deployments[deployment.outcome] += 1
+        outcome.refused += sum(
+            request.kind == PREPARE and not request.rollback and not request.over and request.succeeded is False
+            for request in deployment.requests
+        )
         self.tell(f"=== {what}: {deployment.outcome}")
 
     def _is_the_same(self, file: Template) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -11,11 +12,15 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from pathlib import Path
 
 from .lifetime import Outcome, live
 from .profiles import PROFILES, profile_of
 
 BATCH = 50
+
+RECORD = re.compile("(<!-- soak: written by make soak -->\n).*?(<!-- /soak -->)", re.DOTALL)
+"""Where a page keeps what came of the last long run."""
 
 
 @dataclass(slots=True)
@@ -23,7 +28,8 @@ class Tally:
     """What came of many."""
 
     lifetimes: int = 0
-    by_profile: Counter[str] = field(default_factory=Counter)
+    by_profile: dict[str, Counter[str]] = field(default_factory=dict)
+    """Profile -> what came of its lifetimes, by the columns of the table."""
     deployments: Counter[str] = field(default_factory=Counter)
     taken: int = 0
     unavoidable: Counter[str] = field(default_factory=Counter)
@@ -32,7 +38,16 @@ class Tally:
     def add(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:
             self.lifetimes += 1
-            self.by_profile[outcome.profile] += 1
+            self.by_profile.setdefault(outcome.profile, Counter()).update(
+                {
+                    "lifetimes": 1,
+                    "deployments": sum(outcome.deployments.values()),
+                    "refused": outcome.refused,
+                    "nodes taken": outcome.taken,
+                    "told by name": sum(outcome.unavoidable.values()),
+                    "faults": bool(outcome.faults),
+                }
+            )
             self.deployments += outcome.deployments
             self.taken += outcome.taken
             self.unavoidable += outcome.unavoidable
@@ -40,9 +55,7 @@ class Tally:
                 self.failing.append(outcome)
 
     def report(self) -> str:
-        lines = [
-            f"{self.lifetimes} lifetimes: " + ", ".join(f"{name} {n}" for name, n in sorted(self.by_profile.items()))
-        ]
+        lines = [f"{self.lifetimes} lifetimes", self.table()]
         lines.append("deployments: " + ", ".join(f"{n} {name}" for name, n in self.deployments.most_common()))
         lines.append(f"nodes taken by name: {self.taken}")
         lines.append("what cannot be helped:" if self.unavoidable else "nothing that cannot be helped")
@@ -58,6 +71,27 @@ class Tally:
         else:
             lines.append("no fault")
         return "\n".join(lines)
+
+    def table(self) -> str:
+        """By profile, and in all; "refused" counts updates that prepare ended with a sentence, "faults" lifetimes."""
+        rows = {name: self.by_profile[name] for name in PROFILES if name in self.by_profile}
+        total: Counter[str] = Counter()
+        for row in rows.values():
+            total.update(row)
+        columns = list(total)
+        lines = [f"| profile | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+        for name, row in (*rows.items(), ("all together", total)):
+            lines.append(f"| {name} | {' | '.join(f'{row[column]:,}' for column in columns)} |")
+        return "\n".join(lines)
+
+
+def record(page: Path, tally: Tally, seeds: Sequence[int]) -> None:
+    """Write the table of this run into a page, between its two marks."""
+    text = f"\nSeeds {seeds[0]} to {seeds[-1]}:\n\n{tally.table()}\n\n"
+    before = page.read_text()
+    if not RECORD.search(before):
+        raise SystemExit(f"{page}: has no place for the table: <!-- soak: written by make soak --> and <!-- /soak -->")
+    page.write_text(RECORD.sub(lambda found: found[1] + text + found[2], before))
 
 
 def seeds_of(number: int, *, first: int = 0, profile: str | None = None) -> list[int]:
@@ -100,6 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="one lifetime, with its story")
     parser.add_argument("--processes", type=int)
+    parser.add_argument("--record", type=Path, help="the page that gets the table")
     given = parser.parse_args(arguments)
     if given.seed is not None:
         outcome = live(given.seed, story=True)
@@ -110,6 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tally = soak(seeds, processes=given.processes, progress=sys.stderr.isatty())
     print(f"seeds {seeds[0]} to {seeds[-1]}" + (f", profile {given.profile}" if given.profile else ""))
     print(tally.report())
+    if given.record is not None:
+        record(given.record, tally, seeds)
     if tally.failing:
         worst = min(tally.failing, key=lambda outcome: outcome.seed)
         print(f"\nThe first of them, SEED={worst.seed} ({profile_of(worst.seed)}):\n")

@@ -109,7 +109,7 @@ def draw(rng: Random) -> Switches:
         group_says_updating=either(),
         minimum_blocks=either(),
         count_below_minimum=rng.random() < 0.8,
-        list_lag=rng.choice([0.0, 0.0, 0.0, 5.0, 20.0]),
+        list_lag=rng.choice([0.0, 0.0, 0.0, 5.0, 20.0, 40.0]),
         delete_alone=either(),
         all_fail=rng.choice(get_args(AllFail)),
         in_use=rng.choice(get_args(InUse)),

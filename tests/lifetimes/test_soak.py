@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lifetimes.lifetime import live
@@ -34,6 +36,21 @@ def test_one_lifetime_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     assert "seed 2, profile rollbacks" in told
     assert "stack: UPDATE_IN_PROGRESS" in told
+
+
+def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Before.\n<!-- soak: written by make soak -->\nthe last run\n<!-- /soak -->\nAfter.\n")
+    main(["--lifetimes", "9", "--processes", "1", "--record", str(page)])
+    text = page.read_text()
+    assert text.startswith("Before.\n<!-- soak")
+    assert text.endswith("<!-- /soak -->\nAfter.\n")
+    assert "the last run" not in text
+    assert "| races | 1 |" in text
+    assert "| all together | 9 |" in text
+    page.write_text("No place.")
+    with pytest.raises(SystemExit, match="has no place for the table"):
+        main(["--lifetimes", "1", "--processes", "1", "--record", str(page)])
 
 
 def test_seeds_of_one_profile_are_seeds_of_all() -> None:

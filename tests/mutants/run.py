@@ -25,7 +25,7 @@ WORK = ROOT / ".mutants"
 COPY = WORK / "copy"
 FUNCTION = Path("constructs/cdk_hyperpod/_lambda/hyperpod_provider")
 NAMES = (
-    "planner executor removal history wire api_errors resources calls given_up group_deletion groups_go_by_name_only"
+    "planner executor standing_requests removal history wire api_errors resources calls given_up group_deletion groups_go_by_name_only"
     " nothing_ends_at_random only_planned_nodes_end rollbacks_spare_old_nodes crashes_heal"
 )
 TESTS = tuple(f"tests/provider/test_{name}.py" for name in NAMES.split())

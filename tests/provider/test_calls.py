@@ -14,11 +14,11 @@ def make(*groups: tuple[str, int], behaviour: Behaviour | None = None) -> Stack:
 
 
 def polls(train: Stack, since: int) -> list[Counter[str]]:
-    """The function's calls, read by read: each look at the cluster begins with DescribeCluster and lists its nodes."""
+    """The function's calls, read by read: each look at the cluster lists its nodes and ends with DescribeCluster."""
     found: list[Counter[str]] = []
     for call in train.model.journal[since:]:
         if call.principal == LAMBDA:
-            if call.operation == "DescribeCluster":
+            if call.operation == "ListClusterNodes" and (not found or found[-1]["DescribeCluster"]):
                 found.append(Counter())
             found[-1][call.operation] += 1
     return found

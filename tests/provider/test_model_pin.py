@@ -149,5 +149,5 @@ def test_client_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_errors_come_with_their_codes() -> None:
     client = handler.make_client("sagemaker")
     with Stubber(client) as stub:
-        stub.add_client_error("describe_cluster", "ResourceNotFound", "no such cluster", 400)
+        stub.add_client_error("list_cluster_nodes", "ResourceNotFound", "no such cluster", 400)
         assert api.read_live(client, "train") is None

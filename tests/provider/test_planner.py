@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod_provider import messages
+from cdk_hyperpod._lambda.hyperpod_provider import messages, wire
 from cdk_hyperpod._lambda.hyperpod_provider.actions import (
     DeleteGroup,
     Lower,
@@ -299,15 +299,25 @@ def test_nodes_shutting_down_are_waited_for() -> None:
 
 def test_nodes_shutting_down_below_the_count_are_not_waited_for() -> None:
     leaving = [*nodes("p5", 6), *nodes("p5", 1, first=7, status="ShuttingDown")]
-    seen = live(group(target=8), nodes=leaving)
-    assert plan(seen, desired(wish(count=8)), occasion()).done
-    # While in doubt they are: the target asks for 8, and those that are not listed yet may be there.
-    assert plan(seen, desired(wish(count=8)), occasion(doubting=True)).waits
+    assert plan(live(group(target=7), nodes=leaving), desired(wish(count=8)), occasion()).done
+    # Where the target asks for 8, those that are not listed yet may be there.
+    assert plan(live(group(target=8), nodes=leaving), desired(wish(count=8)), occasion()).waits
 
 
 def test_count_that_still_holds_nodes_that_left_the_list_is_waited_for() -> None:
     found = plan(live(group(target=6, current=8), nodes=nodes("p5", 6)), desired(wish(count=6)), occasion(first=False))
     assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
+
+
+def test_count_holds_nodes_that_left_beside_others_that_are_not_listed_yet() -> None:
+    """Standard provisioning lists no node before it is launched: 5 run, 2 ended and are counted, 3 are asked for."""
+    seen = live(group(target=8, current=7), nodes=nodes("p5", 5), continuous=False)
+    found = plan(seen, desired(wish(count=8)), occasion(doubting=True))
+    assert found == Plan(waits=(Wait(why='group "p5" still counts 7 nodes, 5 of them in the list'),))
+    assert plan(seen, desired(wish(count=8)), occasion()).done
+    assert wire.with_plan(wire.State(began=START), seen, found).settling, "half an hour of doubt"
+    calm = live(group(target=8, current=5), nodes=nodes("p5", 5))
+    assert not wire.with_plan(wire.State(began=START), calm, Plan()).settling
 
 
 def test_count_that_may_hold_nodes_that_left_the_list_is_waited_for_while_in_doubt() -> None:
@@ -676,6 +686,27 @@ def test_documented_order_holds_while_something_shuts_down() -> None:
     assert taken(found) == [(node_id(5), "failed")]
 
 
+def test_node_that_is_launched_during_the_first_look_was_not_launched_when_the_request_began() -> None:
+    """Beside it, one that is still without an instance was there before, and is no replacement of anything."""
+    found = wire.with_plan(
+        wire.State(began=START), live(group(), nodes=[*nodes("p5", 5), *late("p5", 6), *waiting("p5", 7)]), Plan()
+    )
+    assert found.unlaunched == {"p5": 2}
+    again = live(group(target=7, current=6), nodes=[*nodes("p5", 5), *late("p5", 6), *waiting("p5", 7)])
+    picks = plan(again, desired(wish(count=4)), occasion(first=False, unlaunched=found.unlaunched)).taken
+    assert [pick.node.name for pick in picks] == ["p5-7", node_id(5)], "the request goes before a node that runs"
+
+
+def test_nodes_of_the_first_look_stay_chosen() -> None:
+    """7 and 8 were taken, and the list shows them as they were for a while: node 3, which has failed since, must not go too."""
+    crowd = [*nodes("p5", 2), *nodes("p5", 1, first=3, status="Failure"), *nodes("p5", 5, first=4)]
+    chosen = frozenset({node_id(7), node_id(8)})
+    found = plan(live(group(), nodes=crowd), desired(wish(count=6)), occasion(first=False, chosen=chosen))
+    assert taken(found) == [(node_id(8), "newest"), (node_id(7), "newest")]
+    more = plan(live(group(), nodes=crowd), desired(wish(count=5)), occasion(first=False, chosen=chosen))
+    assert taken(more)[2:] == [(node_id(3), "failed")]
+
+
 def test_request_that_was_launched_meanwhile_leaves_no_place_for_a_replacement() -> None:
     """One of the two requests of the first look has its instance now; of the other two, one is new."""
     crowd = [*nodes("p5", 4), *late("p5", 9), *waiting("p5", 7, 8)]
@@ -704,9 +735,10 @@ def test_group_in_service_below_its_minimum_is_taken_from() -> None:
     assert isinstance(take, TakeNodes) and take.minimum == 6, "should HyperPod mind after all"
 
 
+@pytest.mark.parametrize("status", ["Pending", "SystemUpdating", "Failure"])
 @pytest.mark.parametrize(("current", "running"), [(7, 8), (8, 7)])
-def test_group_in_transition_below_its_minimum_is_waited_for(current: int, running: int) -> None:
-    boots = nodes("p5", 8 - running, first=20, status="Pending")
+def test_group_in_transition_below_its_minimum_is_waited_for(current: int, running: int, status: str) -> None:
+    boots = nodes("p5", 8 - running, first=20, status=status)
     below = live(group(status="Creating", minimum=8, target=8, current=current), nodes=[*nodes("p5", running), *boots])
     found = plan(below, desired(wish(count=7, minimum=8)), occasion())
     assert [wait.why for wait in found.waits] == [f'group "p5" has {running} of the 8 nodes of its minimum']
@@ -782,13 +814,33 @@ def test_autoscaled_group_with_the_count_that_it_holds() -> None:
 def test_autoscaled_group_whose_target_stays_when_its_node_goes() -> None:
     wanted = desired(wish(count=7, autoscaled=True), nodes_to_delete=(node_id(8),))
     crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
-    found = plan(
-        live(group(), nodes=crowd), wanted, occasion(first=False, previous=desired(wish(count=8, autoscaled=True)))
-    )
+    when = occasion(first=False, previous=desired(wish(count=8, autoscaled=True)), young=True)
+    found = plan(live(group(), nodes=crowd), wanted, when)
     assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(8)})']
+    # Gone, and what the target asks for may be there and not listed: the cluster's own update would end others for it.
+    gone = live(group(target=8, current=7), nodes=nodes("p5", 7))
+    assert plan(gone, wanted, when).waits == (Wait(why='group "p5" is still working towards 8 nodes'),)
+    assert str(plan(gone, wanted, replace(when, young=False)).refusals[0]).startswith(
+        "instance_groups[p5].instance_count: is 7, its autoscaler holds 8"
+    )
+    # An update that leaves the cluster alone sends no count.
+    assert plan(gone, wanted, replace(when, previous=wanted)).done
 
 
 # -- minimum ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_minimum_is_never_raised_to_take_nodes() -> None:
+    """To raise it would begin a transition, which is the cluster's own update's to begin."""
+    wanted = desired(wish(count=6, minimum=5), nodes_to_delete=(node_id(1), node_id(2)))
+    four = nodes("p5", 4)
+    (change,) = plan(live(group(minimum=3, current=4), nodes=four), wanted, occasion(previous=BEFORE)).changes
+    assert isinstance(change, TakeNodes)
+    assert change.minimum is None
+    unmet = live(group(minimum=3, current=2, status="Updating"), nodes=[*nodes("p5", 2), *waiting("p5", 9)])
+    assert [wait.why for wait in plan(unmet, wanted, occasion(previous=BEFORE)).waits] == [
+        'group "p5" has 2 of the 3 nodes of its minimum'
+    ]
 
 
 def test_taking_below_a_live_minimum_knows_what_to_lower_first() -> None:
@@ -801,8 +853,12 @@ def test_taking_below_a_live_minimum_knows_what_to_lower_first() -> None:
 # -- rollback ---------------------------------------------------------------------------------------------------------
 
 
+HERE, ELSEWHERE = EIGHT.arn, "arn:aws:sagemaker:us-west-2:111122223333:cluster/zzzzzzzzzzzz"
+
+
 def rollback(**more: Any) -> Any:
-    return occasion(rolling_back=True, updated=UPDATED, **more)
+    """Of an update that got to the cluster."""
+    return occasion(**{"rolling_back": True, "updated": UPDATED, "reached": frozenset({HERE}), **more})
 
 
 def since(group: str, *numbers: int) -> list[Any]:
@@ -848,47 +904,6 @@ def test_rollback_never_refuses() -> None:
     assert found.notes == ('group "other" with 1 node is not in the file: it stays, because this is a rollback',)
 
 
-def test_rollback_of_an_update_that_prepare_refused_does_nothing() -> None:
-    # 8 nodes where the old file says 4: somebody added them by hand. The failed update was refused, so nothing is undone.
-    failed = desired(wish(count=6), nodes_to_delete=tuple(node_id(n) for n in (1, 2, 3)))
-    found = plan(EIGHT, desired(wish(count=4)), rollback(previous=failed))
-    assert found == Plan(notes=(messages.NOT_REACHED,))
-
-
-def test_rollback_of_an_update_whose_nodes_were_not_all_taken_does_nothing() -> None:
-    failed = desired(wish(count=6))
-    assert plan(EIGHT, desired(wish(count=4)), rollback(previous=failed)) == Plan(notes=(messages.NOT_REACHED,))
-
-
-@pytest.mark.parametrize(
-    "when",
-    [{"previous": None}, {"previous": replace(desired(wish(count=8)), cluster="other"), "renamed_from": "other"}],
-    ids=["malformed", "renamed"],
-)
-def test_rollback_of_what_never_was_does_nothing(when: dict[str, Any]) -> None:
-    found = plan(EIGHT, desired(wish(count=4)), rollback(**when))
-    assert found == Plan(notes=(messages.NOT_REACHED,))
-
-
-def test_rollback_of_a_target_that_nothing_could_lower_does_nothing() -> None:
-    # Standard provisioning, 8 nodes, and a target of 10 that somebody set by hand: 8 in the file was refused.
-    eight = live(group(target=10, current=8), nodes=nodes("p5", 8), continuous=False)
-    found = plan(eight, desired(wish(count=4)), rollback(previous=desired(wish(count=8))))
-    assert found == Plan(notes=(messages.NOT_REACHED,))
-
-
-HERE, ELSEWHERE = EIGHT.arn, "arn:aws:sagemaker:us-west-2:111122223333:cluster/zzzzzzzzzzzz"
-
-
-def test_rollback_of_what_cloudformation_did_not_get_to_does_nothing() -> None:
-    # Somebody raised 4 to 8 by hand, which the failed update says too: no look at the cluster could tell.
-    when = rollback(previous=desired(wish(count=8)))
-    assert plan(EIGHT, desired(wish(count=4)), replace(when, reached=frozenset())) == Plan(
-        notes=(messages.NOT_REACHED,)
-    )
-    assert len(taken(plan(EIGHT, desired(wish(count=4)), when))) == 4, "nobody knows"
-
-
 @pytest.mark.parametrize(
     "failed",
     [None, desired(wish(count=6)), desired(wish(count=4), max_nodes=3), desired(wish("other"))],
@@ -900,26 +915,35 @@ def test_rollback_of_what_cloudformation_got_to_takes_the_excess_whatever_it_loo
 
 
 @pytest.mark.parametrize(
-    ("reached", "looks_refused", "looks_done"),
+    ("reached", "takes"),
     [
-        pytest.param({HERE, ELSEWHERE}, 4, 4, id="another as well"),
-        pytest.param({"train"}, 4, 4, id="by its name"),
-        pytest.param({ELSEWHERE}, 0, 0, id="another alone"),
-        pytest.param({ELSEWHERE, ""}, 0, 4, id="one that has no id yet"),
-        pytest.param({"other"}, 0, 4, id="one that has no ARN"),
+        pytest.param({HERE, ELSEWHERE}, 4, id="another as well"),
+        pytest.param({"train"}, 4, id="by its name"),
+        pytest.param({ELSEWHERE}, 0, id="another alone"),
+        pytest.param({ELSEWHERE, ""}, 0, id="one that has no id yet"),
+        pytest.param(set(), 0, id="none"),
     ],
 )
-def test_rollback_judges_by_looks_only_where_ids_tell_nothing(
-    reached: set[str], looks_refused: int, looks_done: int
-) -> None:
-    for count, takes in ((6, looks_refused), (8, looks_done)):
-        when = rollback(previous=desired(wish(count=count)), reached=frozenset(reached))
-        assert len(taken(plan(EIGHT, desired(wish(count=4)), when))) == takes
+def test_rollback_does_nothing_to_a_cluster_that_cloudformation_did_not_get_to(reached: set[str], takes: int) -> None:
+    # Somebody raised 4 to 8 by hand, which the failed update says too: no look at the cluster could tell.
+    when = rollback(previous=desired(wish(count=8)), reached=frozenset(reached))
+    found = plan(EIGHT, desired(wish(count=4)), when)
+    assert len(taken(found)) == takes
+    assert (messages.NOT_REACHED in found.notes) is not takes
 
 
-def test_rollback_that_leaves_the_cluster_alone_does_nothing() -> None:
-    failed = desired(wish(count=4), max_nodes=3)
-    assert plan(EIGHT, desired(wish(count=4)), rollback(previous=failed)) == Plan(notes=(messages.NOT_REACHED,))
+def test_rollback_that_has_nodes_to_take_must_know_how_far_the_failed_update_got() -> None:
+    found = plan(EIGHT, desired(wish(count=4)), rollback(previous=desired(wish(count=8)), reached=None))
+    assert found == Plan(refusals=(messages.NOT_KNOWN,))
+    assert "cloudformation:DescribeStackEvents" in str(messages.NOT_KNOWN)
+    busy = plan(replace(EIGHT, status="Updating"), desired(wish(count=4)), rollback(reached=None))
+    assert busy == Plan(refusals=(messages.NOT_KNOWN,))
+
+
+def test_rollback_that_has_nothing_to_take_need_not_know() -> None:
+    assert plan(EIGHT, desired(wish(count=8)), rollback(reached=None)).done
+    leaving = live(group(), nodes=[*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")])
+    assert plan(leaving, desired(wish(count=8)), rollback(reached=None)).waits
 
 
 def test_rollback_on_a_cluster_that_is_not_ours_does_nothing() -> None:
@@ -965,21 +989,11 @@ def test_rollback_spares_the_controller() -> None:
     assert found == Plan(notes=(messages.controller_excess("controller"),))
 
 
-def test_rollback_under_standard_provisioning_does_not_go_on_for_ever() -> None:
-    settled = live(group(target=12, current=8), nodes=nodes("p5", 8), continuous=False)
-    found = plan(settled, desired(wish(count=8)), rollback(previous=desired(wish(count=12))))
-    assert found == Plan(
-        notes=(
-            'group "p5" keeps its target of 12: under standard provisioning only the cluster\'s own update lowers it',
-        )
-    )
-
-
 def test_rollback_sends_what_the_group_goes_back_to() -> None:
     """Nobody knows whether the failed update's own specification ever got to the group."""
     high = live(group(target=10, current=8), nodes=nodes("p5", 8))
     old, new = (replace(wish(count=8), spec={"LifeCycleConfig": which}) for which in ("old", "new"))
-    found = plan(high, desired(old), rollback(previous=desired(replace(new, count=10)), reached=None))
+    found = plan(high, desired(old), rollback(previous=desired(replace(new, count=10))))
     assert found.changes == (Lower(group="p5", count=8, minimum=0, spec=old),)
 
 
@@ -993,10 +1007,11 @@ def test_rollback_lowers_a_target_that_an_autoscaler_raised() -> None:
 
 
 def test_rollback_under_standard_provisioning_waits_for_a_target_that_may_fall_yet() -> None:
-    """It would fall below what the cluster's own way back has sent."""
+    """It would fall below what the cluster's own way back has sent; and what it asks for may be there, and is not listed."""
     settled = live(group(target=12, current=8), nodes=nodes("p5", 8), continuous=False)
-    found = plan(settled, desired(wish(count=8)), rollback(previous=desired(wish(count=12)), doubting=True))
+    found = plan(settled, desired(wish(count=8)), rollback(previous=desired(wish(count=12))))
     assert [wait.why for wait in found.waits] == ['group "p5" is still working towards 12 nodes']
+    assert all(wait.passing for wait in found.waits), "at the deadline the rollback goes on"
 
 
 def test_target_that_may_not_be_sent_is_given_time_too() -> None:

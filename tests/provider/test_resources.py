@@ -203,7 +203,6 @@ def test_stack_status_that_cannot_be_read_yet(code: str) -> None:
 
     def fails() -> None:
         train.status_fails, train.status_fails_until = code, train.clock.now() + 90
-        train.events_fail, train.events_fail_until = "AccessDenied", train.clock.now() + 1_000_000
 
     assert train.deploy(SIX, fail="after", meanwhile=fails) == "rolled back", train.reasons
     assert ids(train) == here
@@ -257,13 +256,23 @@ def test_events_that_cannot_be_read_yet(code: str, seconds: float) -> None:
     assert train.log[-1] == "note: the failed update never got as far as the cluster: there is nothing to undo"
 
 
-def test_events_that_may_not_be_read_do_not_hold_up_a_rollback() -> None:
-    """As with the role of an earlier version of this library: the live cluster tells what to take."""
+def test_events_that_may_not_be_read_fail_a_rollback_that_would_take_nodes() -> None:
+    """Nothing is taken before it is known whether the cluster is sent back; the sentence names the right."""
     train = four()
     here = ids(train)
     train.events_fail, train.events_fail_until = "AccessDenied", train.clock.now() + 1_000_000
-    assert train.deploy(Wish(groups=(group("p5", 6),)), fail="after") == "rolled back", train.reasons
+    assert train.deploy(Wish(groups=(group("p5", 6),)), fail="after") == "rollback failed"
+    assert len(ids(train)) == len(here) + 2
+    assert "the function needs the right cloudformation:DescribeStackEvents on its own stack" in train.reasons[-1]
+    train.events_fail_until = train.clock.now()
+    assert train.roll_back() == "rolled back", train.reasons
     assert ids(train) == here
+
+
+def test_events_that_may_not_be_read_do_not_hold_up_a_rollback_without_anything_to_take() -> None:
+    train = four()
+    train.events_fail, train.events_fail_until = "AccessDenied", train.clock.now() + 1_000_000
+    assert train.deploy(replace(FOUR, tags={"team": "a"}), fail="after") == "rolled back", train.reasons
     assert "cannot read how far the failed update got: AccessDenied: not now" in train.log
 
 

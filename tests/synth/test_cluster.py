@@ -368,6 +368,52 @@ def test_a_guard_of_ones_own_ends_the_warning() -> None:
     assert guard.prepare.node.path == "Stack/ScaleDown/Prepare"
 
 
+def test_a_guard_of_ones_own_takes_the_cluster_itself() -> None:
+    """With what the cluster knows of itself: its key, and the groups whose counts are an autoscaler's."""
+
+    def build(stack: Stack) -> None:
+        cluster = add_cluster(
+            stack,
+            instance_groups=[dataclasses.replace(P5, node_type=None, partition=None, min_instance_count=0)],
+            eks_cluster_arn="arn:aws:eks:us-west-2:111122223333:cluster/eks",
+            autoscaled_groups=["p5"],
+            unguarded=True,
+        )
+        ScaleDown(stack, "ScaleDown", cluster=cluster)
+
+    template = of_stack(build)
+    assert template.only("Custom::HyperPodScaleDown")["AutoscaledGroups"] == ["p5"]
+    logs = [log for name, log in template.of("AWS::Logs::LogGroup").items() if name.startswith("ScaleDown")]
+    assert len(logs) == 3 and all("KmsKeyId" in log["Properties"] for log in logs)
+
+
+def test_a_group_that_is_added_is_one_that_was_there_from_the_beginning() -> None:
+    keyed = dataclasses.replace(P5, name="keyed", ebs_volumes=(EbsVolume(volume_size_gib=500, volume_kms_key_arn=KEY),))
+
+    def added(stack: Stack) -> None:
+        cluster = add_cluster(stack, P5)
+        for group in (LOGIN, keyed):
+            cluster.add_instance_group(group)
+        assert [group.name for group in cluster.instance_groups] == ["controller", "p5", "login", "keyed"]
+
+    assert of_stack(added).body == template_with(P5, LOGIN, keyed).body
+
+
+def test_a_group_that_is_added_is_judged_with_the_others() -> None:
+    cluster = add_cluster(Stack(new_app(), "Stack", env=Environment(region="us-west-2")), P5)
+    for group, message in (
+        (P5, "an earlier group has the name 'p5' too"),
+        (
+            dataclasses.replace(P5, name="new", partition=None),
+            r"instance_groups\[new\].partition: a compute group must",
+        ),
+        ("p5", "group: must be of the class InstanceGroup"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            cluster.add_instance_group(group)  # type: ignore[arg-type]
+    assert [group.name for group in cluster.instance_groups] == ["controller", "p5"]
+
+
 def test_a_second_guard_is_refused() -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     cluster = add_cluster(stack)

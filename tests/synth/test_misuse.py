@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from aws_cdk import App, Aws, CfnParameter, Environment, Stack, Token
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sagemaker as sagemaker
 from aws_cdk.assertions import Template
@@ -38,6 +39,7 @@ from cdk_hyperpod import (
     HyperPodError,
     HyperPodNetwork,
     HyperPodTeams,
+    IHyperPodCluster,
     InstanceGroup,
     InstanceType,
     LifecycleConfig,
@@ -220,6 +222,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "eks_cluster_arn": None,
         "autoscaled_groups": (),
         "encrypt_root_volumes": False,
+        "roles": {"compute": iam.Role.from_role_name(world.stack, world.next_id(), "nodes")},
         "scale_down": ScaleDownConfig(),
         "unguarded": False,
     },
@@ -424,7 +427,14 @@ def test_every_public_class_has_a_row() -> None:
         *(value for value in vars(jobs).values() if inspect.isclass(value) and value.__module__ == jobs.__name__),
     }
 
-    assert public - {*CONSTRUCTS, *VALUES} == {*RESULTS, LustreMount, OpenZfsMount, catalogue, load_config}
+    assert public - {*CONSTRUCTS, *VALUES} == {
+        *RESULTS,
+        IHyperPodCluster,
+        LustreMount,
+        OpenZfsMount,
+        catalogue,
+        load_config,
+    }
 
 
 @pytest.mark.parametrize("made", CONSTRUCTS, ids=lambda made: made.__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from aws_cdk.assertions import Annotations, Match
 from constructs import Construct
 
 from cdk_hyperpod import ConfigError, ScaleDown
-from synth.synthesis import Template, needs, new_app, of_stack
+from synth.synthesis import Template, flat, needs, new_app, of_stack
 
 Group = sagemaker.CfnCluster.ClusterInstanceGroupProperty
 RestrictedGroup = sagemaker.CfnCluster.ClusterRestrictedInstanceGroupProperty
@@ -88,10 +88,7 @@ RESTRICTED = (
     "cluster.restricted_instance_groups: are not guarded: HyperPod ends nodes at random where a count there falls; give "
     "them a cluster of their own, without ScaleDown"
 )
-NO_GROUPS = (
-    "cluster.instance_groups: are missing, and there is nothing else that ScaleDown guards; set them before you make "
-    "ScaleDown, or leave it out"
-)
+NO_GROUPS = "cluster.instance_groups: are missing, and there is nothing else that ScaleDown guards; set them, or leave ScaleDown out"
 
 
 def restricted() -> list[RestrictedGroup]:
@@ -110,7 +107,6 @@ def test_a_cluster_without_a_name_is_refused_with_all_else_that_is_wrong() -> No
     assert refusals({"max_nodes": -1}, cluster_name=None, instance_groups=None) == [
         "scale_down.max_nodes: must be 0 to 6758, got -1; change it",
         NO_NAME,
-        NO_GROUPS,
     ]
 
 
@@ -121,7 +117,9 @@ def test_restricted_groups_are_refused() -> None:
 
 @pytest.mark.parametrize("groups", [None, []])
 def test_a_cluster_without_groups_is_refused(groups: object) -> None:
-    assert refusals(instance_groups=groups) == [NO_GROUPS]
+    with pytest.raises(RuntimeError) as caught:
+        of_stack(lambda stack: guard(stack, instance_groups=groups))
+    assert f"[Stack/ScaleDown] {NO_GROUPS}" in str(caught.value)
 
 
 def test_a_name_may_be_a_parameters() -> None:
@@ -230,6 +228,97 @@ def test_no_two_guards_share_a_function() -> None:
         "what the bootstrap policies allow"
     )
     assert sum(name.startswith("hyperpod-train-cluster-") for name in found) == 12, "hyperpod- stands once"
+
+
+# -- what is changed after the guard was made -------------------------------------------------------------------------
+
+
+def test_the_order_in_which_things_are_made_is_no_matter() -> None:
+    """Groups, counts, roles, a plan and tags that come after the guard are what it guards and may pass on."""
+    late = [Group(execution_role=f"{ROLE}{n}", instance_count=n, instance_group_name=f"late-{n}") for n in (1, 2)]
+    planned = Group(execution_role=ROLE, instance_count=3, instance_group_name="planned", training_plan_arn=PLAN)
+
+    def before(stack: Stack) -> None:
+        cluster = cluster_in(stack, instance_groups=[*late, planned], node_recovery="None")
+        cluster.cdk_tag_manager.set_tag("team", "research")
+        ScaleDown(stack, "ScaleDown", cluster=cluster)
+
+    def after(stack: Stack) -> None:
+        cluster = cluster_in(stack, instance_groups=None)
+        guard = ScaleDown(stack, "ScaleDown", cluster=cluster)
+        # Whoever resolves too early freezes nothing.
+        assert stack.resolve(guard._properties.late(lambda seen: seen.group_texts)) == []
+        cluster.instance_groups = [*late, planned]
+        cluster.node_recovery = "None"
+        cluster.cdk_tag_manager.set_tag("team", "research")
+
+    assert of_stack(after).body == of_stack(before).body
+
+
+def errors_of(build: Callable[[Stack], object]) -> list[str]:
+    """What synthesis says against a stack, without where."""
+    with pytest.raises(RuntimeError) as caught:
+        of_stack(build)
+    return re.findall(r"\[Stack/ScaleDown\] (.*)", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("override", "path"),
+    [
+        (lambda l1: l1.add_property_override("InstanceGroups.0.InstanceCount", 1), "InstanceGroups.0.InstanceCount"),
+        (lambda l1: l1.add_override("Properties.InstanceGroups", []), "InstanceGroups"),
+        (lambda l1: l1.add_override(path="Properties.InstanceGroups.1", value={}), "InstanceGroups.1"),
+        (lambda l1: l1.add_property_deletion_override("InstanceGroups.0.MinInstanceCount"), "InstanceGroups.0.MinInstanceCount"),
+        (lambda l1: l1.add_deletion_override("Properties.Tags"), "Tags"),
+    ],
+)  # fmt: skip
+def test_an_override_behind_its_back_is_an_error(override: Callable[[CfnResource], None], path: str) -> None:
+    def build(stack: Stack) -> None:
+        override(guard(stack)._cluster)
+
+    (said,) = errors_of(build)
+    assert said == (
+        f"cluster: an override of {path} goes past ScaleDown, which would take nodes by what it overrides; "
+        "set the property itself instead"
+    )
+
+
+def test_another_override_is_a_change_that_the_guard_is_called_for() -> None:
+    """What CDK's class does not know yet can only be overridden: it must not slip past prepare."""
+
+    def build(stack: Stack) -> None:
+        cluster = guard(stack)._cluster
+        cluster.add_override("DeletionPolicy", "Retain")
+        cluster.add_property_override("AutoPatch.Enabled", True)
+
+    digest = json.loads(flat(of_stack(build).only("Custom::HyperPodScaleDown")["Digest"]))
+    assert digest["Overrides"] == [["AutoPatch.Enabled", True]]
+    plain = of_stack(lambda stack: guard(stack)).only("Custom::HyperPodScaleDown")["Digest"]
+    assert "Overrides" not in json.dumps(plain)
+
+
+def test_a_name_that_changes_behind_its_back_is_an_error() -> None:
+    def build(stack: Stack) -> None:
+        guard(stack)._cluster.cluster_name = "other"
+
+    assert errors_of(build) == [
+        "cluster.cluster_name: was changed after ScaleDown was made; set the name where the cluster is made"
+    ]
+
+
+def test_two_guards_in_a_stack_are_a_warning() -> None:
+    app = new_app()
+    stack, other = Stack(app, "Stack"), Stack(app, "Other")
+    for number in range(2):
+        ScaleDown(stack, f"ScaleDown{number}", cluster=cluster_in(stack, f"Cluster{number}"))
+    guard(other)
+    (warning,) = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("guards another cluster"))
+    assert warning.id == "/Stack/ScaleDown1"
+    assert str(warning.entry.data) == (
+        "Stack/ScaleDown0 guards another cluster of this stack: where one of the two refuses, CloudFormation cancels the "
+        "update of the other after its nodes went; give each cluster a stack of its own [ack: cdk-hyperpod:two-guards]"
+    )
+    assert not Annotations.from_stack(other).find_warning("*", Match.any_value())
 
 
 # -- what comes before the cluster ------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import Finding
@@ -18,9 +18,32 @@ _UNKNOWN = "x" * 64
 _TOKEN = re.compile(r"[$#]\{Token\[[^\]]*\]\}")
 
 
-def check_guarded(cluster: Mapping[str, Any]) -> Iterator[Finding]:
-    """Why a cluster with these properties, by CloudFormation's names, cannot be guarded."""
-    if not cluster.get("ClusterName"):
+_GUARDED = frozenset(
+    {
+        "ClusterName",
+        "InstanceGroups",
+        "NodeProvisioningMode",
+        "Orchestrator",
+        "RestrictedInstanceGroups",
+        "Tags",
+        "VpcConfig",
+    }
+)
+"""What the guard goes by. It does not see an override of these, and would take other nodes than the template asks for."""
+
+
+def check_guarded(cluster: Mapping[str, Any], *, name: str | None = None) -> Iterator[Finding]:
+    """Why a cluster with these properties, by CloudFormation's names, cannot be guarded.
+
+    `name`: the name that it had when its guard was made; None: it is being made.
+    """
+    if name is not None and cluster.get("ClusterName") != name:
+        yield Finding(
+            path="cluster.cluster_name",
+            problem="was changed after ScaleDown was made",
+            remedy="set the name where the cluster is made",
+        )
+    elif not cluster.get("ClusterName"):
         yield Finding(
             path="cluster.cluster_name",
             problem="is missing, and CloudFormation would make one up that nobody knows before the cluster is there",
@@ -32,12 +55,27 @@ def check_guarded(cluster: Mapping[str, Any]) -> Iterator[Finding]:
             problem="are not guarded: HyperPod ends nodes at random where a count there falls",
             remedy="give them a cluster of their own, without ScaleDown",
         )
-    elif not cluster.get("InstanceGroups"):
+
+
+def check_groups(cluster: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether there is anything to guard: the groups may come until synthesis."""
+    if not cluster.get("InstanceGroups") and not cluster.get("RestrictedInstanceGroups"):
         yield Finding(
             path="cluster.instance_groups",
             problem="are missing, and there is nothing else that ScaleDown guards",
-            remedy="set them before you make ScaleDown, or leave it out",
+            remedy="set them, or leave ScaleDown out",
         )
+
+
+def check_overrides(overrides: Iterable[tuple[str, object]]) -> Iterator[Finding]:
+    """Whether the template will say of the cluster what its guard goes by."""
+    for path, _ in overrides:
+        if path.split(".")[0] in _GUARDED:
+            yield Finding(
+                path="cluster",
+                problem=f"an override of {path} goes past ScaleDown, which would take nodes by what it overrides",
+                remedy="set the property itself instead",
+            )
 
 
 def check_size(

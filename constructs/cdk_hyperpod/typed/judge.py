@@ -153,7 +153,7 @@ def _problem(kind: Any, origin: Any, value: object) -> tuple[str, str] | None:
             _fits(key_kind, key) and _fits(item_kind, item) for key, item in value.items()
         ):
             return None
-        words = [MAPPED.get(part) or part.__name__ for part in (key_kind, item_kind)]
+        words = [_in_a_word(part) for part in (key_kind, item_kind)]
         return f"must be a mapping of {' to '.join(words)}", "make one"
     if origin is Literal or kind in _PLAIN:
         return leaf_problem(kind, value)
@@ -167,8 +167,12 @@ def _problem(kind: Any, origin: Any, value: object) -> tuple[str, str] | None:
 def _any_problem(kinds: Sequence[Any], value: object) -> tuple[str, str] | None:
     if any(_is_one(kind, value) for kind in kinds):
         return None
-    names = ["text" if kind is str else f"a {kind.__name__}" for kind in kinds]
+    names = ["text" if kind is str else f"{_article(kind)} {kind.__name__}" for kind in kinds]
     return f"must be {', '.join(names[:-1])} or {names[-1]}", "give it one of these"
+
+
+def _article(kind: Any) -> str:
+    return "an" if kind.__name__[0] in "AEIO" else "a"
 
 
 def _out_of_bounds(value: object, constraints: tuple[Any, ...]) -> tuple[str, str] | None:
@@ -181,7 +185,15 @@ def _out_of_bounds(value: object, constraints: tuple[Any, ...]) -> tuple[str, st
 def _fits(kind: Any, value: object) -> bool:
     if value is UNKNOWN:
         return True
+    if _is_interface(kind):
+        return _is_one(kind, value)
     return (_late_problem(kind, None, value) if _is_token(value, kind) else leaf_problem(kind, value)) is None
+
+
+def _in_a_word(kind: Any) -> str:
+    if typing.get_origin(kind) is Literal:
+        return "/".join(typing.get_args(kind))
+    return MAPPED.get(kind) or str(kind.__name__)
 
 
 def _is_list(value: object) -> bool:

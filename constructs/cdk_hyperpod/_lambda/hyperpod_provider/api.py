@@ -154,13 +154,15 @@ def is_denied(error: Exception) -> bool:
 def read_live(sagemaker: Reads, name: str, *, tags: bool = False) -> Cluster | None:
     """The live cluster; absent if there is none of that name, or if it went meanwhile.
 
-    One DescribeCluster, one ListClusterNodes for each 100 nodes, with `tags` one ListTags.
+    One ListClusterNodes for each 100 nodes, one DescribeCluster, with `tags` one ListTags. The counts come last: a node that
+    boots or ends between the two makes them look too high, which is a reason to wait, and never too low.
     """
     try:
+        nodes = read_nodes(sagemaker, name)
         cluster = sagemaker.describe_cluster(ClusterName=name)
         return wire.read_cluster(
             cluster,
-            read_nodes(sagemaker, name),
+            nodes,
             read_tags(sagemaker, cluster["ClusterArn"]) if tags else None,
         )
     except CALL_ERRORS as error:

@@ -22,6 +22,8 @@ class Need(NamedTuple):
     named_leaving: bool
     controller: bool
     """HyperPod never deletes its nodes."""
+    counted: bool
+    """The cluster's own update, or its way back, sends a count of the group, which is no autoscaler's then."""
     picks: tuple[Pick, ...]
     fresh: frozenset[str]
     """Names of the nodes that came since the request began."""
@@ -49,8 +51,10 @@ def find_needs(live: Cluster, desired: Desired, occasion: Occasion) -> list[Need
     nodes = by_group(live)
     wanted = {group.name: group for group in desired.groups}
     names = frozenset(desired.nodes_to_delete)
+    # An update of the cluster sends every group, and the way back does, too.
+    sent = occasion.previous is None or not occasion.previous.same_cluster(desired)
     return [
-        _need(group, wanted[group.name], nodes.get(group.name, []), names, occasion)
+        _need(group, wanted[group.name], nodes.get(group.name, []), names, occasion, sent=sent)
         for group in live.groups
         if group.name in wanted
     ]
@@ -64,7 +68,9 @@ def by_group(live: Cluster) -> dict[str, list[Node]]:
     return groups
 
 
-def _need(group: Group, wanted: DesiredGroup, nodes: list[Node], names: frozenset[str], occasion: Occasion) -> Need:
+def _need(
+    group: Group, wanted: DesiredGroup, nodes: list[Node], names: frozenset[str], occasion: Occasion, *, sent: bool
+) -> Need:
     staying = [node for node in nodes if not node.leaving]
     leaving = [node for node in nodes if node.leaving]
     named = [node for node in staying if node.instance_id in names]
@@ -80,7 +86,11 @@ def _need(group: Group, wanted: DesiredGroup, nodes: list[Node], names: frozense
             named_old = sum(node.name not in fresh for node in named)
             rest = [node for node in staying if node.instance_id not in names]
             # Nodes that were there before: never more of them than live minus desired, whoever came since.
-            chosen = sorted((node for node in rest if node.name not in fresh), key=_order)
+            # Those that the first look chose stay chosen: the list may show one that was taken as it was for a while.
+            chosen = sorted(
+                (node for node in rest if node.name not in fresh),
+                key=lambda node: (node.name not in occasion.chosen, _order(node)),
+            )
             chosen = chosen[: max(0, old - wanted.count - named_old)]
             picks += [Pick(node=node, reason=_reason(node)) for node in chosen]
             # The service replaced what was taken, because its target has not fallen: the newcomers go, not older nodes.
@@ -97,6 +107,7 @@ def _need(group: Group, wanted: DesiredGroup, nodes: list[Node], names: frozense
         named=named,
         named_leaving=any(node.instance_id in names for node in leaving),
         controller=controller,
+        counted=sent or occasion.rolling_back or not wanted.autoscaled,
         picks=tuple(picks),
         fresh=fresh,
         replaced=len(fresh) > occasion.unlaunched.get(group.name, 0),

@@ -277,6 +277,15 @@ def controller_excess(group: str) -> str:
 NOT_REACHED = "the failed update never got as far as the cluster: there is nothing to undo"
 
 
+NOT_KNOWN = Refuse(
+    path="the rollback",
+    why="it is not known whether the failed update got as far as the cluster, and nodes would end in either case: the function "
+    "needs the right cloudformation:DescribeStackEvents on its own stack",
+    fix="see what takes that right away, such as a permissions boundary or a service control policy, or bring the groups to "
+    "the counts of the template before yourself; then continue the rollback (`aws cloudformation continue-update-rollback`)",
+)
+
+
 def absent(ids: Sequence[str]) -> str:
     return f"not in this cluster: {some(ids)}"
 
@@ -284,9 +293,6 @@ def absent(ids: Sequence[str]) -> str:
 NOT_READY = Wait(why="nodes of a group to delete are not ready to go")
 OVER = "the operation that asked for this is over: nothing more is done for it"
 NOT_OURS = "the cluster is not this stack's: nothing is done to it"
-TARGET_LEFT = (
-    'group "{group}" keeps its target of {target}: under standard provisioning only the cluster\'s own update lowers it'
-)
 
 
 # -- one line for each action: the log and the dry run ----------------------------------------------------------------

@@ -164,8 +164,10 @@ class Occasion:
     """The cluster's name in the old properties, where it differs."""
     deployed_ids: frozenset[str] | None = None
     """Ids that the properties before named already: tombstones. Absent: nobody knows (a dry run), so none is refused."""
+    chosen: frozenset[str] = frozenset()
+    """Names of the nodes that the first look chose, at most wire.MOST_PICKED of them."""
     unlaunched: Mapping[str, int] = field(default_factory=dict)
-    """Group -> how many of its nodes were not launched yet at the first look; a group without any is missing."""
+    """Group -> how many of its nodes were not launched yet when the request began; a group without any is missing."""
     doubting: bool = False
     """A count that may stand for nodes on their way out, and may as well mean nothing, is worth a wait."""
     young: bool = False

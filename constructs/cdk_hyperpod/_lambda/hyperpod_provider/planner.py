@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from . import messages
 from .actions import Change, DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
-from .choice import Need, by_group, find_needs, settled
+from .choice import Need, by_group, find_needs
 from .model import FIRST, MOVING, Cluster, Desired, DesiredGroup, Node, Occasion
 from .refusals import OWNER_TAGS, absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
 
@@ -27,12 +27,11 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
         return Plan()
     if not owned(live, desired):
         return Plan(refusals=(messages.not_ours(live.name, OWNER_TAGS[0], desired.owner or ""),))
-    previous = occasion.previous
     needs = find_needs(live, desired, occasion)
     refusals = (
-        *replacement(live, desired, previous),
+        *replacement(live, desired, occasion.previous),
         *forbidden(live, desired, needs, first=occasion.first),
-        *resent(needs, previous, desired, first=occasion.first),
+        *resent(needs, occasion),
         *stuck(live, needs, occasion),
         *chased(needs, occasion),
         *mistaken(live, desired, needs, occasion),
@@ -136,24 +135,22 @@ def _spec(need: Need, occasion: Occasion) -> DesiredGroup | None:
 def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | None:
     """A group with nothing (left) to take: its target has to fall, and what ends has to be gone."""
     group, wanted, spec = need.group, need.wanted, _spec(need, occasion)
-    # The way back sends a count to every group, an autoscaler's too.
-    counted = occasion.rolling_back or not wanted.autoscaled
     if group.status == "Deleting":
         return messages.group_moving(group.name, group.status)
     if wait := _see_off(need, occasion, staying=len(need.staying), count=wanted.count):
         return wait
-    if group.target > wanted.count and counted:
-        if not live.continuous:
+    if group.target > wanted.count and need.counted:
+        # It may fall yet, as long as nobody asks for others in place of the nodes that went, and would fall twice if it were
+        # sent. Under standard provisioning sending it ends nodes at random, and an autoscaler's is its own.
+        autoscalers = wanted.autoscaled and not occasion.rolling_back
+        if not live.continuous or autoscalers or (occasion.young and not need.fresh):
             return messages.group_moving(group.name, f"still working towards {group.target} nodes")
         if live.status in MOVING:
             return messages.cluster_moving(live.status)
-        if occasion.young and not need.fresh:
-            # Nobody asks for others in place of those that went: it may fall yet, and would fall twice.
-            return messages.group_moving(group.name, f"still working towards {group.target} nodes")
         if spec is None:
             return None
         return Lower(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum), spec=spec)
-    if len(need.staying) > wanted.count and counted:
+    if len(need.staying) > wanted.count and need.counted:
         # Of more nodes than the count, the cluster's own update would choose some.
         return messages.too_many_yet(group.name, len(need.staying), wanted.count)
     return messages.shutting_down(group.name, _names(need.leaving)) if need.named_leaving else None
@@ -163,12 +160,13 @@ def _see_off(need: Need, occasion: Occasion, *, staying: int, count: int) -> Wai
     """Nodes on their way out, which an UpdateCluster with this count could mistake for nodes too many, and end others for
     them (whether it does is undocumented). They leave the list before they leave CurrentCount."""
     name, current, leaving = need.group.name, need.group.current, len(need.leaving)
-    # What the target asks for in their place may be there, and not in the list yet.
-    most = max(staying, need.group.target) if occasion.doubting else staying
+    # What the target asks for in their place may be there, and not in the list yet. Nobody documents that CurrentCount does
+    # not hold that, too.
+    most = max(staying, need.group.target)
     if leaving and most + leaving > count:
         return messages.shutting_down(name, _names(need.leaving))
     counted = current - len(need.staying) - leaving
-    if counted > 0 and staying + leaving + counted > count:
+    if counted > 0 and (most if occasion.doubting else staying) + leaving + counted > count:
         return messages.still_counted(name, current, len(need.staying) + leaving)
     # Whether CurrentCount holds nodes that boot is undocumented, too. If it does not, what it holds beyond the others is on
     # its way out, although there are no more in it than in the list.
@@ -193,13 +191,14 @@ def _deletions(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
 
 
 def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -> Plan:
-    """Take what the failed update added, ahead of the cluster's own way back, which would choose at random. Never refuses:
-    that would end in UPDATE_ROLLBACK_FAILED."""
+    """Take what the failed update added, ahead of the cluster's own way back, which would choose at random. Refuses, which
+    ends in UPDATE_ROLLBACK_FAILED, only where there is something to do and nobody knows whether the cluster is sent back."""
     if live is None:
         return Plan()
     if not owned(live, desired):
         return Plan(notes=(messages.NOT_OURS,))
-    if not _reached(live, desired, occasion):
+    if occasion.reached is not None and not occasion.reached & {live.arn, live.name}:
+        # What the failed update did not get to, CloudFormation does not send back. There is nothing to undo.
         return Plan(notes=(messages.NOT_REACHED,))
     notes: list[str] = []
     kept = {group.name for group in desired.groups}
@@ -211,52 +210,10 @@ def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -
     for need in find_needs(live, replace(desired, nodes_to_delete=()), occasion):
         if need.crowded and need.group.target > need.wanted.count:
             notes.append(messages.controller_excess(need.group.name))
-        elif (
-            not (live.continuous or need.picks or occasion.doubting)
-            and need.group.target > need.wanted.count
-            and settled(live, need)
-        ):
-            # Nothing but the cluster's own update can lower it, and that finds no node too many.
-            notes.append(messages.TARGET_LEFT.format(group=need.group.name, target=need.group.target))
         else:
             needs.append(need)
-    return replace(_arrange(live, needs, occasion), notes=tuple(notes))
-
-
-def _reached(live: Cluster, desired: Desired, occasion: Occasion) -> bool:
-    """Whether the failed update got to the cluster, so that CloudFormation sends it back. What it did not get to it leaves
-    alone: nothing is to be undone then, and taking nodes would end some that were there before."""
-    if occasion.reached is not None:
-        if occasion.reached & {live.arn, live.name}:
-            return True
-        # An id that is no ARN tells nothing: a cluster that CloudFormation was just making has none yet.
-        if all(each.startswith("arn:") for each in occasion.reached):
-            return False
-    failed = occasion.previous
-    if failed is None or occasion.renamed_from or failed.same_cluster(desired):
-        return False
-    return not _unprepared(live, failed, desired, occasion)
-
-
-def _unprepared(live: Cluster, failed: Desired, desired: Desired, occasion: Occasion) -> bool:
-    """Whether prepare never finished for the failed update, by what can be seen where CloudFormation does not tell how far
-    that got. It cannot tell an update that had nothing to take or to refuse, and failed between prepare and the cluster.
-
-    Looked at without the nodes launched since the update began, anything that prepare would still refuse or take for the
-    failed update proves it.
-    """
-    if occasion.updated is not None:
-        since = occasion.updated
-        live = replace(live, nodes=tuple(node for node in live.nodes if node.launched and node.launched < since))
-    needs = find_needs(live, failed, FIRST)
-    if any(need.picks for need in needs):
-        return True
-    return any(
-        (
-            *replacement(live, failed, desired),
-            *forbidden(live, failed, needs, first=True),
-            # By nodes, not by target: the autoscaler may have raised that since, after an update that did get there.
-            *resent(needs, desired, failed, first=False),
-            *stuck(live, needs, FIRST),
-        )
-    )
+    found = _arrange(live, needs, occasion)
+    if occasion.reached is None and (found.changes or found.held):
+        # Taking nodes of a cluster that is not sent back ends some that were there before; leaving them in one that is, too.
+        return Plan(refusals=(messages.NOT_KNOWN,))
+    return replace(found, notes=tuple(notes))

@@ -31,12 +31,12 @@ LOOKING = timedelta(minutes=2)
 """How long on_event tries to see, be it that AWS throttles or that a permission is on its way; its function has five minutes."""
 
 PATIENCE = timedelta(minutes=30)
-"""How long a count that may stand for nodes on their way out is waited for where there were such nodes, or nodes to take:
-longer than it takes them to go, and shorter than a group whose nodes fail to boot again and again would keep the deployment."""
+"""How long a count that may stand for nodes on their way out is waited for where there were such nodes, or nodes to take, and
+for a target to fall with them by itself: longer than it takes them to go, and shorter than a group whose nodes fail to boot
+again and again would keep the deployment. By the request's beginning, since nothing tells when a node was taken."""
 
 SHORT_PATIENCE = timedelta(minutes=5)
-"""The same where there was nothing to take: only somebody else can have ended nodes just before. And how long a target that did
-not fall with its nodes is given to fall by itself."""
+"""The same where there was nothing to take: only somebody else can have ended nodes just before."""
 
 PHYSICAL_IDS = {PREPARE: "hyperpod-scale-down", FINALIZE: "hyperpod-group-removal"}
 ATTRIBUTES = {PREPARE: "NodesTaken", FINALIZE: "StillStanding"}
@@ -145,7 +145,7 @@ class Provider:
         except api.CALL_ERRORS as error:
             if not api.is_denied(error):
                 raise
-            # E.g. with the role of an earlier version; a rollback goes on regardless.
+            # A rollback that has nothing to do goes on regardless.
             self._log(f"cannot read how far the failed update got: {api.reason(error)}")
             return state
 
@@ -229,9 +229,10 @@ class Provider:
             previous=previous,
             renamed_from=name if isinstance(name, str) and name != desired.cluster else None,
             deployed_ids=frozenset(previous.nodes_to_delete if previous else ()),
+            chosen=frozenset(pick.name for pick in state.picked),
             unlaunched=state.unlaunched,
             doubting=self._now() - state.began < patience,
-            young=state.settling and self._now() - state.began < SHORT_PATIENCE,
+            young=state.settling and self._now() - state.began < PATIENCE,
             rolling_back=state.rolling_back,
             updated=state.updated,
             reached=state.reached,

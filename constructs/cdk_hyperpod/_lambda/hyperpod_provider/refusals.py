@@ -75,14 +75,13 @@ def forbidden(live: Cluster, desired: Desired, needs: Sequence[Need], *, first: 
                 yield messages.beyond_count(need.group.name, len(need.named), most, need.wanted.count)
 
 
-def resent(needs: Sequence[Need], previous: Desired | None, desired: Desired, *, first: bool) -> Iterator[Refuse]:
+def resent(needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
     """Autoscaled groups whose lower count the cluster's own update would send, with every group, whatever changed in it."""
-    if previous is not None and previous.same_cluster(desired):
-        return
     for need in needs:
-        # Once nodes are going, only nodes count: the target may not have fallen with them.
-        held = max(need.group.target if first else 0, len(need.staying)) - len(need.picks)
-        if need.wanted.autoscaled and need.wanted.count < held:
+        # While nodes are going, only nodes count: the target may fall with them yet.
+        falling = occasion.young and not occasion.first
+        held = max(0 if falling else need.group.target, len(need.staying)) - len(need.picks)
+        if need.wanted.autoscaled and need.counted and need.wanted.count < held:
             yield messages.autoscaled_count(need.group.name, held, need.wanted.count)
 
 

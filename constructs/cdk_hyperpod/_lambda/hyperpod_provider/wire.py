@@ -39,7 +39,8 @@ State between polls is what on_event returns, which the provider framework adds 
 StartedAt (seconds since 1970), RollingBack, StackUpdatedAt (seconds or null), Reached (ids of the clusters that the failed
 update got to; null: unknown, or no rollback), Pending (true: there is something to do; false: nothing; null: the cluster could
 not be read), and of the first look: Planned (how many nodes there were to take), Picked (the first of them: group, id, reason),
-Unlaunched (group: how many of its nodes were not launched yet), Settling (nodes were to be taken, or were shutting down).
+Unlaunched (group: how many of its nodes were not launched yet when the request began), Settling (nodes were to be taken, were
+shutting down, or were counted and not listed).
 """
 
 from __future__ import annotations
@@ -420,15 +421,20 @@ class State:
 
 def with_plan(state: State, live: Cluster | None, plan: Plan) -> State:
     """The state after a first look at the cluster, which found this plan."""
-    nodes = live.nodes if live else ()
+    nodes, groups = (live.nodes, live.groups) if live else ((), ())
+    listed = Counter(node.group for node in nodes)
     going = (*plan.taken, *plan.held)
     return replace(
         state,
         pending=not plan.done or bool(plan.deletions),
         planned=len(going),
         picked=tuple(Picked(pick.node.group, pick.node.name, pick.reason) for pick in going[:MOST_PICKED]),
-        unlaunched=Counter(node.group for node in nodes if node.instance_id is None),
-        settling=bool(going) or any(node.leaving for node in nodes),
+        unlaunched=Counter(
+            node.group for node in nodes if node.instance_id is None or (node.launched or state.began) > state.began
+        ),
+        settling=bool(going)
+        or any(node.leaving for node in nodes)
+        or any(group.current > listed[group.name] for group in groups),
     )
 
 

@@ -1,0 +1,163 @@
+"""What other constructs may rely on of a HyperPod cluster, made by this app or by another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import jsii
+from aws_cdk import Fn, Resource
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sagemaker as sagemaker
+from constructs import Construct, DependencyGroup
+
+from ._pseudo import ACCOUNT_ID
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_events as events
+
+RoleName = Literal["controller", "login", "compute", "node"]
+"""Whose execution role: of the nodes of one type; under EKS, where all nodes are of one, `node`."""
+EventKind = Literal["state_change", "node_health", "event"]
+
+# The developer guide's page "SageMaker HyperPod cluster events reference", "EventBridge integration".
+_DETAIL_TYPES: Mapping[EventKind, str] = {
+    "state_change": "SageMaker HyperPod Cluster State Change",
+    "node_health": "SageMaker HyperPod Cluster Node Health Event",
+    "event": "SageMaker HyperPod Cluster Event",
+}
+
+
+@jsii.implements(ec2.IConnectable, iam.IGrantable)
+class IHyperPodCluster(Resource):
+    """A HyperPod cluster: of this app (`HyperPodCluster`), or of another (`HyperPodCluster.from_cluster_attributes`).
+
+    It is grantable: `bucket.grant_read(cluster)` gives a right to all of its nodes, `bucket.grant_read(cluster.roles["compute"])`
+    to those of one type. It is connectable: `database.connections.allow_default_port_from(cluster)` lets its nodes in.
+    """
+
+    cluster_name: str
+    """The cluster's name (`ClusterName`)."""
+    cluster_arn: str
+    """The cluster's ARN, which ends in an id that HyperPod chooses."""
+    roles: Mapping[RoleName, iam.IRole]
+    """The groups' execution roles by node type; under EKS the one of all nodes, `node`."""
+    autoscaled_groups: Sequence[str] = ()
+    """The groups whose counts an autoscaler owns."""
+    encryption_key: kms.IKey | None = None
+    """The key of the cluster's volumes, scripts and logs. None: not known."""
+    resource: sagemaker.CfnCluster | None = None
+    """CloudFormation's resource. None: another app's."""
+
+    def __init__(self, scope: Construct, construct_id: str) -> None:
+        """Make the construct, without anything in it."""
+        super().__init__(scope, construct_id)
+        self._log_group: logs.ILogGroup | None = None
+        self._connections: ec2.Connections | None = None
+        self._principal: _AllNodes | None = None
+
+    def _security_groups(self) -> list[ec2.ISecurityGroup]:
+        raise NotImplementedError
+
+    @property
+    @jsii.member(jsii_name="connections")
+    def connections(self) -> ec2.Connections:
+        """The nodes' security groups, for other constructs to let nodes in, or to be let in."""
+        if self._connections is None:
+            self._connections = ec2.Connections(security_groups=self._security_groups())
+        return self._connections
+
+    @property
+    @jsii.member(jsii_name="grantPrincipal")
+    def grant_principal(self) -> iam.IPrincipal:
+        """All nodes: what is granted to it, every execution role of the cluster gets."""
+        if self._principal is None:
+            self._principal = _AllNodes(self)
+        return self._principal
+
+    @property
+    def cluster_id(self) -> str:
+        """The id at the end of the ARN, by which HyperPod names the cluster's log group."""
+        return Fn.select(1, Fn.split("/", self.cluster_arn))
+
+    @property
+    def log_group(self) -> logs.ILogGroup:
+        """Where nodes log: `/aws/sagemaker/Clusters/NAME/ID`. HyperPod makes it with the first node, not this app."""
+        if self._log_group is None:
+            name = f"/aws/sagemaker/Clusters/{self.cluster_name}/{self.cluster_id}"
+            self._log_group = logs.LogGroup.from_log_group_name(self, "LogGroupReference", name)
+        return self._log_group
+
+    def on_event(
+        self,
+        construct_id: str,
+        *,
+        target: events.IRuleTarget | None = None,
+        kinds: Sequence[EventKind] = ("state_change", "node_health", "event"),
+        detail: Mapping[str, Any] | None = None,
+        description: str | None = None,
+    ) -> events.Rule:
+        """A rule for what HyperPod tells EventBridge of this cluster.
+
+        `kinds`: `state_change` (the cluster's status), `node_health` (what the health monitoring agent finds, with the repair
+        that it recommends), `event` (launches, scaling, patching; under continuous provisioning only). `detail` narrows
+        them, as in `{"EventDetails": {"EventLevel": ["Error"]}}`. `target` absent: add it to the rule that is returned.
+        Source: the developer guide's page "SageMaker HyperPod cluster events reference". No node is touched.
+        """
+        from aws_cdk import aws_events as events  # only here: most apps have no use for it
+
+        return events.Rule(
+            self,
+            construct_id,
+            description=description,
+            targets=None if target is None else [target],
+            event_pattern=events.EventPattern(
+                source=["aws.sagemaker"],
+                detail_type=[_DETAIL_TYPES[kind] for kind in kinds],
+                resources=[self.cluster_arn],
+                detail=detail,
+            ),
+        )
+
+
+@jsii.implements(iam.IPrincipal)
+class _AllNodes:
+    """Every execution role of a cluster, as one principal."""
+
+    def __init__(self, cluster: IHyperPodCluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        return self
+
+    @property
+    def assume_role_action(self) -> str:
+        return "sts:AssumeRole"
+
+    @property
+    def principal_account(self) -> str:
+        return ACCOUNT_ID
+
+    @property
+    def policy_fragment(self) -> iam.PrincipalPolicyFragment:
+        """How a resource's own policy names them."""
+        arns = [role.role_arn for role in self._cluster.roles.values()]
+        return iam.PrincipalPolicyFragment({"AWS": arns})
+
+    def add_to_policy(self, statement: iam.PolicyStatement) -> bool:
+        return self.add_to_principal_policy(statement).statement_added
+
+    def add_to_principal_policy(self, statement: iam.PolicyStatement) -> iam.AddToPrincipalPolicyResult:
+        """Give every role the statement, where CDK may."""
+        added = DependencyGroup()
+        results = [role.add_to_principal_policy(statement) for role in self._cluster.roles.values()]
+        for result in results:
+            if result.policy_dependable is not None:
+                added.add(result.policy_dependable)
+        return iam.AddToPrincipalPolicyResult(
+            statement_added=all(result.statement_added for result in results), policy_dependable=added
+        )

@@ -1,0 +1,234 @@
+"""What the judge spares, and the same without the deed, switch or moment that it is spared for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lifetimes.cloudformation import STACK, TAG, ClusterUpdate, Deployment, Template
+from lifetimes.function import PREPARE, Look, Request, Write
+from lifetimes.hyperpod import Ending, Group, Measure, Node
+from lifetimes.judge import Cause, Expected
+from lifetimes.lifetime import Lifetime
+
+
+def spec(count: int, **more: Any) -> dict[str, Any]:
+    return {
+        "InstanceGroupName": "p5",
+        "InstanceType": "ml.p5.48xlarge",
+        "ExecutionRole": "arn:aws:iam::111122223333:role/node",
+        "InstanceCount": count,
+        **more,
+    }
+
+
+OLD, NEW = Template(groups=(spec(4),)), Template(groups=(spec(3),), digest="2")
+
+
+def lifetime(**switches: Any) -> Lifetime:
+    """One in which nothing has happened yet, with a group p5 of four nodes."""
+    life = Lifetime(0)
+    life.switches = life.pod.switches = replace(life.switches, list_lag=0.0, unlaunched_listed=True, **switches)
+    nodes = [Node("p5", f"n{n}", 0.0, "person", id=f"i-{n}", launched=float(n), status="Running") for n in range(1, 5)]
+    life.pod.groups["p5"] = Group("p5", spec(4), 4, 0, nodes=nodes)
+    life.pod.tags = {TAG: STACK}
+    life.pod.network = OLD.vpc
+    life.pod.ever = {node.name: node for node in nodes}
+    life.clock.now = 1000.0
+    life.stack.known = dict.fromkeys(life.stack.known, OLD)
+    return life
+
+
+def request(life: Lifetime, *, rollback: bool = False, number: int = 1) -> Request:
+    deployment = Deployment(number, OLD, NEW, "none", True, 990.0, "fewer nodes")
+    new, before = (OLD, NEW) if rollback else (NEW, OLD)
+    properties = new.properties(PREPARE), before.properties(PREPARE)
+    found = Request(PREPARE, "Update", *properties, deployment, rollback, began=995.0, heard=995.0)
+    deployment.requests.append(found)
+    return found
+
+
+def listed(life: Lifetime, **statuses: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "InstanceGroupName": node.group,
+            "InstanceId": node.id,
+            "InstanceStatus": {"Status": statuses.get(f"n{node.name[2:]}", "Running")},
+            "LaunchTime": life.clock.datetime(node.launched or 0.0),
+        }
+        for node in life.pod.groups["p5"].nodes
+    ]
+
+
+def look(life: Lifetime, *, target: int = 4, at: float = 999.0, **statuses: str) -> Look:
+    measures = {"p5": Measure(live=4, unlaunched=0, leaving=0, ended=0, target=target)}
+    shown: dict[str, dict[str, Any]] = {"p5": {"Status": "InService", "CurrentCount": 4, "TargetCount": target}}
+    return Look(at - 0.5, at, listed(life, **statuses), measures, measures, shown)
+
+
+def write(made: Request, seen: Look, *took: Node) -> Write:
+    found = Write(made, 1000.0, "BatchDelete" if took else "Update", seen, over=False, before=seen.measures)
+    found.took = list(took)
+    made.writes.append(found)
+    made.asked.setdefault(seen.at, set()).update(node.name for node in took)
+    return found
+
+
+def kinds(faults: Iterable[str]) -> list[str]:
+    return [fault.split(":")[0] for fault in faults]
+
+
+def sends(life: Lifetime, made: Request, sent: Mapping[str, Any], live: Mapping[str, Any]) -> list[str]:
+    found = write(made, look(life))
+    found.counts, found.specs = {"p5": 3}, [dict(sent)]
+    life.judge.update_was_sent(found, {"p5": live})
+    return [kind for kind in kinds(life.judge.faults) if kind.startswith("UpdateCluster with another")]
+
+
+def test_a_rollback_may_send_what_the_group_goes_back_to() -> None:
+    before, after = spec(4, ThreadsPerCore=1), spec(3, ThreadsPerCore=2)
+    life = lifetime()
+    back = request(life, rollback=True)
+    back.new["Groups"] = Template(groups=(before,)).properties(PREPARE)["Groups"]
+    assert not sends(life, back, before, after)
+    life = lifetime()
+    assert sends(life, request(life), before, after), "an update may not"
+
+
+def test_prepare_and_the_cluster_that_went_back_to_two_templates_are_spared() -> None:
+    life = lifetime()
+    assert sends(life, request(life), spec(3, ThreadsPerCore=2), spec(4))
+    life = lifetime()
+    life.stack.known[PREPARE] = Template(groups=(spec(3, ThreadsPerCore=2),))
+    assert not sends(life, request(life), spec(3, ThreadsPerCore=2), spec(4))
+    assert life.judge.unavoidable == {Cause.BACK_TO_TWO: 1}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reached", "spared"),
+    [
+        ("failed, left as it is", True, True),
+        ("failed, left as it is", False, False),
+        ("succeeded", True, False),
+        ("", False, False),
+    ],
+)
+def test_a_rollback_behind_a_deployment_that_was_left_in_failure(outcome: str, reached: bool, spared: bool) -> None:
+    """It may bring the cluster back, too: nobody documents it."""
+    life = lifetime()
+    if outcome:
+        earlier = Deployment(1, OLD, NEW, "none", False, 0.0, "before", reached=reached, outcome=outcome)
+        life.stack.deployments.append(earlier)
+    back = request(life, rollback=True, number=len(life.stack.deployments) + 1)
+    life.stack.deployments.append(back.deployment)
+    back.new["Groups"] = NEW.properties(PREPARE)["Groups"]
+    life.judge.batch_delete_was_sent(write(back, look(life), life.pod.groups["p5"].nodes[3]))
+    taken = [kind for kind in kinds(life.judge.faults) if kind.startswith("a rollback takes nodes")]
+    assert bool(taken) is not spared
+    assert life.judge.unavoidable[Cause.BACK_TO_TWO] == spared
+
+
+def test_what_the_first_look_chose_stays_chosen() -> None:
+    life = lifetime()
+    made = request(life)
+    made.first_look = look(life, at=996.0)
+    nodes = life.pod.groups["p5"].nodes
+    failed_since = write(made, look(life, n2="Failure"), nodes[3])
+    life.judge._order(failed_since, "p5")
+    assert not life.judge.faults
+    made.first_look = look(life, at=996.0, n2="Failure")
+    life.judge._order(failed_since, "p5")
+    assert kinds(life.judge.faults) == ["the wrong order"], "it had failed before"
+
+
+def test_replacements_of_what_went_are_none_of_the_expected_nodes() -> None:
+    for wished, faults in ((990.0, ["not the expected number of nodes"]), (999.0, [])):
+        life = lifetime(lowering="late, absolute")
+        made = request(life)
+        expected = Expected(life, OLD, NEW)
+        assert expected.takes == {"p5": 1}
+        came = Node("p5", "n9", wished, "hyperpod", id="i-9", launched=999.5, status="Running")
+        write(made, look(life), life.pod.groups["p5"].nodes[3], came)
+        made.succeeded, made.answered, made.data = True, 1000.0, {"NodesTaken": "i-4, i-9"}
+        life.judge.deployment_ended(made.deployment, expected)
+        assert [kind for kind in kinds(life.judge.faults) if kind.startswith("not the expected")] == faults
+
+
+def test_a_guard_that_is_new_is_not_told_what_the_cluster_was() -> None:
+    life = lifetime()
+    autoscaled = replace(NEW, autoscaled=("p5",))
+    same = replace(autoscaled, nodes_to_delete=("i-00000000",))
+    assert not any("autoscaled" in why for why in Expected(life, autoscaled, same).refused)
+    life.stack.known[PREPARE] = None
+    assert any("autoscaled" in why for why in Expected(life, autoscaled, same).refused)
+
+
+@pytest.mark.parametrize(
+    ("lowering", "target", "stays"),
+    [
+        ("never", 4, True),
+        ("late, absolute", 4, True),
+        ("late, absolute", 3, False),
+        ("late, relative", 4, False),
+        ("at once", 4, False),
+    ],
+)
+def test_a_target_that_two_late_lowerings_left_standing(lowering: str, target: int, stays: bool) -> None:
+    life = lifetime(lowering=lowering, lowering_delay=20.0)
+    made = request(life)
+    expected = Expected(life, OLD, NEW)
+    write(made, look(life), life.pod.groups["p5"].nodes[3])
+    life.pod.groups["p5"].target = target
+    life.clock.now = 1100.0
+    made.succeeded, made.reason, made.answered = False, "It holds on to a target of 4.", 1100.0
+    life.judge.deployment_ended(made.deployment, expected)
+    assert (life.judge.unavoidable[Cause.STAYS] == 1) is stays
+    assert ("a sound deployment fails" in kinds(life.judge.faults)) is not stays
+
+
+@pytest.mark.parametrize(
+    ("continuous", "minutes", "target", "spared"),
+    [(False, 55, 5, True), (False, 30, 5, False), (True, 55, 5, False), (False, 55, 4, False)],
+)
+def test_a_standard_target_that_stands_until_the_deadline_of_a_rollback(
+    continuous: bool, minutes: float, target: int, spared: bool
+) -> None:
+    life = lifetime(by_target=True, counts_leaving=False, counts_ended=False, only_on_a_fall=False)
+    life.pod.continuous = continuous
+    life.pod.ends_at_random = lambda measure, count: 1  # type: ignore[method-assign]
+    back = request(life, rollback=True)
+    back.look = look(life, target=target)
+    back.began, back.answered = 1000.0 - 60 * minutes, 1000.0
+    update = ClusterUpdate(back.deployment, True, 1001.0, back, {"p5": 4})
+    node = life.pod.groups["p5"].nodes[0]
+    life.judge._cloudformation_at_random(Ending(node, 1001.0, "at random", "cloudformation", update))
+    assert bool(life.judge.unavoidable[Cause.STANDARD_TARGET]) is spared
+    assert bool(life.judge.faults) is not spared
+
+
+def test_a_request_that_was_hidden_at_either_end_of_a_look() -> None:
+    """An instance was launched between the two reads, of which the nodes came first."""
+    life = lifetime(counts_leaving=False, counts_ended=False, only_on_a_fall=False, by_target=False)
+    life.pod.continuous = True
+    seen = look(life)
+    before = {"p5": Measure(live=4, unlaunched=1, leaving=0, ended=0, target=4)}
+    after = {"p5": Measure(live=4, unlaunched=0, leaving=0, ended=0, target=4)}
+    seen = replace(seen, before=before, measures=after)
+    assert life.judge._hidden(seen, "p5", 3, 0.0) is None
+    life.switches = life.pod.switches = replace(life.switches, unlaunched_listed=False)
+    assert life.judge._hidden(seen, "p5", 3, 0.0) is Cause.HIDDEN_UNLAUNCHED
+    assert life.judge._hidden(replace(seen, before=after), "p5", 3, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("how", "by", "stale"), [("at random", "function", 1), ("named", "person", 1), ("named", "function", 0)]
+)
+def test_what_the_list_shows_as_it_was_and_the_function_did_not_take(how: Any, by: Any, stale: int) -> None:
+    """Which node its count ended at random, it cannot know; which it took, it can."""
+    life = lifetime()
+    life.switches = life.pod.switches = replace(life.switches, list_lag=40.0)
+    life.pod.endings.append(Ending(life.pod.groups["p5"].nodes[0], 990.0, how, by, None))
+    assert life.judge._stale(look(life), "p5") == stale

@@ -1,0 +1,221 @@
+"""The cluster among other constructs of CDK: granted to, connected to, given roles, known by its attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aws_cdk import CfnResource, Duration, Environment, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sqs as sqs
+from aws_cdk.assertions import Annotations, Match
+
+from cdk_hyperpod import ConfigError, HyperPodCluster, HyperPodNetwork, IHyperPodCluster, InstanceGroup, ScaleDown
+from synth.synthesis import Template, flat, needs, new_app, of_stack
+
+HEAD = InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1)
+WORK = InstanceGroup(
+    name="work", node_type="compute", partition="work", instance_type="ml.p5.48xlarge", instance_count=2
+)
+ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab"
+ROLE = "arn:aws:iam::111122223333:role/nodes"
+
+
+def cluster_in(stack: Stack, **more: Any) -> HyperPodCluster:
+    network = HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"])
+    arguments: dict[str, Any] = {"cluster_name": "train", "network": network, "instance_groups": [HEAD, WORK], **more}
+    return HyperPodCluster(stack, "Cluster", **arguments)
+
+
+def policies(template: Template, action: str) -> dict[str, set[str]]:
+    """The policies with an action, each with the roles that have it."""
+    return {
+        name: {flat(role) for role in resource["Properties"]["Roles"]}
+        for name, resource in template.of("AWS::IAM::Policy").items()
+        if name.startswith("Cluster") and action in str(resource["Properties"]["PolicyDocument"])
+    }
+
+
+# -- grants -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_grant_to_the_cluster_is_one_to_every_role_and_comes_before_its_nodes() -> None:
+    template = of_stack(lambda stack: s3.Bucket(stack, "Bucket").grant_read(cluster_in(stack)))
+    granted = policies(template, "s3:GetObject*")
+    roles = {
+        flat({"Ref": name}) for name in template.of("AWS::IAM::Role") if name.startswith(("ClusterCon", "ClusterCom"))
+    }
+    assert len(roles) == 2
+    assert set.union(*granted.values()) == roles
+    for kind in ("AWS::SageMaker::Cluster", "Custom::HyperPodScaleDown"):
+        assert granted.keys() <= needs(template, template.only_id(kind)), kind
+
+
+def test_a_grant_to_one_node_type_is_none_to_another() -> None:
+    def build(stack: Stack) -> None:
+        s3.Bucket(stack, "Bucket", encryption_key=kms.Key(stack, "Key")).grant_read_write(
+            cluster_in(stack).roles["compute"]
+        )
+
+    template = of_stack(build)
+    (roles,) = policies(template, "s3:PutObject").values()
+    assert len(roles) == 1 and next(iter(roles)).startswith("<ClusterComputeRole")
+
+
+def test_what_nobody_grants_makes_nothing() -> None:
+    before = of_stack(cluster_in)
+    assert not [name for name in before.of("AWS::IAM::Policy") if "Reference" in name]
+    assert not before.of("AWS::Events::Rule")
+
+
+def test_a_resources_own_policy_names_every_role() -> None:
+    def build(stack: Stack) -> None:
+        cluster = cluster_in(stack)
+        s3.Bucket(stack, "Bucket").add_to_resource_policy(
+            iam.PolicyStatement(actions=["s3:GetObject"], principals=[cluster.grant_principal], resources=["*"])
+        )
+
+    (policy,) = (
+        properties["PolicyDocument"]["Statement"]
+        for name, properties in ((n, r["Properties"]) for n, r in of_stack(build).of("AWS::S3::BucketPolicy").items())
+        if name.startswith("Bucket")
+    )
+    assert len(policy[-1]["Principal"]["AWS"]) == 2
+
+
+# -- connections, events, logs ----------------------------------------------------------------------------------------
+
+
+def test_nodes_are_let_in() -> None:
+    def build(stack: Stack) -> None:
+        cluster = cluster_in(stack)
+        group = ec2.SecurityGroup.from_security_group_id(stack, "Database", "sg-0123456789abcdef0")
+        group.connections.allow_from(cluster, ec2.Port.tcp(5432), "Nodes")
+
+    template = of_stack(build)
+    (rule,) = (r for r in template.properties("AWS::EC2::SecurityGroupIngress") if r.get("FromPort") == 5432)
+    assert rule["GroupId"] == "sg-0123456789abcdef0"
+    assert flat(rule["SourceSecurityGroupId"]).startswith("<NetworkNodes")
+
+
+def test_events_of_this_cluster_reach_their_target() -> None:
+    def build(stack: Stack) -> None:
+        cluster = cluster_in(stack)
+        queue = sqs.Queue(stack, "Queue", retention_period=Duration.days(1))
+        cluster.on_event("All", target=targets.SqsQueue(queue))
+        cluster.on_event("Errors", kinds=["event"], detail={"EventDetails": {"EventLevel": ["Error"]}})
+
+    template = of_stack(build)
+    every, errors = template.properties("AWS::Events::Rule")
+    arn = {"Fn::GetAtt": [template.only_id("AWS::SageMaker::Cluster"), "ClusterArn"]}
+    assert every["EventPattern"] == {
+        "source": ["aws.sagemaker"],
+        "detail-type": [
+            "SageMaker HyperPod Cluster State Change",
+            "SageMaker HyperPod Cluster Node Health Event",
+            "SageMaker HyperPod Cluster Event",
+        ],
+        "resources": [arn],
+    }
+    assert len(every["Targets"]) == 1
+    assert errors["EventPattern"]["detail-type"] == ["SageMaker HyperPod Cluster Event"]
+    assert errors["EventPattern"]["detail"] == {"EventDetails": {"EventLevel": ["Error"]}}
+
+
+def test_its_log_group_is_the_one_that_hyperpod_makes() -> None:
+    stack = Stack(new_app(), "Stack")
+    known = HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)
+    assert known.log_group.log_group_name == "/aws/sagemaker/Clusters/train/0123456789ab"
+    assert known.log_group is known.log_group
+
+
+# -- a cluster of another app -----------------------------------------------------------------------------------------
+
+
+def test_a_cluster_of_another_app_is_granted_to_by_its_attributes() -> None:
+    def build(stack: Stack) -> None:
+        known: IHyperPodCluster = HyperPodCluster.from_cluster_attributes(
+            stack,
+            "Cluster",
+            cluster_name="train",
+            cluster_arn=ARN,
+            roles={"compute": iam.Role.from_role_arn(stack, "Nodes", ROLE)},
+            security_groups=[ec2.SecurityGroup.from_security_group_id(stack, "Group", "sg-0123456789abcdef0")],
+        )
+        s3.Bucket(stack, "Bucket").grant_read(known)
+        known.on_event("Health", kinds=["node_health"])
+        assert known.connections.security_groups[0].security_group_id == "sg-0123456789abcdef0"
+
+    template = of_stack(build)
+    assert not template.of("AWS::SageMaker::Cluster")
+    assert template.only("AWS::IAM::Policy")["Roles"] == ["nodes"]
+    assert template.only("AWS::Events::Rule")["EventPattern"]["resources"] == [ARN]
+
+
+def test_a_cluster_of_another_app_is_guarded_where_it_is_made() -> None:
+    stack = Stack(new_app(), "Stack")
+    known = HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)
+    with pytest.raises(ConfigError, match="cluster: is not made by this app; guard it in the stack that makes it"):
+        ScaleDown(stack, "ScaleDown", cluster=known)
+    with pytest.raises(ConfigError, match="cluster_arn: must be text, got 5"):
+        HyperPodCluster.from_cluster_attributes(stack, "Wrong", cluster_name="train", cluster_arn=5)  # type: ignore[arg-type]
+
+
+# -- roles ------------------------------------------------------------------------------------------------------------
+
+
+def made_role(stack: Stack) -> iam.IRole:
+    return iam.Role(stack, "Nodes", assumed_by=iam.ServicePrincipal("sagemaker.amazonaws.com"))
+
+
+def mutable_role(stack: Stack) -> iam.IRole:
+    return iam.Role.from_role_arn(stack, "Nodes", ROLE)
+
+
+@pytest.mark.parametrize("make", [made_role, mutable_role])
+def test_a_role_of_ones_own_gets_what_its_nodes_need_before_the_cluster(make: Callable[[Stack], iam.IRole]) -> None:
+    def build(stack: Stack) -> None:
+        cluster = cluster_in(stack, roles={"compute": make(stack)})
+        assert len(cluster.roles) == 2
+
+    template = of_stack(build)
+    groups = template.groups()
+    assert flat(groups["head"]["ExecutionRole"]).startswith("<ClusterControllerRole")
+    assert "ClusterComputeRole" not in str(template.body)
+    (policy,) = (name for name in template.of("AWS::IAM::Policy") if name.startswith("Nodes"))
+    document = template.resources[policy]["Properties"]["PolicyDocument"]
+    made = of_stack(cluster_in)
+    (known,) = (
+        properties["PolicyDocument"]
+        for properties in made.properties("AWS::IAM::ManagedPolicy")
+        if properties.get("Description") == "What the compute nodes of HyperPod cluster train may do"
+    )
+
+    def actions(found: dict[str, Any]) -> list[str]:
+        listed = [statement["Action"] for statement in found["Statement"]]
+        return sorted(action for each in listed for action in ([each] if isinstance(each, str) else each))
+
+    assert actions(document) == actions(known)
+    assert policy in needs(template, template.only_id("AWS::SageMaker::Cluster"))
+    passed = [s for p in template.properties("AWS::IAM::ManagedPolicy") for s in p["PolicyDocument"]["Statement"]]
+    (pass_role,) = (statement for statement in passed if statement["Action"] == ["iam:PassRole"])
+    assert groups["work"]["ExecutionRole"] in pass_role["Resource"]
+
+
+def test_a_role_that_must_not_change_is_told_what_it_needs() -> None:
+    app = new_app()
+    stack = Stack(app, "Stack", env=Environment(region="us-west-2", account="111122223333"))
+    role = iam.Role.from_role_arn(stack, "Nodes", ROLE, mutable=False)
+    cluster_in(stack, roles={"compute": role})
+    (warning,) = Annotations.from_stack(stack).find_warning("/Stack/Cluster", Match.string_like_regexp("role given"))
+    text = str(warning.entry.data)
+    assert text.startswith(
+        "CDK may not change the role given for compute; see that it trusts sagemaker.amazonaws.com and allows ["
+    )
+    assert "cloudwatch:PutMetricData" in text and "s3:GetObject" in text and "Token[" not in text
+    assert not [child for child in stack.node.find_all() if isinstance(child, CfnResource) and child.cfn_resource_type == "AWS::IAM::Policy" and "Nodes" in child.node.path]  # fmt: skip
