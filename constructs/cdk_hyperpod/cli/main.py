@@ -18,6 +18,7 @@ from .denied import denied_table
 from .init import add_init_parser
 from .job import add_job_parser
 from .lifecycle import add_lifecycle_parser
+from .local import add_local_parser, run_local
 from .plan import add_plan_parser, add_profile_option, clients
 from .retained import retained_table
 from .why import add_why_parser
@@ -25,7 +26,10 @@ from .why import add_why_parser
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool. Returns what the command does, mostly 0, or 1 where something was wrong; usage errors exit with 2."""
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else [*arguments]
+    if given[:1] == ["local"]:
+        return run_local(given[1:])
+    options = _parser().parse_args(given)
     try:
         status = int(options.run(options))
         sys.stdout.flush()
@@ -72,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     add_lifecycle_parser(commands)
     add_why_parser(commands)
     add_job_parser(commands)
+    add_local_parser(commands)
     return parser
 
 
