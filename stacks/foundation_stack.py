@@ -8,6 +8,7 @@ from aws_cdk import Environment, Stack
 from constructs import Construct
 
 from cdk_hyperpod import (
+    DrainChannel,
     HyperPodNetwork,
     LifecycleScripts,
     LoadedConfig,
@@ -75,6 +76,19 @@ class FoundationStack(Stack):
         self._access_logs = access_logs_bucket(self, "AccessLogs", removal=config.removal)
         self.mount = None if config.storage is None else self._mount(config.storage, loaded)
         self.openzfs = self._openzfs(config.storage)
+        drain = None if config.slurm is None else config.slurm.drain
+        channel = (
+            None
+            if drain is None
+            else DrainChannel(
+                self,
+                "Drain",
+                cluster_name=config.name,
+                encryption_key=self.key,
+                drain=drain,
+                access_logs=self._access_logs,
+            )
+        )
         self.lifecycle_scripts = LifecycleScripts(
             self,
             "LifecycleScripts",
@@ -92,6 +106,7 @@ class FoundationStack(Stack):
             accounts=() if config.slurm is None else config.slurm.accounts,
             home_path=config.home_path,
             writers=() if config.lifecycle is None else config.lifecycle.writers,
+            drain=channel,
         )
         everything = self.node.children
         FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name)).come_before(

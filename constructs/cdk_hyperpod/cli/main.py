@@ -15,6 +15,7 @@ from ..errors import HyperPodError, with_lines
 from ..loader import LoadedConfig, load_config
 from ..rules import what_closed_means
 from .denied import denied_table
+from .drain import add_drain_parsers
 from .init import add_init_parser
 from .job import add_job_parser
 from .lifecycle import add_lifecycle_parser
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     denied.add_argument("folder", metavar="FOLDER", help="a copy of what a trail has written")
     _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
     add_plan_parser(commands)
+    add_drain_parsers(commands)
     credentials = _command(
         commands, "credentials", "say whether there are AWS credentials to deploy with", _credentials
     )
