@@ -1,4 +1,4 @@
-"""The channel by which somebody asks for nodes to be drained, and the agent on the controller answers (docs/adr/0013)."""
+"""The channel by which somebody asks for nodes to be drained, and the agent on the controller answers (docs/adr/0014)."""
 
 from __future__ import annotations
 
