@@ -16,10 +16,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .._names import drain_bucket_name, request_key, status_key
 from ..config.cluster import ClusterConfig
 from ..errors import ConfigError, Finding, HyperPodError
 from ..loader import load_config
+from ..names import drain_bucket_name, request_key, status_key
 from .plan import add_asking_options, user_session
 
 SILENT_S = 180
