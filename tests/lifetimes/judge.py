@@ -423,7 +423,10 @@ class Judge:
                 if not pod.ends_at_random(launched, count):
                     return Cause.HIDDEN_UNLAUNCHED
         if stale := self._stale(look, name, request):
-            unseen = then._replace(live=then.live + stale, leaving=then.leaving - stale)
+            # What is asked for in their place, no list shows under standard provisioning.
+            asked = 0 if pod.continuous else min(stale, then.unlaunched)
+            live, leaving = then.live + stale - asked, then.leaving - stale
+            unseen = then._replace(live=live, leaving=leaving, unlaunched=then.unlaunched - asked)
             if not pod.ends_at_random(unseen, count):
                 return Cause.STALE_LIST
         listed = sum(node["InstanceGroupName"] == name and bool(node.get("InstanceId")) for node in look.nodes)

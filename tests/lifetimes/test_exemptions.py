@@ -265,3 +265,19 @@ def test_a_list_that_shows_others_as_they_were_makes_an_older_node_go(list_lag: 
     nodes.append(newer)
     life.judge._taken(taken, "p5", 3, [nodes[3]], set())
     assert [kind for kind in kinds(life.judge.faults) if kind.startswith("an older")] == faults
+
+
+@pytest.mark.parametrize(("continuous", "cause"), [(False, Cause.STALE_LIST), (True, None)])
+def test_what_is_asked_for_in_place_of_a_node_that_the_list_shows_as_it_was(
+    continuous: bool, cause: Cause | None
+) -> None:
+    """HyperPod replaces a node: the list shows neither its end nor, under standard provisioning, the request for another."""
+    life = lifetime(
+        counts_leaving=True, counts_ended=False, only_on_a_fall=False, by_target=True, unlaunched_first=False
+    )
+    life.switches = life.pod.switches = replace(life.switches, list_lag=40.0)
+    life.pod.continuous = continuous
+    life.pod.endings.append(Ending(life.pod.groups["p5"].nodes[0], 990.0, "replaced", "hyperpod", None))
+    measures = {"p5": Measure(live=4, unlaunched=1, leaving=1, ended=0, target=4)}
+    seen = replace(look(life), before=measures, measures=measures)
+    assert life.judge._hidden(seen, "p5", 4, request(life)) is cause
