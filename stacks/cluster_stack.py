@@ -8,7 +8,7 @@ from aws_cdk import CfnOutput, CrossStackReferences, Environment, ReferenceStren
 from constructs import Construct
 
 from cdk_hyperpod import HyperPodCluster, LoadedConfig, ScaleDown
-from cdk_hyperpod.config import ScaleDownConfig
+from cdk_hyperpod.config.cluster import ScaleDownConfig
 from cdk_hyperpod.tags import FOUNDATION_TAG
 
 from .foundation_stack import FoundationStack

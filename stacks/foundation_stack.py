@@ -18,7 +18,7 @@ from cdk_hyperpod import (
     existing_openzfs_mount,
 )
 from cdk_hyperpod.buckets import access_logs_bucket
-from cdk_hyperpod.config import StorageConfig
+from cdk_hyperpod.config.cluster import StorageConfig
 from cdk_hyperpod.encryption import encryption_key
 from cdk_hyperpod.foundation_guard import FoundationGuard
 from cdk_hyperpod.zones import control_plane_zone, more_endpoints

@@ -46,10 +46,10 @@ def test_a_name_that_does_not_exist_is_no_attribute() -> None:
     "code",
     [
         pytest.param("import cdk_hyperpod", id="the package"),
-        pytest.param("import cdk_hyperpod.cli", id="the command-line tool"),
+        pytest.param("import cdk_hyperpod.cli.main", id="the command-line tool"),
         pytest.param("from cdk_hyperpod import load_config; load_config('cluster.yaml')", id="load_config"),
         pytest.param("from cdk_hyperpod import ConfigError, InstanceGroup, catalogue; catalogue()", id="values"),
-        pytest.param("from cdk_hyperpod.schema import json_schema; json_schema()", id="the schema"),
+        pytest.param("from cdk_hyperpod.config.schema import json_schema; json_schema()", id="the schema"),
     ],
 )
 def test_questions_about_a_file_start_neither_cdk_nor_node(code: str) -> None:

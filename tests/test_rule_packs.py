@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdk_hyperpod.init_command import files
+from cdk_hyperpod.cli.init import files
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ["cluster.yaml", *sorted(f"tests/configs/{path.name}" for path in (ROOT / "tests" / "configs").glob("*.yaml"))]

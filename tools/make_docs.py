@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cdk_hyperpod.config.schema import json_schema, reference
 from cdk_hyperpod.instance_types import catalogue
-from cdk_hyperpod.schema import json_schema, reference
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,147 +1,87 @@
 """AWS CDK constructs for Amazon SageMaker HyperPod clusters.
 
-The public names are those of `__all__`. They load when they are first used, so that the command-line tool and the
-custom resource's code, which live in this package too, need neither aws_cdk nor its Node process.
+The public names are those that the block below imports: they are listed there and nowhere else. They load when they are
+first used, so that the command-line tool and the custom resource's code, which live in this package too, need neither
+aws_cdk nor its Node process.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+import pkgutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .cluster import HyperPodCluster
-    from .config import (
-        ClusterConfig,
-        DataRepository,
-        EbsVolume,
-        InstanceGroup,
-        NetworkConfig,
-        OpenZfsConfig,
-        ScaleDownConfig,
-        StorageConfig,
-        SubnetConfig,
-        Taint,
-        TieredStorageConfig,
-    )
-    from .config_eks import (
-        AddOn,
-        AddOnsConfig,
-        AutoscalingConfig,
-        EksConfig,
-        ExistingEksCluster,
-    )
-    from .config_lifecycle import LifecycleConfig, LifecycleSteps
-    from .config_slurm import AccountingDatabase, Group, SlurmAccount, SlurmConfig, User
-    from .eks import EksControlPlane, HyperPodAddOns, HyperPodTeams
-    from .encryption import encryption_key
-    from .errors import ConfigError, Finding, HyperPodError
-    from .instance_types import InstanceType, catalogue
-    from .interface import IHyperPodCluster
-    from .kubernetes.governance import TaskClass, TaskGovernance
-    from .kubernetes.teams import PriorityClass, Team
-    from .lifecycle import LifecycleScripts
-    from .loader import LoadedConfig, load_config
-    from .network import HyperPodNetwork, PrivateSubnet
-    from .scale_down import ScaleDown
-    from .storage import LustreFileSystem, LustreMount, OpenZfsMount, existing_lustre_mount, existing_openzfs_mount
+    from .cluster import HyperPodCluster as HyperPodCluster
+    from .config.cluster import ClusterConfig as ClusterConfig
+    from .config.cluster import DataRepository as DataRepository
+    from .config.cluster import EbsVolume as EbsVolume
+    from .config.cluster import InstanceGroup as InstanceGroup
+    from .config.cluster import NetworkConfig as NetworkConfig
+    from .config.cluster import OpenZfsConfig as OpenZfsConfig
+    from .config.cluster import ScaleDownConfig as ScaleDownConfig
+    from .config.cluster import StorageConfig as StorageConfig
+    from .config.cluster import SubnetConfig as SubnetConfig
+    from .config.cluster import Taint as Taint
+    from .config.cluster import TieredStorageConfig as TieredStorageConfig
+    from .config.eks import AddOn as AddOn
+    from .config.eks import AddOnsConfig as AddOnsConfig
+    from .config.eks import AutoscalingConfig as AutoscalingConfig
+    from .config.eks import EksConfig as EksConfig
+    from .config.eks import ExistingEksCluster as ExistingEksCluster
+    from .config.governance import TaskClass as TaskClass
+    from .config.governance import TaskGovernance as TaskGovernance
+    from .config.lifecycle import LifecycleConfig as LifecycleConfig
+    from .config.lifecycle import LifecycleSteps as LifecycleSteps
+    from .config.slurm import AccountingDatabase as AccountingDatabase
+    from .config.slurm import Group as Group
+    from .config.slurm import SlurmAccount as SlurmAccount
+    from .config.slurm import SlurmConfig as SlurmConfig
+    from .config.slurm import User as User
+    from .config.teams import PriorityClass as PriorityClass
+    from .config.teams import Team as Team
+    from .eks import EksControlPlane as EksControlPlane
+    from .eks import HyperPodAddOns as HyperPodAddOns
+    from .eks import HyperPodTeams as HyperPodTeams
+    from .encryption import encryption_key as encryption_key
+    from .errors import ConfigError as ConfigError
+    from .errors import Finding as Finding
+    from .errors import HyperPodError as HyperPodError
+    from .instance_types import InstanceType as InstanceType
+    from .instance_types import catalogue as catalogue
+    from .interface import IHyperPodCluster as IHyperPodCluster
+    from .lifecycle import LifecycleScripts as LifecycleScripts
+    from .loader import LoadedConfig as LoadedConfig
+    from .loader import load_config as load_config
+    from .network import HyperPodNetwork as HyperPodNetwork
+    from .network import PrivateSubnet as PrivateSubnet
+    from .scale_down import ScaleDown as ScaleDown
+    from .storage import LustreFileSystem as LustreFileSystem
+    from .storage import LustreMount as LustreMount
+    from .storage import OpenZfsMount as OpenZfsMount
+    from .storage import existing_lustre_mount as existing_lustre_mount
+    from .storage import existing_openzfs_mount as existing_openzfs_mount
 
-_MODULES = {
-    "cluster": ["HyperPodCluster"],
-    "config": [
-        "ClusterConfig",
-        "DataRepository",
-        "EbsVolume",
-        "InstanceGroup",
-        "NetworkConfig",
-        "OpenZfsConfig",
-        "ScaleDownConfig",
-        "StorageConfig",
-        "SubnetConfig",
-        "Taint",
-        "TieredStorageConfig",
-    ],
-    "config_eks": [
-        "AddOn",
-        "AddOnsConfig",
-        "AutoscalingConfig",
-        "EksConfig",
-        "ExistingEksCluster",
-    ],
-    "config_lifecycle": ["LifecycleConfig", "LifecycleSteps"],
-    "config_slurm": ["AccountingDatabase", "Group", "SlurmAccount", "SlurmConfig", "User"],
-    "eks": ["EksControlPlane", "HyperPodAddOns", "HyperPodTeams"],
-    "encryption": ["encryption_key"],
-    "errors": ["ConfigError", "Finding", "HyperPodError"],
-    "instance_types": ["InstanceType", "catalogue"],
-    "kubernetes.governance": ["TaskClass", "TaskGovernance"],
-    "kubernetes.teams": ["PriorityClass", "Team"],
-    "interface": ["IHyperPodCluster"],
-    "lifecycle": ["LifecycleScripts"],
-    "loader": ["LoadedConfig", "load_config"],
-    "network": ["HyperPodNetwork", "PrivateSubnet"],
-    "scale_down": ["ScaleDown"],
-    "storage": ["LustreFileSystem", "LustreMount", "OpenZfsMount", "existing_lustre_mount", "existing_openzfs_mount"],
-}
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = [
-    "AccountingDatabase",
-    "AddOn",
-    "AddOnsConfig",
-    "AutoscalingConfig",
-    "ClusterConfig",
-    "ConfigError",
-    "DataRepository",
-    "EbsVolume",
-    "EksConfig",
-    "EksControlPlane",
-    "ExistingEksCluster",
-    "Finding",
-    "Group",
-    "HyperPodAddOns",
-    "HyperPodCluster",
-    "HyperPodError",
-    "HyperPodNetwork",
-    "HyperPodTeams",
-    "IHyperPodCluster",
-    "InstanceGroup",
-    "InstanceType",
-    "LifecycleConfig",
-    "LifecycleScripts",
-    "LifecycleSteps",
-    "LoadedConfig",
-    "LustreFileSystem",
-    "LustreMount",
-    "NetworkConfig",
-    "OpenZfsConfig",
-    "OpenZfsMount",
-    "PriorityClass",
-    "PrivateSubnet",
-    "ScaleDown",
-    "ScaleDownConfig",
-    "SlurmAccount",
-    "SlurmConfig",
-    "StorageConfig",
-    "SubnetConfig",
-    "Taint",
-    "TaskClass",
-    "TaskGovernance",
-    "Team",
-    "TieredStorageConfig",
-    "User",
-    "catalogue",
-    "encryption_key",
-    "existing_lustre_mount",
-    "existing_openzfs_mount",
-    "load_config",
-]
+def _listed() -> dict[str, str]:
+    """Each public name and its module. Python runs no block that is for type checkers, so it is read."""
+    (block,) = (
+        node for node in ast.parse(pkgutil.get_data(__name__, "__init__.py") or b"").body if isinstance(node, ast.If)
+    )
+    return {
+        alias.name: f".{node.module}" for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+
+
+_MODULE_OF = _listed()
+__all__ = list(_MODULE_OF)
 
 
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
+    value: object = getattr(importlib.import_module(_MODULE_OF[name], __name__), name)
     globals()[name] = value
     return value
 

@@ -12,7 +12,7 @@ from constructs import Construct
 
 from ._acknowledge import acknowledge
 from ._pseudo import ACCOUNT_ID
-from .config import Removal
+from .config.cluster import Removal
 
 
 def access_logs_bucket(scope: Construct, construct_id: str, *, removal: Removal) -> s3.Bucket:

@@ -15,11 +15,9 @@ from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge
-from ._constraints import as_tuple, check_arguments, without_refused
 from ._overrides import watch_overrides
-from ._structure import UNKNOWN, is_known, item_paths, show
 from .buckets import access_logs_bucket
-from .config import (
+from .config.cluster import (
     EKS_ENTRY_SCRIPT,
     ENTRY_SCRIPTS,
     ClusterConfig,
@@ -29,9 +27,9 @@ from .config import (
     ScaleDownConfig,
     TieredStorageConfig,
 )
-from .config_eks import INSTALLED, AutoscalingConfig, EksConfig
-from .config_lifecycle import LifecycleConfig, LifecycleMode
-from .config_slurm import AccountingDatabase, SlurmConfig
+from .config.eks import INSTALLED, AutoscalingConfig, EksConfig
+from .config.lifecycle import LifecycleConfig, LifecycleMode
+from .config.slurm import AccountingDatabase, SlurmConfig
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster, RoleName
@@ -42,6 +40,9 @@ from .rules import check_cluster, check_file_system_zone
 from .scale_down import UNGUARDED, ScaleDown
 from .storage import LustreMount, OpenZfsMount
 from .tags import STACK_ID_TAG
+from .typed.judge import as_tuple, check_arguments, without_refused
+from .typed.known import UNKNOWN, is_known
+from .typed.words import item_paths, show
 
 # Types of the CreateCluster API that the CloudFormation schema, as its checkers ship it, does not know yet.
 _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}

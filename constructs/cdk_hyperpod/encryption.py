@@ -7,11 +7,11 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from ._constraints import check_arguments
 from ._pseudo import PARTITION, URL_SUFFIX
-from .config import Removal
+from .config.cluster import Removal
 from .errors import raise_errors
 from .tags import KEY_TAG
+from .typed.judge import check_arguments
 
 
 def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> kms.Key:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from aws_cdk import Fn, Token, region_info
 
 from ._pseudo import ACCOUNT_ID, PARTITION
-from .config import NetworkConfig
+from .config.cluster import NetworkConfig
 
 Json = dict[str, Any]
 Who = Literal["anyone", "ours"]

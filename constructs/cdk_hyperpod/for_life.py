@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._lambda.hyperpod_provider.foundation_guard.wish import Wish
-from .config import ClusterConfig
+from .config.cluster import ClusterConfig
 from .zones import plan_subnets
 
 

@@ -13,7 +13,7 @@ from constructs import Construct, IConstruct
 from ._acknowledge import acknowledge, wildcard
 from ._functions import log_group, python_function
 from ._lambda.hyperpod_provider.foundation_guard.wish import KIND, write
-from .config import ClusterConfig
+from .config.cluster import ClusterConfig
 from .for_life import wish
 
 _TIMEOUT = Duration.minutes(20)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jsii
 from aws_cdk import Fn, Resource
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
@@ -16,6 +15,9 @@ from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, DependencyGroup
 
 from ._pseudo import ACCOUNT_ID
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_events as events
 
 RoleName = Literal["controller", "login", "compute", "node"]
 """Whose execution role: of the nodes of one type; under EKS, where all nodes are of one, `node`."""
@@ -105,6 +107,8 @@ class IHyperPodCluster(Resource):
         them, as in `{"EventDetails": {"EventLevel": ["Error"]}}`. `target` absent: add it to the rule that is returned.
         Source: the developer guide's page "SageMaker HyperPod cluster events reference". No node is touched.
         """
+        from aws_cdk import aws_events as events  # only here: most apps have no use for it
+
         return events.Rule(
             self,
             construct_id,

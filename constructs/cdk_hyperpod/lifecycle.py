@@ -21,16 +21,16 @@ from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
-from ._constraints import as_tuple, check_arguments, without_refused
 from ._pseudo import ACCOUNT_ID, PARTITION
-from ._structure import UNKNOWN, is_known
 from .buckets import private_bucket
-from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
-from .config_lifecycle import LifecycleMode, LifecycleSteps, default_mode, switches
-from .config_slurm import Group, SlurmAccount, SlurmConfig, User
+from .config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
+from .config.lifecycle import LifecycleMode, LifecycleSteps, default_mode, switches
+from .config.patterns import RoleArn
+from .config.slurm import Group, SlurmAccount, SlurmConfig, User
 from .errors import Finding, HyperPodError, raise_errors
-from .kubernetes.teams import RoleArn
 from .rules import check_users, check_writers
+from .typed.judge import as_tuple, check_arguments, without_refused
+from .typed.known import UNKNOWN, is_known
 
 # Byte code, hidden files and what tools leave are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**"]

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import yaml
 
-from ._constraints import check_arguments
-from ._structure import item_paths, join, show, shown_name, structure
-from ._yaml import Loader, YamlProblem, decoded, in_words
-from .config import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig
-from .config_eks import INSTALLED, EksConfig
-from .config_lifecycle import LifecycleConfig
+from .config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig
+from .config.eks import INSTALLED, EksConfig
+from .config.lifecycle import LifecycleConfig
 from .errors import ConfigError, Finding, raise_errors
 from .rules import check_cluster, check_installed_chart, has_neuron
+from .typed.build import structure
+from .typed.judge import check_arguments
+from .typed.words import item_paths, join, show, shown_name
+from .typed.yaml_text import Loader, YamlProblem, decoded, in_words
 
 MAX_FILE_BYTES = 1_048_576
 """A cluster of 100 groups is a tenth of this."""
@@ -192,7 +193,7 @@ def _check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[F
     if eks.dependencies_chart == INSTALLED:
         return check_installed_chart(config)
     # Only here, where there is a chart to read.
-    from .helm_chart import check_chart
+    from .rules.charts import check_chart
 
     return check_chart(
         folder / eks.dependencies_chart,

@@ -17,13 +17,13 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from ._acknowledge import acknowledge
-from ._constraints import as_tuple, check_arguments
-from ._structure import is_known
-from .config import NetworkConfig, SubnetConfig
+from .config.cluster import NetworkConfig, SubnetConfig
 from .endpoint_policies import endpoint_policy
 from .errors import Finding, raise_errors
-from .rules import check_constraints, check_network, what_closed_means
+from .rules import check_network, what_closed_means
 from .s3_prefix_lists import S3_PREFIX_LISTS
+from .typed.judge import as_tuple, check_arguments, check_constraints
+from .typed.known import is_known
 from .zones import (
     INTERFACE_ENDPOINTS,
     ZoneSubnet,

@@ -19,7 +19,7 @@ from constructs import Construct, Dependable
 
 from ._acknowledge import acknowledge, wildcard
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
-from .config import NodeType
+from .config.cluster import NodeType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,15 +36,15 @@ from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, Dependable, IConstruct, IDependable, IValidation
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards, wildcard
-from ._constraints import as_tuple, check_arguments
 from ._functions import RARELY, log_group, python_function
 from ._overrides import Override, watch_overrides
-from ._scale_down_checks import check_groups, check_guarded, check_overrides, check_size
-from .config import ScaleDownConfig
+from .config.cluster import ScaleDownConfig
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
-from .rules import check_constraints, check_scale_down
+from .rules import check_scale_down
+from .rules.guard import check_groups, check_guarded, check_overrides, check_size
 from .tags import STACK_ID_TAG
+from .typed.judge import as_tuple, check_arguments, check_constraints
 
 UNGUARDED = "cdk-hyperpod:unguarded"
 """The warning of a cluster that nothing guards, which a guard takes back."""

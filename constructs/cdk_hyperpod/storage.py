@@ -11,14 +11,14 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IConstruct
 
-from ._constraints import as_tuple, check_arguments
-from ._structure import is_known
 from .buckets import private_bucket
-from .config import DataRepository, OpenZfsConfig, Removal, StorageConfig
+from .config.cluster import DataRepository, OpenZfsConfig, Removal, StorageConfig
 from .encryption import allow_data_repositories
 from .errors import raise_errors
 from .network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
-from .rules import check_constraints, check_storage
+from .rules import check_storage
+from .typed.judge import as_tuple, check_arguments, check_constraints
+from .typed.known import is_known
 
 # Lustre's own port, and those of its file servers (FSx for Lustre user guide, "File system access control with VPC").
 _LUSTRE_PORTS = ((988, 988), (1018, 1023))

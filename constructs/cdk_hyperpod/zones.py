@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ._structure import is_known
-from .config import ClusterConfig, NetworkConfig
-from .config_eks import EksConfig, is_on
+from .config.cluster import ClusterConfig, NetworkConfig
+from .config.eks import EksConfig, is_on
+from .typed.known import is_known
 
 SLOTS = 8
 """The VPC's range is cut in eight: zones a to f (1 to 6) have the first six, the account's first zone, where none is

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk_hyperpod.cli import main
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.cli.retained import retained_table
 from cdk_hyperpod.loader import load_config
-from cdk_hyperpod.retained import retained_table
 from config.judging import REMOVED, ROOT, changed
 
 TOOL = Path(sys.executable).with_name("cdk-hyperpod")
@@ -145,7 +145,7 @@ def test_a_reader_that_leaves_early_is_no_crash(command: str) -> None:
 
 def test_the_tool_needs_neither_cdk_nor_node() -> None:
     program = (
-        "import sys; from cdk_hyperpod.cli import main; status = main(['check']); "
+        "import sys; from cdk_hyperpod.cli.main import main; status = main(['check']); "
         "print(status, sorted({'aws_cdk', 'jsii'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

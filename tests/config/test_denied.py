@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod import denied
-from cdk_hyperpod.cli import main
+from cdk_hyperpod.cli import denied
+from cdk_hyperpod.cli.main import main
 
 FOREIGN: dict[str, Any] = {
     "eventSource": "s3.amazonaws.com",

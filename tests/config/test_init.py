@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk_hyperpod.cli import main
+from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.loader import load_config
 from config.judging import ROOT
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk_hyperpod.cli import main
-from cdk_hyperpod.config import ENTRY_SCRIPTS
-from cdk_hyperpod.lifecycle_command import STEPS, has_step
+from cdk_hyperpod.cli.lifecycle import STEPS, has_step
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.config.cluster import ENTRY_SCRIPTS
 from cdk_hyperpod.loader import load_config
 from config.judging import changed
 from lifecycle import provision

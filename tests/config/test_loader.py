@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk_hyperpod._yaml import MAX_VALUES
 from cdk_hyperpod.errors import ConfigError
 from cdk_hyperpod.loader import MAX_FILE_BYTES, load_config
+from cdk_hyperpod.typed.yaml_text import MAX_VALUES
 from config.judging import SMALL, changed, findings_of, judge, load_text, told
 
 EMPTY = "the file is empty; begin with name, region and instance_groups, as cluster.yaml does"

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from cdk_hyperpod.config.schema import json_schema
 from cdk_hyperpod.errors import ConfigError, Finding
 from cdk_hyperpod.loader import LoadedConfig
-from cdk_hyperpod.schema import json_schema
 from config.judging import ROOT, SMALL, changed, load_text
 
 DEFAULT: dict[str, Any] = yaml.safe_load((ROOT / "cluster.yaml").read_text("utf-8"))

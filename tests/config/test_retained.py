@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from cdk_hyperpod.cli.retained import retained_table, what_stays
 from cdk_hyperpod.loader import load_config
-from cdk_hyperpod.retained import retained_table, what_stays
 from config.judging import ROOT, changed, load_text
 
 KEY = "KMS key"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod import InstanceGroup, ScaleDownConfig
-from cdk_hyperpod.rules import check_constraints, check_scale_down
+from cdk_hyperpod.rules import check_scale_down
+from cdk_hyperpod.typed.judge import check_constraints
 from config.judging import judge
 
 GROUPS = (InstanceGroup(name="head", instance_count=1), InstanceGroup(name="work", instance_count=4))

@@ -12,12 +12,12 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from cdk_hyperpod import config, config_eks, config_lifecycle, config_slurm
-from cdk_hyperpod._structure import UNKNOWN, structure
-from cdk_hyperpod.config import ClusterConfig
+from cdk_hyperpod.config import cluster, eks, governance, lifecycle, slurm, teams
+from cdk_hyperpod.config.cluster import ClusterConfig
+from cdk_hyperpod.config.schema import json_schema, reference
 from cdk_hyperpod.instance_types import catalogue, regions
-from cdk_hyperpod.kubernetes import governance, teams
-from cdk_hyperpod.schema import json_schema, reference
+from cdk_hyperpod.typed.build import structure
+from cdk_hyperpod.typed.known import UNKNOWN
 from config.judging import REMOVED, ROOT, SMALL, Changes, changed, judge
 from tools.make_docs import generated
 
@@ -25,7 +25,7 @@ SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
 MODEL: list[type[Any]] = [
     kind
-    for module in (config, config_eks, config_lifecycle, config_slurm, governance, teams)
+    for module in (cluster, eks, governance, lifecycle, slurm, teams)
     for kind in vars(module).values()
     if isinstance(kind, type) and kind.__module__ == module.__name__
 ]

@@ -8,9 +8,12 @@ import pytest
 import yaml
 
 from cdk_hyperpod import ClusterConfig, DataRepository, EbsVolume, InstanceGroup, NetworkConfig, StorageConfig
-from cdk_hyperpod._structure import UNKNOWN, is_known, item_paths, show, structure
 from cdk_hyperpod.errors import Finding
-from cdk_hyperpod.rules import check_cluster, check_constraints, check_network, check_storage
+from cdk_hyperpod.rules import check_cluster, check_network, check_storage
+from cdk_hyperpod.typed.build import structure
+from cdk_hyperpod.typed.judge import check_constraints
+from cdk_hyperpod.typed.known import UNKNOWN, is_known
+from cdk_hyperpod.typed.words import item_paths, show
 from config.judging import REMOVED, SMALL, Changes, findings_of, judge, told
 
 SETTINGS = (

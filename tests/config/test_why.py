@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod.cli import main
-from cdk_hyperpod.why import first_reason
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.cli.why import first_reason
 from config.judging import ROOT
 
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/hyperpod-train-cluster/0a1b2c"
@@ -98,7 +98,7 @@ class Answers:
 
 
 def why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failed: datetime, *options: str) -> str:
-    monkeypatch.setattr("cdk_hyperpod.why.clients", lambda *_: lambda _service: Answers(failed))
+    monkeypatch.setattr("cdk_hyperpod.cli.why.clients", lambda *_: lambda _service: Answers(failed))
     assert main(["why", "--config", str(ROOT / "cluster.yaml"), *options]) == 0
     return str(capsys.readouterr().out)
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk_hyperpod.helm_chart import GET_CHART, HelmChart, chart_values, check_chart
+from cdk_hyperpod.helm_chart import GET_CHART, HelmChart, chart_values
+from cdk_hyperpod.rules.charts import check_chart
 
 CHART = Path(__file__).parent / "chart"
 REGISTRY = "111122223333.dkr.ecr.us-west-2.amazonaws.com/mirror"

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod.helm_chart import MAX_CHART_BYTES, MAX_CHART_FILES, HelmChart, NoChart, check_chart
+from cdk_hyperpod.helm_chart import MAX_CHART_BYTES, MAX_CHART_FILES, HelmChart, NoChart
+from cdk_hyperpod.rules.charts import check_chart
 
 ABOUT = b"name: c\n"
 MAX_MEMORY = 300_000_000

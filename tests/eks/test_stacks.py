@@ -15,9 +15,11 @@ from aws_cdk import Stack
 from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import ConfigError, EksConfig, EksControlPlane, HyperPodNetwork, encryption_key, load_config
-from cdk_hyperpod.config_eks import AutoscalingConfig
+from cdk_hyperpod.config.eks import AutoscalingConfig
+from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.eks.manifests import karpenter_manifests
-from cdk_hyperpod.kubernetes import AWS_EXAMPLE_HARD, Team, quota_hard
+from cdk_hyperpod.kubernetes.quotas import AWS_EXAMPLE_HARD
+from cdk_hyperpod.kubernetes.teams import quota_hard
 from stacks import add_stacks
 from synth.synthesis import (
     CONFIGS,

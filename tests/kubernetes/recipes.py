@@ -3,7 +3,7 @@ https://github.com/aws/sagemaker-hyperpod-recipes, June 2026), and the same numb
 
 from __future__ import annotations
 
-from cdk_hyperpod.kubernetes import Manifest
+from cdk_hyperpod.kubernetes.manifests import Manifest
 
 
 def _from_the_node(name: str, path: str, kind: str) -> Manifest:

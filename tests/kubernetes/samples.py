@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from cdk_hyperpod.kubernetes import (
+from cdk_hyperpod.config.jobs import (
     ClaimMount,
     ElasticJob,
     ElasticPolicy,
-    Manifest,
-    PriorityClass,
     RunPolicy,
     ScaleSettings,
-    Team,
     Toleration,
     UnevenBatch,
-    job_manifests,
-    priority_class_manifests,
-    team_manifests,
 )
+from cdk_hyperpod.config.teams import PriorityClass, Team
+from cdk_hyperpod.kubernetes.jobs import job_manifests
+from cdk_hyperpod.kubernetes.manifests import Manifest
+from cdk_hyperpod.kubernetes.teams import priority_class_manifests, team_manifests
 
 RESEARCH = Team(
     name="research",

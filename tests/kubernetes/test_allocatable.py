@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod.instance_types import catalogue
-from cdk_hyperpod.kubernetes import allocatable
-from cdk_hyperpod.kubernetes.allocatable import reserved_memory_mib, reserved_millicpus
+from cdk_hyperpod.kubernetes.allocatable import allocatable, reserved_memory_mib, reserved_millicpus
 from kubernetes import sdk
 
 

@@ -10,23 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod.config.jobs import ClaimMount, ElasticJob, ElasticPolicy, RunPolicy, ScaleSettings, UnevenBatch
+from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.instance_types import catalogue
-from cdk_hyperpod.kubernetes import (
-    ClaimMount,
-    ElasticJob,
-    ElasticPolicy,
-    Manifest,
-    RunPolicy,
-    ScaleSettings,
-    Team,
-    UnevenBatch,
-    allocatable,
-    check_job,
-    job_manifests,
-    quota_hard,
-)
-from cdk_hyperpod.kubernetes.elastic_job import even_scale_config, replica_resources, uneven_batch
+from cdk_hyperpod.kubernetes.allocatable import allocatable
+from cdk_hyperpod.kubernetes.jobs import job_manifests
+from cdk_hyperpod.kubernetes.manifests import Manifest
 from cdk_hyperpod.kubernetes.quantities import cpu_quantity, memory_quantity
+from cdk_hyperpod.kubernetes.replicas import even_scale_config, replica_resources, uneven_batch
+from cdk_hyperpod.kubernetes.teams import quota_hard
+from cdk_hyperpod.rules.jobs import check_job
 from kubernetes.samples import ELASTIC, GOVERNED
 
 BY_VALUES = ElasticPolicy(min_replicas=2, max_replicas=8, replica_discrete_values=(2, 4, 8))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk_hyperpod.kubernetes import to_yaml
+from cdk_hyperpod.kubernetes.manifests import to_yaml
 from kubernetes.samples import SAMPLES
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -11,13 +11,9 @@ import cfnlint  # type: ignore[import-untyped]
 import jsonschema
 import pytest
 
-from cdk_hyperpod.kubernetes import (
-    TaskClass,
-    TaskGovernance,
-    check_task_governance,
-    compute_quota_properties,
-    scheduler_properties,
-)
+from cdk_hyperpod.config.governance import TaskClass, TaskGovernance
+from cdk_hyperpod.kubernetes.governance import compute_quota_properties, scheduler_properties
+from cdk_hyperpod.rules.governance import check_task_governance
 from kubernetes.samples import BORROWER, NEURON, RESEARCH
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghij01"

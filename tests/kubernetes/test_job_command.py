@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk_hyperpod.cli import main
-from cdk_hyperpod.kubernetes import job_manifests, to_yaml
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.kubernetes.jobs import job_manifests
+from cdk_hyperpod.kubernetes.manifests import to_yaml
 from kubernetes.samples import ELASTIC
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"

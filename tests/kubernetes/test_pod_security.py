@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from cdk_hyperpod.cli import main
-from cdk_hyperpod.kubernetes import Manifest
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.kubernetes.manifests import Manifest
 from kubernetes.recipes import FROM_THE_RECIPE, RECIPE
 from kubernetes.samples import SAMPLES
 

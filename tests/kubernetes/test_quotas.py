@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.instance_types import catalogue
-from cdk_hyperpod.kubernetes import AWS_EXAMPLE_HARD, Team, compute_quota_properties, quota_hard
+from cdk_hyperpod.kubernetes.governance import compute_quota_properties
 from cdk_hyperpod.kubernetes.quantities import parse_quantity
-from cdk_hyperpod.kubernetes.quotas import amounts, ceiling, check_hard, check_nodes, check_shares, hard
+from cdk_hyperpod.kubernetes.quotas import AWS_EXAMPLE_HARD, amounts, ceiling, hard
+from cdk_hyperpod.kubernetes.teams import quota_hard
+from cdk_hyperpod.rules.quotas import check_hard, check_nodes, check_shares
 
 NODES = st.dictionaries(st.sampled_from([*catalogue()]), st.integers(1, 6758), max_size=5)
 

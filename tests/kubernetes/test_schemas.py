@@ -12,7 +12,7 @@ import kubernetes_validate as kv  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from cdk_hyperpod.kubernetes import Manifest
+from cdk_hyperpod.kubernetes.manifests import Manifest
 from cdk_hyperpod_local.places import CHECKOUT
 from kubernetes.samples import SAMPLES
 

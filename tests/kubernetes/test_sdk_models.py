@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdk_hyperpod.kubernetes import Manifest
+from cdk_hyperpod.kubernetes.manifests import Manifest
 from kubernetes import sdk
 from kubernetes.samples import ELASTIC, GOVERNED, SAMPLES
 

@@ -8,20 +8,12 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._structure import structure
+from cdk_hyperpod.config.teams import PriorityClass, Team
 from cdk_hyperpod.errors import Finding
-from cdk_hyperpod.kubernetes import (
-    Manifest,
-    PriorityClass,
-    Team,
-    access_groups,
-    check_priority_classes,
-    check_teams,
-    group_name,
-    namespace_name,
-    pod_security_labels,
-    team_manifests,
-)
+from cdk_hyperpod.kubernetes.manifests import Manifest
+from cdk_hyperpod.kubernetes.teams import access_groups, group_name, namespace_name, pod_security_labels, team_manifests
+from cdk_hyperpod.rules.teams import check_priority_classes, check_teams
+from cdk_hyperpod.typed.build import structure
 from kubernetes.samples import BORROWER, NEURON, PRIORITIES, RESEARCH
 
 CLUSTER = {"ml.p5.48xlarge": 10, "ml.trn1.32xlarge": 4, "ml.g6.12xlarge": 3}

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 import pytest
 import yaml
 
-from cdk_hyperpod.cli import main
+from cdk_hyperpod.cli.main import main
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import VPC, eks, group, run_until_quiet, slurm
 from config.judging import REMOVED, ROOT, changed
@@ -322,7 +322,9 @@ def test_an_account_that_cannot_be_read_stops_the_plan(address: str, capsys: pyt
 
 
 def test_library_without_boto3() -> None:
-    program = "import sys; sys.modules['botocore'] = None; from cdk_hyperpod.cli import main; sys.exit(main(['plan']))"
+    program = (
+        "import sys; sys.modules['botocore'] = None; from cdk_hyperpod.cli.main import main; sys.exit(main(['plan']))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "this command reads AWS with boto3, which is not installed: pip install boto3\n"

@@ -27,7 +27,7 @@ from cdk_hyperpod import (
     encryption_key,
     existing_lustre_mount,
 )
-from cdk_hyperpod.config_lifecycle import LifecycleMode
+from cdk_hyperpod.config.lifecycle import LifecycleMode
 from synth.synthesis import ROOT, Json, Template, flat, needs, new_app, of_stack
 
 CONTROLLER = InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.large", instance_count=1)

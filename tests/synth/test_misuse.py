@@ -70,20 +70,23 @@ from cdk_hyperpod import (
     encryption_key,
     existing_lustre_mount,
     existing_openzfs_mount,
-    kubernetes,
     load_config,
 )
-from cdk_hyperpod._structure import show
-from cdk_hyperpod.kubernetes import (
-    Allocatable,
+from cdk_hyperpod.config import jobs
+from cdk_hyperpod.config.jobs import (
     ClaimMount,
     ElasticJob,
     ElasticPolicy,
     RunPolicy,
     ScaleSettings,
+    Toleration,
     UnevenBatch,
 )
 from cdk_hyperpod.rules import check_cluster
+from cdk_hyperpod.rules.governance import check_task_governance
+from cdk_hyperpod.rules.jobs import check_job
+from cdk_hyperpod.rules.teams import check_teams
+from cdk_hyperpod.typed.words import show
 
 HEAD = InstanceGroup(name="head", instance_type="ml.m5.xlarge", instance_count=1, node_type="controller")
 WORK = InstanceGroup(name="work", instance_type="ml.p5.48xlarge", instance_count=2, node_type="compute", partition="p5")
@@ -337,7 +340,7 @@ def _eks(**changes: Any) -> Iterator[object]:
 
 
 def _job(**changes: Any) -> Iterator[object]:
-    return kubernetes.check_job(dataclasses.replace(JOB, **changes), hard={"pods": "5"})
+    return check_job(dataclasses.replace(JOB, **changes), hard={"pods": "5"})
 
 
 # A value of each class, and where its findings come from.
@@ -360,7 +363,7 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
     ),
     EbsVolume: (EbsVolume(volume_size_gib=5), lambda value: _group(ebs_volumes=(value,))),
     EksConfig: (EKS, lambda value: _eks(eks=value)),
-    ElasticJob: (JOB, kubernetes.check_job),
+    ElasticJob: (JOB, check_job),
     ElasticPolicy: (JOB.elastic_policy, lambda value: _job(elastic_policy=value)),
     ExistingEksCluster: (
         ExistingEksCluster(name="a", security_group_id="sg-0123456789abcdef0"),
@@ -393,18 +396,18 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         lambda value: _config(network=NetworkConfig(vpc_id="vpc-0123456789abcdef0", subnets=(value,))),
     ),
     Taint: (Taint(key="a", effect="no_execute"), lambda value: _group(taints=(value,))),
-    kubernetes.Toleration: (
-        kubernetes.Toleration(key="a", effect="no_execute"),
+    Toleration: (
+        Toleration(key="a", effect="no_execute"),
         lambda value: _job(tolerations=(value,)),
     ),
     TaskClass: (
         TaskClass(name="training", weight=5),
-        lambda value: kubernetes.check_task_governance(TaskGovernance(priority_classes=(value,))),
+        lambda value: check_task_governance(TaskGovernance(priority_classes=(value,))),
     ),
-    TaskGovernance: (TaskGovernance(), kubernetes.check_task_governance),
+    TaskGovernance: (TaskGovernance(), check_task_governance),
     Team: (
         Team(name="research"),
-        lambda value: kubernetes.check_teams((value,), nodes={}, task_governance=True, autoscaling=True),
+        lambda value: check_teams((value,), nodes={}, task_governance=True, autoscaling=True),
     ),
     TieredStorageConfig: (TieredStorageConfig(), lambda value: _config(tiered_storage=value)),
     User: (USER, lambda value: _config(groups=(GROUP,), users=(value,))),
@@ -413,7 +416,7 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         lambda value: _job(scale_config={1: ScaleSettings(train_batch_size=64, uneven_batch=value)}),
     ),
 }
-RESULTS = {Allocatable, ConfigError, Finding, HyperPodError, InstanceType, LoadedConfig, PrivateSubnet}
+RESULTS = {ConfigError, Finding, HyperPodError, InstanceType, LoadedConfig, PrivateSubnet}
 """What the library makes, and users read."""
 
 
@@ -421,7 +424,7 @@ def test_every_public_class_has_a_row() -> None:
     public = {
         *(getattr(cdk_hyperpod, name) for name in cdk_hyperpod.__all__),
         *(getattr(eks, name) for name in eks.__all__),
-        *(value for value in map(kubernetes.__dict__.get, kubernetes.__all__) if inspect.isclass(value)),
+        *(value for value in vars(jobs).values() if inspect.isclass(value) and value.__module__ == jobs.__name__),
     }
 
     assert public - {*CONSTRUCTS, *VALUES} == {

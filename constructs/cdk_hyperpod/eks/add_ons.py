@@ -8,9 +8,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from .._constraints import check_arguments
-from ..config_eks import is_on
+from ..config.eks import is_on
 from ..errors import raise_errors
+from ..typed.judge import check_arguments
 from .control_plane import EksControlPlane, add_on
 
 _NAMES = {

@@ -15,13 +15,14 @@ from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from .._acknowledge import acknowledge
-from .._constraints import check_arguments, check_value, without_refused
-from .._structure import UNKNOWN
-from ..config_eks import DEFAULT_KUBERNETES_VERSION, INSTALLED, AddOn, EksConfig, is_on
+from ..config.eks import DEFAULT_KUBERNETES_VERSION, INSTALLED, AddOn, EksConfig, is_on
 from ..errors import Finding, raise_errors
-from ..helm_chart import HelmChart, chart_values, check_chart
+from ..helm_chart import HelmChart, chart_values
 from ..network import HyperPodNetwork
 from ..rules import check_control_plane
+from ..rules.charts import check_chart
+from ..typed.judge import check_arguments, check_value, without_refused
+from ..typed.known import UNKNOWN
 from ..zones import EKS_INTERFACE_ENDPOINTS
 from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options
 

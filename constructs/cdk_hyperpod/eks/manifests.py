@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..config_eks import AutoscalingConfig
+from ..config.eks import AutoscalingConfig
+from ..config.teams import Team
 from ..instance_types import catalogue
 from ..kubernetes.allocatable import DEVICE_KEYS, allocatable
 from ..kubernetes.manifests import Manifest
 from ..kubernetes.quantities import memory_quantity, parse_quantity
-from ..kubernetes.teams import Team, most_nodes
+from ..kubernetes.teams import most_nodes
 from ..storage import LustreMount
 
 CLAIM_NAME = "fsx"

@@ -13,17 +13,25 @@ from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct, IDependable
 
 from .._acknowledge import acknowledge
-from .._constraints import as_tuple, check_arguments
-from .._structure import is_known, item_paths
-from ..config import InstanceGroup
-from ..config_eks import EksConfig, is_on
+from ..config.cluster import InstanceGroup
+from ..config.eks import EksConfig, is_on
+from ..config.teams import Team
 from ..errors import Finding, raise_errors
 from ..kubernetes.governance import compute_quota_properties, scheduler_properties
 from ..kubernetes.manifests import Manifest
-from ..kubernetes.team_objects import priority_class_manifests, team_manifests
-from ..kubernetes.teams import POD_SERVICE_ACCOUNT, Team, access_groups, namespace_name, pod_security_labels
+from ..kubernetes.teams import (
+    POD_SERVICE_ACCOUNT,
+    access_groups,
+    namespace_name,
+    pod_security_labels,
+    priority_class_manifests,
+    team_manifests,
+)
 from ..rules import check_eks_teams
 from ..storage import LustreMount
+from ..typed.judge import as_tuple, check_arguments
+from ..typed.known import is_known
+from ..typed.words import item_paths
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
 

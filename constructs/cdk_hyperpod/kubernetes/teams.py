@@ -1,175 +1,183 @@
-"""Teams that share an EKS cluster: a namespace each, with a quota, defaults, and rights for the team's IAM roles.
+"""Teams that share an EKS cluster as Kubernetes objects: a namespace each, with a quota, defaults, and rights for IAM roles.
 
-The values and their names; `team_checks` judges them, `team_objects` renders them. Nothing here calls Kubernetes: a team
-becomes plain manifests, which `kubectl apply` or CDK's kubectl handler sends.
+Nothing here calls Kubernetes: a team becomes plain manifests, which `kubectl apply` or CDK's kubectl handler sends.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from .._fields import Pattern, Range
-from .._structure import show
-from ..errors import Finding
+from ..config.cluster import InstanceGroup
+from ..config.teams import PriorityClass, Team
 from . import quotas
+from .manifests import Manifest
 
-if TYPE_CHECKING:
-    from ..config import InstanceGroup
 
-__all__ = [
-    "PriorityClass",
-    "Team",
-    "access_groups",
-    "allowed_priorities",
-    "cluster_nodes",
-    "group_name",
-    "most_nodes",
-    "namespace_findings",
-    "namespace_name",
-    "pod_security_labels",
-    "quota_hard",
-]
+def team_manifests(
+    team: Team, *, task_governance: bool, priority_classes: Sequence[PriorityClass] = ()
+) -> tuple[Manifest, ...]:
+    """All of a team's objects, in the order in which they can be applied. `priority_classes`: the cluster's own.
 
-TeamName = Annotated[
-    str,
-    Pattern(
-        r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?",
-        "1 to 40 lower-case letters, digits and hyphens, no hyphen at either end",
-        length=40,
-    ),
-]
-Namespace = Annotated[
-    str,
-    Pattern(
-        r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
-        "1 to 63 lower-case letters, digits and hyphens, no hyphen at either end",
-        length=63,
-    ),
-]
-ROLE_ARN = Pattern(
-    # A name has at most 64 characters, a path 512 with its slashes; nobody takes on the role of a service (IAM's quotas).
-    r"arn:aws:iam::[0-9]{12}:role/(?!aws-service-role/)([A-Za-z0-9+=,.@_-]+/)*[A-Za-z0-9+=,.@_-]{1,64}",
-    "an IAM role's ARN such as arn:aws:iam::111122223333:role/research, and no service's own role",
-    length=605,
-)
-RoleArn = Annotated[str, ROLE_ARN]
+    Under task governance HyperPod makes the namespace, when it sees the team's ComputeQuota: these come after that, and
+    whoever applies them puts `pod_security_labels` on the namespace. A team's rights come after its limits.
+    """
+    namespace = namespace_name(team, task_governance=task_governance)
+    hard = quota_hard(team)
+    manifests = [] if task_governance else [_namespace(namespace, team)]
+    manifests += [
+        _resource_quota(namespace, hard),
+        _no_other_priorities(namespace, allowed_priorities(team, priority_classes)),
+    ]
+    if team.quota or team.hard:
+        # Quotas on vCPUs and memory refuse every pod with a container that does not say how much it takes.
+        manifests.append(_limit_range(namespace, team))
+    rules = _role_rules(team, task_governance)
+    manifests += [
+        _object("rbac.authorization.k8s.io/v1", "Role", "team-member", namespace, rules=rules),
+        _binding("RoleBinding", "Role", "team-member", namespace),
+    ]
+    # `hyp` finds the namespace of its caller by listing them all and asking which it may work in.
+    rules = [_rule("", ("namespaces",), ("list",)), *(_queues(namespace) if task_governance else [])]
+    manifests += [
+        _object("rbac.authorization.k8s.io/v1", "ClusterRole", f"{namespace}-team-member", rules=rules),
+        _binding("ClusterRoleBinding", "ClusterRole", f"{namespace}-team-member", namespace),
+    ]
+    if team.pod_role_arn is not None:
+        manifests.append(_object("v1", "ServiceAccount", POD_SERVICE_ACCOUNT, namespace))
+    return tuple(manifests)
+
+
+def priority_class_manifests(classes: Sequence[PriorityClass]) -> tuple[Manifest, ...]:
+    """The cluster's PriorityClasses. Value and preemption cannot change: another class needs another name."""
+    return tuple(
+        _object("scheduling.k8s.io/v1", "PriorityClass", item.name)
+        | {
+            "value": item.value,
+            "globalDefault": False,
+            "preemptionPolicy": "PreemptLowerPriority" if item.preempts else "Never",
+        }
+        | ({"description": item.description} if item.description else {})
+        for item in classes
+    )
+
+
+def _namespace(namespace: str, team: Team) -> Manifest:
+    manifest = _object("v1", "Namespace", namespace)
+    manifest["metadata"]["labels"] |= pod_security_labels(team)
+    return manifest
+
+
+def _no_other_priorities(namespace: str, allowed: Sequence[str]) -> Manifest:
+    """Pods of a class that outranks others end those of every other team where nothing else makes room; those of
+    Kubernetes' own classes end the cluster's own."""
+    scope = "PriorityClass"
+    selector: list[Manifest] = [{"scopeName": scope, "operator": "Exists"}]
+    if allowed:
+        selector.append({"scopeName": scope, "operator": "NotIn", "values": [*allowed]})
+    spec = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": selector}}
+    return _object("v1", "ResourceQuota", "no-other-priorities", namespace, spec=spec)
+
+
+def _resource_quota(namespace: str, hard: Mapping[str, str]) -> Manifest:
+    return _object("v1", "ResourceQuota", "team-quota", namespace, spec={"hard": dict(hard)})
+
+
+# A pod that requests nothing counts nothing in the quota, and takes a node all the same. Not more than this: it is what
+# the container requests that Kubeflow's operator puts before a PyTorchJob's workers.
+_LEAST = {"cpu": "50m", "memory": "10Mi"}
+
+
+def _limit_range(namespace: str, team: Team) -> Manifest:
+    request = {
+        "cpu": str(team.default_vcpus),
+        "memory": f"{team.default_memory_gib}Gi",
+        "ephemeral-storage": DEFAULT_DISK,
+    }
+    # A default limit below what a container requests refuses it, so only where no limit at all is refused too.
+    limited = [name for name in request if name == "memory" or f"limits.{name}" in team.hard]
+    limits = [
+        {
+            "type": "Container",
+            "default": {name: request[name] for name in limited},
+            "defaultRequest": request,
+            "min": _LEAST,
+        }
+    ]
+    return _object("v1", "LimitRange", "team-defaults", namespace, spec={"limits": limits})
+
+
+_ALL = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+
+
+_READ = ("get", "list", "watch")
+
+
+def _role_rules(team: Team, task_governance: bool) -> list[Manifest]:
+    """What a member may do in the team's namespace: everything with jobs and Deployments, and nothing with the team's own
+    limits. A service account of the team's has no rights in Kubernetes, because nobody in the team can give it any.
+
+    AWS's chart (https://github.com/aws/sagemaker-hyperpod-cli, team-role-and-bindings) has no rule for
+    hyperpodpytorchjobs, and grants nodes in a Role, which has no effect there.
+    """
+    rules = [
+        _rule("sagemaker.amazonaws.com", ("hyperpodpytorchjobs",), _ALL),
+        _rule("sagemaker.amazonaws.com", ("hyperpodpytorchjobs/status",), ("get",)),
+        _rule("batch", ("jobs",), _ALL),
+        _rule("jobset.x-k8s.io", ("jobsets",), _ALL),
+        _rule("jobset.x-k8s.io", ("jobsets/status",), ("get",)),
+        _rule("apps", ("deployments", "deployments/scale"), _ALL),
+        _rule("apps", ("deployments/status", "replicasets"), _READ),
+        _rule("kubeflow.org", ("pytorchjobs", "pytorchjobs/status", "mpijobs", "mpijobs/status"), _ALL),
+        _rule("", ("pods", "configmaps", "secrets", "services", "persistentvolumeclaims", "serviceaccounts"), _ALL),
+        _rule("", ("pods/log", "pods/status", "events", "resourcequotas", "limitranges"), _READ),
+        _rule("", ("pods/exec", "pods/portforward"), ("create",)),
+        _rule("policy", ("poddisruptionbudgets",), _ALL),
+        # In a Role: the own one, and no other.
+        _rule("", ("namespaces",), ("get",)),
+    ]
+    if task_governance:
+        rules += [
+            _rule("kueue.x-k8s.io", ("workloads",), (*_READ, "patch") if team.patch_workloads else _READ),
+            # Kueue writes the status: whoever can write it might admit a job past the queue.
+            _rule("kueue.x-k8s.io", ("workloads/status", "localqueues"), _READ),
+        ]
+    return rules
+
+
+def _queues(namespace: str) -> list[Manifest]:
+    """What Kueue keeps outside of namespaces; the team sees its own queue only."""
+    own = _rule("kueue.x-k8s.io", ("clusterqueues",), ("get",)) | {"resourceNames": [f"{namespace}-clusterqueue"]}
+    return [own, _rule("kueue.x-k8s.io", ("resourceflavors", "workloadpriorityclasses"), _READ)]
+
+
+def _rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Manifest:
+    return {"apiGroups": [group], "resources": [*resources], "verbs": [*verbs]}
+
+
+def _binding(kind: str, role_kind: str, role: str, namespace: str) -> Manifest:
+    rbac = "rbac.authorization.k8s.io"
+    return _object(f"{rbac}/v1", kind, role, namespace if kind == "RoleBinding" else None) | {
+        "subjects": [{"kind": "Group", "name": group_name(namespace), "apiGroup": rbac}],
+        "roleRef": {"kind": role_kind, "name": role, "apiGroup": rbac},
+    }
+
+
+def _object(api_version: str, kind: str, name: str, namespace: str | None = None, **content: Any) -> Manifest:
+    metadata: Manifest = {"name": name}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    metadata["labels"] = {"app.kubernetes.io/managed-by": "cdk-hyperpod"}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
+
+
 POD_SERVICE_ACCOUNT = "team-pods"
 """The service account of a team's namespace whose pods have the team's `pod_role_arn`."""
 DEFAULT_DISK = "1Gi"
 """What a container requests of its node's disk where it declares nothing: logs, and what it writes to its own layer."""
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 """By which Kubernetes knows what pods of a namespace may be."""
-
-# Where Kubernetes, EKS, HyperPod and its add-ons live. Any namespace that begins with kube- or hyperpod- is taken too:
-# hyperpod-observability, hyperpod-inference-system, hyperpod-ns-<team>.
-_RESERVED = frozenset(
-    [
-        "default",
-        "aws-hyperpod",
-        "amazon-cloudwatch",
-        "amazon-guardduty",
-        "cert-manager",
-        "gpu-operator",
-        "karpenter",
-        "keda",
-        "kubeflow",
-        "kueue-system",
-        "mpi-operator",
-    ]
-)
-
-
-CLASS_NAME = Pattern(
-    r"(?!system-)[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
-    "1 to 63 lower-case letters, digits and hyphens, not beginning with system-",
-    length=63,
-)
-PriorityClassName = Annotated[str, CLASS_NAME]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Team:
-    """People who share one namespace, one quota and the same rights. EKS only.
-
-    Dropping a team from the file deletes its namespace and all that runs in it, unless HyperPod made the namespace.
-    """
-
-    name: TeamName
-    """The team's name, unique in the cluster. Another name is another team: with another namespace."""
-    quota: Mapping[str, int] = field(default_factory=dict)
-    """The team's share: how many nodes of each instance type, such as {ml.p5.48xlarge: 8}. It becomes a ResourceQuota
-    of what pods can have of those nodes: GPUs or Neuron devices, EFA, vCPUs, host memory. Absent: no limit, which is an
-    error where autoscaling is on. Lowering it ends no running pod; new ones are refused until the team is below it.
-    (Where task governance is on, it may preempt what the team had borrowed.)"""
-    borrow_limit: Annotated[int, Range(1, 500)] | None = None
-    """How much the team may hold beyond its share while others leave it idle, in percent of the share. It raises the
-    ceiling, not the share. Absent: it borrows nothing."""
-    absolute_borrow_limits: Mapping[str, int] = field(default_factory=dict)
-    """The same in nodes of each type, such as {ml.p5.48xlarge: 4}; instead of `borrow_limit`."""
-    hard: Mapping[str, str] = field(default_factory=dict)
-    """Values of the ResourceQuota in Kubernetes' own words, in place of the computed ones or beside them, such as
-    {requests.memory: 5120Gi, secrets: "500"}. Absent: the computed ones, and for every team 1000 pods (50 for each node
-    where that is more), 100 claims, 1000 ConfigMaps, 200 Secrets, 1000 of each kind of job (Jobs, HyperPodPyTorchJobs,
-    JobSets, PyTorchJobs, MPIJobs), 200 Deployments with 2200 ReplicaSets, 100 ServiceAccounts, 1000
-    PodDisruptionBudgets and 200 Services; none of those is a load balancer or opens a port of the nodes
-    (services.loadbalancers and services.nodeports: a load balancer takes a node port for each of its ports); with a
-    quota, 100 GiB of each node's disk (requests.ephemeral-storage). Kinds that are no part of Kubernetes are counted a
-    while after they came (docs/eks.md). With limits.cpu Kubernetes refuses every job of `hyp`. Acts on new objects only."""
-    namespace: Namespace | None = None
-    """The team's namespace, which must not exist yet: it is made, and deleted with the team. Absent: the team's name, or
-    hyperpod-ns-<team> under task governance, which makes that namespace itself and allows no other. Another name is
-    another namespace: nothing moves over."""
-    pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
-    """The Pod Security Standard that the namespace enforces. baseline refuses pods with which a member could take over
-    a node: privileged ones, added capabilities such as IPC_LOCK, hostPath volumes, the host's network, processes or
-    ports. restricted also asks that a pod does not run as root and drops its capabilities. privileged refuses nothing:
-    whoever can make a pod then has its node. AWS's samples that mount the node's /dev/shm by hostPath or add IPC_LOCK
-    need privileged, or an emptyDir of medium Memory instead. Running pods stay."""
-    role_arns: tuple[RoleArn, ...] = ()
-    """IAM roles whose holders belong to the team. A role may be in several teams. Absent: nobody gets in through this
-    file. Taking one out ends access at once, and no pod."""
-    pod_role_arn: RoleArn | None = None
-    """The IAM role of the team's pods: those that name the service account `team-pods`, which is made (`hyp`:
-    --service-account-name, `job render`: --service-account). The role is of the cluster's account, trusts
-    pods.eks.amazonaws.com (sts:AssumeRole and sts:TagSession), and who deploys may pass it (iam:PassRole). Absent: pods have
-    no role of the team's. A change acts on new credentials of running pods too: EKS renews them."""
-    priority_classes: tuple[PriorityClassName, ...] | None = None
-    """The PriorityClasses that the team's pods may name. Absent: those of `eks.priority_classes` that outrank nobody: of
-    value 0, which pods without a class have, or less. A pod that names another one is refused, the system's included.
-    Acts on new pods."""
-    patch_workloads: bool = False
-    """True: members may patch Kueue's Workloads of the team, as AWS's chart lets them: a job's priority in the queue is in
-    there, above every class that the administrator made. False: they may only look. A change acts at once."""
-    fair_share_weight: Annotated[int, Range(0, 100)] = 0
-    """Task governance: how much of the idle nodes this team gets when several want them, relative to the others."""
-    default_vcpus: Annotated[int, Range(1, 192)] = 1
-    """vCPUs that a container requests where it declares nothing; a quota on CPU would refuse it otherwise. It is no limit,
-    unless `hard` has limits.cpu: the container may use more while its node has it. New pods only."""
-    default_memory_gib: Annotated[int, Range(1, 4096)] = 4
-    """Host memory in GiB that a container gets, as request and limit, where it declares none. One that then uses more
-    is killed (OOMKilled), so training jobs declare their own; one that requests more declares its limit too, or
-    Kubernetes refuses it. New pods only."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityClass:
-    """A Kubernetes PriorityClass, one for the whole cluster: which pod goes first when room is short.
-
-    A running pod keeps the priority that it started with. Kueue's own priority, which task governance sets by the job's
-    label, is another thing: it orders whole jobs.
-    """
-
-    name: PriorityClassName
-    """The class's name; pods name it in `priorityClassName`. A pod that names one that does not exist is refused."""
-    value: Annotated[int, Range(-1_000_000_000, 1_000_000_000)]
-    """Higher goes first. 0 is what pods without a class have."""
-    preempts: bool = True
-    """True: its pods end pods of lower priority where nothing else makes room. False: they wait."""
-    description: str = ""
-    """What it is for, in one line."""
 
 
 def namespace_name(team: Team, *, task_governance: bool) -> str:
@@ -229,13 +237,3 @@ def cluster_nodes(groups: Sequence[InstanceGroup]) -> dict[str, int]:
         for name in group.all_instance_types:
             nodes[name] = nodes.get(name, 0) + group.instance_count
     return nodes
-
-
-def namespace_findings(namespace: str, path: str) -> Iterator[Finding]:
-    """Why a namespace cannot be a team's own. (hyperpod-ns-<team>, which HyperPod makes, never comes here.)"""
-    if namespace in _RESERVED or namespace.startswith(("kube-", "hyperpod-")):
-        yield Finding(
-            path=path,
-            problem=f"the namespace {show(namespace)} belongs to Kubernetes, EKS or HyperPod",
-            remedy="use one of the team's own",
-        )

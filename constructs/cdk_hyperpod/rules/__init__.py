@@ -1,4 +1,4 @@
-"""What makes a cluster one that HyperPod accepts: pure checks over the values of `config.py`.
+"""What makes a cluster one that HyperPod accepts: pure checks over the values of `config/`.
 
 The loader runs them over a file and the constructs over their arguments, so that both refuse the same things in the
 same words. A value that is not known (a CDK token, or a leaf that was wrong already) is never judged.
@@ -10,11 +10,12 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from .._constraints import check_constraints, without_refused
-from .._structure import UNKNOWN, is_known, join, show
-from ..config import ClusterConfig
+from ..config.cluster import ClusterConfig
 from ..errors import Finding
 from ..instance_types import regions
+from ..typed.judge import check_constraints, without_refused
+from ..typed.known import UNKNOWN, is_known
+from ..typed.words import join, show
 from .accounts import check_accounts
 from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron

@@ -6,9 +6,10 @@ import dataclasses
 import re
 from collections.abc import Iterator
 
-from .._structure import is_known, item_paths, join, show
-from ..config import ClusterConfig
+from ..config.cluster import ClusterConfig
 from ..errors import Finding
+from ..typed.known import is_known
+from ..typed.words import item_paths, join, show
 
 
 def check_accounts(config: ClusterConfig) -> Iterator[Finding]:

@@ -13,17 +13,20 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from .._constraints import check_repeated
-from .._structure import UNKNOWN, is_known, item_paths, join, show, shown_name
-from ..config import ClusterConfig, InstanceGroup, NetworkConfig, Taint
-from ..config_eks import INSTALLED, AddOn, AutoscalingConfig, EksConfig, is_on
+from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, Taint
+from ..config.eks import INSTALLED, AddOn, AutoscalingConfig, EksConfig, is_on
+from ..config.governance import TaskGovernance
+from ..config.teams import Team
 from ..errors import Finding
-from ..kubernetes.governance import TaskGovernance, check_task_governance
-from ..kubernetes.quotas import check_limits
-from ..kubernetes.team_checks import check_priority_classes, check_teams
-from ..kubernetes.teams import Team, cluster_nodes
+from ..kubernetes.teams import cluster_nodes
+from ..typed.judge import check_repeated
+from ..typed.known import UNKNOWN, is_known
+from ..typed.words import item_paths, join, show, shown_name
 from ..zones import ZONES_WITHOUT_EKS, control_plane_zone, control_plane_zones, two_zones
+from .governance import check_task_governance
 from .network import PRIVATE, own_zones
+from .quotas import check_limits
+from .teams import check_priority_classes, check_teams
 
 
 def check_eks(config: ClusterConfig) -> Iterator[Finding]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .._constraints import check_repeated
-from .._structure import is_known, item_paths, show
-from ..config import InstanceGroup, Orchestrator
+from ..config.cluster import InstanceGroup, Orchestrator
 from ..errors import Finding
 from ..instance_types import InstanceType, catalogue, suggestion
+from ..typed.judge import check_repeated
+from ..typed.known import is_known
+from ..typed.words import item_paths, show
 
 
 def check_groups(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .._constraints import check_repeated
-from .._structure import is_known
-from ..config import ClusterConfig
+from ..config.cluster import ClusterConfig
 from ..errors import Finding
+from ..typed.judge import check_repeated
+from ..typed.known import is_known
 
 MAX_WRITERS = 100
 MAX_WRITERS_CHARACTERS = 15_000

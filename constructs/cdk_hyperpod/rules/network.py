@@ -12,12 +12,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from .._constraints import check_repeated, without_refused
-from .._structure import UNKNOWN, is_known, item_paths, show
-from ..config import ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig
+from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig
 from ..errors import Finding
 from ..instance_types import regions
 from ..s3_prefix_lists import S3_PREFIX_LISTS
+from ..typed.judge import check_repeated, without_refused
+from ..typed.known import UNKNOWN, is_known
+from ..typed.words import item_paths, show
 from ..zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets, zone_prefixes
 from .groups import known_types
 

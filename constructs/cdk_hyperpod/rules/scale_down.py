@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .._constraints import check_repeated, without_refused
-from .._structure import is_known, show
-from ..config import InstanceGroup, ScaleDownConfig
+from ..config.cluster import InstanceGroup, ScaleDownConfig
 from ..errors import Finding
+from ..typed.judge import check_repeated, without_refused
+from ..typed.known import is_known
+from ..typed.words import show
 
 
 def check_scale_down(scale_down: ScaleDownConfig, groups: Sequence[InstanceGroup]) -> Iterator[Finding]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from .._constraints import without_refused
-from .._structure import is_known
-from ..config import DataRepository, StorageConfig
+from ..config.cluster import DataRepository, StorageConfig
 from ..errors import Finding
+from ..typed.judge import without_refused
+from ..typed.known import is_known
 
 # GiB of one step for each throughput in MB/s/TiB, on an EFA-enabled file system.
 EFA_STEP_GIB = {125: 38_400, 250: 19_200, 500: 9_600, 1000: 4_800}

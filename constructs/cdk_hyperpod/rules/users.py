@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from .._constraints import check_repeated
-from .._structure import is_known, item_paths, show
-from ..config import ClusterConfig
-from ..config_slurm import Group, SlurmAccount, SlurmConfig, User
+from ..config.cluster import ClusterConfig
+from ..config.slurm import Group, SlurmAccount, SlurmConfig, User
 from ..errors import Finding
+from ..typed.judge import check_repeated
+from ..typed.known import is_known
+from ..typed.words import item_paths, show
 from .storage import is_the_nodes_own
 
 SYSTEM_NAMES = frozenset(

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from cdk_hyperpod.kubernetes import Manifest
-from cdk_hyperpod.kubernetes.manifests import document
+from cdk_hyperpod.kubernetes.manifests import Manifest, document
 from cdk_hyperpod_local.engine.kubernetes.control_plane import ControlPlane
 
 _PLURALS = {"PriorityClass": "priorityclasses"}

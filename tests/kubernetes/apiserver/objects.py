@@ -7,19 +7,14 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from cdk_hyperpod.config.jobs import ElasticJob
+from cdk_hyperpod.config.teams import PriorityClass, Team
 from cdk_hyperpod.instance_types import catalogue
-from cdk_hyperpod.kubernetes import (
-    ElasticJob,
-    Manifest,
-    PriorityClass,
-    Team,
-    allocatable,
-    group_name,
-    job_manifests,
-    namespace_name,
-    team_manifests,
-)
+from cdk_hyperpod.kubernetes.allocatable import allocatable
+from cdk_hyperpod.kubernetes.jobs import job_manifests
+from cdk_hyperpod.kubernetes.manifests import Manifest
 from cdk_hyperpod.kubernetes.quantities import cpu_quantity, memory_quantity
+from cdk_hyperpod.kubernetes.teams import group_name, namespace_name, team_manifests
 from kubernetes.apiserver.client import Answer, Client, await_answer
 
 

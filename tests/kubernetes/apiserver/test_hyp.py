@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod.kubernetes import Manifest, Team, namespace_name
+from cdk_hyperpod.config.teams import Team
+from cdk_hyperpod.kubernetes.manifests import Manifest
+from cdk_hyperpod.kubernetes.teams import namespace_name
 from kubernetes import sdk
 from kubernetes.apiserver.client import Client
 from kubernetes.apiserver.objects import install

@@ -7,16 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from cdk_hyperpod.kubernetes import (
-    ElasticJob,
-    ElasticPolicy,
-    Manifest,
-    PriorityClass,
-    Team,
-    job_manifests,
-    priority_class_manifests,
-    team_manifests,
-)
+from cdk_hyperpod.config.jobs import ElasticJob, ElasticPolicy
+from cdk_hyperpod.config.teams import PriorityClass, Team
+from cdk_hyperpod.kubernetes.jobs import job_manifests
+from cdk_hyperpod.kubernetes.manifests import Manifest
+from cdk_hyperpod.kubernetes.teams import priority_class_manifests, team_manifests
 from kubernetes.apiserver.client import Answer, Client, await_answer
 from kubernetes.apiserver.objects import add_node, install, of_this_version, pod, pods_of
 from kubernetes.samples import ELASTIC

@@ -6,9 +6,14 @@ import dataclasses
 
 import pytest
 
+from cdk_hyperpod.config.jobs import ElasticPolicy
+from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.instance_types import catalogue
-from cdk_hyperpod.kubernetes import AWS_EXAMPLE_HARD, ElasticPolicy, Manifest, Team, check_job, quota_hard
-from cdk_hyperpod.kubernetes.elastic_job import replica_resources
+from cdk_hyperpod.kubernetes.manifests import Manifest
+from cdk_hyperpod.kubernetes.quotas import AWS_EXAMPLE_HARD
+from cdk_hyperpod.kubernetes.replicas import replica_resources
+from cdk_hyperpod.kubernetes.teams import quota_hard
+from cdk_hyperpod.rules.jobs import check_job
 from kubernetes.apiserver.client import Client, await_answer
 from kubernetes.apiserver.objects import await_usable, install, kind_of, pod, pods_of, requesting
 from kubernetes.samples import ELASTIC

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk_hyperpod.cli import main
-from cdk_hyperpod.kubernetes import Manifest, Team
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.config.teams import Team
+from cdk_hyperpod.kubernetes.manifests import Manifest
 from cdk_hyperpod.loader import load_config
 from kubernetes.apiserver.client import Client
 from kubernetes.apiserver.objects import install

@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 
-from cdk_hyperpod.kubernetes import Team, job_manifests, team_manifests
+from cdk_hyperpod.config.teams import Team
+from cdk_hyperpod.kubernetes.jobs import job_manifests
+from cdk_hyperpod.kubernetes.teams import team_manifests
 from kubernetes.apiserver.client import Client
 from kubernetes.apiserver.objects import install, of_this_version
 from kubernetes.samples import ELASTIC, GOVERNED

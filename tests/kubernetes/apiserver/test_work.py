@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod.kubernetes import Manifest, Team
+from cdk_hyperpod.config.teams import Team
+from cdk_hyperpod.kubernetes.manifests import Manifest
 from kubernetes.apiserver.client import Answer, Client, await_answer
 from kubernetes.apiserver.objects import await_counted, install, pod, requesting
 

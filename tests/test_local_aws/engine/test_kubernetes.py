@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from cdk_hyperpod.config_eks import AutoscalingConfig
+from cdk_hyperpod.config.eks import AutoscalingConfig
+from cdk_hyperpod.config.teams import PriorityClass, Team
 from cdk_hyperpod.eks.manifests import karpenter_manifests
-from cdk_hyperpod.kubernetes import PriorityClass, Team, priority_class_manifests, team_manifests
+from cdk_hyperpod.kubernetes.teams import priority_class_manifests, team_manifests
 from cdk_hyperpod_local import kubectl
 from cdk_hyperpod_local.engine.kubernetes import KubernetesApi, karpenter, real, recording, training_operator
 from cdk_hyperpod_local.engine.kubernetes.control_plane import built

@@ -7,10 +7,10 @@ import dataclasses
 import json
 import shlex
 
-from .config import ENTRY_SCRIPTS, ClusterConfig, InstanceGroup, NodeType
-from .config_lifecycle import LifecycleSteps
-from .errors import ConfigError, Finding
-from .loader import load_config
+from ..config.cluster import ENTRY_SCRIPTS, ClusterConfig, InstanceGroup, NodeType
+from ..config.lifecycle import LifecycleSteps
+from ..errors import ConfigError, Finding
+from ..loader import load_config
 
 __all__ = ["add_lifecycle_parser"]
 

@@ -1,6 +1,6 @@
 """The part of the typed model that means something under EKS only: `eks` and what is below it.
 
-`teams` is the part that says who shares the cluster; its values are in `kubernetes/`.
+`teams.py` has the part that says who shares the cluster.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from ._fields import Pattern
-from .kubernetes.governance import TaskGovernance
-from .kubernetes.teams import PriorityClass, RoleArn
+from ..typed.bounds import Pattern
+from .governance import TaskGovernance
+from .patterns import RoleArn
+from .teams import PriorityClass
 
 INSTALLED = "installed"
 """What `dependencies_chart` says where the HyperPod chart is in the EKS cluster already."""

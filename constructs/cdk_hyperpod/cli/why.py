@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from .config import ClusterConfig
-from .loader import load_config
+from ..config.cluster import ClusterConfig
+from ..loader import load_config
 from .plan import Clients, PlanError, add_asking_options, clients
 
 __all__ = ["add_why_parser", "reasons"]
@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
 def reasons(config: ClusterConfig, client: Clients, since: datetime | None = None) -> list[str]:
     """`STACK: sentence` of each stack whose last operation failed. `since`: what failed then or later; absent: whenever.
     Raises PlanError where events cannot be read."""
-    from ._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod_provider import api
 
     said = []
     for part in ("foundation", "eks", "cluster", "teams"):

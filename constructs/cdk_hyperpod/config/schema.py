@@ -1,4 +1,4 @@
-"""The JSON schema of a cluster file, and its reference page: both made from the typed model in `config.py`."""
+"""The JSON schema of a cluster file, and its reference page: both made from the typed model in `config/`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from ._fields import Pattern, Range
-from ._structure import field_types, split_annotated
-from .config import ClusterConfig
-from .instance_types import catalogue, regions
+from ..instance_types import catalogue, regions
+from ..typed.annotations import field_types, split_annotated
+from ..typed.bounds import Pattern, Range
+from .cluster import ClusterConfig
 
 
 def json_schema() -> dict[str, Any]:
@@ -38,7 +38,7 @@ def reference() -> str:
     """The reference page, in Markdown: every setting, its type, its default and what a change does."""
     parts = [
         "# Reference of the cluster file",
-        "Made from `constructs/cdk_hyperpod/config.py` by `make docs`; change it there.",
+        "Made from `constructs/cdk_hyperpod/config/` by `make docs`; change it there.",
     ]
     for kind in _kinds(ClusterConfig):
         path = _paths().get(kind, "")

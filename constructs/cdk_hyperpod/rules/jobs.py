@@ -5,26 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from .._constraints import check_kinds
-from .._structure import join, show
+from ..config.jobs import ElasticJob, ElasticPolicy, ScaleSettings
 from ..errors import Finding
 from ..instance_types import InstanceType, catalogue, suggestion
-from ._constraints import field_findings
-from .allocatable import Allocatable, allocatable
-from .elastic_job import (
-    COORDINATION,
-    SCALE_CONFIG_FOLDER,
-    ElasticJob,
-    ElasticPolicy,
-    ScaleSettings,
-    queue_of,
-    ranks_per_replica,
-    replica_resources,
-)
-from .quantities import cpu_quantity, memory_quantity, parse_quantity
+from ..kubernetes.allocatable import Allocatable, allocatable
+from ..kubernetes.quantities import cpu_quantity, memory_quantity, parse_quantity
+from ..kubernetes.replicas import COORDINATION, SCALE_CONFIG_FOLDER, queue_of, ranks_per_replica, replica_resources
+from ..typed.judge import check_kinds, field_findings
+from ..typed.words import join, show
 from .teams import namespace_findings
-
-__all__ = ["check_job"]
 
 
 def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iterator[Finding]:

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ._overrides import Override
-from .errors import Finding
+from ..errors import Finding
 
 MOST_BYTES = 120_000
 """Of one set of properties. A waiter's event has 262,144 bytes (a quota of Step Functions), and holds the properties before
@@ -68,7 +67,7 @@ def check_groups(cluster: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def check_overrides(overrides: Iterable[Override]) -> Iterator[Finding]:
+def check_overrides(overrides: Iterable[tuple[str, object]]) -> Iterator[Finding]:
     """Whether the template will say of the cluster what its guard goes by."""
     for path, _ in overrides:
         if path.split(".")[0] in _GUARDED:

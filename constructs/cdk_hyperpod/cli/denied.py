@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .errors import HyperPodError
+from ..errors import HyperPodError
 
 MAX_BYTES = 268_435_456
 """Of one file, unpacked: CloudTrail begins another at 50 MB. A file of nothing but noughts packs a thousandfold."""

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .config import ClusterConfig, InstanceGroup, ScaleDownConfig
-from .errors import HyperPodError
-from .loader import load_config
+from ..config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
+from ..errors import HyperPodError
+from ..loader import load_config
 
 if TYPE_CHECKING:
-    from ._lambda.hyperpod_provider.actions import Plan, Refuse
-    from ._lambda.hyperpod_provider.model import Cluster, Desired, DesiredGroup
+    from .._lambda.hyperpod_provider.actions import Plan, Refuse
+    from .._lambda.hyperpod_provider.model import Cluster, Desired, DesiredGroup
 
 __all__ = ["PlanError", "add_plan_parser", "clients", "desired"]
 
@@ -72,10 +72,10 @@ def add_asking_options(command: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     config = load_config(options.config).config
-    from ._lambda.hyperpod_provider.actions import Plan
-    from ._lambda.hyperpod_provider.model import FIRST
-    from ._lambda.hyperpod_provider.planner import plan
-    from .plan_report import CHANGES, WIDTH, exit_code, report
+    from .._lambda.hyperpod_provider.actions import Plan
+    from .._lambda.hyperpod_provider.model import FIRST
+    from .._lambda.hyperpod_provider.planner import plan
+    from .report import CHANGES, WIDTH, exit_code, report
 
     client = clients(config.region, options.profile, options.endpoint_url)
     live = _read(config, client)
@@ -111,7 +111,7 @@ def _confirmed(*, yes: bool) -> int:
 
 
 def _read(config: ClusterConfig, client: Clients) -> Cluster | None:
-    from ._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod_provider import api
 
     try:
         live = api.read_live(client("sagemaker"), config.name, tags=True)
@@ -130,7 +130,7 @@ def _read(config: ClusterConfig, client: Clients) -> Cluster | None:
 def _callers_account(client: Clients) -> str:
     """The account of the user's credentials, where no cluster tells it: there, a deployment would make everything anew. STS
     lets everybody ask who they are."""
-    from ._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod_provider import api
 
     try:
         return str(client("sts").get_caller_identity()["Account"])
@@ -140,10 +140,10 @@ def _callers_account(client: Clients) -> str:
 
 def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...], tuple[str, ...]]:
     """What the foundation's guard would refuse, in its words, and what is worth a note."""
-    from ._lambda.hyperpod_provider import api
-    from ._lambda.hyperpod_provider.foundation_guard.decision import refusals
-    from ._lambda.hyperpod_provider.foundation_guard.look import look
-    from .for_life import wish
+    from .._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod_provider.foundation_guard.decision import refusals
+    from .._lambda.hyperpod_provider.foundation_guard.look import look
+    from ..for_life import wish
 
     wanted = wish(config, _stack(config.name))
     try:
@@ -160,8 +160,8 @@ def _deployed_ids(
 
     The template is asked for only where an id of the file is no node of the cluster.
     """
-    from ._lambda.hyperpod_provider import api
-    from ._lambda.hyperpod_provider.wire import PREPARE
+    from .._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod_provider.wire import PREPARE
 
     here = {node.instance_id for node in live.nodes} if live else set()
     if live is None or here.issuperset(wanted.nodes_to_delete):
@@ -181,7 +181,7 @@ def _deployed_ids(
 
 def _standing(config: ClusterConfig, found: Plan, client: Clients) -> Iterator[str]:
     """What an earlier deployment left, where it is still there and still to go."""
-    from ._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod_provider import api
 
     if not found.deletions:
         return
@@ -207,7 +207,7 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
     except ModuleNotFoundError:
         raise PlanError("this command reads AWS with boto3, which is not installed: pip install boto3") from None
 
-    from ._lambda.hyperpod_provider import handler
+    from .._lambda.hyperpod_provider import handler
 
     # The pinned models know no service that hands out credentials (SSO, STS), so botocore's own session gets them.
     try:
@@ -246,7 +246,7 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
 
 def desired(config: ClusterConfig, live: Cluster | None) -> Desired:
     """What a deployment of the file wants of the cluster, as far as the file alone tells."""
-    from ._lambda.hyperpod_provider.model import Desired
+    from .._lambda.hyperpod_provider.model import Desired
 
     scale_down = config.scale_down or ScaleDownConfig()
     autoscaled = () if config.eks is None else config.eks.autoscaled_groups
@@ -261,7 +261,7 @@ def desired(config: ClusterConfig, live: Cluster | None) -> Desired:
 
 
 def _group(group: InstanceGroup, live: Cluster | None, autoscaled: Sequence[str]) -> DesiredGroup:
-    from ._lambda.hyperpod_provider.model import DesiredGroup, Fixed
+    from .._lambda.hyperpod_provider.model import DesiredGroup, Fixed
 
     # A deployment alone knows ids of subnets; an absent network would stand for the cluster's own.
     networks = {each.name: each.fixed.network for each in live.groups} if live else {}
@@ -287,7 +287,7 @@ def _stack(cluster: str) -> str:
 
 def _owner(stack: str, live: Cluster | None) -> str:
     """The id of the file's stack, where the live cluster's tags hold it; otherwise the stack's name, which is no id."""
-    from ._lambda.hyperpod_provider.refusals import OWNER_TAGS
+    from .._lambda.hyperpod_provider.refusals import OWNER_TAGS
 
     ids = ((live.tags or {}).get(tag, "") for tag in OWNER_TAGS) if live else ()
     return next((found for found in ids if f":stack/{stack}/" in found), f"the id of stack {stack}")

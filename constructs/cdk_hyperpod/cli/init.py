@@ -13,9 +13,9 @@ from pathlib import Path
 
 import yaml
 
-from ._assets import project_file
-from .errors import ConfigError, HyperPodError
-from .loader import load_config
+from .._assets import project_file
+from ..errors import ConfigError, HyperPodError
+from ..loader import load_config
 
 _DESCRIPTION = """\
 Write the files of a new app into the current folder: cluster.yaml, app.py,

@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from ._lambda.hyperpod_provider import messages
-from ._lambda.hyperpod_provider.actions import Plan
-from ._lambda.hyperpod_provider.model import Cluster, Desired, Node
+from .._lambda.hyperpod_provider import messages
+from .._lambda.hyperpod_provider.actions import Plan
+from .._lambda.hyperpod_provider.model import Cluster, Desired, Node
 
 NOTHING, REFUSED, CHANGES = 0, 1, 2
 """Exit codes of the dry run. A failure to read the cluster is a 1 as well."""

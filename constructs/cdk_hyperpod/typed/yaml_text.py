@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from ._structure import show, shown_name
+from .words import show, shown_name
 
 MAX_VALUES = 20_000
 """How many values a file holds at most, one that has an alias as often as it is used. 100 groups and as many nodes to

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from .kubernetes.teams import ROLE_ARN
+from .patterns import ROLE_ARN
 
 LifecycleMode = Literal["extended", "customer_managed", "bootstrap"]
 

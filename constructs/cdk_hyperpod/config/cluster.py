@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from ._fields import PATH_SEGMENT, Pattern, Range
-from .config_eks import EksConfig
-from .config_lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
-from .config_slurm import Group, SlurmConfig, User
-from .kubernetes.teams import Team
+from ..typed.bounds import PATH_SEGMENT, Pattern, Range
+from .eks import EksConfig
+from .lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
+from .slurm import Group, SlurmConfig, User
+from .teams import Team
 
 Orchestrator = Literal["slurm", "eks"]
 NodeType = Literal["controller", "login", "compute"]

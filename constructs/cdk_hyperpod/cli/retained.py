@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .config import ClusterConfig
+from ..config.cluster import ClusterConfig
 
 # US dollars for a GB-month of PERSISTENT_2 SSD storage by MB/s/TiB: list prices of us-east-1, a guide and no quote.
 # https://aws.amazon.com/fsx/lustre/pricing/

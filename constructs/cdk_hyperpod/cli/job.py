@@ -9,29 +9,22 @@ import re
 import sys
 from collections.abc import Iterator
 
-from .._structure import show
-from ..config import ZONE, ClusterConfig, InstanceGroup
-from ..config_eks import is_on
+from ..config.cluster import ZONE, ClusterConfig, InstanceGroup
+from ..config.eks import is_on
+from ..config.jobs import ClaimMount, ElasticJob, ElasticPolicy, RunPolicy, Toleration
+from ..config.teams import Team
 from ..errors import Finding, raise_errors
 from ..instance_types import catalogue
+from ..kubernetes import quotas
+from ..kubernetes.jobs import job_manifests
+from ..kubernetes.manifests import to_yaml
+from ..kubernetes.replicas import ZONE_LABELS, even_scale_config, ranks_per_replica
+from ..kubernetes.teams import POD_SERVICE_ACCOUNT, allowed_priorities, namespace_name, quota_hard
 from ..loader import load_config
+from ..rules.jobs import check_job
 from ..rules.network import own_zones
+from ..typed.words import show
 from ..zones import is_zone_id
-from . import quotas
-from .elastic_job import (
-    ZONE_LABELS,
-    ClaimMount,
-    ElasticJob,
-    ElasticPolicy,
-    RunPolicy,
-    Toleration,
-    even_scale_config,
-    ranks_per_replica,
-)
-from .job_checks import check_job
-from .job_objects import job_manifests
-from .manifests import to_yaml
-from .teams import POD_SERVICE_ACCOUNT, Team, allowed_priorities, namespace_name, quota_hard
 
 __all__ = ["add_job_parser"]
 

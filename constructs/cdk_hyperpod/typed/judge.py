@@ -14,20 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from ._fields import Pattern, Range
-from ._structure import (
-    MAPPED,
-    UNKNOWN,
-    field_types,
-    is_known,
-    item_paths,
-    join,
-    leaf_problem,
-    show,
-    split_annotated,
-    union_options,
-)
-from .errors import Finding
+from ..errors import Finding
+from .annotations import field_types, split_annotated, union_options
+from .bounds import Pattern, Range
+from .known import UNKNOWN, is_known
+from .plain import MAPPED, leaf_problem
+from .words import item_paths, join, show
 
 T = TypeVar("T")
 
@@ -232,3 +224,14 @@ def _is_one(kind: Any, value: object) -> bool:
     if hasattr(own, "__jsii_type__"):
         return all(hasattr(own, name) for name in dir(kind) if not name.startswith("_"))
     return kind in getattr(own, "__jsii_ifaces__", ()) or hasattr(value, "__jsii_ref__")
+
+
+def field_findings(value: object, path: str) -> Iterator[Finding]:
+    """Bounds and patterns of a frozen value's own fields, at no depth."""
+    for name, annotation in field_types(type(value)).items():
+        field = getattr(value, name)
+        for constraint in split_annotated(annotation)[1]:
+            if field is None or not is_known(field) or not isinstance(constraint, (Pattern, Range)):
+                continue
+            if words := constraint.problem(field):
+                yield Finding(path=join(path, name), problem=f"{words}, got {show(field)}", remedy="change it")

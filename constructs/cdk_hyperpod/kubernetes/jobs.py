@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .elastic_job import (
-    COORDINATION,
-    SCALE_CONFIG_FOLDER,
-    ElasticJob,
-    ElasticPolicy,
-    RunPolicy,
-    ScaleSettings,
-    Toleration,
-    first_size,
-    queue_of,
-    ranks_per_replica,
-    replica_resources,
-)
+from ..config.jobs import ElasticJob, ElasticPolicy, RunPolicy, ScaleSettings, Toleration
 from .manifests import Manifest, document
-
-__all__ = ["job_manifests"]
+from .replicas import COORDINATION, SCALE_CONFIG_FOLDER, first_size, queue_of, ranks_per_replica, replica_resources
 
 _SCALE_CONFIG_FILE = "scale_config.yaml"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ._fields import PATH_SEGMENT, Pattern, Range
+from ..typed.bounds import PATH_SEGMENT, Pattern, Range
 
 # useradd(8) of the node's Debian and its kin: 32 characters, no capitals; a name of digits is a number to many tools.
 LinuxName = Annotated[

@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from .._constraints import check_kinds, check_repeated
-from .._structure import is_known, item_paths, join, show
+from ..config.patterns import ROLE_ARN
+from ..config.teams import CLASS_NAME, PriorityClass, Team
 from ..errors import Finding
+from ..kubernetes.quantities import parse_quantity
+from ..kubernetes.teams import DEFAULT_DISK, POD_SERVICE_ACCOUNT, namespace_name, quota_hard
+from ..typed.judge import check_kinds, check_repeated, field_findings
+from ..typed.known import is_known
+from ..typed.words import item_paths, join, show
 from . import quotas
-from ._constraints import field_findings
-from .quantities import parse_quantity
-from .teams import (
-    CLASS_NAME,
-    DEFAULT_DISK,
-    POD_SERVICE_ACCOUNT,
-    ROLE_ARN,
-    PriorityClass,
-    Team,
-    namespace_findings,
-    namespace_name,
-    quota_hard,
-)
-
-__all__ = ["check_priority_classes", "check_teams"]
 
 
 def check_teams(
@@ -253,3 +243,32 @@ def _check_unique(known: Sequence[tuple[str, Team]], task_governance: bool) -> I
         else:
             namespaces[namespace] = team.name
         names.add(team.name)
+
+
+# Where Kubernetes, EKS, HyperPod and its add-ons live. Any namespace that begins with kube- or hyperpod- is taken too:
+# hyperpod-observability, hyperpod-inference-system, hyperpod-ns-<team>.
+_RESERVED = frozenset(
+    [
+        "default",
+        "aws-hyperpod",
+        "amazon-cloudwatch",
+        "amazon-guardduty",
+        "cert-manager",
+        "gpu-operator",
+        "karpenter",
+        "keda",
+        "kubeflow",
+        "kueue-system",
+        "mpi-operator",
+    ]
+)
+
+
+def namespace_findings(namespace: str, path: str) -> Iterator[Finding]:
+    """Why a namespace cannot be a team's own. (hyperpod-ns-<team>, which HyperPod makes, never comes here.)"""
+    if namespace in _RESERVED or namespace.startswith(("kube-", "hyperpod-")):
+        yield Finding(
+            path=path,
+            problem=f"the namespace {show(namespace)} belongs to Kubernetes, EKS or HyperPod",
+            remedy="use one of the team's own",
+        )

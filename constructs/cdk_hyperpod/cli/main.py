@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from ..config.schema import json_schema
+from ..errors import HyperPodError, with_lines
+from ..loader import LoadedConfig, load_config
+from ..rules import what_closed_means
 from .denied import denied_table
-from .errors import HyperPodError, with_lines
-from .init_command import add_init_parser
-from .kubernetes.job_command import add_job_parser
-from .lifecycle_command import add_lifecycle_parser
-from .loader import LoadedConfig, load_config
+from .init import add_init_parser
+from .job import add_job_parser
+from .lifecycle import add_lifecycle_parser
 from .plan import add_plan_parser
 from .retained import retained_table
-from .rules import what_closed_means
-from .schema import json_schema
 from .why import add_why_parser
 
 

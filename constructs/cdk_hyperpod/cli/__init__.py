@@ -1,0 +1,1 @@
+"""The command-line tool, a file for each command; none needs CDK."""

@@ -1,0 +1,23 @@
+"""Names that several parts of the model know: a namespace, an IAM role."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from ..typed.bounds import Pattern
+
+Namespace = Annotated[
+    str,
+    Pattern(
+        r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
+        "1 to 63 lower-case letters, digits and hyphens, no hyphen at either end",
+        length=63,
+    ),
+]
+ROLE_ARN = Pattern(
+    # A name has at most 64 characters, a path 512 with its slashes; nobody takes on the role of a service (IAM's quotas).
+    r"arn:aws:iam::[0-9]{12}:role/(?!aws-service-role/)([A-Za-z0-9+=,.@_-]+/)*[A-Za-z0-9+=,.@_-]{1,64}",
+    "an IAM role's ARN such as arn:aws:iam::111122223333:role/research, and no service's own role",
+    length=605,
+)
+RoleArn = Annotated[str, ROLE_ARN]

@@ -1,0 +1,69 @@
+"""What one replica of a job is: its processes, what it requests of a node, its queue, and how sizes share a batch."""
+
+from __future__ import annotations
+
+from ..config.jobs import ElasticJob, ScaleSettings, UnevenBatch
+from ..instance_types import catalogue
+from .allocatable import NEURON, NEURON_CORE, NEURON_DEVICE, allocatable
+from .quantities import cpu_quantity, memory_quantity
+
+ZONE_LABELS = ("topology.kubernetes.io/zone", "topology.k8s.aws/zone-id")
+"""Labels of a node: its zone, by name and by id."""
+COORDINATION = "HYPERPOD_SIGNAL_COORDINATION"
+"""The environment variable without which the elastic agent tells the training script nothing."""
+SCALE_CONFIG_FOLDER = "/config"
+"""Where a replica finds its settings by size."""
+
+
+def ranks_per_replica(job: ElasticJob) -> int:
+    """Processes of one replica: a rank for each GPU or NeuronCore, unless the job says otherwise."""
+    kind = catalogue()[job.instance_type]
+    return job.nproc_per_node or kind.neuron_cores or kind.accelerators or 1
+
+
+def replica_resources(job: ElasticJob) -> dict[str, str]:
+    """What one replica requests, which is its limit too: a training step is as slow as its slowest rank, so no replica
+    may depend on what its neighbours leave."""
+    node = allocatable(catalogue()[job.instance_type], threads_per_core=job.threads_per_core)
+    neuron = job.neuron_resource or ("neuron" if queue_of(job) is None else "neurondevice")
+    others = {NEURON_CORE, NEURON_DEVICE if neuron == "neuron" else NEURON}
+    devices = {name: str(count) for name, count in node.devices.items() if name not in others}
+    millicpus = node.millicpus if job.vcpus is None else job.vcpus * 1000
+    memory_mib = node.memory_mib if job.memory_gib is None else job.memory_gib * 1024
+    return {"cpu": cpu_quantity(millicpus), "memory": memory_quantity(memory_mib), **devices}
+
+
+def uneven_batch(train_batch_size: int, ranks: int) -> UnevenBatch | None:
+    """How a global batch is dealt out to ranks that do not divide it; None: they do."""
+    small, more = divmod(train_batch_size, ranks)
+    if not more:
+        return None
+    return UnevenBatch(
+        num_dp_groups_with_small_batch_size=ranks - more, small_local_batch_size=small, large_local_batch_size=small + 1
+    )
+
+
+def even_scale_config(
+    sizes: tuple[int, ...], *, train_batch_size: int, ranks: int, learning_rate: float | None = None
+) -> dict[int, ScaleSettings]:
+    """The same global batch and learning rate at every size, dealt out to `ranks` ranks per replica."""
+    return {
+        size: ScaleSettings(
+            train_batch_size=train_batch_size,
+            learning_rate=learning_rate,
+            uneven_batch=uneven_batch(train_batch_size, size * ranks),
+        )
+        for size in sizes
+    }
+
+
+def queue_of(job: ElasticJob) -> str | None:
+    """Kueue's local queue of the job; None: it does not go through Kueue."""
+    if job.queue_name is None and job.namespace.startswith("hyperpod-ns-"):
+        return f"{job.namespace}-localqueue"
+    return job.queue_name
+
+
+def first_size(job: ElasticJob) -> int:
+    """The replicas that the job starts with."""
+    return job.elastic_policy.min_replicas if job.replicas is None else job.replicas

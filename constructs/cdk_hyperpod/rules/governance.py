@@ -1,0 +1,32 @@
+"""Rules of the cluster's task governance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ..config.governance import TaskGovernance
+from ..errors import Finding
+from ..typed.judge import check_kinds, field_findings
+from ..typed.known import is_known
+from ..typed.words import item_paths, show
+
+
+def check_task_governance(policy: TaskGovernance, path: str = "task_governance") -> Iterator[Finding]:
+    """Everything that is wrong with the cluster's policy."""
+    kinds = [*check_kinds(policy, TaskGovernance, path)]
+    yield from kinds
+    if kinds:
+        return
+    path = f"{path}.priority_classes"
+    known = [item for item in policy.priority_classes if is_known(item)]
+    for item_path, item in zip(item_paths(path, policy.priority_classes), policy.priority_classes, strict=True):
+        if is_known(item):
+            yield from field_findings(item, item_path)
+    if len(policy.priority_classes) > 10:
+        yield Finding(
+            path=path, problem=f"there are {len(policy.priority_classes)}, and a policy holds 10", remedy="use fewer"
+        )
+    for name, count in Counter(item.name for item in known).items():
+        if count > 1:
+            yield Finding(path=path, problem=f"{count} classes have the name {show(name)}", remedy="keep one of them")

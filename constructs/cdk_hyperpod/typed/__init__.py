@@ -1,0 +1,1 @@
+"""Frozen values that are described by their own annotations: built from plain data, judged, and written down as a schema."""

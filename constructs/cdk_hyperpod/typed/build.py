@@ -1,0 +1,104 @@
+"""Plain data (parsed YAML) to the frozen values of `config/`, noting everything that is wrong on the way.
+
+A leaf that is wrong becomes UNKNOWN and the rest is built all the same, so that the rules, which skip what they do
+not know, still find the other mistakes of the file: people mend a file once, not finding by finding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from ..errors import Finding
+from .annotations import field_types, split_annotated, without_none
+from .known import UNKNOWN
+from .plain import MAPPED, leaf_problem
+from .words import closest, item_paths, join, show
+
+T = TypeVar("T")
+
+# A key that people will try, and what to tell them beyond "unknown".
+_HINTS = {
+    "scale_down.drain": (
+        "draining does not exist yet: nodes end without their jobs being drained",
+        "remove it, and drain the nodes yourself before the deployment",
+    ),
+}
+
+
+def structure(kind: type[T], data: object, findings: list[Finding], path: str = "") -> T:
+    """The value of the kind that the data describes; what is wrong with the data is added to the findings.
+
+    UNKNOWN where the data is of another shape altogether.
+    """
+    return typing.cast(T, _build(kind, data, path, findings))
+
+
+def _build(annotation: Any, data: object, path: str, findings: list[Finding]) -> Any:
+    annotation = without_none(split_annotated(annotation)[0])
+    if dataclasses.is_dataclass(annotation):
+        return _build_object(typing.cast(type, annotation), data, path, findings)
+    origin = typing.get_origin(annotation)
+    if origin is tuple:
+        if not isinstance(data, list):
+            return _wrong(
+                data, "must be a list", "write it as [a, b] or as lines that begin with a dash", path, findings
+            )
+        (kind, _) = typing.get_args(annotation)
+        paths = item_paths(path, data)
+        return tuple(_build(kind, item, paths[index], findings) for index, item in enumerate(data))
+    if origin is Mapping:
+        return _build_mapping(typing.get_args(annotation)[1], data, path, findings)
+    if problem := leaf_problem(annotation, data):
+        return _wrong(data, *problem, path, findings)
+    return data
+
+
+def _build_object(kind: type, data: object, path: str, findings: list[Finding]) -> Any:
+    if not isinstance(data, dict):
+        return _wrong(data, "must hold settings", "write it as key: value lines", path, findings)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for key in data:
+        if key not in fields:
+            findings.append(_unknown_key(key, join(path, key), list(fields)))
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in data:
+            values[name] = _build(field_types(kind)[name], data[name], join(path, name), findings)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            findings.append(Finding(path=join(path, name), problem="is missing", remedy=f"add `{name}:`"))
+            values[name] = UNKNOWN
+    return kind(**values)
+
+
+def _build_mapping(kind: Any, data: object, path: str, findings: list[Finding]) -> Any:
+    if not isinstance(data, dict):
+        noun = MAPPED[kind]
+        return _wrong(data, f"must hold names and {noun}s", f"write it as name: {noun} lines", path, findings)
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if problem := leaf_problem(str, key):
+            _wrong(key, f"the name {problem[0]}", problem[1], join(path, key), findings)
+        elif problem := leaf_problem(kind, value):
+            values[key] = _wrong(value, *problem, join(path, key), findings)
+        else:
+            values[key] = value
+    return values
+
+
+def _wrong(data: object, problem: str, remedy: str, path: str, findings: list[Finding]) -> Any:
+    if data is None:
+        got, remedy = "nothing", "give it a value, or remove the line"
+    else:
+        got = show(data)
+    findings.append(Finding(path=path, problem=f"{problem}, got {got}", remedy=remedy))
+    return UNKNOWN
+
+
+def _unknown_key(key: object, path: str, names: list[str]) -> Finding:
+    problem, remedy = _HINTS.get(
+        path, ("is not a setting", closest(key, names) or f"remove it, or use one of {', '.join(names)}")
+    )
+    return Finding(path=path, problem=problem, remedy=remedy)
