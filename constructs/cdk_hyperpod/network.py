@@ -554,7 +554,7 @@ def _zone_properties(zone: str | None) -> tuple[str | None, str | None]:
 def _check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: object) -> Iterator[Finding]:
     if vpc is not None and (vpc_id is not None or subnets):
         yield Finding(path="vpc", problem="says what vpc_id and subnets say too", remedy="keep one of the two ways")
-    if vpc is None and vpc_subnets is not None:
+    if vpc is None and isinstance(vpc_subnets, ec2.SubnetSelection):
         yield Finding(path="vpc_subnets", problem="chooses among subnets of no vpc", remedy="give it a vpc")
 
 

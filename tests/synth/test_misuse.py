@@ -41,6 +41,7 @@ from cdk_hyperpod import (
     HyperPodNetwork,
     HyperPodTeams,
     IHyperPodCluster,
+    ILustreFileSystem,
     InstanceGroup,
     InstanceType,
     LifecycleConfig,
@@ -434,6 +435,7 @@ def test_every_public_class_has_a_row() -> None:
     assert public - {*CONSTRUCTS, *VALUES} == {
         *RESULTS,
         IHyperPodCluster,
+        ILustreFileSystem,
         LustreMount,
         OpenZfsMount,
         catalogue,
