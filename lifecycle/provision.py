@@ -45,6 +45,7 @@ STEPS = (
     "users",
     "slurm_conf",
     "accounting",
+    "drain",
     "access",
     "system",
     "container_data",
@@ -97,6 +98,8 @@ class Cluster:
     has_accounts: bool = False
     limits_gpus: bool = False
     """Whether an account limits them: Slurm counts GPUs only where it is told to."""
+    drains: bool = False
+    """Whether an agent on the controller drains nodes when it is asked."""
     file: str = "cluster.json"
     """Where the steps read what they need of it."""
 
@@ -145,6 +148,8 @@ def _controller_steps(cluster: Cluster, settings: Mapping[str, list[str]]) -> It
         yield Step("slurm_conf", "35_slurm_conf.py", (json.dumps(settings, sort_keys=True),))
     if cluster.has_accounts:
         yield Step("accounting", "40_accounting.py", (cluster.file,))
+    if cluster.drains:
+        yield Step("drain", "45_drain.py", (cluster.file,))
 
 
 def slurm_settings(cluster: Cluster) -> dict[str, list[str]]:
@@ -169,6 +174,11 @@ def parse_cluster(content: Any) -> Cluster:
     accounts = content.get("accounts", [])
     if not isinstance(accounts, list):
         raise ProvisionError(f"cluster.json: accounts: must be a list, got {json.dumps(accounts)}")
+    drain = content.get("drain")
+    if drain is not None and not all(
+        isinstance(_mapping("drain", drain).get(name), str) for name in ("bucket", "region")
+    ):
+        raise ProvisionError(f"cluster.json: drain: must name bucket and region, got {json.dumps(drain)}")
     switches = _mapping("steps", content.get("steps", {}))
     for name, switch in switches.items():
         if not isinstance(switch, bool):
@@ -181,6 +191,7 @@ def parse_cluster(content: Any) -> Cluster:
         off=frozenset(name for name, switch in switches.items() if not switch),
         has_accounts=bool(accounts),
         limits_gpus=any("grp_gpus" in account for account in accounts if isinstance(account, dict)),
+        drains=drain is not None,
     )
 
 

@@ -8,6 +8,7 @@ from aws_cdk import CfnOutput, Environment, Stack
 from constructs import Construct
 
 from cdk_hyperpod import (
+    DrainChannel,
     HyperPodNetwork,
     LifecycleScripts,
     LoadedConfig,
@@ -76,6 +77,19 @@ class FoundationStack(Stack):
         self.file_system_id = None if config.storage is None else config.storage.file_system_id
         self.mount = None if config.storage is None else self._mount(config.storage, loaded)
         self.openzfs = self._openzfs(config.storage)
+        drain = None if config.slurm is None else config.slurm.drain
+        channel = (
+            None
+            if drain is None
+            else DrainChannel(
+                self,
+                "Drain",
+                cluster_name=config.name,
+                encryption_key=self.key,
+                drain=drain,
+                access_logs=self._access_logs,
+            )
+        )
         self.lifecycle_scripts = LifecycleScripts(
             self,
             "LifecycleScripts",
@@ -93,6 +107,7 @@ class FoundationStack(Stack):
             accounts=() if config.slurm is None else config.slurm.accounts,
             home_path=config.home_path,
             writers=() if config.lifecycle is None else config.lifecycle.writers,
+            drain=channel,
         )
         self._add_outputs()
         everything = [child for child in self.node.children if not isinstance(child, CfnOutput)]

@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, settings
 import app
 
 app.use_project_node()
+# Where `make` has set the local AWS up.
+os.environ.setdefault("LOCAL_AWS_HOME", str(ROOT / ".local-aws"))
 # The built-in validation reads every template once more; the tests that are about it switch it on.
 os.environ["CDK_VALIDATION"] = "false"
 

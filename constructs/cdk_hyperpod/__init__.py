@@ -35,12 +35,15 @@ if TYPE_CHECKING:
     from .config.lifecycle import LifecycleConfig as LifecycleConfig
     from .config.lifecycle import LifecycleSteps as LifecycleSteps
     from .config.slurm import AccountingDatabase as AccountingDatabase
+    from .config.slurm import DrainBackup as DrainBackup
+    from .config.slurm import DrainConfig as DrainConfig
     from .config.slurm import Group as Group
     from .config.slurm import SlurmAccount as SlurmAccount
     from .config.slurm import SlurmConfig as SlurmConfig
     from .config.slurm import User as User
     from .config.teams import PriorityClass as PriorityClass
     from .config.teams import Team as Team
+    from .drain import DrainChannel as DrainChannel
     from .eks import EksControlPlane as EksControlPlane
     from .eks import HyperPodAddOns as HyperPodAddOns
     from .eks import HyperPodTeams as HyperPodTeams

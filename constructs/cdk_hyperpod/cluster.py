@@ -321,6 +321,7 @@ class HyperPodCluster(IHyperPodCluster):
                 self._roles[name] = InstanceRole(self, name, cluster_name=self.cluster_name, statements=statements)
 
     def _needs(self, name: RoleName) -> NodeNeeds:
+        drain = self.lifecycle_scripts.drain
         return NodeNeeds(
             cluster_name=self.cluster_name,
             scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
@@ -332,6 +333,7 @@ class HyperPodCluster(IHyperPodCluster):
             eks_cluster_arn=self._eks_cluster_arn,
             # HyperPod connects the controller's slurmdbd with it.
             secret_arn=self._secret_arn if name == "controller" else None,
+            drain_bucket_arn=drain.bucket_arn if drain is not None and name == "controller" else None,
         )
 
     def _volumes(self, group: InstanceGroup) -> tuple[EbsVolume, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,14 +20,16 @@ from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
+from ._names import bucket_label, check_name_known
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
 from .config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
 from .config.lifecycle import LifecycleMode, LifecycleSteps, default_mode, switches
 from .config.patterns import RoleArn
 from .config.slurm import Group, SlurmAccount, SlurmConfig, User
+from .drain import DrainChannel
 from .errors import Finding, HyperPodError, raise_errors
-from .rules import check_users, check_writers
+from .rules import check_backup, check_users, check_writers
 from .typed.judge import as_tuple, check_arguments, without_refused
 from .typed.known import UNKNOWN, is_known
 
@@ -69,13 +70,15 @@ class LifecycleScripts(Construct):
         accounts: Sequence[SlurmAccount] = (),
         home_path: str = "/home",
         writers: Sequence[RoleArn] = (),
+        drain: DrainChannel | None = None,
     ) -> None:
         """Upload a folder of scripts.
 
         `source` absent: the scripts that come with this library. Under Slurm they verify that the file systems at
         `mount_paths` (Lustre) and `nfs_mount_paths` (OpenZFS) are mounted before a node takes work, and do what `steps`
         leaves on; absent: every step. They make `groups` and `users`, whose homes lie in `home_path` where they name
-        none, and Slurm's `accounts`. `writers`: roles that may change them in the bucket besides. Raises HyperPodError
+        none, and Slurm's `accounts`. `writers`: roles that may change them in the bucket besides. `drain`:
+        where the controller's agent is asked to drain nodes; absent: there is no agent. Raises HyperPodError
         for a folder that lacks one of
         `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Under Slurm a folder `eks` in it is not uploaded.
         """
@@ -97,10 +100,12 @@ class LifecycleScripts(Construct):
                     accounts=accounts,
                     home_path=home_path,
                     writers=writers,
+                    drain=drain,
                 ),
-                *_check_name_known(cluster_name),
+                *check_name_known(cluster_name),
                 *_check_people(orchestrator, groups, users, accounts),
                 *check_writers(as_tuple(writers), "writers"),
+                *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
             ],
             self.node.path,
         )
@@ -129,6 +134,7 @@ class LifecycleScripts(Construct):
                 "groups": [_settings(group) for group in groups],
                 "users": [{**_settings(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
                 "accounts": [_settings(account) for account in accounts],
+                **({} if drain is None else {"drain": drain.settings()}),
             }
         )
         # A token's own text is a number that any change of the app may change; what it stands for is not.
@@ -137,6 +143,8 @@ class LifecycleScripts(Construct):
         """When the scripts run, where a cluster that names them does not say."""
         self.prefix = f"lifecycle/{content_hash(folder, known, without=without)}"
         self.encryption_key = encryption_key
+        self.drain = drain
+        """Where the agent on the controller is asked to drain nodes; None: there is no agent."""
         # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
         self.bucket_name = _bucket_name(self, cluster_name)
         self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
@@ -276,17 +284,22 @@ def _check_people(orchestrator: Orchestrator, groups: object, users: object, acc
         yield from check_users(without_refused(config, []))
 
 
+def _check_drain(drain: object, orchestrator: object, source: object, mounts: Sequence[object]) -> Iterator[Finding]:
+    if not isinstance(drain, DrainChannel):
+        return
+    if orchestrator == "eks" or (source is not None and is_known(source)):
+        yield Finding(
+            path="drain",
+            problem="the library's own scripts for Slurm start the agent, and they are not uploaded",
+            remedy="leave it out, or let the library's scripts run",
+        )
+    paths = [path for each in mounts for path in (each if isinstance(each, (list, tuple)) else [UNKNOWN])]
+    if drain.drain.backup is not None and all(isinstance(path, str) and is_known(path) for path in paths):
+        yield from check_backup(drain.drain.backup, frozenset(paths), "drain.backup")
+
+
 def _judged(values: object) -> Any:
     return tuple(values) if isinstance(values, (list, tuple)) else UNKNOWN
-
-
-def _check_name_known(cluster_name: object) -> Iterator[Finding]:
-    if isinstance(cluster_name, str) and not is_known(cluster_name):
-        yield Finding(
-            path="cluster_name",
-            problem="its value is known at deployment only",
-            remedy="write it out: the bucket's name derives from it",
-        )
 
 
 def _bucket_name(scope: Construct, cluster_name: str) -> str:
@@ -294,15 +307,7 @@ def _bucket_name(scope: Construct, cluster_name: str) -> str:
 
     At most 63 characters: 10 + label + 1 + 12 + 1 + 14 for the longest region leave 25 for the label.
     """
-    return f"sagemaker-{_label(cluster_name, 25)}-{ACCOUNT_ID}-{Stack.of(scope).region}"
-
-
-def _label(name: str, length: int) -> str:
-    """A name as bucket names allow it; a name that had to change gets a few digits of its hash, to stay unique."""
-    if len(name) <= length and re.fullmatch(r"[a-z0-9-]+", name):
-        return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:6]
-    return f"{name.lower()[: length - 7].strip('-')}-{digest}"
+    return f"sagemaker-{bucket_label(cluster_name, 25)}-{ACCOUNT_ID}-{Stack.of(scope).region}"
 
 
 def _acknowledge_upload(scope: LifecycleScripts) -> None:

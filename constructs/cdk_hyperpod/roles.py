@@ -18,6 +18,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, Dependable
 
 from ._acknowledge import acknowledge, wildcard
+from ._names import WRITERS, request_key, status_key
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config.cluster import NodeType
 
@@ -53,6 +54,8 @@ class NodeNeeds:
     """The EKS cluster that the nodes join; None: they are under Slurm."""
     secret_arn: str | None = None
     """The secret of the accounting database, which HyperPod reads with the role; None: there is none."""
+    drain_bucket_arn: str | None = None
+    """The bucket of the agent that drains nodes, which runs on the controller; None: not on these."""
 
     def statements(self, region: str) -> list[Statement]:
         """What the execution role of these nodes must allow."""
@@ -68,6 +71,11 @@ class NodeNeeds:
                 []
                 if self.secret_arn is None
                 else [Statement(actions=["secretsmanager:GetSecretValue"], resources=[self.secret_arn])]
+            ),
+            *(
+                []
+                if self.drain_bucket_arn is None
+                else _drains(region, self.drain_bucket_arn, self.cluster_name, self.scripts_key_arn)
             ),
         ]
 
@@ -204,6 +212,23 @@ def _scripts(region: str, bucket_arn: str, key_arn: str) -> list[Statement]:
         ),
         Statement(
             actions=["kms:Decrypt"],
+            resources=[key_arn],
+            conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}},
+        ),
+    ]
+
+
+def _drains(region: str, bucket_arn: str, cluster_name: str, key_arn: str) -> list[Statement]:
+    """What the agent reads and writes, object by object."""
+    ours: dict[str, Mapping[str, str | list[str]]] = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
+    requests = [f"{bucket_arn}/{request_key(cluster_name, writer)}" for writer in WRITERS]
+    return [
+        # Without it S3 says of an object that is not there that access is denied.
+        Statement(actions=["s3:ListBucket"], resources=[bucket_arn], conditions=ours),
+        Statement(actions=["s3:GetObject"], resources=requests, conditions=ours),
+        Statement(actions=["s3:PutObject"], resources=[f"{bucket_arn}/{status_key(cluster_name)}"], conditions=ours),
+        Statement(
+            actions=["kms:Decrypt", "kms:GenerateDataKey"],
             resources=[key_arn],
             conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}},
         ),

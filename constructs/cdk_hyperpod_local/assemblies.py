@@ -25,8 +25,10 @@ class Stack:
 def stacks(assembly: Path) -> tuple[Stack, ...]:
     """The stacks of a cloud assembly. What it leaves open is the engine's own account and the region us-east-1."""
     manifest: dict[str, Json] = json.loads((assembly / "manifest.json").read_text("utf-8"))
-    found = []
+    found: list[Stack] = []
     for artifact_id, artifact in manifest["artifacts"].items():
+        if artifact["type"] == "cdk:cloud-assembly":  # of a Stage
+            found += stacks(assembly / artifact["properties"]["directoryName"])
         if artifact["type"] != "aws:cloudformation:stack":
             continue
         account, region = artifact["environment"].removeprefix("aws://").split("/")

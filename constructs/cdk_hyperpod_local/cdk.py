@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdk_hyperpod_local import environment
-from cdk_hyperpod_local.places import CDK, CHECKOUT, Place
+from cdk_hyperpod_local import environment, installation
+from cdk_hyperpod_local.places import Place
 
 SYNTH_SECONDS = 300.0
 BOOTSTRAP_SECONDS = 180.0
@@ -69,8 +69,8 @@ class Cdk:
     def destroy(self, assembly: Path, *options: str, seconds: float = DEPLOY_SECONDS) -> Result:
         return self._on(assembly, "destroy", "--all", "--force", *options, seconds=seconds)
 
-    def synth(self, assembly: Path, *options: str, app: Path = CHECKOUT, validate: bool = True) -> Result:
-        """`validate`: with CDK's own checks of the templates, which take longer than making them."""
+    def synth(self, assembly: Path, *options: str, app: Path, validate: bool = True) -> Result:
+        """`app`: its folder. `validate`: with CDK's own checks of the templates, which take longer than making them."""
         command = ["synth", "--quiet", "--output", str(assembly), *options]
         return self._run(command, cwd=app, seconds=SYNTH_SECONDS, more={} if validate else {"CDK_VALIDATION": "false"})
 
@@ -86,7 +86,7 @@ class Cdk:
         self, arguments: Sequence[str], *, cwd: Path, seconds: float, more: Mapping[str, str] | None = None
     ) -> Result:
         self.place.empty.mkdir(parents=True, exist_ok=True)
-        command = [str(CDK), *arguments, "--no-notices"]
+        command = [str(installation.current().cdk), *arguments, "--no-notices"]
         if not (self.show and environment.is_styled()):
             command += ["--ci", "--no-color"]
             if arguments[0] in ("bootstrap", "deploy"):

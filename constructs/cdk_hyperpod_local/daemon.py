@@ -15,23 +15,13 @@ import time
 import urllib.request
 from pathlib import Path
 
-from cdk_hyperpod_local.places import (
-    ENGINE_PYTHON,
-    LAUNCHER,
-    NODE_MODULES,
-    Place,
-    kubernetes_schemas,
-    programs,
-    schemas,
-)
+from cdk_hyperpod_local import environment, installation
+from cdk_hyperpod_local.errors import EngineError
+from cdk_hyperpod_local.places import LAUNCHER, Place
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 _PROC = Path("/proc/self")  # Linux; elsewhere `ps` is asked
-
-
-class EngineError(Exception):
-    """One line for the user: what, why, what to do."""
 
 
 def running(place: Place) -> int | None:
@@ -51,26 +41,32 @@ def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None
         wait_until_up(place)
         return False
     _end_left_over(place)
-    for needed in (ENGINE_PYTHON, NODE_MODULES):
-        if not needed.exists():
-            raise EngineError(f"{needed} is missing: run `make local-aws-setup` first")
+    installed = installation.current()
+    if not installed.is_ready:
+        raise EngineError(
+            "the local AWS is not set up: run `cdk-hyperpod local setup` (in a clone: make local-aws-setup)"
+        )
     if _is_taken(place.port):
-        raise EngineError(f"port {place.port} is in use by another program: choose one with LOCAL_PORT=…")
+        raise EngineError(f"port {place.port} is in use by another program: choose another (--port; make: LOCAL_PORT)")
     place.folder.mkdir(parents=True, exist_ok=True)
     place.folder.chmod(0o700)
     _write_secret(place)
     command = [
-        str(ENGINE_PYTHON), str(LAUNCHER), "--port", str(place.port), "--state", str(place.folder),
-        "--schemas", str(schemas()), "--kubernetes-schemas", str(kubernetes_schemas()),
-        "--node-modules", str(NODE_MODULES), "--speed", str(speed), "--seed", str(seed),
+        str(installed.python), str(LAUNCHER), "--port", str(place.port), "--state", str(place.folder),
+        "--schemas", str(installed.schemas), "--kubernetes-schemas", str(installed.kubernetes_schemas),
+        "--node-modules", str(installed.node_modules), "--speed", str(speed), "--seed", str(seed),
     ]  # fmt: skip
     if owner is not None:
         command += ["--owner", str(owner)]
-    environment = {**os.environ, "PATH": os.pathsep.join([*map(str, programs()), os.environ.get("PATH", os.defpath)])}
     with place.log.open("ab") as log:
         # A session of its own: Ctrl-C ends the command that the user waits for, not the engine.
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, "PATH": environment.path(os.environ)},
         )
     place.process.write_text(json.dumps({"pid": process.pid, "speed": speed}), "utf-8")
     try:

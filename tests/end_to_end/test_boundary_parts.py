@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod_local.places import CHECKOUT, ENGINE_PYTHON
+from cdk_hyperpod_local import installation
+from synth.synthesis import ROOT
 
 pytestmark = pytest.mark.slow
 Json = Any
@@ -39,7 +40,7 @@ for line in sys.stdin:
 """
 ADMINISTRATOR: Json = {"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
 BOUNDARY, KEEPER = (
-    json.loads((CHECKOUT / "docs" / "boundary" / f"{name}.json").read_text("utf-8"))
+    json.loads((ROOT / "docs" / "boundary" / f"{name}.json").read_text("utf-8"))
     for name in ("cluster-boundary", "keep-the-boundary")
 )
 OTHERS = "arn:aws:iam::aws:policy/AdministratorAccess"
@@ -50,11 +51,12 @@ ROLE = f"{IAM}:role/hyperpod-a-Role"
 @pytest.fixture(scope="module")
 def allows() -> Iterator[Judge]:
     """Whether IAM allows an action to an administrator with one policy more, or within a boundary."""
-    if not ENGINE_PYTHON.exists():
+    installed = installation.current()
+    if not installed.is_ready:
         pytest.fail("the local AWS engine is not installed: run `make local-aws-setup`", pytrace=False)
     process = subprocess.Popen(
-        [str(ENGINE_PYTHON), "-c", EVALUATOR],
-        env={**os.environ, "PYTHONPATH": f"{CHECKOUT / 'tests'}{os.pathsep}{CHECKOUT / 'constructs'}"},
+        [str(installed.python), "-c", EVALUATOR],
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT / 'constructs'}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -11,11 +11,11 @@ import pytest
 
 from cdk_hyperpod_local import kubectl
 from cdk_hyperpod_local.cdk import Cdk
-from cdk_hyperpod_local.places import CHECKOUT
 from cdk_hyperpod_local.session import LocalAws
+from synth.synthesis import ROOT
 
 pytestmark = pytest.mark.slow
-EXAMPLES = CHECKOUT / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 def test_the_examples_can_be_followed(engine: LocalAws, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from cdk_hyperpod_local import daemon
-from cdk_hyperpod_local.places import CHECKOUT, Place
+from cdk_hyperpod_local.places import Place
+from synth.synthesis import ROOT
 
 pytestmark = pytest.mark.slow
 ASK = "import boto3; print(*[c['ClusterName'] for c in boto3.client('sagemaker').list_clusters()['ClusterSummaries']])"
@@ -33,7 +34,7 @@ def make(place: Place, target: str, *, seconds: float = 180, **variables: str) -
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("CDK_", "JSII_", "AWS_"))}
     return subprocess.run(
         ["make", "--no-print-directory", target, *settings],
-        cwd=CHECKOUT,
+        cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from cdk_hyperpod_local import environment
-from cdk_hyperpod_local.places import CHECKOUT
 from end_to_end.configs import STANDING
 from end_to_end.steps import Step
 from local_aws.rehearsal import Rehearsal, resized, taking, without_group
+from synth.synthesis import ROOT
 
 pytestmark = pytest.mark.slow
 Json = Any
@@ -27,7 +27,7 @@ def run(life: Rehearsal, folder: Path, *command: str) -> subprocess.CompletedPro
     aws = life.aws
     return subprocess.run(
         [part.replace("FILE", str(path)) for part in command],
-        cwd=CHECKOUT,
+        cwd=ROOT,
         env=environment.complete(aws.place, region=aws.region, account=aws.account)
         | {"CDK_OUTDIR": str(folder / "out")},
         stdin=subprocess.DEVNULL,

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from cdk_hyperpod.kubernetes.manifests import Manifest
-from cdk_hyperpod_local.places import CHECKOUT
 from kubernetes.samples import SAMPLES
+from synth.synthesis import ROOT
 
 # The versions that EKS offers HyperPod clusters.
 VERSIONS = ("1.30", "1.31", "1.32", "1.33", "1.34", "1.35")
@@ -67,7 +67,7 @@ def test_the_schema_refuses_an_unknown_field(manifest: Manifest) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_policy_of_the_guide_follows_the_schema(version: str) -> None:
     """The one that docs/eks.md gives to administrators; no API server here knows the kind."""
-    guide = (CHECKOUT / "docs" / "eks.md").read_text()
+    guide = (ROOT / "docs" / "eks.md").read_text()
     (block,) = re.findall(r"```yaml\n(apiVersion: admissionregistration.*?)```", guide, flags=re.DOTALL)
     policy, binding = yaml.safe_load_all(block)
     for manifest in (policy, binding):

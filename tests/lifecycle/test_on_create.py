@@ -444,12 +444,15 @@ def test_a_step_that_is_switched_off_is_not_run_when_asked_for(node: Node) -> No
     assert "this node has no step slurm: it is switched off, or of no use on a compute node" in result.stdout
 
 
+DRAIN = {"bucket": "hyperpod-drain-small-111122223333-us-west-2", "region": "us-west-2", "backup": None}
+
+
 def test_every_step_that_can_be_asked_for_exists() -> None:
     asked = {
         step.script
         for node_type in provision.NODE_TYPES
         for step in provision.steps_for(
-            provision.parse_cluster({**CLUSTER, "steps": {}, "accounts": [{"name": "research"}]}),
+            provision.parse_cluster({**CLUSTER, "steps": {}, "accounts": [{"name": "research"}], "drain": DRAIN}),
             provision.Node(node_type, provision.Instance("g", "i", frozenset())),
         )
     }
@@ -460,7 +463,15 @@ def test_modes_and_line_endings() -> None:
     executable = {file.name for file in LIFECYCLE.rglob("*") if file.is_file() and os.access(file, os.X_OK)}
     entries = {"controller.sh", "login.sh", "compute.sh", "node.sh"}
     steps = {file.name for file in (LIFECYCLE / "steps").iterdir() if file.is_file()}
-    assert executable == {*entries, *steps, "on_create.sh", "provision.py", "slurm_conf.py"}
+    assert executable == {
+        *entries,
+        *steps,
+        "on_create.sh",
+        "provision.py",
+        "slurm_conf.py",
+        "drain_agent.py",
+        "backup.py",
+    }
     for file in [*SCRIPTS, *PROGRAMS]:
         assert b"\r" not in file.read_bytes()
         assert file.read_bytes().endswith(b"\n")

@@ -357,14 +357,14 @@ def test_every_step_can_be_switched_off() -> None:
 
 
 def test_every_step_runs_somewhere_and_is_known_by_its_name() -> None:
-    cluster = dataclasses.replace(CLUSTER, has_accounts=True)
+    cluster = dataclasses.replace(CLUSTER, has_accounts=True, drains=True)
     by_type = {
         node_type: [step.name for step in provision.steps_for(cluster, Node(node_type, P5_1))]
         for node_type in provision.NODE_TYPES
     }
     first, last = ["mounts", "clock", "slurm", "users"], ["system", "container_data", "checks"]
     assert by_type == {
-        "controller": [*first, "slurm_conf", "accounting", *last],
+        "controller": [*first, "slurm_conf", "accounting", "drain", *last],
         "login": [*first, "access", *last],
         "compute": [*first, "access", *last],
     }

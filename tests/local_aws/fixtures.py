@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdk_hyperpod_local import daemon
+from cdk_hyperpod_local import daemon, installation
 from cdk_hyperpod_local.cdk import Cdk
-from cdk_hyperpod_local.places import ENGINE_PYTHON, Place
+from cdk_hyperpod_local.places import Place
 from cdk_hyperpod_local.session import LocalAws
 
 REGION = "us-west-2"
@@ -26,7 +26,7 @@ def running_engine(
 
     `keeps_state`: over a stop inside the block.
     """
-    if not ENGINE_PYTHON.exists():
+    if not installation.current().is_ready:
         pytest.fail("the local AWS engine is not installed: run `make local-aws-setup`", pytrace=False)
     place = Place(daemon.free_port())
     try:

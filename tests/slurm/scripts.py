@@ -53,7 +53,8 @@ CONFIG: dict[str, Any] = {
         "accounts": [
             {"name": "research", "users": ["alice"], "grp_gpus": 8},
             {"name": "neuron", "users": ["bob"], "max_submit_jobs": 1},
-        ]
+        ],
+        "drain": {"backup": {"paths": ["/opt/dlami/nvme/work", "/srv/absent"], "to": "/fsx/backup"}},
     },
 }
 """The cluster file of the cluster that the tests bring up."""

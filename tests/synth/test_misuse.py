@@ -29,6 +29,9 @@ from cdk_hyperpod import (
     ClusterConfig,
     ConfigError,
     DataRepository,
+    DrainBackup,
+    DrainChannel,
+    DrainConfig,
     EbsVolume,
     EksConfig,
     EksControlPlane,
@@ -148,6 +151,7 @@ class World:
             more_endpoints=["eks", "eks-auth", "lambda"],
         )
         self.logs = s3.Bucket(self.stack, "Logs")
+        self.channel = DrainChannel(self.stack, "Channel", cluster_name="small", encryption_key=self.key)
         self.scripts = LifecycleScripts(self.stack, "Scripts", cluster_name="small", encryption_key=self.key)
         self.cluster = HyperPodCluster(
             self.stack,
@@ -257,6 +261,12 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "capacity_gib": 1200,
         "add_ons": [world.cluster],
     },
+    DrainChannel: lambda world: {
+        "cluster_name": "small",
+        "encryption_key": world.key,
+        "drain": DrainConfig(),
+        "access_logs": world.logs,
+    },
     LifecycleScripts: lambda world: {
         "cluster_name": "small",
         "encryption_key": world.key,
@@ -271,6 +281,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "accounts": [SlurmAccount(name="research", users=("alice",))],
         "home_path": "/fsx/home",
         "writers": [],
+        "drain": world.channel,
     },
     LustreFileSystem: lambda world: {
         "network": world.network,
@@ -366,6 +377,13 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         DataRepository(file_system_path="/a"),
         lambda value: _config(storage=StorageConfig(capacity_gib=1200, data_repositories=(value,))),
     ),
+    DrainBackup: (
+        DrainBackup(paths=("/data",), to="/fsx/backup"),
+        lambda value: _config(
+            slurm=SlurmConfig(drain=DrainConfig(backup=value)), storage=StorageConfig(capacity_gib=1200)
+        ),
+    ),
+    DrainConfig: (DrainConfig(), lambda value: _config(slurm=SlurmConfig(drain=value))),
     EbsVolume: (EbsVolume(volume_size_gib=5), lambda value: _group(ebs_volumes=(value,))),
     EksConfig: (EKS, lambda value: _eks(eks=value)),
     ElasticJob: (JOB, check_job),
@@ -502,6 +520,7 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
         "vpc_id text",
     },
     HyperPodTeams: {"cluster_name text", "hyperpod_cluster_arn text", "capacity_gib number"},
+    DrainChannel: set(),
     LifecycleScripts: {"home_path text"},
     LustreFileSystem: {
         "capacity_gib number",

@@ -28,7 +28,7 @@ brings slurm_conf along: Slurm enforces no account without it. A node that fails
 or is not reached is named at the end, with exit code 1; the others go on.
 """
 STEPS = tuple(field.name for field in dataclasses.fields(LifecycleSteps))
-_CONTROLLER_ONLY = ("slurm_conf", "accounting")
+_CONTROLLER_ONLY = ("slurm_conf", "accounting", "drain")
 _NOT_ON_THE_CONTROLLER = ("access",)
 _ORDER: tuple[NodeType, ...] = ("controller", "login", "compute")
 

@@ -15,9 +15,11 @@ from ..errors import HyperPodError, with_lines
 from ..loader import LoadedConfig, load_config
 from ..rules import what_closed_means
 from .denied import denied_table
+from .drain import add_drain_parsers
 from .init import add_init_parser
 from .job import add_job_parser
 from .lifecycle import add_lifecycle_parser
+from .local import add_local_parser, run_local
 from .plan import add_plan_parser, add_profile_option, clients
 from .retained import retained_table
 from .why import add_why_parser
@@ -25,7 +27,10 @@ from .why import add_why_parser
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool. Returns what the command does, mostly 0, or 1 where something was wrong; usage errors exit with 2."""
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else [*arguments]
+    if given[:1] == ["local"]:
+        return run_local(given[1:])
+    options = _parser().parse_args(given)
     try:
         status = int(options.run(options))
         sys.stdout.flush()
@@ -65,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     denied.add_argument("folder", metavar="FOLDER", help="a copy of what a trail has written")
     _command(commands, "schema", "print the JSON schema of cluster files, for editors", _schema)
     add_plan_parser(commands)
+    add_drain_parsers(commands)
     credentials = _command(
         commands, "credentials", "say whether there are AWS credentials to deploy with", _credentials
     )
@@ -72,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     add_lifecycle_parser(commands)
     add_why_parser(commands)
     add_job_parser(commands)
+    add_local_parser(commands)
     return parser
 
 

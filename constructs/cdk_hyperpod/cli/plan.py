@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .._lambda.hyperpod_provider.actions import Plan, Refuse
     from .._lambda.hyperpod_provider.model import Cluster, Desired, DesiredGroup
 
-__all__ = ["PlanError", "add_plan_parser", "clients", "desired"]
+__all__ = ["PlanError", "add_plan_parser", "clients", "desired", "user_session"]
 
 _DESCRIPTION = """\
 Read the live cluster with your AWS credentials and say what a deployment of the
@@ -220,17 +220,13 @@ def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
         )
 
 
-def clients(region: str, profile: str | None = None, endpoint_url: str | None = None) -> Clients:
-    """Clients with the user's credentials. Raises PlanError where there are none."""
-    # Nothing else in the library needs botocore.
+def user_session(profile: str | None = None) -> Any:
+    """botocore's own session, with the user's credentials. Raises PlanError where there are none."""
+    # Only what asks AWS needs botocore.
     try:
         import botocore.session  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         raise PlanError("this command reads AWS with boto3, which is not installed: pip install boto3") from None
-
-    from .._lambda.hyperpod_provider import handler
-
-    # The pinned models know no service that hands out credentials (SSO, STS), so botocore's own session gets them.
     try:
         session = botocore.session.Session(profile=profile)
         credentials = session.get_credentials()
@@ -241,7 +237,17 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
             "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME "
             "(PROFILE=NAME with make)"
         )
-    keys = credentials.get_frozen_credentials()
+    return session
+
+
+def clients(region: str, profile: str | None = None, endpoint_url: str | None = None) -> Clients:
+    """Clients with the user's credentials. Raises PlanError where there are none."""
+    # The pinned models know no service that hands out credentials (SSO, STS), so botocore's own session gets them.
+    session = user_session(profile)
+
+    from .._lambda.hyperpod_provider import handler
+
+    keys = session.get_credentials().get_frozen_credentials()
     made: dict[str, Any] = {}
 
     def client(service: str) -> Any:

@@ -30,6 +30,8 @@ class LifecycleSteps:
     """Keep our lines in slurm.conf, in one included file: what the steps access, system and accounting need there."""
     accounting: bool = True
     """Make `slurm.accounts` and their limits."""
+    drain: bool = True
+    """Start the agent that drains nodes, where the file has `slurm.drain`."""
     access: bool = True
     """Drain login nodes, so that they run no jobs; let users log in to compute nodes only while they have a job there."""
     system: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ..typed.bounds import PATH_SEGMENT, Pattern, Range
 
@@ -141,6 +141,35 @@ class AccountingDatabase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainBackup:
+    """What is copied from a node, when its jobs have ended, before it is drained. Every file is compared by its sha256."""
+
+    paths: tuple[Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")], ...]
+    """Folders on the node's own disks, 1 to 20. One that a node does not have is noted and is no failure; file systems that
+    are mounted below them are left out."""
+    to: Annotated[
+        str, Pattern(rf"(/{PATH_SEGMENT}){{2,}}", "a folder such as /fsx/backup, and not a file system itself")
+    ]
+    """A folder on a file system of the file, which is made where it is not there, and which root alone may enter. Each node
+    has a folder in it, named by its instance id; nothing in it is ever deleted by the library."""
+    on_failure: Literal["fail", "continue"] = "fail"
+    """fail: the node is not drained; its reservation stays until the backup succeeds or nobody wants the node. continue:
+    it is drained all the same, and its status says that nothing could be saved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainConfig:
+    """An agent on the controller that drains nodes when somebody asks (`cdk-hyperpod drain`). Deployments do not ask it yet.
+
+    It comes with the scripts: to a controller that lives, `cdk-hyperpod lifecycle run drain` brings it. A change touches no
+    running node.
+    """
+
+    backup: DrainBackup | None = None
+    """What is saved of a node. Absent: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmConfig:
     """What Slurm is to do beyond running jobs."""
 
@@ -150,3 +179,6 @@ class SlurmConfig:
     accounts: tuple[SlurmAccount, ...] = ()
     """Accounts and their limits. Absent: every user may run jobs, without limits. Before the last one goes from the file,
     take its users out and run the step: scripts of a file without accounts leave the database alone."""
+    drain: DrainConfig | None = None
+    """Nodes are drained, and saved, before somebody takes them. Absent: there is no agent, and no bucket for it. Taking it
+    out removes the bucket; the agent on a controller that lives stays, and has nobody to ask."""

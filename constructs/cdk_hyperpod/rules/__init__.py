@@ -17,6 +17,7 @@ from ..typed.judge import check_constraints, without_refused
 from ..typed.known import UNKNOWN, is_known
 from ..typed.words import join, show
 from .accounts import check_accounts
+from .drain import check_backup, check_drain
 from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron
 from .lifecycle import check_lifecycle, check_writers
@@ -34,9 +35,11 @@ from .storage import check_storage
 from .users import check_users
 
 __all__ = [
+    "check_backup",
     "check_cluster",
     "check_constraints",
     "check_control_plane",
+    "check_drain",
     "check_eks_teams",
     "check_file_system_zone",
     "check_groups",
@@ -78,6 +81,7 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
         yield from check_storage(config.storage)
     yield from check_lifecycle(config)
     yield from check_users(config)
+    yield from check_drain(config)
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
     if config.encrypt_root_volumes is True and config.node_provisioning_mode == "standard":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from ..config.cluster import DataRepository, StorageConfig
+from ..config.cluster import ClusterConfig, DataRepository, StorageConfig
 from ..errors import Finding
 from ..typed.judge import without_refused
 from ..typed.known import is_known
@@ -62,6 +62,18 @@ def is_the_nodes_own(path: str) -> bool:
     parts = PurePosixPath(path).parts[1:]
     inside = {"/".join(parts[:length]) for length in (1, 2)}
     return bool(inside & set(_SYSTEM)) or path.removeprefix("/") in _HOLDERS
+
+
+def mount_paths(config: ClusterConfig) -> frozenset[str]:
+    """Where file systems are mounted, as far as it is known."""
+    storage = config.storage
+    if storage is None or not is_known(storage):
+        return frozenset()
+    found = [
+        storage.mount_path,
+        *([] if storage.openzfs is None or not is_known(storage.openzfs) else [storage.openzfs.mount_path]),
+    ]
+    return frozenset(path for path in found if is_known(path))
 
 
 def _hides(mount_path: str, path: str, better: str) -> Finding:

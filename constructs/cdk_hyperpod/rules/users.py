@@ -15,7 +15,7 @@ from ..errors import Finding
 from ..typed.judge import check_repeated
 from ..typed.known import is_known
 from ..typed.words import item_paths, show
-from .storage import is_the_nodes_own
+from .storage import is_the_nodes_own, mount_paths
 
 SYSTEM_NAMES = frozenset(
     [
@@ -184,7 +184,7 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
     storage = config.storage
     judged = storage is None or (is_known(storage) and is_known(storage.openzfs) and is_known(storage.mount_path))
     default = config.home_path if judged else None
-    mounts = _mount_paths(config)
+    mounts = mount_paths(config)
     owners: dict[str, str] = {}
     for path, user in users:
         home = user.home
@@ -230,18 +230,6 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
             level="warning",
             topic="homes-on-each-node",
         )
-
-
-def _mount_paths(config: ClusterConfig) -> frozenset[str]:
-    """Where file systems are mounted, as far as it is known."""
-    storage = config.storage
-    if storage is None or not is_known(storage):
-        return frozenset()
-    found = [
-        storage.mount_path,
-        *([] if storage.openzfs is None or not is_known(storage.openzfs) else [storage.openzfs.mount_path]),
-    ]
-    return frozenset(path for path in found if is_known(path))
 
 
 def _check_members(config: ClusterConfig, accounts: Sequence[tuple[str, SlurmAccount]]) -> Iterator[Finding]:

@@ -1,1 +1,1 @@
-"""What `make deploy-local`, `diff-local`, `destroy-local` and `shell-local` run: `python -m cdk_hyperpod_local.commands`."""
+"""The commands of `cdk-hyperpod local`, which `make deploy-local` and its like call."""

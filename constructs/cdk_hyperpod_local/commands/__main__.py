@@ -1,4 +1,4 @@
-"""The command line of the local AWS."""
+"""The command line of the local AWS: `cdk-hyperpod local`, or `python -m cdk_hyperpod_local.commands`."""
 
 from __future__ import annotations
 
@@ -11,28 +11,64 @@ from pathlib import Path
 
 from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
 
-from cdk_hyperpod_local import daemon
-from cdk_hyperpod_local.commands import report, run
-from cdk_hyperpod_local.daemon import EngineError
-from cdk_hyperpod_local.places import CHECKOUT, DEFAULT_PORT, Place
+from cdk_hyperpod_local import apps, daemon
+from cdk_hyperpod_local.commands import run, spelling
+from cdk_hyperpod_local.errors import EngineError
+from cdk_hyperpod_local.places import DEFAULT_PORT, Place
+
+_DESCRIPTION = """\
+Rehearse a deployment on this machine: the real CDK CLI deploys to an engine on 127.0.0.1 that takes AWS's part, with
+the functions' real code, IAM's answers and a HyperPod that ends nodes at random when a count falls. It needs no account
+and no docker, and the network only once, to set itself up.
+
+It takes any CDK app, in any language, and plain CloudFormation templates with an AWS::SageMaker::Cluster.
+"""
+
+_EPILOG = """\
+examples:
+  the app in this folder (its cdk.json says how to synthesize); again after a change: an update
+    cdk-hyperpod local deploy
+  what the next deployment would change, and of a cluster file which nodes it would take
+    cdk-hyperpod local diff
+  a TypeScript app, another app's folder, what is synthesized already, a template with its parameters
+    cdk-hyperpod local deploy --app 'npx ts-node bin/app.ts'
+    cdk-hyperpod local deploy --app ../training
+    cdk-hyperpod local deploy --app cdk.out
+    cdk-hyperpod local deploy --app cluster.template.yaml --parameters Count=4
+  ask it as you would ask AWS: aws, boto3, kubectl and helm in a shell of its own
+    cdk-hyperpod local shell
+  take everything down and end the engine
+    cdk-hyperpod local destroy
+
+What it proves, and what not: docs/local-aws.md of cdk-hyperpod.
+"""
+
+_COMMANDS = (
+    ("setup", "bring what the engine runs on into the cache folder; the first deploy does so too"),
+    ("deploy", "start the engine, deploy all stacks, show what exists and which nodes ended; again: an update"),
+    ("diff", "what a deployment would change; of a cluster file also what it would take away"),
+    ("plan", "what a deployment of a cluster file would take away, and why"),
+    ("drift", "what was changed behind CloudFormation's back"),
+    ("shell", "a shell for the aws CLI, boto3, kubectl and helm; in a pipe: its variables, to be sourced"),
+    ("status", "whether the engine runs (exit code 3: not)"),
+    ("stop", "end the engine and keep its state; the next command goes on from there"),
+    ("destroy", "destroy all that was deployed to this engine, end it, remove its folder"),
+)
+_OF_AN_APP = ("deploy", "diff", "plan", "drift")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="local_aws", description="AWS on this machine, for one cluster file")
-    parser.add_argument("command", choices=("deploy", "plan", "diff", "drift", "destroy", "shell", "status", "stop"))
-    parser.add_argument("--config", default="cluster.yaml", help="the cluster file (default: cluster.yaml)")
-    parser.add_argument("--app", type=Path, default=CHECKOUT, help="the CDK app's folder (default: this project)")
-    parser.add_argument("--port", default=str(DEFAULT_PORT), help=f"the engine's port (default: {DEFAULT_PORT})")
-    parser.add_argument("--speed", default="100", help="AWS's long waits pass so many times faster")
+    """Run one command. Returns its exit code; what goes wrong is said in one line, with 1."""
+    parser = _parser()
     given = parser.parse_args(arguments)
     try:
         place, speed = Place(_port(given.port)), _speed(given.speed)
+        app = _app(given) if given.command in _OF_AN_APP else None
     except EngineError as error:
         return _failed(error)
+    job = run.Job(place=place, given=app, speed=speed, parameters=tuple(getattr(given, "parameters", ())))
     try:
-        return run.COMMANDS[given.command](
-            run.Job(place=place, config=given.config, app=given.app.resolve(), speed=speed)
-        )
+        return run.COMMANDS[given.command](job)
     except EngineError as error:
         return _failed(error)
     except BotoCoreError as error:  # no refusal of the engine's, which answers those
@@ -41,17 +77,73 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"; everything below {place.home} has to be yours to write"
         return _failed(f"{error}{hint if str(error.filename).startswith(str(place.home)) else ''}")
     except KeyboardInterrupt:
-        end = report.make("destroy-local", place)
+        end = spelling.command("destroy", place)
         rest = f"the engine goes on, `{end}` ends it" if daemon.running(place) else "no engine runs"
         print(file=sys.stderr)
         _failed(f"interrupted; {rest}")
         return 130
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cdk-hyperpod local",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in _COMMANDS:
+        command = commands.add_parser(name, help=text, description=f"{text[:1].upper()}{text[1:]}.")
+        if name in _OF_AN_APP:
+            _add_app_options(command)
+        if name == "deploy":
+            command.add_argument(
+                "--parameters",
+                action="append",
+                default=[],
+                metavar="[STACK:]NAME=VALUE",
+                help="a parameter of a template, as of `cdk deploy`; may be repeated",
+            )
+        command.add_argument(
+            "--port",
+            default=str(DEFAULT_PORT),
+            help=f"the engine's: another port is an engine of its own (default: {DEFAULT_PORT})",
+        )
+        command.add_argument(
+            "--speed",
+            default="100",
+            help="how many times faster AWS's long waits pass; an engine that runs keeps its own (default: 100)",
+        )
+    return parser
+
+
+def _add_app_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--app",
+        metavar="APP",
+        help="a command that synthesizes, a folder with a cdk.json, a cloud assembly (cdk.out) or a CloudFormation "
+        "template (default: what cdk.json in this folder says)",
+    )
+    command.add_argument(
+        "-c", "--context", action="append", default=[], metavar="KEY=VALUE", help="as of `cdk`; may be repeated"
+    )
+    command.add_argument(
+        "--config",
+        metavar="FILE",
+        help="the cluster file of an app that reads one, from this folder: it is passed on as the context `config`, "
+        "checked first, and compared with what lives",
+    )
+
+
+def _app(given: argparse.Namespace) -> apps.App:
+    config = Path(given.config).absolute() if given.config else None
+    return apps.find(given.app, folder=Path.cwd(), context=tuple(given.context), config=config)
+
+
 def _port(given: str) -> int:
     port = int(given) if given.isdecimal() and len(given) <= 5 else 0
     if not 1 <= port <= 65535:
-        raise EngineError(f"LOCAL_PORT={given} is no port: choose one from 1 to 65535")
+        raise EngineError(f"{spelling.option('port', given)} is no port: choose one from 1 to 65535")
     return port
 
 
@@ -61,7 +153,7 @@ def _speed(given: str) -> float:
     except ValueError:
         speed = math.nan
     if not 0 < speed < math.inf:
-        raise EngineError(f"LOCAL_SPEED={given} is no speed: choose a number above 0, as 100")
+        raise EngineError(f"{spelling.option('speed', given)} is no speed: choose a number above 0, as 100")
     return speed
 
 
@@ -70,7 +162,11 @@ def _failed(why: object) -> int:
     return 1
 
 
-if __name__ == "__main__":
-    # `kill` is heard like Ctrl-C: the CLI that runs for the command ends with it.
+def run_alone(arguments: Sequence[str] | None = None) -> int:
+    """`main`, for a process that does nothing else: `kill` is heard like Ctrl-C, and ends the CLI that runs for it."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main())
+    return main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(run_alone())

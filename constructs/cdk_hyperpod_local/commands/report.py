@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from cdk_hyperpod_local import environment, kubectl
+from cdk_hyperpod_local.apps import App
 from cdk_hyperpod_local.assemblies import Stack
-from cdk_hyperpod_local.places import DEFAULT_PORT, Place
+from cdk_hyperpod_local.commands import spelling
+from cdk_hyperpod_local.places import Place
 from cdk_hyperpod_local.session import LocalAws
 
 Json = Any
 _GAP = 2
+_WHY = {
+    "random": "at random: a count was lowered without naming a node",
+    "named": "named by a deletion of nodes",
+    "group-deleted": "its group was deleted",
+    "cluster-deleted": "its cluster was deleted",
+}
 _BETWEEN_STACKS = ("ExportsOutput", "PublishOutput")
 
 
@@ -87,19 +94,29 @@ def kept(aws: LocalAws, stack_ids: Sequence[str]) -> str:
     return table(("TYPE", "RESOURCE"), sorted(rows)) if rows else ""
 
 
-def make(target: str, place: Place) -> str:
-    """The command that means this engine."""
-    return f"make {target}" if place.port == DEFAULT_PORT else f"make {target} LOCAL_PORT={place.port}"
+def ended(terminations: Sequence[Json]) -> str:
+    """Which nodes went, and why: those that HyperPod chose at random are what the guard is there for."""
+    rows = [
+        (item["cluster"], item["group"], item["node_id"], _WHY.get(item["cause"], item["cause"]))
+        for item in terminations
+        if item["node_id"]
+    ]
+    return table(("CLUSTER", "GROUP", "NODE THAT ENDED", "WHY"), sorted(rows))
 
 
-def how_to_go_on(place: Place, config: str, seconds: float) -> str:
-    same = "" if config == "cluster.yaml" else f" CONFIG={shlex.quote(config)}"
+def how_to_go_on(place: Place, app: App, seconds: float) -> str:
+    config = "" if app.config is None or app.config == app.folder / "cluster.yaml" else str(app.config)
+    config = config.removeprefix(f"{app.folder}/")
+    other = "" if app.config is None else " (another cluster file: beside it)"
     tools = "the aws CLI, boto3, kubectl and helm" if place.kubernetes.exists() else "the aws CLI or boto3"
     lines = [
-        (make(f"diff-local{same}", place), "what a changed cluster file would change, and take away"),
-        (make(f"deploy-local{same}", place), "change it (CONFIG=… deploys another file beside it)"),
-        (make("shell-local", place), f"a shell for {tools}"),
-        (make("destroy-local", place), "take it all down and end the engine"),
+        (
+            spelling.command("diff", place, app=app.given, config=config),
+            "what your next change would change, and take away",
+        ),
+        (spelling.command("deploy", place, app=app.given, config=config), f"change it{other}"),
+        (spelling.command("shell", place), f"a shell for {tools}"),
+        (spelling.command("destroy", place), "take it all down and end the engine"),
     ]
     width = max(len(command) for command, _ in lines) + _GAP
     rows = "\n".join(f"  {_bold(command.ljust(width))}{text}" for command, text in lines)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import shlex
 import shutil
@@ -14,16 +13,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cdk_hyperpod.errors import HyperPodError
 from cdk_hyperpod.loader import load_config
-from cdk_hyperpod_local import daemon, environment, kubectl
+from cdk_hyperpod_local import daemon, environment, installation, kubectl
+from cdk_hyperpod_local.apps import App
 from cdk_hyperpod_local.assemblies import Stack, are_equal, stacks
 from cdk_hyperpod_local.cdk import Cdk, Result
-from cdk_hyperpod_local.commands import report
-from cdk_hyperpod_local.daemon import EngineError
-from cdk_hyperpod_local.places import CHECKOUT, Place
+from cdk_hyperpod_local.commands import report, spelling
+from cdk_hyperpod_local.errors import EngineError
+from cdk_hyperpod_local.places import Place
 from cdk_hyperpod_local.session import LocalAws
+
+Json = Any
 
 # For the synthesis alone, which asks no AWS for anything but zones.
 _ANY_REGION = "us-east-1"
@@ -31,22 +34,22 @@ _ANY_REGION = "us-east-1"
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
+    """`app`: None for a command that needs none. `parameters`: of the templates, as of `cdk deploy --parameters`."""
+
     place: Place
-    config: str
-    app: Path
     speed: float
+    given: App | None = None
+    parameters: tuple[str, ...] = ()
+
+    @property
+    def app(self) -> App:
+        assert self.given is not None
+        return self.given
 
     @property
     def assembly(self) -> Path:
-        """Two configs that are deployed side by side keep their assemblies apart."""
-        name = Path(self.config).stem
-        digest = hashlib.sha256(f"{self.app}\0{self.config}".encode()).hexdigest()[:8]
-        return self.place.assemblies / f"{name}-{digest}"
-
-    @property
-    def config_file(self) -> Path:
-        """A relative one begins in the app's folder."""
-        return self.app / self.config
+        """What was deployed of the app."""
+        return self.place.assemblies / self.app.key
 
 
 def deploy(job: Job) -> int:
@@ -54,7 +57,7 @@ def deploy(job: Job) -> int:
     with _alone(job.place):
         began = time.monotonic()
         _start(job)
-        found = stacks(_synthesize(job, job.assembly))
+        found = _stacks(job, _synthesize(job, job.assembly))
         where = found[0]
         cdk = Cdk(place=job.place, region=where.region, account=where.account, show=True)
         aws = LocalAws(place=job.place, region=where.region, account=where.account)
@@ -65,18 +68,21 @@ def deploy(job: Job) -> int:
         _clear_failed_first(aws, found)
         _say(f"cdk deploy --all ({', '.join(stack.name for stack in found)})")
         deploying = int(time.time())
-        result = cdk.deploy(job.assembly)
+        ended = len(_ended(aws))
+        result = cdk.deploy(job.assembly, *(word for item in job.parameters for word in ("--parameters", item)))
         if not result.ok:
             print(flush=True)
             _ask(job, "why", "--since", str(deploying))
             raise EngineError(f"cdk deploy ended with {result.code}: {_where_to_look(job.place)}")
         print()
         print(report.outputs(aws, found))
+        if lost := report.ended(_ended(aws)[ended:]):
+            print(lost)
         print(report.clusters(aws))
         if control_planes := report.control_planes(aws):
             print(control_planes)
         print(report.file_systems(aws))
-        print(report.how_to_go_on(job.place, job.config, time.monotonic() - began))
+        print(report.how_to_go_on(job.place, job.app, time.monotonic() - began))
         return 0
 
 
@@ -85,7 +91,7 @@ def diff(job: Job) -> int:
     with _alone(job.place):
         _start(job)
         assembly = _synthesize(job, job.place.folder / "diff")
-        found = stacks(assembly)
+        found = _stacks(job, assembly)
         shown = Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).diff(assembly)
         return shown.code or _ask(job, "plan")
 
@@ -94,13 +100,16 @@ def plan(job: Job) -> int:
     _check(job)
     with _alone(job.place):
         _need_running(job.place)
+        if job.app.config is None:
+            say = f"`{spelling.command('diff', job.place)}` compares any app"
+            raise EngineError(f"`plan` compares a cluster file with what lives: name it with --config; {say}")
         return _ask(job, "plan")
 
 
 def drift(job: Job) -> int:
     with _alone(job.place):
         _need_running(job.place)
-        found = stacks(job.assembly if job.assembly.exists() else _synthesize(job, job.assembly))
+        found = _stacks(job, job.assembly if job.assembly.exists() else _synthesize(job, job.assembly))
         return (
             Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).drift(job.assembly).code
         )
@@ -156,6 +165,13 @@ def stop(job: Job) -> int:
     return 0
 
 
+def setup(job: Job) -> int:
+    """Bring what engines run on, so that the first deployment need not."""
+    del job
+    _say(f"what the local AWS runs on is in {_short(installation.ensure(_say).folder)}")
+    return 0
+
+
 COMMANDS: Mapping[str, Callable[[Job], int]] = {
     "deploy": deploy,
     "plan": plan,
@@ -165,6 +181,7 @@ COMMANDS: Mapping[str, Callable[[Job], int]] = {
     "shell": shell,
     "status": status,
     "stop": stop,
+    "setup": setup,
 }
 
 
@@ -181,22 +198,22 @@ def _alone(place: Place) -> Iterator[None]:
 
 
 def _check(job: Job) -> None:
-    """A wrong cluster file is said before an engine is started for it. Another app's is its own affair."""
-    if job.app == CHECKOUT:
+    """A wrong cluster file is said before an engine is started for it."""
+    if job.app.config is not None:
         try:
-            load_config(job.config_file)
+            load_config(job.app.config)
         except HyperPodError as error:
             raise EngineError(str(error)) from None
 
 
 def _ask(job: Job, question: str, *more: str) -> int:
-    """The command-line tool's answer, about this engine. Another app's file is its own affair."""
-    if job.app != CHECKOUT:
+    """The command-line tool's answer, about this engine; 0 for an app without a cluster file."""
+    if job.app.config is None:
         return 0
-    config = load_config(job.config_file).config
+    config = load_config(job.app.config).config
     account = config.account or environment.ACCOUNT
     asked = subprocess.run(
-        [str(Path(sys.executable).with_name("cdk-hyperpod")), question, "--config", str(job.config_file), *more],
+        [str(Path(sys.executable).with_name("cdk-hyperpod")), question, "--config", str(job.app.config), *more],
         env=environment.complete(job.place, region=config.region, account=account),
         check=False,
     )
@@ -205,6 +222,7 @@ def _ask(job: Job, question: str, *more: str) -> int:
 
 
 def _start(job: Job) -> None:
+    installation.ensure(_say)
     began = time.monotonic()
     started = daemon.start(job.place, speed=job.speed)
     _say(f"engine on {job.place.url} ({f'{time.monotonic() - began:.1f} s' if started else 'it was running'})")
@@ -212,48 +230,55 @@ def _start(job: Job) -> None:
 
 def _need_running(place: Place) -> None:
     if daemon.running(place) is None:
-        raise EngineError(f"no engine runs on port {place.port}: `{report.make('deploy-local', place)}` starts one")
+        raise EngineError(f"no engine runs on port {place.port}: `{spelling.command('deploy', place)}` starts one")
 
 
 def _synthesize(job: Job, assembly: Path) -> Path:
     """The assembly: a new one at this path, or the one that was deployed, where the file still makes the same."""
-    _say(f"cdk synth -c config={job.config}")
-    # Into a folder of its own first: what was deployed is still needed by destroy-local when the new config is wrong.
+    _say(str(job.app))
+    # Into a folder of its own first: what was deployed is still needed by `destroy` when the new app is wrong.
     fresh = assembly.with_name(f"{assembly.name}.new")
     try:
         if _is_as_before(job, fresh):
             return job.assembly
-        _need(_synth(job, fresh, validate=True), f"cdk synth of {job.config} failed")
+        _need(_synth(job, fresh, validate=True), f"{job.app} failed")
         shutil.rmtree(assembly, ignore_errors=True)
         fresh.rename(assembly)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    _made_of(assembly).write_text(_digest(job), "utf-8")
+    _made_of(assembly).write_text(job.app.digest(), "utf-8")
     return assembly
 
 
 def _is_as_before(job: Job, fresh: Path) -> bool:
-    """Whether the file makes what it made, which CDK has checked: more than half of a synthesis is its checks."""
+    """Whether the app makes what it made, which CDK has checked: more than half of a synthesis is its checks."""
     known = _made_of(job.assembly)
-    if not (job.assembly.exists() and known.exists() and known.read_text("utf-8") == _digest(job)):
+    if not (job.assembly.exists() and known.exists() and known.read_text("utf-8") == job.app.digest()):
         return False  # nor is it worth a try
     return _synth(job, fresh, validate=False).ok and are_equal(fresh, job.assembly)
 
 
 def _made_of(assembly: Path) -> Path:
-    """Beside an assembly: the digest of its cluster file."""
+    """Beside an assembly: the digest of its cluster file or template."""
     return assembly.with_name(f"{assembly.name}.made-of")
-
-
-def _digest(job: Job) -> str:
-    """Empty where there is none: another app's file is its own affair."""
-    return hashlib.sha256(job.config_file.read_bytes()).hexdigest() if job.config_file.is_file() else ""
 
 
 def _synth(job: Job, folder: Path, *, validate: bool) -> Result:
     shutil.rmtree(folder, ignore_errors=True)
-    cdk = Cdk(place=job.place, region=_ANY_REGION)
-    return cdk.synth(folder, "-c", f"config={job.config_file}", app=job.app, validate=validate)
+    return job.app.synthesize(Cdk(place=job.place, region=_ANY_REGION), folder, validate=validate)
+
+
+def _stacks(job: Job, assembly: Path) -> tuple[Stack, ...]:
+    found = stacks(assembly)
+    if not found:
+        raise EngineError(f"{job.app}: there is no stack in it")
+    return found
+
+
+def _ended(aws: LocalAws) -> list[Json]:
+    """Every node of a HyperPod cluster that ended so far."""
+    found: list[Json] = aws.hyperpod()["terminations"]
+    return found
 
 
 def _is_bootstrapped(aws: LocalAws) -> bool:
@@ -296,11 +321,11 @@ def destroy_assembly(place: Place, assembly: Path) -> None:
     cdk = Cdk(place=place, region=found[0].region, account=found[0].account, show=True)
     result = cdk.destroy(assembly)
     if not result.ok:
-        again = report.make("destroy-local", place)
+        again = spelling.command("destroy", place)
         raise EngineError(f"cdk destroy ended with {result.code}: {_where_to_look(place)}; `{again}` again after a fix")
     kept = report.kept(aws, list(identifiers.values()))
     if kept:
-        print(f"\nOn AWS these would still be there (and cost), because the config retains them:\n{kept}")
+        print(f"\nOn AWS these would still be there (and cost), because the app retains them:\n{kept}")
 
 
 def _need(result: Result, what: str) -> None:

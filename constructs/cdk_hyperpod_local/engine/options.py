@@ -66,7 +66,7 @@ class EngineOptions:
 
 
 def parse(arguments: list[str]) -> EngineOptions:
-    parser = argparse.ArgumentParser(description="The local AWS engine; `make deploy-local` starts it")
+    parser = argparse.ArgumentParser(description="The local AWS engine; `cdk-hyperpod local deploy` starts it")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--state", type=Path, required=True, help="folder for everything that this engine keeps")
     parser.add_argument("--schemas", type=Path, required=True, help="cfn-lint's folder of CloudFormation schemas")

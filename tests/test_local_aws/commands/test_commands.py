@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod_local import cdk, daemon
+from cdk_hyperpod_local import apps, cdk, daemon, installation
 from cdk_hyperpod_local.commands import __main__ as command_line
-from cdk_hyperpod_local.commands import report, run
-from cdk_hyperpod_local.places import CHECKOUT, DEFAULT_PORT, LAUNCHER, Place
+from cdk_hyperpod_local.commands import report, run, spelling
+from cdk_hyperpod_local.places import DEFAULT_PORT, LAUNCHER, Place
+from synth.synthesis import ROOT
 
 PORT = 4599
 SECRETS = {"AWS_PROFILE": "production", "AWS_SESSION_TOKEN": "secret", "AWS_ENDPOINT_URL_S3": "https://s3.example.com"}
@@ -50,12 +51,9 @@ def call(*arguments: str) -> int:
 
 @pytest.mark.parametrize(
     ("option", "said"),
-    [
-        (f"--port={port}", f"LOCAL_PORT={port} is no port: choose one from 1 to 65535")
-        for port in ("0", "-1", "99999", "x")
-    ]
+    [(f"--port={port}", f"--port={port} is no port: choose one from 1 to 65535") for port in ("0", "-1", "99999", "x")]
     + [
-        (f"--speed={speed}", f"LOCAL_SPEED={speed} is no speed: choose a number above 0, as 100")
+        (f"--speed={speed}", f"--speed={speed} is no speed: choose a number above 0, as 100")
         for speed in ("0", "-5", "inf", "-inf", "nan", "", "fast")
     ],
 )
@@ -93,17 +91,24 @@ def test_an_interruption_says_whether_the_engine_goes_on(
 
     monkeypatch.setitem(run.COMMANDS, "diff", interrupted)
     assert call("diff") == 130
-    ends = f"`make destroy-local LOCAL_PORT={PORT}` ends it"
+    ends = f"`cdk-hyperpod local destroy --port={PORT}` ends it"
     assert capsys.readouterr().err == f"\nlocal AWS: interrupted; the engine goes on, {ends}\n"
     daemon.stop(engine)
     assert call("diff") == 130
     assert capsys.readouterr().err == "\nlocal AWS: interrupted; no engine runs\n"
 
 
-def test_a_command_that_is_named_means_the_same_engine(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_is_named_means_the_same_engine(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert call("drift") == 1
-    assert f"`make deploy-local LOCAL_PORT={PORT}` starts one" in capsys.readouterr().err
-    assert report.make("deploy-local", Place(DEFAULT_PORT)) == "make deploy-local"
+    assert f"`cdk-hyperpod local deploy --port={PORT}` starts one" in capsys.readouterr().err
+    assert spelling.command("deploy", Place(DEFAULT_PORT)) == "cdk-hyperpod local deploy"
+    monkeypatch.setenv("LOCAL_AWS_BY_MAKE", "yes")
+    assert (
+        spelling.command("deploy", place, config="a b.yaml") == f"make deploy-local CONFIG='a b.yaml' LOCAL_PORT={PORT}"
+    )
+    assert spelling.option("speed", "0") == "LOCAL_SPEED=0"
 
 
 def test_stop_says_what_it_did(engine: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +136,7 @@ sys.exit(command_line.main(["shell", "--port={PORT}"]))
     }
     taken = subprocess.run(
         ["bash", "-c", 'source <("$0" -c "$1" </dev/null) && env', sys.executable, program],
-        cwd=CHECKOUT,
+        cwd=ROOT,
         env=own | SECRETS,
         capture_output=True,
         text=True,
@@ -176,7 +181,7 @@ def test_the_companion_loads_from_a_path_with_blanks(
     cli.write_text("#!/usr/bin/env node\nconsole.log(`options: ${process.env.NODE_OPTIONS}`);\n", "utf-8")
     cli.chmod(cli.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(cdk, "COMPANION", companion)
-    monkeypatch.setattr(cdk, "CDK", cli)
+    monkeypatch.setattr(installation.Installation, "cdk", cli)
     result = cdk.Cdk(place=place, region="us-west-2").diff(checkout)
     assert (result.code, result.output) == (0, "options: undefined\n")
 
@@ -245,7 +250,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 
 def test_what_was_made_before_is_not_checked_again(place: Place, tmp_path: Path, app: dict[str, str]) -> None:
     file = tmp_path / "cluster.yaml"
-    job = run.Job(place=place, config=str(file), app=tmp_path, speed=1)
+    job = run.Job(place=place, given=apps.App(folder=tmp_path, config=file), speed=1)
 
     def checked(content: str, template: str) -> str:
         file.write_text(content)

@@ -20,20 +20,20 @@ from cdk_hyperpod.config.eks import AutoscalingConfig
 from cdk_hyperpod.config.teams import PriorityClass, Team
 from cdk_hyperpod.eks.manifests import karpenter_manifests
 from cdk_hyperpod.kubernetes.teams import priority_class_manifests, team_manifests
-from cdk_hyperpod_local import kubectl
+from cdk_hyperpod_local import installation, kubectl
 from cdk_hyperpod_local.engine.kubernetes import KubernetesApi, karpenter, real, recording, training_operator
 from cdk_hyperpod_local.engine.kubernetes.control_plane import built
 from cdk_hyperpod_local.engine.kubernetes.running import Apis, Start
 from cdk_hyperpod_local.engine.kubernetes.tokens import Callers
-from cdk_hyperpod_local.places import CHECKOUT, kubernetes_schemas
 from kubernetes import sdk
+from synth.synthesis import ROOT
 
 pytestmark = pytest.mark.slow
 Json = Any
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-JOB = CHECKOUT / "examples" / "elastic_training" / "job.yaml"
-CHART = CHECKOUT / "tests" / "eks" / "chart"
+JOB = ROOT / "examples" / "elastic_training" / "job.yaml"
+CHART = ROOT / "tests" / "eks" / "chart"
 TEAM = Team(name="research", quota={"ml.p5.48xlarge": 2}, role_arns=("arn:aws:iam::111122223333:role/research",))
 PEOPLE = {"of-the-team": ("someone", ["hyperpod-ns-research-team"])}
 
@@ -66,7 +66,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture
 def start(certificate: tuple[Path, Path]) -> Start:
     shown, key = certificate
-    return recording.start(kubernetes_schemas(), shown, shown, key, who)
+    return recording.start(installation.current().kubernetes_schemas, shown, shown, key, who)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cdk_hyperpod_local import daemon, environment
-from cdk_hyperpod_local.daemon import EngineError
-from cdk_hyperpod_local.places import HOME, Place
+from cdk_hyperpod_local.errors import EngineError
+from cdk_hyperpod_local.places import Place
 from cdk_hyperpod_local.session import LocalAws
 from local_aws import templates
 from local_aws.fixtures import SPEED, running_engine
@@ -55,7 +55,7 @@ def test_two_engines_share_nothing(engine: LocalAws) -> None:
         assert "/kept" not in names
         assert other.journal() == []
         with pytest.raises(EngineError, match="in use by another program"):
-            daemon.start(Place(other.place.port, home=HOME / "elsewhere"), speed=1.0)
+            daemon.start(Place(other.place.port, home=other.place.home / "elsewhere"), speed=1.0)
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(EngineError, match=f"port {port} is in use by another program: choose one with LOCAL_PORT="):
+        with pytest.raises(EngineError, match=f"port {port} is in use by another program: choose another"):
             daemon.start(Place(port, home=tmp_path), speed=1.0)
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod_local import places
+from cdk_hyperpod_local import installation
 from cdk_hyperpod_local.engine.schemas import Schemas, converted, problems
 from cdk_hyperpod_local.session import LocalAws
 from local_aws import templates
 
 Json = Any
-SCHEMAS = Schemas(places.schemas())
+SCHEMAS = Schemas(installation.current().schemas)
 
 
 def cluster(**properties: Json) -> Json:

@@ -19,7 +19,7 @@ def check_version() -> None:
     """Refuse another version: it may have moved what we reach for."""
     installed = importlib.metadata.version("ministack")
     if installed != SUPPORTED_VERSION:
-        raise SystemExit(f"ministack {SUPPORTED_VERSION} is needed, found {installed}: run `make local-aws-setup`")
+        raise SystemExit(f"ministack {SUPPORTED_VERSION} is needed, found {installed}: run `cdk-hyperpod local setup`")
 
 
 def asgi() -> Any:

@@ -1,0 +1,85 @@
+"""The channel by which somebody asks for nodes to be drained, and the agent on the controller answers (docs/adr/0013)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from aws_cdk import Duration, Stack
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from ._names import check_name_known, drain_bucket_name
+from ._pseudo import ACCOUNT_ID, PARTITION
+from .buckets import private_bucket
+from .config.slurm import DrainConfig
+from .errors import raise_errors
+from .typed.judge import check_arguments
+
+
+class DrainChannel(Construct):
+    """A bucket of requests to drain nodes, and of the agent's status.
+
+    Nothing in it is older than two days, and it goes with its stack. It is not the scripts' bucket: who may ask for a node
+    may not write what runs on it as root, and a status a minute would pile up there. Give it to `LifecycleScripts`, which
+    installs the agent on the controller; `HyperPodCluster` then lets the controller's role, and no other, read the requests
+    and write the status. Running nodes: none is touched.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster_name: str,
+        encryption_key: kms.IKey,
+        drain: DrainConfig | None = None,
+        access_logs: s3.IBucket | None = None,
+    ) -> None:
+        """Make the bucket.
+
+        `drain`: what the agent saves of a node before it drains it; absent: nothing. `access_logs`: a bucket of
+        `access_logs_bucket`; absent: nobody logs who asked.
+        """
+        super().__init__(scope, construct_id)
+        raise_errors(
+            [
+                *check_arguments(
+                    DrainChannel.__init__,
+                    cluster_name=cluster_name,
+                    encryption_key=encryption_key,
+                    drain=drain,
+                    access_logs=access_logs,
+                ),
+                *check_name_known(cluster_name),
+            ],
+            self.node.path,
+        )
+        self.cluster_name = cluster_name
+        self.drain = drain or DrainConfig()
+        # The name is known before the bucket is: the roles of another stack name it without a reference.
+        self.bucket_name = drain_bucket_name(cluster_name, ACCOUNT_ID, Stack.of(self).region)
+        self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
+        self.bucket = private_bucket(
+            self,
+            "Bucket",
+            bucket_name=self.bucket_name,
+            encryption_key=encryption_key,
+            removal="destroy",
+            access_logs=access_logs,
+            replication_reason="Requests and answers of a few minutes, which mean something to this one cluster.",
+        )
+        # Also a broken request ends so: whoever wrote it may be gone.
+        self.bucket.add_lifecycle_rule(
+            id="NothingStays", expiration=Duration.days(1), noncurrent_version_expiration=Duration.days(1)
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """What the agent has to know, as `cluster.json` has it."""
+        backup = self.drain.backup
+        return {
+            "bucket": self.bucket_name,
+            "region": Stack.of(self).region,
+            "backup": None if backup is None else {**dataclasses.asdict(backup), "paths": list(backup.paths)},
+        }

@@ -1,0 +1,81 @@
+"""Rules of `slurm.drain`: what the agent on the controller would refuse on a node, at synth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from ..config.cluster import ClusterConfig
+from ..config.slurm import DrainBackup, SlurmConfig
+from ..errors import Finding
+from ..typed.judge import check_repeated
+from ..typed.known import is_known
+from ..typed.words import item_paths
+from .storage import mount_paths
+
+MOST_PATHS = 20
+
+
+def check_drain(config: ClusterConfig) -> Iterator[Finding]:
+    """An agent that nothing starts, and a backup that cannot be."""
+    slurm = config.slurm
+    if config.orchestrator == "eks" or not isinstance(slurm, SlurmConfig) or slurm.drain is None:
+        return
+    if config.lifecycle is None or is_known(config.lifecycle):
+        yield from _check_started(config)
+    storage_known = config.storage is None or is_known(config.storage)
+    if is_known(slurm.drain) and isinstance(slurm.drain.backup, DrainBackup) and storage_known:
+        yield from check_backup(slurm.drain.backup, mount_paths(config), "slurm.drain.backup")
+
+
+def _check_started(config: ClusterConfig) -> Iterator[Finding]:
+    if config.lifecycle_mode == "bootstrap" or config.scripts_folder is not None:
+        yield Finding(
+            path="slurm.drain",
+            problem="the library's own scripts start the agent on the controller, and they do not run",
+            remedy="remove it, or let them run (docs/lifecycle.md)",
+        )
+    elif config.lifecycle_steps.drain is False:
+        yield Finding(
+            path="lifecycle.steps.drain",
+            problem="is false, so nothing starts the agent that slurm.drain asks for",
+            remedy="remove one of the two",
+        )
+
+
+def check_backup(backup: DrainBackup, mounts: frozenset[str], path: str) -> Iterator[Finding]:
+    """Folders that lead in a circle, that are shared anyway, or a target that goes with the node."""
+    yield from check_repeated(backup.paths, f"{path}.paths")
+    if not isinstance(backup.paths, tuple) or not is_known(backup.to):
+        return
+    if not 1 <= len(backup.paths) <= MOST_PATHS:
+        yield Finding(
+            path=f"{path}.paths",
+            problem=f"{len(backup.paths)} folders are named",
+            remedy=f"name 1 to {MOST_PATHS}, or remove slurm.drain.backup",
+        )
+    to = PurePosixPath(backup.to)
+    if not any(PurePosixPath(mount) in to.parents for mount in mounts):
+        below = " or ".join(sorted(mounts))
+        yield Finding(
+            path=f"{path}.to",
+            problem=f"{backup.to} is on no storage of the file, so the copy would go with the node",
+            remedy=f"put it below {below}" if below else "add storage, and put it there",
+        )
+    for item_path, item in zip(item_paths(f"{path}.paths", backup.paths), backup.paths, strict=True):
+        if not is_known(item):
+            continue
+        source = PurePosixPath(item)
+        shared = next((mount for mount in sorted(mounts) if PurePosixPath(mount) in (source, *source.parents)), None)
+        if shared is not None:
+            yield Finding(
+                path=item_path,
+                problem=f"{item} is on {shared}, which all nodes share and no node takes with it",
+                remedy="name folders on the nodes' own disks, such as /opt/dlami/nvme/work",
+            )
+        elif source in to.parents:
+            yield Finding(
+                path=item_path,
+                problem=f"{item} holds {backup.to}, so the copy would be copied too",
+                remedy="name a smaller folder",
+            )

@@ -1,0 +1,28 @@
+"""The words for whoever called: make's targets and variables in a clone, commands and options elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from cdk_hyperpod_local.places import DEFAULT_PORT, Place
+
+_BY_MAKE = "LOCAL_AWS_BY_MAKE"  # local.mk sets it
+
+
+def command(name: str, place: Place, *, app: str = "", config: str = "") -> str:
+    """The command that means this engine, as in `make stop-local`. `app`, `config`: where they are no defaults."""
+    by_make = bool(os.environ.get(_BY_MAKE))
+    words = [f"make {name}-local" if by_make else f"cdk-hyperpod local {name}"]
+    if app:
+        words.append(f"--app {shlex.quote(app)}")
+    if config:
+        words.append(f"{'CONFIG=' if by_make else '--config '}{shlex.quote(config)}")
+    if place.port != DEFAULT_PORT:
+        words.append(option("port", str(place.port)))
+    return " ".join(words)
+
+
+def option(name: str, value: str) -> str:
+    """A setting with its value, as in `LOCAL_PORT=4599`."""
+    return f"LOCAL_{name.upper()}={value}" if os.environ.get(_BY_MAKE) else f"--{name}={value}"

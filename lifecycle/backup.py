@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""Copy folders of this node to the shared file system, and prove that the copy is the same. A job of the drain agent's.
+
+The agent sends this file to Slurm with a last line that calls `main`: nothing of it is on the node. Every regular file
+is copied, read again at the target and compared by its sha256; then the manifest is written, by a rename. What an earlier
+try has copied is compared and not written again. Links are copied as links; pipes, sockets and devices are counted, and
+left. Nothing at the target is ever deleted.
+
+    TO/INSTANCE/files/...      the folders, by their own paths
+    TO/INSTANCE/SHA256SUMS     as `sha256sum --check` reads it in files/
+    TO/INSTANCE/manifest.json  {"schema": 1, "request": ..., "node": ..., "paths": [...], "files": N, "bytes": N, ...}
+
+Only the standard library, and nothing newer than Python 3.8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+CHUNK = 8 * 2**20
+TELL_EVERY_S = 10
+
+
+class BackupError(Exception):
+    """Why the folders cannot be saved: one sentence."""
+
+
+def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
+    """Do it. Raises BackupError, and OSError where a file system fails."""
+    folder = target_folder(order["to"], order["instance"])
+    paths = [path for path in order["paths"] if os.path.isdir(path)]
+    entries = [entry for path in paths for entry in walk(path)]
+    files = [(path, found.st_size) for path, found in entries if stat.S_ISREG(found.st_mode)]
+    total = sum(size for _, size in files)
+    check_room(folder, files, total)
+    counts = {"files": 0, "bytes": 0, "links": 0, "left": 0}
+    last, sums = 0.0, []  # type: Tuple[float, List[str]]
+    for path, found in entries:
+        target = f"{folder}/files{path}"
+        if stat.S_ISDIR(found.st_mode):
+            make_folder(target)
+        elif stat.S_ISLNK(found.st_mode):
+            copy_link(path, target)
+            counts["links"] += 1
+        elif stat.S_ISREG(found.st_mode):
+            digest, size = copy_file(path, target)
+            keep_attributes(path, target)
+            sums.append(sum_line(digest, path))
+            counts["files"] += 1
+            counts["bytes"] += size
+        else:
+            counts["left"] += 1
+        if time.monotonic() - last > TELL_EVERY_S:
+            last = time.monotonic()
+            tell(f"{counts['bytes'] / 1e9:.1f} of {total / 1e9:.1f} GB, {counts['files']} of {len(files)} files")
+    # From the deepest: what is written into a folder changes its time.
+    for path, found in reversed(entries):
+        if stat.S_ISDIR(found.st_mode):
+            keep_attributes(path, f"{folder}/files{path}")
+    write_whole(f"{folder}/SHA256SUMS", "".join(sums))
+    manifest = {
+        "schema": 1,
+        "request": order["request"],
+        "instance": order["instance"],
+        "node": os.uname().nodename,
+        "paths": paths,
+        "absent": [path for path in order["paths"] if path not in paths],
+        "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **counts,
+    }
+    write_whole(f"{folder}/manifest.json", json.dumps(manifest, indent=1) + "\n")
+    tell(f"saved {counts['files']} files, {counts['bytes'] / 1e9:.1f} GB in {folder}, {counts['left']} left out")
+
+
+def target_folder(to: str, instance: str) -> str:
+    """The instance's own folder at the target, which root alone may enter. Raises BackupError for what is in the way."""
+    parent = os.path.dirname(to)
+    if not os.path.isdir(parent):
+        raise BackupError(f"{parent} is not there: is the file system mounted?")
+    for path in (parent, *parents(parent)):
+        found = os.lstat(path)
+        loose = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or loose:
+            raise BackupError(
+                f"{path} is not a folder that root alone may change, so {to} may be swapped: name another"
+            )
+    if os.stat(parent).st_dev == os.stat("/").st_dev:
+        raise BackupError(f"{parent} is on the node's own disk, which goes with the node: is the file system mounted?")
+    folder = f"{to}/{instance}"
+    for path in (to, folder):
+        # Users may write on a shared file system: what they put here, a link above all, may lead anywhere.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        found = os.lstat(path)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise BackupError(f"{path} is not a folder that root alone may write; take it away, or name another")
+    return folder
+
+
+def parents(path: str) -> list[str]:
+    """The folders above it, but for /."""
+    parts = path.strip("/").split("/")[:-1]
+    return ["/" + "/".join(parts[: i + 1]) for i in range(len(parts))]
+
+
+def walk(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """The folder and all below it on its own file system, a folder before what is in it. Links are not followed."""
+    top = os.lstat(path)
+    yield path, top
+    pending = [path]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in sorted(entries, key=lambda each: os.fsencode(each.name)):
+                found = os.lstat(entry.path)
+                yield entry.path, found
+                if stat.S_ISDIR(found.st_mode) and found.st_dev == top.st_dev:
+                    pending.append(entry.path)
+
+
+def check_room(folder: str, files: list[tuple[str, int]], total: int) -> None:
+    """Raise BackupError where the target has no room for what is not there yet."""
+    there = 0
+    for path, size in files:
+        with contextlib.suppress(OSError):
+            there += min(size, os.lstat(f"{folder}/files{path}").st_size)
+    free = shutil.disk_usage(folder).free
+    if total - there > free:
+        raise BackupError(
+            f"{folder} has room for {free / 1e9:.2f} GB, and {(total - there) / 1e9:.2f} GB are to be saved"
+        )
+
+
+def make_folder(path: str) -> None:
+    """A folder at the target with those above it; closed until its own mode is set at the end."""
+    os.makedirs(path, 0o700, exist_ok=True)
+
+
+def copy_link(path: str, target: str) -> None:
+    """A link, and not what it leads to."""
+    wanted = os.readlink(path)
+    if not (os.path.islink(target) and os.readlink(target) == wanted):
+        if os.path.lexists(target):
+            os.unlink(target)
+        os.symlink(wanted, target)
+    found = os.lstat(path)
+    os.lchown(target, found.st_uid, found.st_gid)
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns), follow_symlinks=False)
+
+
+def copy_file(path: str, target: str) -> tuple[str, int]:
+    """Make the target the same, chunk by chunk where it differs; its sha256, read again there, and its size.
+
+    Raises BackupError where it is not the same: the file was written meanwhile, or the file system lies.
+    """
+    source_sum, size = hashlib.sha256(), 0
+    opened = os.open(target, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    # A name may be a link or a pipe by now: neither is followed, nor waited for.
+    source_file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(source_file, "rb", buffering=0) as source, open(opened, "r+b", buffering=0) as copy:
+        while True:
+            chunk = source.read(CHUNK)
+            if not chunk:
+                break
+            source_sum.update(chunk)
+            if copy.read(len(chunk)) != chunk:
+                copy.seek(size)
+                write_all(copy, chunk)
+            size += len(chunk)
+            copy.seek(size)
+        copy.truncate(size)
+        os.fsync(copy.fileno())
+        # Else it would be compared with what memory holds, and not with what was stored.
+        os.posix_fadvise(copy.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        copy.seek(0)
+        copy_sum = hashlib.sha256()
+        for chunk in iter(lambda: copy.read(CHUNK), b""):
+            copy_sum.update(chunk)
+    if copy_sum.digest() != source_sum.digest():
+        raise BackupError(f"{json.dumps(path)[:200]} differs at the target after it was copied")
+    return copy_sum.hexdigest(), size
+
+
+def write_all(copy: Any, chunk: bytes) -> None:
+    """All of it: a write may take less than it was given."""
+    view = memoryview(chunk)
+    while view:
+        view = view[copy.write(view) :]
+
+
+def keep_attributes(path: str, target: str) -> None:
+    """Owner, mode and times."""
+    found = os.stat(path)
+    os.chown(target, found.st_uid, found.st_gid)
+    os.chmod(target, stat.S_IMODE(found.st_mode))
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def sum_line(digest: str, path: str) -> str:
+    """A line of SHA256SUMS, with sha256sum's own marks for a name with a newline or a backslash."""
+    name = os.fsencode(path.lstrip("/")).decode("utf-8", "surrogateescape")
+    escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return f"{chr(92) if escaped != name else ''}{digest}  {escaped}\n"
+
+
+def write_whole(path: str, text: str) -> None:
+    """The whole file or the old one."""
+    with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+
+
+def tell_slurm(text: str) -> None:
+    """Have squeue show it, where the agent reads it."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if job:
+        # What is said of a file's name must be no second line.
+        line = " ".join(text.encode("ascii", "replace").decode().split())[:400]
+        subprocess.run(["scontrol", "update", f"jobid={job}", f"comment={line}"], timeout=60, check=False)
+
+
+def main(order: dict[str, Any], tell: Callable[[str], None] = tell_slurm) -> int:
+    """The exit code: 0, or 1 after one sentence that says why."""
+    os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/opt/slurm/bin:/usr/local/bin:/usr/bin:/bin"
+    os.umask(0o077)
+    try:
+        back_up(order, tell)
+        return 0
+    except BackupError as error:
+        tell(str(error))
+    except OSError as error:
+        tell(f"{error.strerror}: {json.dumps(str(error.filename))[:200]}")
+    return 1

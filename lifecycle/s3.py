@@ -1,0 +1,187 @@
+"""Read and write single objects in S3 with the node's own role. The standard library only.
+
+The AWS CLI would take a second of CPU and 60 MB for each call, and the drain agent asks every few seconds.
+
+    AWS_ENDPOINT_URL_S3  another endpoint than the region's own, as AWS's own tools have it; keys then follow the bucket
+"""
+
+from __future__ import annotations
+
+import calendar
+import email.utils
+import hashlib
+import hmac
+import json
+import os
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any, NamedTuple
+
+from lib import run
+
+TIMEOUT_S = 10
+METADATA = "http://169.254.169.254/latest"
+RENEW_S = 300
+"""Credentials that end sooner than this are asked for again."""
+
+
+class S3Error(Exception):
+    """Why an object could not be read or written: one sentence."""
+
+
+class Credentials(NamedTuple):
+    """Of the node's role."""
+
+    key: str
+    secret: str
+    token: str
+    expires: float
+    """When, in seconds since 1970."""
+
+
+class Object(NamedTuple):
+    """What a look found."""
+
+    content: bytes | None
+    """None: there is no such object."""
+    etag: str
+
+
+class Bucket:
+    """One bucket. Not for several threads."""
+
+    def __init__(self, name: str, region: str) -> None:
+        self.name = name
+        self.region = region
+        self.clock_offset_s = 0.0
+        """How far S3's clock is ahead of this machine's, at the last answer. Everybody who uses the bucket can share its clock."""
+        self._credentials: Credentials | None = None
+
+    def now(self) -> float:
+        """The time by S3's clock, in seconds since 1970."""
+        return time.time() + self.clock_offset_s
+
+    def get(self, key: str, etag: str, most_bytes: int) -> Object | None:
+        """The object; None: it still has this etag. Of a larger one, only as much as tells that it is too large."""
+        status, headers, content = self._ask("GET", key, None, {"If-None-Match": etag} if etag else {}, most_bytes + 1)
+        if status == 304:
+            return None
+        if status == 404:
+            return Object(None, "")
+        return Object(content, headers.get("ETag", ""))
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write the object."""
+        # urllib would call it a form otherwise.
+        self._ask("PUT", key, content, {"Content-Type": "application/json"}, 0)
+
+    def _ask(self, method: str, key: str, content: bytes | None, headers: dict[str, str], most_bytes: int) -> Any:
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3")
+        path = urllib.parse.quote(f"/{self.name}/{key}" if endpoint else f"/{key}", safe="/-_.~")
+        base = endpoint.rstrip("/") if endpoint else f"https://{self.name}.s3.{self.region}.{_suffix(self.region)}"
+        request = urllib.request.Request(base + path, data=content, method=method, headers=headers)
+        signed = self._signed(method, urllib.parse.urlsplit(base).netloc, path, content or b"")
+        for name, value in signed.items():
+            request.add_header(name, value)
+        what = f"{method} s3://{self.name}/{key}"
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                self._note_clock(answer.headers)
+                return answer.status, answer.headers, answer.read(most_bytes)
+        except urllib.error.HTTPError as error:
+            self._note_clock(error.headers)
+            if error.code == 304 or (error.code == 404 and b"NoSuchBucket" not in (text := error.read(2000))):
+                return error.code, error.headers, b""
+            if error.code in (400, 403):
+                self._credentials = None  # perhaps another role's, or too old
+            code = _between(text if error.code == 404 else error.read(2000), b"<Code>", b"</Code>") or str(error.code)
+            raise S3Error(f"{what}: {code}") from None
+        except (OSError, ValueError) as error:
+            raise S3Error(f"{what}: {getattr(error, 'reason', error)}") from None
+
+    def _note_clock(self, headers: Any) -> None:
+        moment = email.utils.parsedate_to_datetime(headers["Date"]).timestamp() if headers.get("Date") else None
+        # The header has no fractions of a second.
+        if moment is not None and abs(moment - self.now()) > 2:
+            self.clock_offset_s = moment - time.time()
+
+    def _signed(self, method: str, host: str, path: str, content: bytes) -> dict[str, str]:
+        """The headers of AWS Signature Version 4, "Authenticating Requests: Using the Authorization Header"."""
+        if self._credentials is None or self._credentials.expires - time.time() < RENEW_S:
+            self._credentials = find_credentials()
+        found = self._credentials
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self.now()))
+        day = stamp[:8]
+        digest = hashlib.sha256(content).hexdigest()
+        headers = {"host": host, "x-amz-content-sha256": digest, "x-amz-date": stamp}
+        if found.token:
+            headers["x-amz-security-token"] = found.token
+        names = ";".join(sorted(headers))
+        lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
+        canonical = f"{method}\n{path}\n\n{lines}\n{names}\n{digest}"
+        scope = f"{day}/{self.region}/s3/aws4_request"
+        text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+        key = f"AWS4{found.secret}".encode()
+        for part in (day, self.region, "s3", "aws4_request"):
+            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+        del headers["host"]  # urllib's own
+        headers["Authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={found.key}/{scope}, SignedHeaders={names}, Signature={signature}"
+        )
+        return headers
+
+
+def find_credentials() -> Credentials:
+    """The role's, where AWS's own tools look: environment, the instance's metadata, and what the AWS CLI is set up with.
+
+    Raises S3Error.
+    """
+    environment = os.environ
+    if environment.get("AWS_ACCESS_KEY_ID") and environment.get("AWS_SECRET_ACCESS_KEY"):
+        token = environment.get("AWS_SESSION_TOKEN", "")
+        return Credentials(
+            environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"], token, time.time() + 3600
+        )
+    try:
+        return _of_instance()
+    except (OSError, ValueError, KeyError) as error:
+        # Nobody has documented that a node of HyperPod has the metadata of an instance for every process.
+        exported = run("aws", "configure", "export-credentials", "--format", "process", timeout_s=30)
+        try:
+            return _parse(json.loads(exported.stdout), "SessionToken")
+        except (ValueError, KeyError, TypeError):
+            raise S3Error(f"this node has no credentials: its metadata say {error}, and the AWS CLI has none") from None
+
+
+def _of_instance() -> Credentials:
+    """IMDSv2."""
+    token = _metadata("PUT", "/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "300"})
+    header = {"X-aws-ec2-metadata-token": token}
+    role = _metadata("GET", "/meta-data/iam/security-credentials/", header).split()[0]
+    return _parse(json.loads(_metadata("GET", f"/meta-data/iam/security-credentials/{role}", header)), "Token")
+
+
+def _metadata(method: str, path: str, headers: dict[str, str]) -> str:
+    base = os.environ.get("PROVISION_METADATA", METADATA)
+    request = urllib.request.Request(base + path, method=method, headers=headers)
+    # Never by a proxy: the answer is this machine's.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=5) as answer:
+        return str(answer.read(20_000), "utf-8")
+
+
+def _parse(found: dict[str, Any], token: str) -> Credentials:
+    ends = found.get("Expiration")
+    moment = calendar.timegm(time.strptime(ends[:19], "%Y-%m-%dT%H:%M:%S")) if ends else time.time() + 3600
+    return Credentials(found["AccessKeyId"], found["SecretAccessKey"], found.get(token, ""), moment)
+
+
+def _suffix(region: str) -> str:
+    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+
+
+def _between(text: bytes, before: bytes, after: bytes) -> str:
+    return text.partition(before)[2].partition(after)[0].decode("utf-8", "replace")[:100] if before in text else ""

@@ -1,0 +1,253 @@
+"""`cdk-hyperpod drain` and `undrain` against a bucket and a served HyperPod; the agent's part is played by the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdk_hyperpod.cli import drain as drain_command
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
+from config.judging import changed
+from lifecycle.programs import load
+from provider.served_model import serve
+from slurm.bucket import serve as serve_bucket
+
+Said = tuple[int, str, str]
+
+
+class World:
+    """A cluster of the file's name, and its bucket as a folder."""
+
+    def __init__(self, model: HyperPod, folder: Path) -> None:
+        self.model = model
+        self.folder = folder / "small"
+
+    def nodes(self, name: str) -> list[str]:
+        found = self.model.call("ListClusterNodes", {"ClusterName": "small", "InstanceGroupNameContains": name})
+        return sorted(node["InstanceId"] for node in found["ClusterNodeSummaries"])
+
+    def request(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "requests/operator.json").read_text())
+        return found
+
+    def wishes(self) -> dict[str, dict[str, Any]]:
+        return {wish["id"]: wish for wish in self.request()["nodes"]}
+
+    def answer(self, state: str = "ready", *, beat: float | None = None, message: str = "", **more: Any) -> None:
+        """What an agent says that has read the request."""
+        file = self.folder / "requests/operator.json"
+        wishes = self.wishes() if file.exists() else {}
+        nodes = {
+            node: {"state": state, "slurm": "ip-1", "message": message, "requests": {"operator": wish["request"]}}
+            for node, wish in wishes.items()
+        }
+        self.folder.mkdir(exist_ok=True)
+        status = {"schema": 1, "beat": time.time() if beat is None else beat, "nodes": nodes, "refused": {}, **more}
+        (self.folder / "status.json").write_text(json.dumps(status))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    model = HyperPod(clock=ManualClock())
+    groups = [group("head", 1, instance_type="ml.m5.xlarge", node_type="Controller"), group("work", 2)]
+    model.call("CreateCluster", {**slurm(name="small"), "InstanceGroups": groups})
+    run_until_quiet(model)
+    bucket = serve_bucket(0, tmp_path / "bucket")
+    threading.Thread(target=bucket.serve_forever, daemon=True).start()
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    settings = {
+        "ACCESS_KEY_ID": "none",
+        "SECRET_ACCESS_KEY": "none",
+        "CONFIG_FILE": os.devnull,
+        "SHARED_CREDENTIALS_FILE": os.devnull,
+        "EC2_METADATA_DISABLED": "true",
+        "ENDPOINT_URL_S3": f"http://127.0.0.1:{bucket.server_port}",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("no_proxy", "*")
+    write({"slurm": {"drain": {}}})
+    (tmp_path / "bucket/small").mkdir(parents=True)
+    with serve(model) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SAGEMAKER", address)
+        yield World(model, tmp_path / "bucket")
+    bucket.shutdown()
+    bucket.server_close()
+
+
+def write(changes: dict[str, object]) -> None:
+    Path("cluster.yaml").write_text(yaml.safe_dump(changed({"account": "111122223333", **changes}), sort_keys=False))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    def command(*arguments: str) -> Said:
+        status = main([*arguments])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return status, out, err
+
+    return command
+
+
+def test_what_is_asked_for_is_what_the_agent_reads(world: World, run: Callable[..., Said]) -> None:
+    one, two = world.nodes("work")
+    world.answer()
+    status, out, err = run("drain", one, two, "--hold", "90m")
+    assert (status, err) == (0, ""), (out, err)
+    assert out.startswith("asked for 2 nodes, which are held until 20")
+    content = (world.folder / "requests/operator.json").read_bytes()
+    _, wishes = load("drain_agent.py").parse_request("operator", content, time.time())
+    assert [wish.instance for wish in wishes] == [one, two]
+    assert {(wish.force, wish.backup, wish.deadline == wish.expires) for wish in wishes} == {(False, True, True)}
+    assert all(abs(wish.expires - time.time() - 5400) < 60 for wish in wishes)
+    assert len({wish.address for wish in wishes}) == 2
+
+
+def test_others_requests_stay_and_a_longer_hold_begins_nothing_anew(world: World, run: Callable[..., Said]) -> None:
+    one, two = world.nodes("work")
+    world.answer()
+    run("drain", one)
+    first = world.wishes()[one]
+    run("drain", two, "--force-after", "30m", "--no-backup")
+    assert world.wishes()[one] == first
+    assert (world.wishes()[two]["on_timeout"], world.wishes()[two]["backup"]) == ("force", False)
+    run("drain", one, "--hold", "24h")
+    assert world.wishes()[one]["request"] == first["request"]
+    assert world.wishes()[one]["expires"] > first["expires"]
+    world.answer("backup-failed")
+    run("drain", one)
+    assert world.wishes()[one]["request"] != first["request"]
+    status, out, _ = run("undrain", one, "i-0123456789abcdef0")
+    assert (status, list(world.wishes())) == (0, [two])
+    assert out == f"{one}: is given back\ni-0123456789abcdef0: nobody had asked for it\n"
+
+
+def test_two_operators_at_once_lose_nothing(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = world.nodes("work")
+    world.answer()
+    real = drain_command.Channel._read
+    between: list[bool] = []
+
+    def read(self: Any, key: str) -> Any:
+        found = real(self, key)
+        if key.endswith("operator.json") and not between:
+            between.append(True)
+            run("drain", two)
+        return found
+
+    monkeypatch.setattr(drain_command.Channel, "_read", read)
+    assert run("drain", one)[0] == 0
+    assert set(world.wishes()) == {one, two}
+
+
+def test_it_waits_and_tells_what_changes(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    steps = [
+        ("draining", "jobs: 7 of alice"),
+        ("draining", "jobs: 7 of alice"),
+        ("backing-up", ""),
+        ("ready", "is saved"),
+    ]
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(steps[0][0], message=steps.pop(0)[1]))
+    world.answer()
+    status, out, err = run("drain", one, "--wait")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[1:] == [
+        f"{one}  ip-1  draining: jobs: 7 of alice",
+        f"{one}  ip-1  backing-up",
+        f"{one}  ip-1  ready: is saved",
+    ]
+
+
+@pytest.mark.parametrize("state", ["timed-out", "backup-failed", "unknown", "refused"])
+def test_a_node_that_does_not_get_ready_is_named(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    (one, _) = world.nodes("work")
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(state, message="why\x1b[2J\nnot"))
+    world.answer()
+    status, out, err = run("drain", one, "--wait")
+    assert (status, err) == (1, f"not ready: {one}\n")
+    # What a node says cannot write over the terminal.
+    assert f"{state}: why?[2J?not" in out
+
+
+def test_a_hold_that_ends_first_is_told(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    clock = drain_command._clock
+    late: list[float] = []
+    monkeypatch.setattr(drain_command, "_clock", lambda reply: clock(reply) + sum(late))
+
+    def sleep(_: float) -> None:
+        late.append(3600)
+        world.answer("draining", beat=time.time() + 3600)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    world.answer()
+    status, _, err = run("drain", one, "--wait", "--hold", "30m")
+    assert (status, err) == (1, f"the hold is over, and the nodes go back to work; not ready in time: {one}\n")
+
+
+def test_an_agent_that_is_silent_or_refuses_is_told(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    status, _, err = run("drain", one)
+    assert status == 1
+    assert "the request stands, but the agent on the controller has never been heard of: install it with" in err
+    world.answer(beat=time.time() - 600)
+    status, _, err = run("drain", "--status")
+    assert status == 1
+    assert "has not been heard of for 10 minutes" in err
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(refused={"operator": "is no JSON"}))
+    world.answer()
+    (world.folder / "requests/operator.json").unlink()
+    assert "the agent refuses it: is no JSON" in run("drain", one, "--wait")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "name the nodes to drain, or say --status"),
+        (["i-0123456789abcdef0", "--status"], "name the nodes to drain, or say --status"),
+        (["i-0; reboot", "ip-10-0-0-1"], "'i-0; reboot', 'ip-10-0-0-1': no instance id, such as"),
+        (["i-0123456789abcdef0", "--hold", "25h"], "--hold: must be minutes or hours such as 90m or 12h, at most 24h"),
+        (["i-0123456789abcdef0", "--hold", "soon"], "got 'soon'"),
+        (["i-0123456789abcdef0", "--hold", "1h", "--force-after", "2h"], "--force-after 2h is later than the end"),
+        (["i-0123456789abcdef0"], "nothing was asked for:\ni-0123456789abcdef0: "),
+        (["HEAD"], "is a controller node, which is never drained"),
+    ],
+)
+def test_what_is_no_node_is_refused(world: World, run: Callable[..., Said], arguments: list[str], says: str) -> None:
+    world.answer()
+    head = world.nodes("head")[0]
+    status, _, err = run("drain", *(head if word == "HEAD" else word for word in arguments))
+    assert status == 1
+    assert says in err
+    assert not (world.folder / "requests").exists()
+
+
+def test_a_file_without_an_agent_is_refused(world: World, run: Callable[..., Said]) -> None:
+    write({})
+    status, _, err = run("undrain", "i-0123456789abcdef0")
+    assert status == 1
+    assert "slurm.drain: is absent, so the cluster has no agent that drains nodes" in err

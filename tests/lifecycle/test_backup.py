@@ -1,0 +1,158 @@
+"""The copy of a node's folders: the same, proved, and nothing where it must not be. tests/slurm has it as a job."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lifecycle.programs import load
+
+backup = load("backup.py")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a backup is root's: it keeps owners")
+
+
+class Place:
+    """Folders to save, and a file system to save them on, which /dev/shm stands for."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        self.source, self.target = source, target
+        self.said: list[str] = []
+
+    def run(self, **change: Any) -> int:
+        order = {
+            "to": f"{self.target}/backup",
+            "paths": [str(self.source)],
+            "instance": "i-1",
+            "request": "r1",
+            **change,
+        }
+        self.said.clear()
+        code: int = backup.main(order, self.said.append)
+        return code
+
+    @property
+    def folder(self) -> Path:
+        return self.target / "backup/i-1"
+
+    @property
+    def copy(self) -> Path:
+        return Path(f"{self.folder}/files{self.source}")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    source, target = tmp_path / "work", tmp_path / "fsx"
+    source.mkdir()
+    target.mkdir()
+    (source / "model.bin").write_bytes(os.urandom(100_000))
+    # The test's folders may be anybody's, and are on the machine's own disk.
+    monkeypatch.setattr(backup, "parents", lambda path: [])
+    real = os.stat
+
+    def stat(path: Any, **more: Any) -> Any:
+        found = real(path, **more)
+        return os.stat_result([*found[:2], found.st_dev + (path == "/"), *found[3:]]) if path == "/" else found
+
+    monkeypatch.setattr(backup.os, "stat", stat)
+    return Place(source, target)
+
+
+@ROOT
+def test_what_was_copied_is_not_written_again(place: Place) -> None:
+    assert place.run() == 0, place.said
+    copy = place.copy / "model.bin"
+    inode, content = copy.stat().st_ino, copy.read_bytes()
+    # As a job leaves it that was killed in the middle, and one whose file was longer.
+    copy.write_bytes(content[:50_000])
+    assert place.run() == 0, place.said
+    assert copy.read_bytes() == content
+    copy.write_bytes(content + b"more")
+    assert place.run() == 0, place.said
+    assert (copy.read_bytes(), copy.stat().st_ino) == (content, inode)
+    assert json.loads((place.folder / "manifest.json").read_text())["bytes"] == 100_000
+
+
+@ROOT
+def test_only_the_chunk_that_differs_is_written(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup, "CHUNK", 1000)
+    assert place.run() == 0
+    copy = place.copy / "model.bin"
+    spoiled = bytearray(copy.read_bytes())
+    spoiled[5500] ^= 1
+    copy.write_bytes(spoiled)
+    written: list[bytes] = []
+    real = backup.write_all
+
+    def write_all(file: Any, chunk: bytes) -> None:
+        written.append(chunk)
+        real(file, chunk)
+
+    monkeypatch.setattr(backup, "write_all", write_all)
+    assert place.run() == 0
+    assert [len(chunk) for chunk in written] == [1000]
+    assert copy.read_bytes() == (place.source / "model.bin").read_bytes()
+
+
+@ROOT
+def test_a_target_that_lies_is_no_backup(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup, "write_all", lambda file, chunk: file.write(b"x" * len(chunk)))
+    assert place.run() == 1
+    assert "model.bin" in place.said[-1]
+    assert "differs at the target" in place.said[-1]
+    assert not (place.folder / "manifest.json").exists()
+
+
+@ROOT
+def test_a_target_without_room_is_refused_before_anything_is_copied(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup.shutil, "disk_usage", lambda path: SimpleNamespace(free=99_999))
+    assert place.run() == 1
+    assert "has room for 0.00 GB, and 0.00 GB are to be saved" in place.said[-1]
+    assert not place.copy.exists()
+
+
+@ROOT
+@pytest.mark.parametrize("trap", ["link", "file", "open", "another's"])
+def test_a_target_that_somebody_else_may_change_is_refused(place: Place, trap: str) -> None:
+    target = place.target / "backup"
+    elsewhere = place.target / "elsewhere"
+    elsewhere.mkdir()
+    if trap == "link":
+        target.symlink_to(elsewhere)
+    elif trap == "file":
+        target.write_text("")
+    else:
+        target.mkdir()
+        target.chmod(0o777 if trap == "open" else 0o755)
+        os.chown(target, 0 if trap == "open" else 65534, 0)
+    assert place.run() == 1
+    assert f"{target} is not a folder that root alone may write" in place.said[-1]
+    assert list(elsewhere.iterdir()) == []
+
+
+@ROOT
+def test_a_file_system_that_is_not_there_is_told(place: Place) -> None:
+    assert place.run(to="/nowhere/backup") == 1
+    assert place.said == ["/nowhere is not there: is the file system mounted?"]
+    assert place.run(to="/backup") == 1
+    assert "goes with the node" in place.said[0] or "root alone" in place.said[0]
+
+
+@ROOT
+def test_a_link_in_the_work_is_copied_as_a_link_and_not_followed(place: Place) -> None:
+    (place.source / "out").symlink_to("/etc")
+    (place.source / "loop").symlink_to(".")
+    assert place.run() == 0
+    assert os.readlink(place.copy / "out") == "/etc"
+    assert os.readlink(place.copy / "loop") == "."
+
+
+def test_names_are_written_as_sha256sum_reads_them() -> None:
+    assert backup.sum_line("0a", "/a/b") == "0a  a/b\n"
+    assert backup.sum_line("0a", "/a\nb\\c") == "\\0a  a\\nb\\\\c\n"

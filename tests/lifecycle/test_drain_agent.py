@@ -1,0 +1,369 @@
+"""What the drain agent decides, as pure functions of one look, and what it makes of requests. tests/slurm has it on real Slurm."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lifecycle.programs import load
+
+agent = load("drain_agent.py")
+NOW = 1_800_000_000.0
+SETTINGS: dict[str, Any] = {"backup": {"paths": ["/data"], "to": "/fsx/backup", "on_failure": "fail"}}
+ONE, TWO = "i-00000000000000001", "i-00000000000000002"
+
+
+def wish_json(**change: Any) -> dict[str, Any]:
+    usual = {"id": ONE, "ip": "10.0.0.1", "request": "r1", "deadline": NOW + 60, "expires": NOW + 120}
+    return {**usual, "on_timeout": "fail", "backup": True, **change}
+
+
+def request(*nodes: Any, **change: Any) -> bytes:
+    return json.dumps({"schema": 1, "id": "q1", "nodes": list(nodes), **change}).encode()
+
+
+def wish(**change: Any) -> Any:
+    usual = {"writer": "operator", "request": "r1", "instance": ONE, "address": "10.0.0.1", "deadline": NOW + 60}
+    return agent.Wish(**{**usual, "expires": NOW + 120, "force": False, "backup": True, **change})
+
+
+def slurm(name: str = "n1", state: str = "IDLE", reason: str = "", *, number: int = 1) -> Any:
+    return agent.SlurmNode(name, frozenset({f"10.0.0.{number}"}), frozenset(state.split("+")), False, reason, ("p5",))
+
+
+def world(*nodes: Any, **change: Any) -> Any:
+    usual: dict[str, Any] = {"now": NOW, "instances": {ONE: "10.0.0.1", TWO: "10.0.0.2"}, "barred": {}}
+    usual.update(nodes={node.name: node for node in nodes or (slurm(),)}, reservations={ONE: ("n1",)})
+    return agent.World(**{**usual, "jobs": {}, "naming": {}, "backups": {}, **change})
+
+
+def job(number: int, user: str = "alice") -> Any:
+    return agent.Job(str(number), user)
+
+
+def backups(*states: str, said: str = "") -> dict[str, Any]:
+    return {agent.backup_name(wish()): tuple(agent.Backup(str(i), state, said) for i, state in enumerate(states))}
+
+
+def words(acts: Any) -> list[str]:
+    return [" ".join(act.command) for act in acts]
+
+
+# -- requests
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is no JSON"),
+        (request(wish_json())[:-9], "is no JSON"),
+        (b"\xff\xfe", "is no JSON"),
+        (b"[" * 100_000, "is no JSON"),
+        (b"[]", "is no object"),
+        (request(wish_json(), schema=2), "schema: this agent reads 1, got 2"),
+        (request(wish_json(), schema=True), "schema: this agent reads 1, got true"),
+        (request(wish_json(), id="a b"), "id: must be of the form"),
+        (request(*[wish_json()] * 2), "nodes: names an instance twice"),
+        (request(*[wish_json()] * 1001), "nodes: must be a list of at most 1000"),
+        (request(nodes={}), "nodes: must be a list"),
+        (request("i-1"), "nodes[0]: must be an object"),
+        (request(wish_json(id="i-0; reboot")), "nodes[0].id: must be of the form"),
+        (request(wish_json(id=f"{ONE}\n")), "nodes[0].id: must be of the form"),
+        (request(wish_json(request="$(reboot)")), "nodes[0].request: must be of the form"),
+        (request(wish_json(ip="10.0.0.1 -j")), "nodes[0].ip: must be an address"),
+        (request(wish_json(ip=167772161)), "nodes[0].ip: must be an address"),
+        (request(wish_json(deadline=math.nan)), "nodes[0].deadline: must be a time"),
+        (request(wish_json(expires=NOW * 10)), "nodes[0].expires: must be a time at most 26 h ahead"),
+        (request(wish_json(expires=10**400)), "nodes[0].expires: must be a time"),
+        (request(wish_json(expires=True)), "nodes[0].expires: must be a time"),
+        (request(wish_json(on_timeout="kill")), 'nodes[0].on_timeout: must be "fail" or "force", got "kill"'),
+        (request(wish_json(backup=1)), "nodes[0].backup: must be true or false, got 1"),
+        (b" " * 300_000, "is larger than"),
+    ],
+)
+def test_a_request_that_is_wrong_anywhere_is_refused_as_a_whole(content: bytes, says: str) -> None:
+    with pytest.raises(agent.RequestError) as refused:
+        agent.parse_request("operator", content, NOW)
+    assert str(refused.value).startswith(says)
+    assert len(str(refused.value)) < 300
+
+
+def test_a_request() -> None:
+    assert agent.parse_request("operator", request(wish_json(new="ignored")), NOW) == ("q1", (wish(),))
+    assert agent.parse_request("deployment", request(), NOW) == ("q1", ())
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+        lambda of: (
+            st.lists(of)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["schema", "id", "nodes", "ip", "request", "deadline", "expires", "on_timeout", "backup"]
+                ),
+                of,
+            )
+        ),
+    )
+)
+def test_no_request_breaks_the_agent(found: Any) -> None:
+    for content in (found, {"schema": 1, "id": "q", "nodes": [found]}, {"schema": 1, "id": "q", "nodes": found}):
+        try:
+            agent.parse_request("operator", json.dumps(content).encode(), NOW)
+        except agent.RequestError as error:
+            assert "\n" not in str(error)
+
+
+# -- what Slurm says
+
+
+def test_nodes_are_read_with_their_marks_and_whatever_a_reason_holds() -> None:
+    text = (
+        "NodeName=n1 Arch=x86_64 NodeAddr=10.0.0.1 OS=Linux 6.1 #1 SMP State=IDLE*+DRAIN+MAINTENANCE Partitions=p5,dev "
+        "Reason=cdk-hyperpod:operator:r1:saved [root@2026-01-01T00:00:00]\n"
+        "NodeName=n2 NodeAddr=10.0.0.2 State=DOWN+NOT_RESPONDING Reason=State=IDLE NodeName=n1 [slurm@2026-01-01T00:00:00]\n"
+    )
+    nodes = agent.parse_nodes(text)
+    assert nodes["n1"].ours[2] == "r1"
+    assert (nodes["n1"].silent, nodes["n1"].down, nodes["n1"].partitions) == (True, False, ("p5", "dev"))
+    assert (nodes["n2"].silent, nodes["n2"].down, nodes["n2"].drained) == (True, True, False)
+    assert nodes["n2"].reason == "State=IDLE NodeName=n1"
+
+
+def test_a_reason_of_ours_on_a_node_that_is_not_drained_is_no_drain() -> None:
+    """Slurm 24.11 keeps the reason of a node that was resumed."""
+    assert slurm(reason="cdk-hyperpod:operator:r1:saved").ours is None
+
+
+def test_jobs_are_counted_where_they_are_and_backups_are_none() -> None:
+    text = "1|alice|RUNNING|n[1-2]|\n2|bob|PENDING||n2\n3|root|RUNNING|n1|n1\n4|bob|COMPLETED|n1|\nwords\n5|eve|COMPLETING|n2|\n"
+    running, naming = agent.parse_jobs(text, {"3"}, lambda names: ("n1", "n2") if "[" in names else (names,))
+    assert running == {"n1": (job(1),), "n2": (job(1), job(5, "eve"))}
+    assert naming == {"n2": (job(2, "bob"),)}
+
+
+def test_only_jobs_of_ours_are_backups() -> None:
+    name = agent.backup_name(wish())
+    text = f"7|RUNNING|None|{name}|3 of 4 GB | more\n8|PENDING|Priority|{name}|(null)\n9|RUNNING|None|wrap|{name}\n"
+    assert agent.parse_backups(text) == {
+        name: (agent.Backup("7", "RUNNING", "3 of 4 GB | more"), agent.Backup("8", "PENDING", "waits, Priority"))
+    }
+
+
+def test_only_reservations_of_ours_are_read() -> None:
+    text = (
+        f"ReservationName=cdk-hyperpod-{ONE} Nodes=n1 Users=root Flags=MAINT\n"
+        f"ReservationName=cdk-hyperpod-{TWO} Nodes=n2 Users=alice\nReservationName=theirs Nodes=n1 Users=root\n"
+    )
+    assert agent.parse_reservations(text) == {ONE: ("n1",)}
+    assert agent.parse_reservations("No reservations in the system\n") == {}
+
+
+# -- decisions
+
+
+@pytest.mark.parametrize(
+    ("wishes", "look", "state", "act"),
+    [
+        ([wish()], world(reservations={}), "draining", "scontrol create reservation"),
+        ([wish()], world(jobs={"n1": (job(1),)}), "draining", None),
+        ([wish()], world(), "backing-up", "sbatch"),
+        ([wish(backup=False)], world(), "draining", "state=drain reason=cdk-hyperpod:operator:r1:unsaved"),
+        ([wish()], world(backups=backups("RUNNING")), "backing-up", None),
+        (
+            [wish()],
+            world(backups=backups("COMPLETED")),
+            "backing-up",
+            "state=drain reason=cdk-hyperpod:operator:r1:saved",
+        ),
+        ([wish(request="r2")], world(backups=backups("COMPLETED")), "backing-up", "sbatch"),
+        (
+            [wish(writer="deployment", request="r2"), wish()],
+            world(backups=backups("COMPLETED")),
+            "backing-up",
+            "reason=cdk-hyperpod:deployment:r2:saved",
+        ),
+        ([wish()], world(backups=backups("FAILED", "NODE_FAIL")), "backing-up", "sbatch"),
+        ([wish()], world(backups=backups(*["FAILED"] * 3)), "backup-failed", None),
+        ([wish()], world(slurm(state="DOWN"), jobs={"n1": (job(1),)}), "draining", ":lost"),
+        ([wish()], world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:saved")), "ready", None),
+        (
+            [wish()],
+            world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:unsaved")),
+            "draining",
+            "state=resume",
+        ),
+        ([wish()], world(slurm(state="IDLE+DRAIN", reason="Action:Replace")), "ready", None),
+        ([wish()], world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod: a login node")), "ready", None),
+        ([wish(deadline=NOW)], world(jobs={"n1": (job(1),)}), "timed-out", None),
+        ([wish(deadline=NOW), wish(writer="deployment")], world(jobs={"n1": (job(1),)}), "draining", None),
+        ([wish(deadline=NOW, force=True)], world(jobs={"n1": (job(1),)}), "draining", "scontrol requeue 1"),
+        ([wish()], world(instances={TWO: "10.0.0.1"}), "unknown", None),
+        ([wish(address="10.0.0.2")], world(), "unknown", None),
+        ([wish()], world(barred={"10.0.0.1": "a controller"}), "refused", None),
+        ([wish()], world(slurm(), slurm("n9")), "unknown", None),
+        ([wish()], world(slurm("n2", number=2)), "unknown", None),
+    ],
+)
+def test_what_becomes_of_a_node(wishes: Any, look: Any, state: str, act: str | None) -> None:
+    found = agent.judge(wishes, look, SETTINGS)
+    assert found.state == state
+    said = words(found.acts)
+    assert (said == []) if act is None else (len(said) == 1 and act in said[0]), said
+
+
+def test_what_cannot_be_saved_goes_all_the_same_where_the_file_says_so() -> None:
+    settings = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
+    found = agent.judge([wish()], world(backups=backups(*["FAILED"] * 3, said="it is full")), settings)
+    assert "it is full" in found.message
+    assert words(found.acts)[0].endswith(":lost")
+
+
+def test_a_file_without_a_backup_saves_nothing() -> None:
+    assert words(agent.judge([wish()], world(), {"backup": None}).acts)[0].endswith(":unsaved")
+
+
+def test_the_backup_s_order_is_data_in_its_script() -> None:
+    settings = {"backup": {**SETTINGS["backup"], "paths": ["/a'b", '/c"d\\']}}
+    (act,) = agent.judge([wish()], world(), settings).acts
+    (last,) = [node for node in ast.parse(act.stdin).body if isinstance(node, ast.Raise)]
+    (text,) = [node.value for node in ast.walk(last) if isinstance(node, ast.Constant)]
+    found = json.loads(str(text))
+    assert found["paths"] == ["/a'b", '/c"d\\']
+    assert found["instance"] == ONE
+
+
+def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
+    look = world(
+        slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"),
+        slurm("n2", "IDLE+DRAIN", "Action:Replace", number=2),
+        reservations={ONE: ("n1",), TWO: ("n2",)},
+        backups=backups("RUNNING"),
+    )
+    assert words(agent.give_back(frozenset(), look)) == [
+        "scontrol update nodename=n1 state=resume",
+        "scancel 0",
+        f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
+        f"scontrol delete reservationname=cdk-hyperpod-{TWO}",
+    ]
+    assert agent.give_back(frozenset({ONE, TWO}), look) == ()
+
+
+def test_a_node_that_is_ending_is_not_opened_and_its_replacement_is() -> None:
+    drained = slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved")
+    assert agent.give_back(frozenset({ONE}), world(drained, instances={})) == ()
+    assert words(agent.give_back(frozenset({ONE}), world(drained, instances={"i-00000000000000009": "10.0.0.1"}))) == [
+        "scontrol update nodename=n1 state=resume",
+        f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
+    ]
+
+
+# -- the loop, with a bucket that has what a test puts there
+
+
+class Bucket:
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes | Exception] = {}
+        self.time = NOW
+
+    def now(self) -> float:
+        return self.time
+
+    def get(self, key: str, etag: str, most_bytes: int) -> Any:
+        found = self.objects.get(key)
+        if isinstance(found, Exception):
+            raise found
+        return None if found is not None and etag == str(hash(found)) else load("s3.py").Object(found, str(hash(found)))
+
+    def put(self, key: str, content: bytes) -> None:
+        self.objects[key] = content
+
+
+class Loop:
+    """An agent whose world is `world`; it notes what it would do."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bucket, self.world = Bucket(), world(reservations={})
+        self.done: list[str] = []
+        self.agent = agent.Agent({"cluster": "c", **SETTINGS}, self.bucket)
+        monkeypatch.setattr(agent, "read_world", lambda now: self.world._replace(now=now))
+        monkeypatch.setattr(self.agent, "_do", self._do)
+
+    def _do(self, act: Any) -> str:
+        self.done.append(" ".join(act.command))
+        return ""
+
+    def ask(self, content: Any, writer: str = "operator") -> None:
+        self.bucket.objects[f"c/requests/{writer}.json"] = content
+
+    def look(self) -> dict[str, Any]:
+        self.done.clear()
+        self.agent.look()
+        found: dict[str, Any] = json.loads(self.bucket.objects["c/status.json"])  # type: ignore[arg-type]
+        return found
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
+    return Loop(monkeypatch)
+
+
+HELD = world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"))
+
+
+@pytest.mark.parametrize("trouble", [b"{half", agent.S3Error("GET: 503")], ids=["broken", "away"])
+def test_what_cannot_be_read_ends_no_drain_before_its_lease_does(loop: Loop, trouble: Any) -> None:
+    loop.world = HELD
+    loop.ask(request(wish_json()))
+    assert loop.look()["nodes"][ONE]["state"] == "ready"
+    loop.ask(trouble)
+    assert loop.look()["nodes"][ONE]["state"] == "ready"
+    assert loop.done == []
+    loop.bucket.time += 121
+    loop.look()
+    assert loop.done == [
+        "scontrol update nodename=n1 state=resume",
+        f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
+    ]
+
+
+@pytest.mark.parametrize("trouble", [b"{half", agent.S3Error("GET: 503")], ids=["broken", "away"])
+def test_an_agent_that_starts_anew_gives_nothing_back_before_it_knows_what_is_wanted(loop: Loop, trouble: Any) -> None:
+    loop.world = HELD
+    loop.ask(trouble)
+    loop.look()
+    assert loop.done == []
+    # An object is gone two days after it was written, at the latest.
+    del loop.bucket.objects["c/requests/operator.json"]
+    loop.look()
+    assert len(loop.done) == 2
+
+
+def test_a_status_is_written_when_it_changes(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop.look()
+    del loop.bucket.objects["c/status.json"]
+    loop.agent.look()
+    assert "c/status.json" not in loop.bucket.objects
+    monkeypatch.setattr(agent.time, "monotonic", lambda: loop.agent.written_at + agent.BEAT_S)
+    assert loop.look()["beat"] == NOW
+
+
+def test_while_slurm_is_silent_nodes_stay_what_they_were(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop.world = HELD
+    loop.ask(request(wish_json()))
+    before = loop.look()["nodes"]
+
+    def away(now: float) -> Any:
+        raise agent.SlurmError("`scontrol`: Unable to contact slurm controller")
+
+    monkeypatch.setattr(agent, "read_world", away)
+    said = loop.look()
+    assert said["nodes"] == before
+    assert "Unable to contact" in said["problem"]

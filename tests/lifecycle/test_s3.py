@@ -1,0 +1,97 @@
+"""The small S3 client of the nodes: signatures as botocore makes them, and what a look finds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.auth  # type: ignore[import-untyped]
+import botocore.awsrequest  # type: ignore[import-untyped]
+import botocore.credentials  # type: ignore[import-untyped]
+import pytest
+
+from lifecycle.programs import load
+from slurm.bucket import serve
+
+s3 = load("s3.py")
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    server = serve(0, tmp_path)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
+    monkeypatch.setenv("no_proxy", "*")
+    yield s3.Bucket("drains", "us-west-2")
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("path", ["/c/requests/operator.json", "/drains/c/status.json"])
+@pytest.mark.parametrize(("method", "content"), [("GET", b""), ("PUT", b'{"a": 1}')])
+def test_it_signs_as_botocore_does(bucket: Any, method: str, content: bytes, path: str) -> None:
+    host = "drains.s3.us-west-2.amazonaws.com"
+    ours = bucket._signed(method, host, path, content)
+    request = botocore.awsrequest.AWSRequest(method, f"https://{host}{path}", data=content)
+    request.context["timestamp"] = ours["x-amz-date"]
+    request.headers["X-Amz-Date"] = ours["x-amz-date"]
+    request.headers["X-Amz-Security-Token"] = "token"
+    request.headers["X-Amz-Content-SHA256"] = ours["x-amz-content-sha256"]
+    signer = botocore.auth.S3SigV4Auth(botocore.credentials.Credentials("AKIDEXAMPLE", "secret"), "s3", "us-west-2")
+    text = signer.string_to_sign(request, signer.canonical_request(request))
+    assert ours["Authorization"].rpartition("Signature=")[2] == signer.signature(text, request)
+    assert f"SignedHeaders={signer.signed_headers(signer.headers_to_sign(request))}," in ours["Authorization"]
+
+
+def test_it_reads_what_is_there_once_and_too_much_only_in_part(bucket: Any) -> None:
+    assert bucket.get("c/none.json", "", 100) == s3.Object(None, "")
+    bucket.put("c/one.json", b"x" * 50)
+    found = bucket.get("c/one.json", "", 100)
+    assert found.content == b"x" * 50
+    assert bucket.get("c/one.json", found.etag, 100) is None
+    assert len(bucket.get("c/one.json", "", 20).content) == 21
+
+
+def test_what_goes_wrong_is_one_sentence_without_a_secret(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket, "_signed", lambda *_: {})
+    with pytest.raises(s3.S3Error, match=r"^GET s3://drains/c/one\.json: AccessDenied$"):
+        bucket.get("c/one.json", "", 100)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    with pytest.raises(s3.S3Error, match="Connection refused"):
+        bucket.put("c/one.json", b"")
+
+
+def test_everybody_shares_s3_s_clock(bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve(0, tmp_path, clock_offset_s=300)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
+    bucket.get("c/one.json", "", 100)
+    assert abs(bucket.now() - time.time() - 300) < 3
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_role_s_keys_come_from_the_metadata_or_else_from_the_aws_cli(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has documented which of them a node of HyperPod has."""
+    keys = '{"AccessKeyId": "A", "SecretAccessKey": "B", "%s": "C", "Expiration": "2030-01-01T00:00:00Z"}'
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.setenv("PROVISION_METADATA", "http://127.0.0.1:1")
+    command = tmp_path / "aws"
+    command.write_text(f"#!/bin/sh\necho '{keys % 'SessionToken'}'\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert s3.find_credentials() == s3.Credentials("A", "B", "C", 1893456000)
+    command.write_text("#!/bin/sh\necho no credentials; exit 253\n")
+    with pytest.raises(s3.S3Error, match="this node has no credentials"):
+        s3.find_credentials()
+    said = {"/api/token": "t", "/meta-data/iam/security-credentials/": "role\n"}
+    monkeypatch.setattr(s3, "_metadata", lambda method, path, headers: said.get(path, keys % "Token"))
+    assert s3.find_credentials() == s3.Credentials("A", "B", "C", 1893456000)

@@ -1,0 +1,255 @@
+"""The drain agent on real Slurm: it waits, saves, drains, gives back what is its own, and survives what may happen to it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from slurm import drains as asking
+from slurm.cluster import Cluster, Node
+from slurm.drains import UNIT, Drains
+
+pytestmark = pytest.mark.usefixtures("provisioned")
+both = pytest.mark.worlds("extended")
+"""What Slurm's versions may do differently."""
+
+WORK = "/opt/dlami/nvme/work"
+SAVED = "/fsx/backup"
+
+
+@pytest.fixture(scope="module")
+def drains(cluster: Cluster, provisioned: object) -> Iterator[Drains]:
+    with asking.agent(cluster) as it:
+        yield it
+
+
+@pytest.fixture
+def node(cluster: Cluster, drains: Drains) -> Iterator[Node]:
+    """A compute node with something to save."""
+    node = cluster.compute[0]
+    node.run(
+        f"rm -rf {WORK}; mkdir -p {WORK}/deep; cd {WORK}; head -c 3000000 /dev/urandom >model.bin; echo text >'a name'; "
+        r"echo 1 >$'two\nlines\\'; : >empty; ln -s /etc/passwd deep/link; mkfifo deep/pipe; chown 3001:2001 model.bin; "
+        "chmod 640 model.bin; touch -d 2024-01-02 model.bin"
+    )
+    yield node
+    drains.ask()
+    drains.ask(writer="deployment")
+    drains.await_given_back(*cluster.compute)
+
+
+@both
+def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
+    cluster: Cluster, drains: Drains, node: Node
+) -> None:
+    job = drains.start_job(node)
+    request = drains.ask(node)
+    said = drains.await_state(node, "draining", request)
+    cluster.until(lambda: drains.of(node)["jobs"] == [{"id": job, "user": "alice"}], "it names the job")
+    assert said["slurm"] == node.name
+    resident_kib = int(drains.controller.run(f"ps -o rss= -p $(systemctl show --property=MainPID --value {UNIT})"))
+    assert resident_kib < 40 * 1024
+    # Whoever asks for the node now waits, and the job that runs is left alone.
+    late = cluster.login.run(
+        f"sbatch --parsable --chdir=/tmp --output=/dev/null -p p5 -w {node.name} --wrap hostname", user="alice"
+    )
+    assert drains.job_state(job) == "RUNNING"
+    assert drains.job_state(late) == "PENDING"
+    assert "DRAIN" not in drains.slurm_of(node).split(" Reason=")[0]
+    drains.end_job(job)
+    ready = drains.await_state(node, "ready", request)
+    assert f"fails when it goes, for it asks for this node by name: jobs: {late} of alice" in ready["message"]
+    assert f"Reason=cdk-hyperpod:operator:{request}:saved" in drains.slurm_of(node)
+    folder = f"{SAVED}/{node.instance.instance_id}"
+    manifest = json.loads(node.read(f"{folder}/manifest.json"))
+    assert (manifest["request"], manifest["files"], manifest["left"], manifest["absent"]) == (
+        request,
+        4,
+        1,
+        ["/srv/absent"],
+    )
+    node.run(f"cd {folder}/files && sha256sum --check --quiet --strict ../SHA256SUMS")
+    show = "find . ! -type p -printf '%P %m %U %G %T@ %l\n' | sort"
+    assert node.run(f"cd {WORK} && {show}") == node.run(f"cd {folder}/files{WORK} && {show}")
+    node.run(f"rm {WORK}/deep/pipe && diff -r --no-dereference {WORK} {folder}/files{WORK}")
+    # What lies on the shared file system is not for every user of it.
+    assert cluster.login.try_run(f"ls {SAVED}", user="alice").returncode != 0
+    assert drains.job_state(late) == "PENDING"
+    drains.ask()
+    drains.await_given_back(node)
+    cluster.until(lambda: drains.job_state(late) == "COMPLETED", "the job that waited runs")
+
+
+@both
+def test_a_deadline_gives_the_node_back_or_ends_its_jobs(cluster: Cluster, drains: Drains, node: Node) -> None:
+    job = drains.start_job(node, "--requeue")
+    request = drains.ask(node, deadline=time.time() + 1)
+    drains.await_state(node, "timed-out", request)
+    drains.await_given_back(node)
+    assert drains.job_state(job) == "RUNNING"
+    other = drains.start_job(node, "--no-requeue")
+    request = drains.ask(node, deadline=time.time() - 1, on_timeout="force")
+    drains.await_state(node, "ready", request)
+    assert drains.job_state(job) == "PENDING"
+    assert drains.job_state(other) == "CANCELLED"
+    # It may start elsewhere, for its node is about to go.
+    assert "ReqNodeList=(null)" in drains.controller.run(f"scontrol --oneliner show job {job}")
+    cluster.login.run(f"scancel {job}", user="alice")
+
+
+@pytest.mark.worlds("24.11-extended")
+def test_two_writers_hold_a_node_until_neither_wants_it(cluster: Cluster, drains: Drains, node: Node) -> None:
+    other = cluster.compute[1]
+    mine, theirs = drains.ask(node, other), drains.ask(node, writer="deployment")
+    for each in (node, other):
+        drains.await_state(each, "ready", mine)
+    cluster.until(lambda: drains.of(node)["requests"] == {"operator": mine, "deployment": theirs}, "both are heard")
+    drains.ask()
+    drains.await_given_back(other)
+    assert drains.await_state(node, "ready", theirs)["requests"] == {"deployment": theirs}
+    # A lease that is over gives back, though nobody says so.
+    drains.ask(node, writer="deployment", expires=time.time() + 1)
+    drains.await_given_back(node)
+
+
+@both
+def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node: Node) -> None:
+    """HyperPod repairs what it has drained by the reason, and an administrator's reservation is theirs."""
+    other = cluster.compute[1]
+    run = drains.controller.run
+    run(f"scontrol update nodename={other.name} state=drain reason='Action:Replace because'")
+    run(f"scontrol create reservation reservationname=theirs starttime=now duration=60 users=alice nodes={node.name}")
+    try:
+        request = drains.ask(node, other)
+        said = drains.await_state(other, "ready", request)
+        assert "drained by another (Action:Replace because" in said["message"]
+        drains.await_state(node, "ready", request)
+        drains.ask()
+        cluster.until(lambda: drains.reservations() == "theirs", "ours is gone")
+        assert "Reason=Action:Replace because" in drains.slurm_of(other)
+        assert "DRAIN" in drains.slurm_of(other)
+    finally:
+        run(f"scontrol delete reservationname=theirs; scontrol update nodename={other.name} state=resume")
+
+
+@pytest.mark.worlds("22.05-extended")
+def test_what_is_no_node_to_drain_is_refused_and_nothing_is_touched(
+    cluster: Cluster, drains: Drains, node: Node
+) -> None:
+    before = cluster.states()
+    wishes = [drains.wish(each, "r-1") for each in (cluster.controller, cluster.login)]
+    wishes.append({**drains.wish(node, "r-1"), "id": "i-0123456789abcdef0"})
+    wishes.append({**drains.wish(node, "r-1"), "ip": "10.77.0.99"})
+    drains.write("operator", json.dumps({"schema": 1, "id": "r-1", "nodes": wishes}))
+    assert "is a controller" in drains.await_state(cluster.controller, "refused", "r-1")["message"]
+    assert "is a login node" in drains.await_state(cluster.login, "refused", "r-1")["message"]
+    assert "10.77.0.99" in drains.await_state(node, "unknown", "r-1")["message"]
+    assert drains.status()["nodes"]["i-0123456789abcdef0"]["state"] == "unknown"
+    for broken in (
+        '{"schema": 1, "id": "r-2", "no',
+        json.dumps({"schema": 1, "id": "r-3", "nodes": [{"id": "i-0; reboot"}]}),
+    ):
+        drains.write("operator", broken)
+        cluster.until(
+            lambda: "the request of the operator" in drains.status()["refused"].get("operator", ""), "refused"
+        )
+    drains.write("operator", "x" * 300_000)
+    cluster.until(lambda: "is larger than" in drains.status()["refused"].get("operator", ""), "it is refused")
+    assert drains.reservations() == ""
+    assert cluster.states() == before
+
+
+@pytest.mark.worlds("24.11-extended")
+def test_it_goes_on_wherever_it_is_killed(cluster: Cluster, drains: Drains, node: Node) -> None:
+    """Before and after every command by which it changes anything."""
+    for program in ("scontrol", "sbatch", "scancel"):
+        drains.controller.write(f"/srv/before/{program}", KILLER, "755")
+    drains.controller.run("rm -rf /run/killed/*")
+    try:
+        request = drains.ask(node)
+        drains.await_state(node, "ready", request, limit_s=90)
+        assert f":{request}:saved" in drains.slurm_of(node)
+        drains.ask()
+        drains.await_given_back(node)
+        killed = drains.controller.run("ls /run/killed").split()
+        steps = ["create-reservation", "delete-x", "sbatch-x", "update-drain", "update-resume"]
+        assert sorted(killed) == sorted(f"{step}-{when}" for step in steps for when in ("before", "after"))
+    finally:
+        drains.controller.run("rm -rf /srv/before/*")
+
+
+KILLER = f"""#!/bin/bash
+# Stands before Slurm's own program: ends the agent before and after each kind of change, once each.
+program=${{0##*/}}
+case "$program $*" in
+sbatch*) step=sbatch-x ;;
+'scontrol create reservation'*) step=create-reservation ;;
+'scontrol update nodename='*state=drain*) step=update-drain ;;
+'scontrol update nodename='*state=resume*) step=update-resume ;;
+'scontrol delete'*) step=delete-x ;;
+*) step= ;;
+esac
+strike() {{
+	[[ -n $step ]] && mkdir "/run/killed/$step-$1" 2>/dev/null && systemctl kill --kill-who=main --signal=KILL {UNIT}
+}}
+if strike before; then exit 1; fi
+/usr/bin/"$program" "$@"
+code=$?
+strike after
+exit $code
+"""
+
+
+@pytest.mark.worlds("22.05-extended")
+def test_it_survives_slurmctld_and_the_bucket(cluster: Cluster, drains: Drains, node: Node) -> None:
+    run = drains.controller.run
+    job = drains.start_job(node)
+    request = drains.ask(node)
+    drains.await_state(node, "draining", request)
+    run("systemctl stop slurmctld")
+    cluster.until(lambda: "scontrol" in drains.status().get("problem", ""), "it says that Slurm is silent")
+    run("systemctl start slurmctld")
+    drains.end_job(job)
+    drains.await_state(node, "ready", request)
+    # A bucket that cannot be read says nothing: what is drained stays so, also for an agent that starts anew.
+    run(f"systemctl stop bucket; systemctl restart {UNIT}")
+    run("journalctl --sync")
+    cluster.until(
+        lambda: run(f"journalctl -u {UNIT} -n 3 --no-pager -o cat").count("GET s3://") > 0, "it misses the bucket"
+    )
+    assert f":{request}:saved" in drains.slurm_of(node)
+    run(
+        f"systemd-run --quiet --unit=bucket --property=Restart=always python3 /srv/bucket.py {asking.PORT} {asking.OBJECTS}"
+    )
+    drains.await_state(node, "ready", request)
+
+
+@pytest.mark.worlds("22.05-extended")
+def test_what_cannot_be_saved_is_not_drained_until_it_can(cluster: Cluster, drains: Drains, node: Node) -> None:
+    folder = f"{SAVED}/{node.instance.instance_id}"
+    node.run(f"rm -rf {folder}; mkdir -p /fsx/home/alice/trap; ln -s /fsx/home/alice/trap {folder}")
+    request = drains.ask(node)
+    said = drains.await_state(node, "backup-failed", request)
+    assert f"3 tries: {folder} is not a folder that root alone may write" in said["message"]
+    assert "DRAIN" not in drains.slurm_of(node).split(" Reason=")[0]
+    assert node.run("ls /fsx/home/alice/trap") == ""
+    node.run(f"rm {folder}")
+    drains.await_state(node, "ready", drains.ask(node))
+
+
+@pytest.mark.worlds("24.11-extended")
+def test_a_dead_node_holds_nobody_up(cluster: Cluster, drains: Drains, node: Node) -> None:
+    dead = cluster.compute[1]
+    dead.kill()
+    try:
+        said = drains.await_state(dead, "ready", drains.ask(dead))
+        assert said["message"] == "nothing could be saved"
+    finally:
+        dead.boot()
+        dead.mount_fsx()
+        cluster.lay_resource_config([dead])
+    drains.ask()
+    drains.await_given_back(dead)
