@@ -230,7 +230,7 @@ class Judge:
         sound = [node for node in by_count if node.launched is not None and node.launched <= since]
         if not request.rollback:
             sound = [node for node in sound if not node.failed]
-        if sound and len(old) < count and len(left) > len(old) and not acted:
+        if sound and len(old) < count and len(left) > len(old) and not (acted or self._stale(look, name)):
             self.fault(
                 "an older node goes because of a newer one", f"{request}: {name}: {', '.join(n.name for n in took)}"
             )

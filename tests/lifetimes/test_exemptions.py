@@ -232,3 +232,20 @@ def test_what_the_list_shows_as_it_was_and_the_function_did_not_take(how: Any, b
     life.switches = life.pod.switches = replace(life.switches, list_lag=40.0)
     life.pod.endings.append(Ending(life.pod.groups["p5"].nodes[0], 990.0, how, by, None))
     assert life.judge._stale(look(life), "p5") == stale
+
+
+@pytest.mark.parametrize(("list_lag", "faults"), [(0.0, ["an older node goes because of a newer one"]), (20.0, [])])
+def test_a_list_that_shows_others_as_they_were_makes_an_older_node_go(list_lag: float, faults: list[str]) -> None:
+    life = lifetime()
+    life.switches = life.pod.switches = replace(life.switches, list_lag=list_lag)
+    nodes = life.pod.groups["p5"].nodes
+    newer = Node("p5", "n9", 996.0, "hyperpod", id="i-9", launched=999.0, status="Running")
+    made = request(life)
+    taken = write(made, look(life), nodes[3])
+    for node in nodes[2:]:
+        node.status = "ShuttingDown"
+        if node is not nodes[3]:
+            life.pod.endings.append(Ending(node, 990.0, "named", "person", None))
+    nodes.append(newer)
+    life.judge._taken(taken, "p5", 3, [nodes[3]], set())
+    assert [kind for kind in kinds(life.judge.faults) if kind.startswith("an older")] == faults

@@ -125,6 +125,12 @@ NOON = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
             False,
             id="continued",
         ),
+        pytest.param(
+            "prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_IN_PROGRESS, other UPDATE_IN_PROGRESS",
+            21,
+            True,
+            id="another resource is on its way back",
+        ),
         pytest.param("cluster UPDATE_IN_PROGRESS", 41, False, id="the events are gone"),
     ],
 )

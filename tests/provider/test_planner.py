@@ -309,6 +309,12 @@ def test_count_that_still_holds_nodes_that_left_the_list_is_waited_for() -> None
     assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
 
 
+def test_count_that_still_holds_nodes_beside_one_that_shuts_down_is_waited_for() -> None:
+    crowd = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="ShuttingDown")]
+    found = plan(live(group(target=5, current=8), nodes=crowd), desired(wish(count=6)), occasion(first=False))
+    assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
+
+
 def test_count_holds_nodes_that_left_beside_others_that_are_not_listed_yet() -> None:
     """Standard provisioning lists no node before it is launched: 5 run, 2 ended and are counted, 3 are asked for."""
     seen = live(group(target=8, current=7), nodes=nodes("p5", 5), continuous=False)
@@ -892,6 +898,16 @@ def test_rollback_takes_what_the_failed_update_launched_after_the_rollback_began
         (node_id(21), "launched by the failed update"),
         (node_id(19), "launched by the failed update"),
     ]
+
+
+def test_rollback_takes_no_replacement_for_nodes_that_the_list_shows_as_they_were() -> None:
+    """20 and 21 were taken; 22 came in their place, and must not go below the count. An old node has no such claim."""
+    crowd = [*nodes("p5", 8), *since("p5", 20, 21), *since("p5", 22)]
+    when = replace(rollback(chosen=frozenset({node_id(20), node_id(21), node_id(8)})), first=False)
+    found = plan(live(group(target=10, current=11), nodes=crowd), desired(wish(count=9)), when)
+    assert [name for name, _ in taken(found)] == [node_id(21), node_id(20)]
+    fewer = plan(live(group(target=10, current=11), nodes=crowd), desired(wish(count=8)), when)
+    assert [name for name, _ in taken(fewer)] == [node_id(21), node_id(20), node_id(22)]
 
 
 def test_rollback_never_refuses() -> None:

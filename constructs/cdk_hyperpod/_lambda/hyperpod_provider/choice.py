@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
 from typing import NamedTuple
 
 from .actions import Pick, Reason
@@ -78,7 +77,7 @@ def _need(
     fresh = _replacements(group.name, staying, occasion)
     controller = CONTROLLER in (group.fixed.node_type, wanted.fixed.node_type)
     if occasion.rolling_back and not controller:
-        picks = _excess_of_rollback(staying, wanted.count, occasion.updated)
+        picks = _excess_of_rollback(staying, wanted.count, occasion)
     elif not occasion.rolling_back:
         picks = [Pick(node=node, reason="named") for node in named]
         if not (wanted.autoscaled or controller):
@@ -150,18 +149,23 @@ def _launch_time(node: Node) -> float:
     return node.launched.timestamp() if node.launched else 0.0
 
 
-def _excess_of_rollback(staying: list[Node], count: int, updated: datetime | None) -> list[Pick]:
-    """The nodes above `count`, the newest first: those of the failed update go before any that was there before it,
-    whether or not CloudFormation tells when it began."""
-    ordered = sorted(staying, key=lambda node: (node.instance_id is not None, -_launch_time(node), node.name))
-    return [Pick(node=node, reason=_rollback_reason(node, updated)) for node in ordered[: max(0, len(staying) - count)]]
+def _excess_of_rollback(staying: list[Node], count: int, occasion: Occasion) -> list[Pick]:
+    """The nodes above `count`, the newest first: those of the failed update go before any that was there before it, whether
+    or not CloudFormation tells when it began. Of those, the ones that the first look chose stay chosen, as in an update."""
 
+    def since(node: Node) -> bool:
+        return occasion.updated is not None and node.launched is not None and node.launched >= occasion.updated
 
-def _rollback_reason(node: Node, updated: datetime | None) -> Reason:
-    if node.instance_id is None:
-        return "not yet launched"
-    since = updated is not None and node.launched is not None and node.launched >= updated
-    return "launched by the failed update" if since else "newest"
+    def order(node: Node) -> tuple[bool, bool, float, str]:
+        standing = since(node) and node.name in occasion.chosen
+        return not standing, node.instance_id is not None, -_launch_time(node), node.name
+
+    def reason(node: Node) -> Reason:
+        if node.instance_id is None:
+            return "not yet launched"
+        return "launched by the failed update" if since(node) else "newest"
+
+    return [Pick(node=node, reason=reason(node)) for node in sorted(staying, key=order)[: max(0, len(staying) - count)]]
 
 
 def settled(live: Cluster, need: Need) -> bool:
