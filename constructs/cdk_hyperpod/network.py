@@ -160,11 +160,11 @@ class HyperPodNetwork(Construct):
             self.vpc_id = vpc_id
             self.subnets = tuple(_existing(plan) for plan in plans)
         else:
-            vpc = ec2.CfnVPC(
+            made = ec2.CfnVPC(
                 self, "Vpc", cidr_block=cidr, enable_dns_hostnames=True, enable_dns_support=True, tags=self._named()
             )
             acknowledge(
-                vpc,
+                made,
                 {
                     "NIST.800.53.R5-VPCDefaultSecurityGroupClosed": (
                         "CloudFormation cannot change the default security group's rules, and nothing is in that group: "
@@ -172,8 +172,8 @@ class HyperPodNetwork(Construct):
                     )
                 },
             )
-            self._retainable.append(vpc)
-            self.vpc_id = vpc.attr_vpc_id
+            self._retainable.append(made)
+            self.vpc_id = made.attr_vpc_id
             self._add_flow_log(log_encryption_key, flow_log_group)
             routes = ec2.CfnRouteTable(self, "PrivateRoutes", vpc_id=self.vpc_id, tags=self._named("private"))
             self.subnets = tuple(self._add_private_subnet(plan, routes) for plan in plans)
