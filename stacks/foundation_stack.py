@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from aws_cdk import CfnOutput, Environment, Stack
+from aws_cdk import CfnOutput, Environment
 from constructs import Construct
 
 from cdk_hyperpod import (
@@ -22,26 +22,23 @@ from cdk_hyperpod.buckets import access_logs_bucket
 from cdk_hyperpod.config.cluster import StorageConfig
 from cdk_hyperpod.encryption import encryption_key
 from cdk_hyperpod.foundation_guard import FoundationGuard
+from cdk_hyperpod.names import cluster_stack_name, foundation_stack_name
 from cdk_hyperpod.zones import control_plane_zone, more_endpoints
 
-from .names import cluster_stack_name, foundation_stack_name
+from .file_stack import FileStack
 
 
-class FoundationStack(Stack):
+class FoundationStack(FileStack):
     """The long-lived half: replacing the cluster touches nothing in here."""
 
     def __init__(self, scope: Construct, loaded: LoadedConfig, *, env: Environment) -> None:
         config = loaded.config
-        name = foundation_stack_name(config.name)
         super().__init__(
             scope,
-            name,
-            stack_name=name,
-            env=env,
+            foundation_stack_name(config.name),
+            loaded,
             description=f"Network, storage and lifecycle scripts of HyperPod cluster {config.name}",
-            termination_protection=config.termination_protection,
-            analytics_reporting=False,
-            tags=dict(config.tags),
+            env=env,
         )
         mounted = config.storage if config.orchestrator == "slurm" else None
         self.digest = hashlib.sha256(repr((config.network, mounted)).encode()).hexdigest()[:16]

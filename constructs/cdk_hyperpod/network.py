@@ -22,8 +22,7 @@ from .endpoint_policies import endpoint_policy
 from .errors import Finding, raise_errors
 from .rules import check_network, what_closed_means
 from .s3_prefix_lists import S3_PREFIX_LISTS
-from .typed.judge import as_tuple, check_arguments, check_constraints
-from .typed.known import is_known
+from .typed.judge import as_tuple, check_arguments, check_at_synth, check_constraints
 from .zones import (
     INTERFACE_ENDPOINTS,
     ZoneSubnet,
@@ -39,6 +38,8 @@ _DUMMY_VPC = "vpc-12345"
 _ANYWHERE = "0.0.0.0/0"
 # A security group without an egress rule gets one for everything; this one leads nowhere.
 _NO_EGRESS = ec2.CfnSecurityGroup.EgressProperty(ip_protocol="-1", cidr_ip="127.0.0.1/32", description="No egress")
+
+_WRITE_CIDR = "write the range out, such as 10.0.0.0/16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +144,8 @@ class HyperPodNetwork(Construct):
                 *refused,
                 *check_constraints(config, "network"),
                 *check_network(config, region=region),
-                *_check_cidr_known(config),
+                # A new VPC's range is cut up at synth.
+                *(check_at_synth(config.cidr, "network.cidr", _WRITE_CIDR) if config.vpc_id is None else ()),
             ],
             self.node.path,
         )
@@ -588,16 +590,6 @@ class _Text:
 
     def produce(self) -> str:
         return self._text
-
-
-def _check_cidr_known(config: NetworkConfig) -> Iterator[Finding]:
-    """A new VPC's range is cut up at synth, which cannot wait for a token's value."""
-    if config.vpc_id is None and isinstance(config.cidr, str) and not is_known(config.cidr):
-        yield Finding(
-            path="network.cidr",
-            problem="its value is known at deployment only",
-            remedy="write the range out, such as 10.0.0.0/16",
-        )
 
 
 def _existing(plan: ZoneSubnet) -> PrivateSubnet:
