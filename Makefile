@@ -23,6 +23,8 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/node_modules/.bin:$(PATH)
 export CDK_DISABLE_CLI_TELEMETRY := true
 export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION := true
 export npm_config_update_notifier := false
+# Python compiles what is imported, once: all packages at once would be most of the set-up's time.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Two hashes: for your cluster. Hash and colon: for work on this project.
 LISTED = grep -hE '^[a-z-]+:.*$(1) ' $(MAKEFILE_LIST) | awk -F ':.*$(1) ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -34,25 +36,28 @@ help: ## Show this list
 
 ## -- set-up: uv, the locked Python packages, Node 24 and the CDK CLI, all inside this folder ------------------------
 
+# On a terminal, pip, uv and npm show how far they are.
+QUIETLY := $(shell test -t 2 || echo --quiet)
 UNFETCHED := { echo "The set-up could not fetch what it needs. It needs the network, this once: try again when it is there."; exit 1; }
 
 .tools/ready: requirements/uv.lock
 	@echo "· uv, into .tools/"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $(PYTHON) is $$($(PYTHON) --version). Name another: make PYTHON=python3.11 …"; exit 1; }
 	@$(PYTHON) -m venv .tools
-	@.tools/bin/python -m pip install --quiet --require-hashes -r requirements/uv.lock || $(UNFETCHED)
+	@.tools/bin/python -m pip install $(QUIETLY) --require-hashes -r requirements/uv.lock || $(UNFETCHED)
 	@touch $@
 
 .venv/ready: .tools/ready requirements/dev.lock pyproject.toml
 	@echo "· the locked Python packages and Node 24, into .venv/"
 	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv
-	@.tools/bin/uv pip sync --quiet --compile-bytecode --require-hashes requirements/dev.lock || $(UNFETCHED)
+	@.tools/bin/uv pip sync $(QUIETLY) --require-hashes requirements/dev.lock || $(UNFETCHED)
 	@.tools/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 node_modules/ready: .venv/ready package-lock.json
 	@echo "· the CDK CLI, into node_modules/"
 	@npm ci --loglevel=error --no-audit --no-fund >/dev/null || $(UNFETCHED)
+	@ln -sf ../../node_modules/.bin/cdk .venv/bin/cdk   # `source .venv/bin/activate` brings it, as it brings cdk-hyperpod
 	@touch $@
 
 .PHONY: setup

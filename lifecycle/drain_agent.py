@@ -2,7 +2,7 @@
 """Drain nodes that somebody wants to take, after their jobs have ended and their data is saved. Usage: drain_agent.py FILE.
 
 It runs on the controller, started by systemd (step drain). Requests and its answer are objects in S3, under the cluster's
-name (docs/adr/0013): CLUSTER/requests/operator.json and .../deployment.json, one writer each, and CLUSTER/status.json, ours.
+name (docs/adr/0014): CLUSTER/requests/operator.json and .../deployment.json, one writer each, and CLUSTER/status.json, ours.
 
 For each node that a request names it makes a reservation of root's (MAINT) at once, so that no new job starts there; waits
 until the jobs on it have ended; copies what is to be saved by a job in the reservation (backup.py); drains the node, and

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import CfnOutput, CrossStackReferences, Environment, ReferenceStrength, Stack
+from aws_cdk import CfnOutput, Environment
 from constructs import Construct
 
 from cdk_hyperpod import HyperPodCluster, LoadedConfig, ScaleDown
 from cdk_hyperpod.config.cluster import ScaleDownConfig
+from cdk_hyperpod.names import cluster_stack_name
 from cdk_hyperpod.tags import FOUNDATION_TAG
 
+from .file_stack import FileStack
 from .foundation_stack import FoundationStack
-from .names import cluster_stack_name
 
 if TYPE_CHECKING:
     from .eks_stack import EksStack
 
 
-class ClusterStack(Stack):
+class ClusterStack(FileStack):
     """The replaceable half. It reads the foundation's outputs when it is deployed, and holds none of them fast."""
 
     def __init__(
@@ -32,19 +33,13 @@ class ClusterStack(Stack):
     ) -> None:
         """`eks`: the stack of the EKS cluster, which comes first. None: the cluster is under Slurm."""
         config = loaded.config
-        name = cluster_stack_name(config.name)
         super().__init__(
             scope,
-            name,
-            stack_name=name,
-            env=env,
+            cluster_stack_name(config.name),
+            loaded,
             description=f"HyperPod cluster {config.name} and its roles",
-            termination_protection=config.termination_protection,
-            analytics_reporting=False,
-            tags=dict(config.tags),
+            env=env,
         )
-        # An export could not change while it is in use; Fn::GetStackOutput locks neither stack (docs/adr/0003).
-        CrossStackReferences.of(self).consume(ReferenceStrength.WEAK)
         self.add_stack_dependency(eks or foundation)
         self.cluster = HyperPodCluster(
             self,
@@ -82,6 +77,10 @@ class ClusterStack(Stack):
             retry=scale_down.retry,
         )
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)
+        CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
+        CfnOutput(
+            self, "LogGroupName", value=f"/aws/sagemaker/Clusters/{self.cluster.cluster_name}/{self.cluster.cluster_id}"
+        )
         # By these names `plan` finds them, and people.
         for output in (guard.nodes_taken, guard.still_standing):
             output.override_logical_id(output.node.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from aws_cdk import Environment, Stack
+from aws_cdk import CfnOutput, Environment
 from constructs import Construct
 
 from cdk_hyperpod import (
@@ -22,26 +22,23 @@ from cdk_hyperpod.buckets import access_logs_bucket
 from cdk_hyperpod.config.cluster import StorageConfig
 from cdk_hyperpod.encryption import encryption_key
 from cdk_hyperpod.foundation_guard import FoundationGuard
+from cdk_hyperpod.names import cluster_stack_name, foundation_stack_name
 from cdk_hyperpod.zones import control_plane_zone, more_endpoints
 
-from .names import cluster_stack_name, foundation_stack_name
+from .file_stack import FileStack
 
 
-class FoundationStack(Stack):
+class FoundationStack(FileStack):
     """The long-lived half: replacing the cluster touches nothing in here."""
 
     def __init__(self, scope: Construct, loaded: LoadedConfig, *, env: Environment) -> None:
         config = loaded.config
-        name = foundation_stack_name(config.name)
         super().__init__(
             scope,
-            name,
-            stack_name=name,
-            env=env,
+            foundation_stack_name(config.name),
+            loaded,
             description=f"Network, storage and lifecycle scripts of HyperPod cluster {config.name}",
-            termination_protection=config.termination_protection,
-            analytics_reporting=False,
-            tags=dict(config.tags),
+            env=env,
         )
         mounted = config.storage if config.orchestrator == "slurm" else None
         self.digest = hashlib.sha256(repr((config.network, mounted)).encode()).hexdigest()[:16]
@@ -74,6 +71,7 @@ class FoundationStack(Stack):
             # Also while the file names no file system: one of an earlier deployment may be standing in the subnet.
             self.network.retain()
         self._access_logs = access_logs_bucket(self, "AccessLogs", removal=config.removal)
+        self.file_system_id = None if config.storage is None else config.storage.file_system_id
         self.mount = None if config.storage is None else self._mount(config.storage, loaded)
         self.openzfs = self._openzfs(config.storage)
         drain = None if config.slurm is None else config.slurm.drain
@@ -108,10 +106,27 @@ class FoundationStack(Stack):
             writers=() if config.lifecycle is None else config.lifecycle.writers,
             drain=channel,
         )
-        everything = self.node.children
+        self._add_outputs()
+        everything = [child for child in self.node.children if not isinstance(child, CfnOutput)]
         FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name)).come_before(
             *everything
         )
+
+    def _add_outputs(self) -> None:
+        """By these names scripts may find what the stack holds (docs/deploying.md)."""
+        outputs = {
+            "VpcId": self.network.vpc_id,
+            "SubnetIds": ",".join(subnet.subnet_id for subnet in self.network.subnets),
+            "SecurityGroupId": self.network.security_group_id,
+            "ScriptsBucketName": self.lifecycle_scripts.bucket_name,
+            "KeyArn": self.key.key_arn,
+        }
+        if self.mount is not None:
+            outputs |= {"FileSystemDnsName": self.mount.dns_name, "FileSystemMountName": self.mount.mount_name}
+        if self.file_system_id is not None:
+            outputs["FileSystemId"] = self.file_system_id
+        for name, value in outputs.items():
+            CfnOutput(self, name, value=value)
 
     def _openzfs(self, storage: StorageConfig | None) -> OpenZfsMount | None:
         if storage is None or storage.openzfs is None:
@@ -139,7 +154,7 @@ class FoundationStack(Stack):
                 availability_zone=storage.availability_zone,
             )
         assert storage.capacity_gib is not None  # the rules made sure
-        return LustreFileSystem(
+        file_system = LustreFileSystem(
             self,
             "FileSystem",
             network=self.network,
@@ -153,4 +168,6 @@ class FoundationStack(Stack):
             mount_path=storage.mount_path,
             removal=loaded.config.removal,
             access_logs=self._access_logs,
-        ).mount
+        )
+        self.file_system_id = file_system.file_system_id
+        return file_system.mount

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from aws_cdk import Annotations, CrossStackReferences, Environment, ReferenceStrength, Stack
+from aws_cdk import Environment
 from constructs import Construct
 
 from cdk_hyperpod import LoadedConfig
 from cdk_hyperpod.eks import HyperPodAddOns, HyperPodTeams
+from cdk_hyperpod.names import teams_stack_name
 
 from .cluster_stack import ClusterStack
 from .eks_stack import EksStack
+from .file_stack import FileStack
 from .foundation_stack import FoundationStack
-from .names import teams_stack_name
 
 
-class TeamsStack(Stack):
+class TeamsStack(FileStack):
     """Comes after the nodes, because its pods need them; when it fails, it rolls back without them."""
 
     def __init__(
@@ -28,21 +29,14 @@ class TeamsStack(Stack):
         env: Environment,
     ) -> None:
         config = loaded.config
-        name = teams_stack_name(config.name)
         super().__init__(
             scope,
-            name,
-            stack_name=name,
-            env=env,
+            teams_stack_name(config.name),
+            loaded,
             description=f"Add-ons and teams of HyperPod cluster {config.name}",
-            termination_protection=config.termination_protection,
-            analytics_reporting=False,
-            tags=dict(config.tags),
+            env=env,
         )
-        CrossStackReferences.of(self).consume(ReferenceStrength.WEAK)
-        for warning in loaded.warnings:
-            if warning.path.startswith("teams"):
-                Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
+        self.warn(loaded.warnings, lambda found: found.path.startswith("teams"))
         self.add_stack_dependency(cluster)
         self.add_ons = HyperPodAddOns(
             self,

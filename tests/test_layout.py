@@ -90,9 +90,14 @@ def test_what_others_rely_on_is_where_they_look(name: str) -> None:
 def test_examples_are_whole_and_use_the_library_as_it_is_installed(folder: Path) -> None:
     assert {path.name for path in folder.iterdir()} >= {"app.py", "cdk.json", "README.md", "requirements.txt"}
     imports = [line for line in (folder / "app.py").read_text("utf-8").splitlines() if "import" in line.split()]
-    assert all(line.startswith(("from aws_cdk", "from cdk_hyperpod import", "from pathlib")) for line in imports), (
-        imports
+    public = (
+        "from aws_cdk",
+        "from cdk_hyperpod import",
+        "from cdk_hyperpod.stacks import",
+        "from pathlib",
+        "import sys",
     )
+    assert all(line.startswith(public) for line in imports), imports
 
 
 def test_the_smallest_example_is_under_twenty_lines() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -48,6 +49,25 @@ def test_the_commands_of_the_readme_exist() -> None:
     named = set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE))
     assert named >= {"synth", "test", "deploy-local"}
     assert not {name for name in named if not re.search(rf"^{name}\b.*:", makefiles, re.MULTILINE)}
+
+
+def test_a_new_app_is_begun_with_commands_that_exist_and_the_cli_that_is_pinned() -> None:
+    (block,) = re.findall(r"^```\n(mkdir .*?)^```$", README, re.MULTILINE | re.DOTALL)
+    pinned = json.loads((ROOT / "package.json").read_text("utf-8"))["devDependencies"]["aws-cdk"]
+    assert re.findall(r"aws-cdk@(\S+)", block) == [pinned]
+    named = set(re.findall(r"`?cdk-hyperpod ([a-z]+)", README + block)) - {"and"}
+    tool = Path(sys.executable).with_name("cdk-hyperpod")
+    help_text = subprocess.run([tool, "--help"], capture_output=True, text=True, check=True).stdout
+    assert named >= {"init", "check", "plan", "retained"}
+    assert not {name for name in named if not re.search(rf"^ +{name}\b", help_text, re.MULTILINE)}
+
+
+def test_the_index_has_every_page_and_example() -> None:
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
+    pages = [page for page in PAGES if page.parent == ROOT / "docs" or "examples" in page.parts]
+    assert len(pages) > 15
+    missing = {page for page in pages if f"]({os.path.relpath(page, ROOT / 'docs')})" not in index}
+    assert missing == {ROOT / "docs" / "README.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

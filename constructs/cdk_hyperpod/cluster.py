@@ -40,7 +40,7 @@ from .rules import check_cluster, check_file_system_zone
 from .scale_down import UNGUARDED, ScaleDown
 from .storage import LustreMount, OpenZfsMount
 from .tags import STACK_ID_TAG
-from .typed.judge import as_tuple, check_arguments, without_refused
+from .typed.judge import as_tuple, check_arguments, check_at_synth, without_refused
 from .typed.known import UNKNOWN, is_known
 from .typed.words import item_paths, show
 
@@ -507,12 +507,7 @@ def _check_known(config: ClusterConfig) -> Iterator[Finding]:
 
     The zones of an existing VPC, and of a network that names none, are judged already.
     """
-    if _is_token(config.name):
-        yield Finding(
-            path="name",
-            problem="its value is known at deployment only",
-            remedy="write it out: names of other resources derive from it",
-        )
+    yield from check_at_synth(config.name, "name", "write it out: names of other resources derive from it")
     zones = config.network.availability_zones if isinstance(config.network, NetworkConfig) else ()
     groups = config.instance_groups if isinstance(config.instance_groups, tuple) else ()
     for path, group in zip(item_paths("instance_groups", groups), groups, strict=True):
@@ -533,10 +528,6 @@ def _check_guard(scale_down: ScaleDownConfig | None, unguarded: bool) -> Iterato
             problem="leaves out the guard that scale_down is for",
             remedy="keep one of the two",
         )
-
-
-def _is_token(value: object) -> bool:
-    return value is not UNKNOWN and not is_known(value)
 
 
 def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:

@@ -1,4 +1,4 @@
-"""The channel by which somebody asks for nodes to be drained, and the agent on the controller answers (docs/adr/0013)."""
+"""The channel by which somebody asks for nodes to be drained, and the agent on the controller answers (docs/adr/0014)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from ._names import check_name_known, drain_bucket_name
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
 from .config.slurm import DrainConfig
 from .errors import raise_errors
+from .names import check_name_known, drain_bucket_name
 from .typed.judge import check_arguments
 
 

@@ -20,7 +20,6 @@ from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
 from ._assets import lifecycle_dir
-from ._names import bucket_label, check_name_known
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
 from .config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
@@ -29,6 +28,7 @@ from .config.patterns import RoleArn
 from .config.slurm import Group, SlurmAccount, SlurmConfig, User
 from .drain import DrainChannel
 from .errors import Finding, HyperPodError, raise_errors
+from .names import bucket_label, check_name_known
 from .rules import check_backup, check_users, check_writers
 from .typed.judge import as_tuple, check_arguments, without_refused
 from .typed.known import UNKNOWN, is_known

@@ -18,9 +18,9 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, Dependable
 
 from ._acknowledge import acknowledge, wildcard
-from ._names import WRITERS, request_key, status_key
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config.cluster import NodeType
+from .names import WRITERS, request_key, status_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

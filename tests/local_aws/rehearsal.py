@@ -18,12 +18,12 @@ import yaml
 from aws_cdk import App
 
 from cdk_hyperpod.loader import load_config
+from cdk_hyperpod.names import cluster_stack_name, eks_stack_name, foundation_stack_name, teams_stack_name
 from cdk_hyperpod_local import assemblies
 from cdk_hyperpod_local.cdk import Cdk, Result
 from cdk_hyperpod_local.session import Entry, LocalAws
 from local_aws import templates
 from stacks import add_stacks
-from stacks.names import cluster_stack_name, eks_stack_name, foundation_stack_name, teams_stack_name
 
 Json = Any
 Edit = Callable[[Json], None]

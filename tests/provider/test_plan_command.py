@@ -18,11 +18,11 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.names import cluster_stack_name
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import VPC, eks, group, run_until_quiet, slurm
 from config.judging import REMOVED, ROOT, changed
 from provider.served_model import foundation_in, serve
-from stacks.names import cluster_stack_name
 
 OWNER = f"arn:aws:cloudformation:us-west-2:000000000000:stack/{cluster_stack_name('small')}/0a1b2c"
 STANDS = foundation_in("us-west-2c", "10.0.64.0/19", VPC["Subnets"][0])

@@ -19,7 +19,7 @@ from cdk_hyperpod import (
     LifecycleScripts,
     encryption_key,
 )
-from cdk_hyperpod._names import drain_bucket_name, request_key, status_key
+from cdk_hyperpod.names import drain_bucket_name, request_key, status_key
 from synth.synthesis import CONFIGS, ROOT, Json, Template, flat, of_file, of_stack
 
 BUCKET = "arn:<AWS::Partition>:s3:::hyperpod-drain-train-<AWS::AccountId>-us-west-2"

@@ -398,6 +398,14 @@ def hundred_groups() -> str:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_guard_their_cluster(name: str) -> None:
+    """One example has an image's repository only."""
+    kinds = {resource["Type"] for template in of_example(name).values() for resource in template.resources.values()}
+    assert ("AWS::SageMaker::Cluster" in kinds) is (name != "elastic_training")
+    assert ("Custom::HyperPodScaleDown" in kinds) is ("AWS::SageMaker::Cluster" in kinds)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_export_nothing_and_read_nothing_of_other_stacks(name: str) -> None:
     for template in of_example(name).values():
         assert "Export" not in str(template.body.get("Outputs", {}))

@@ -1,6 +1,6 @@
 """`cdk-hyperpod drain` and `undrain`: ask the agent on a Slurm cluster's controller for nodes, and follow what it does.
 
-The request is an object in S3 that operators alone write (docs/adr/0013); with the user's credentials, and no way into the
+The request is an object in S3 that operators alone write (docs/adr/0014); with the user's credentials, and no way into the
 cluster. Several operators may ask at once: each changes the request only as it has read it.
 """
 
@@ -16,10 +16,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .._names import drain_bucket_name, request_key, status_key
 from ..config.cluster import ClusterConfig
 from ..errors import ConfigError, Finding, HyperPodError
 from ..loader import load_config
+from ..names import drain_bucket_name, request_key, status_key
 from .plan import add_asking_options, user_session
 
 SILENT_S = 180

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
 from ..errors import HyperPodError
 from ..loader import load_config
+from ..names import cluster_stack_name, foundation_stack_name
 
 if TYPE_CHECKING:
     from .._lambda.hyperpod_provider.actions import Plan, Refuse
@@ -90,11 +91,13 @@ def _run(options: argparse.Namespace) -> int:
     client = clients(config.region, options.profile, options.endpoint_url)
     live = _read(config, client)
     # `--confirm` comes before a deployment of this app's own stacks.
-    stack = options.stack or (None if options.confirm else tagged_stack(live)) or own_stack(config)
+    stack = options.stack or (None if options.confirm else tagged_stack(live)) or cluster_stack_name(config.name)
     wanted = desired(config, live, stack)
     deployed, unread = _deployed_ids(wanted, live, stack, client)
     found = plan(live, wanted, replace(FIRST, deployed_ids=deployed))
-    refused, notes = _for_life(config, client) if stack == own_stack(config) else ((), _of_another(config, stack))
+    refused, notes = (
+        _for_life(config, client) if stack == cluster_stack_name(config.name) else ((), _of_another(config, stack))
+    )
     if refused:
         found = Plan(refusals=(*refused, *found.refusals))
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -157,9 +160,9 @@ def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...
     from .._lambda.hyperpod_provider.foundation_guard.look import look
     from ..for_life import wish
 
-    wanted = wish(config, own_stack(config))
+    wanted = wish(config, cluster_stack_name(config.name))
     try:
-        return refusals(wanted, look(wanted, f"hyperpod-{config.name}-foundation", client)), ()
+        return refusals(wanted, look(wanted, foundation_stack_name(config.name), client)), ()
     except api.CALL_ERRORS as error:
         # Not everybody who deploys may read this; the deployment's own guard may.
         return (), (f"What is for life was not compared: {api.reason(error)}",)
@@ -168,7 +171,7 @@ def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...
 def _of_another(config: ClusterConfig, stack: str) -> tuple[str, ...]:
     """What to know of a plan for a stack that is not of this app."""
     said = (
-        f"This is what a deployment of stack {stack} would take, which has the cluster. Stack {own_stack(config)}, which "
+        f"This is what a deployment of stack {stack} would take, which has the cluster. Stack {cluster_stack_name(config.name)}, which "
         "this file makes by itself, may not touch that cluster: its deployment would be refused."
     )
     return (said,)
@@ -306,11 +309,6 @@ def _group(group: InstanceGroup, live: Cluster | None, autoscaled: Sequence[str]
         ),
         autoscaled=group.name in autoscaled,
     )
-
-
-def own_stack(config: ClusterConfig) -> str:
-    """The stack that the file's cluster is in, where this app makes it."""
-    return f"hyperpod-{config.name}-cluster"
 
 
 def tagged_stack(live: Cluster | None) -> str | None:

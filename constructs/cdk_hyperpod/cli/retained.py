@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..config.cluster import ClusterConfig
+from ..names import foundation_stack_name
 
 # US dollars for a GB-month of PERSISTENT_2 SSD storage by MB/s/TiB: list prices of us-east-1, a guide and no quote.
 # https://aws.amazon.com/fsx/lustre/pricing/
@@ -73,7 +74,7 @@ def retained_table(config: ClusterConfig, stack: str | None = None) -> str:
             f"After cdk destroy, this stays of {config.name} (removal: retain),",
             "a month at us-east-1 list prices:",
             *lines,
-            f"Find them by the tag aws:cloudformation:stack-name = {stack or f'hyperpod-{config.name}-foundation'};",
+            f"Find them by the tag aws:cloudformation:stack-name = {stack or foundation_stack_name(config.name)};",
             "so is what an earlier version of the file had and kept.",
             *_OF_SERVICES,
             "docs/removal.md says how to use them again or delete them.",

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..config.cluster import ClusterConfig
 from ..loader import load_config
+from ..names import stack_names
 from .plan import Clients, PlanError, add_asking_options, clients, tagged_stack
 
 __all__ = ["add_why_parser", "reasons"]
@@ -73,7 +74,7 @@ def reasons(
     """`STACK: sentence` of each stack whose last operation failed. `since`: what failed then or later; absent: whenever.
     `stack`: the one to ask; absent: this app's own, and where none of them is there, the one that the cluster's tag names.
     Raises PlanError where events cannot be read."""
-    own = [f"hyperpod-{config.name}-{part}" for part in ("foundation", "eks", "cluster", "teams")]
+    own = stack_names(config.name)
     said = {name: _first_reason_of(name, client, since) for name in ([stack] if stack else own)}
     if stack is None and not any(there for there, _ in said.values()) and (other := _tagged(config, client)):
         said[other] = _first_reason_of(other, client, since)

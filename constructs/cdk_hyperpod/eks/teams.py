@@ -29,8 +29,7 @@ from ..kubernetes.teams import (
 )
 from ..rules import check_eks_teams
 from ..storage import LustreMount
-from ..typed.judge import as_tuple, check_arguments
-from ..typed.known import is_known
+from ..typed.judge import as_tuple, check_arguments, check_at_synth
 from ..typed.words import item_paths
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
@@ -218,13 +217,8 @@ def _check_known(teams: Sequence[Team]) -> Iterator[Finding]:
         return
     for path, team in zip(item_paths("teams", teams), teams, strict=True):
         for name in ("name", "namespace", "quota", "borrow_limit", "absolute_borrow_limits"):
-            value = getattr(team, name, None)
-            if isinstance(value, (str, float, Mapping)) and not is_known(value):
-                yield Finding(
-                    path=f"{path}.{name}",
-                    problem="its value is known at deployment only",
-                    remedy="write it out: resources' names and the pods' ceilings derive from it",
-                )
+            remedy = "write it out: resources' names and the pods' ceilings derive from it"
+            yield from check_at_synth(getattr(team, name, None), f"{path}.{name}", remedy, kinds=(str, float, Mapping))
 
 
 def _quota_name(cluster_name: str, team_name: str) -> str:

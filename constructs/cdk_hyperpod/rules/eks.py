@@ -19,6 +19,7 @@ from ..config.governance import TaskGovernance
 from ..config.teams import Team
 from ..errors import Finding
 from ..kubernetes.teams import cluster_nodes
+from ..names import eks_stack_name
 from ..typed.judge import check_repeated
 from ..typed.known import UNKNOWN, is_known
 from ..typed.words import item_paths, join, show, shown_name
@@ -112,7 +113,7 @@ def check_installed_chart(config: ClusterConfig) -> Iterator[Finding]:
         yield Finding(
             path="eks.dependencies_chart",
             problem="is installed, and this file makes the EKS cluster, which begins without the chart",
-            remedy=f"deploy hyperpod-{shown_name(config.name)}-eks first, install the chart, then deploy the rest "
+            remedy=f"deploy {eks_stack_name(shown_name(config.name))} first, install the chart, then deploy the rest "
             "(docs/eks.md)",
             level="warning",
             topic="chart-first",

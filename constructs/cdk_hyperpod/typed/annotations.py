@@ -1,11 +1,80 @@
-"""The annotations of frozen values, taken apart: a field's type, its bounds, and what a union joins."""
+"""The one walk over annotations: what a type says, as a form that building, judging and the schema match on."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from .bounds import Constraint, Pattern, Range
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One plain value: text, a number, a flag, or one of a few (Literal)."""
+
+    kind: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list, whose items have one type."""
+
+    item: Any
+    exact: bool
+    """True: a tuple, as the frozen values have it. False: any sequence, as arguments are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A mapping."""
+
+    key: Any
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A frozen value with fields of its own."""
+
+    kind: type
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What only Python can give: an object of a class, or of one of several; of plain types too, where there are several."""
+
+    kinds: tuple[Any, ...]
+
+
+Form: TypeAlias = Leaf | Items | Names | Fields | Made
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """All that one annotation says."""
+
+    form: Form
+    optional: bool
+    """Whether None is a value too."""
+    bounds: tuple[Constraint, ...]
+
+
+@functools.cache
+def shape(annotation: Any) -> Shape:
+    """What an annotation says. `Annotated[X, …] | None` has its bounds as `Annotated[X | None, …]` would."""
+    said, bounds = _unwrapped(annotation)
+    options = typing.get_args(said) if typing.get_origin(said) in (typing.Union, types.UnionType) else (said,)
+    kinds = tuple(option for option in options if option is not types.NoneType)
+    if len(kinds) == 1:
+        (kind,), (_, inner) = kinds, _unwrapped(kinds[0])
+        return Shape(_form(_unwrapped(kind)[0]), len(options) > 1, (*bounds, *inner))
+    return Shape(Made(kinds), len(options) > len(kinds), bounds)
+
 
 _field_types: dict[type, Mapping[str, Any]] = {}
 
@@ -17,27 +86,18 @@ def field_types(kind: type) -> Mapping[str, Any]:
     return _field_types[kind]
 
 
-def split_annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The type, and what Annotated says of it; `Annotated[X, …] | None` counts as annotated too."""
-    if typing.get_origin(annotation) is typing.Annotated:
-        return annotation.__origin__, annotation.__metadata__
-    if _is_union(annotation):
-        options = [option for option in typing.get_args(annotation) if option is not types.NoneType]
-        if len(options) == 1 and typing.get_origin(options[0]) is typing.Annotated:
-            return options[0].__origin__ | None, options[0].__metadata__
-    return annotation, ()
+def _unwrapped(annotation: Any) -> tuple[Any, tuple[Constraint, ...]]:
+    if typing.get_origin(annotation) is not typing.Annotated:
+        return annotation, ()
+    return annotation.__origin__, tuple(each for each in annotation.__metadata__ if isinstance(each, Pattern | Range))
 
 
-def union_options(annotation: Any) -> tuple[Any, ...]:
-    """The types that a union joins; of anything else, itself."""
-    return typing.get_args(annotation) if _is_union(annotation) else (annotation,)
-
-
-def without_none(annotation: Any) -> Any:
-    """The type of a value that is there: X of `X | None`."""
-    (kind,) = (option for option in union_options(annotation) if option is not types.NoneType)
-    return kind
-
-
-def _is_union(annotation: Any) -> bool:
-    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+def _form(kind: Any) -> Form:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Mapping:
+        return Names(*arguments)
+    if origin is not None and origin is not Literal:
+        return Items(arguments[0], exact=origin is tuple)
+    if dataclasses.is_dataclass(kind):
+        return Fields(typing.cast(type, kind))
+    return Leaf(kind) if origin is Literal or kind in (str, int, bool, float) else Made((kind,))

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ..errors import Finding
-from .annotations import field_types, split_annotated, without_none
+from .annotations import Fields, Items, Leaf, Names, field_types, shape
 from .known import UNKNOWN
 from .plain import MAPPED, leaf_problem
 from .words import closest, item_paths, join, show
@@ -37,23 +36,24 @@ def structure(kind: type[T], data: object, findings: list[Finding], path: str = 
 
 
 def _build(annotation: Any, data: object, path: str, findings: list[Finding]) -> Any:
-    annotation = without_none(split_annotated(annotation)[0])
-    if dataclasses.is_dataclass(annotation):
-        return _build_object(typing.cast(type, annotation), data, path, findings)
-    origin = typing.get_origin(annotation)
-    if origin is tuple:
-        if not isinstance(data, list):
-            return _wrong(
-                data, "must be a list", "write it as [a, b] or as lines that begin with a dash", path, findings
-            )
-        (kind, _) = typing.get_args(annotation)
-        paths = item_paths(path, data)
-        return tuple(_build(kind, item, paths[index], findings) for index, item in enumerate(data))
-    if origin is Mapping:
-        return _build_mapping(typing.get_args(annotation)[1], data, path, findings)
-    if problem := leaf_problem(annotation, data):
-        return _wrong(data, *problem, path, findings)
-    return data
+    match shape(annotation).form:
+        case Fields(kind):
+            return _build_object(kind, data, path, findings)
+        case Items(item):
+            return _build_items(item, data, path, findings)
+        case Names(_, value):
+            return _build_mapping(value, data, path, findings)
+        case Leaf(kind) if problem := leaf_problem(kind, data):
+            return _wrong(data, *problem, path, findings)
+        case _:
+            return data
+
+
+def _build_items(kind: Any, data: object, path: str, findings: list[Finding]) -> Any:
+    if not isinstance(data, list):
+        return _wrong(data, "must be a list", "write it as [a, b] or as lines that begin with a dash", path, findings)
+    paths = item_paths(path, data)
+    return tuple(_build(kind, item, paths[index], findings) for index, item in enumerate(data))
 
 
 def _build_object(kind: type, data: object, path: str, findings: list[Finding]) -> Any:

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import types
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from ..errors import Finding
-from .annotations import field_types, split_annotated, union_options
-from .bounds import Pattern, Range
+from .annotations import Fields, Form, Items, Leaf, Made, Names, field_types, shape
+from .bounds import Constraint
 from .known import UNKNOWN, is_known
 from .plain import MAPPED, leaf_problem
 from .words import item_paths, join, show
 
 T = TypeVar("T")
 
-_LISTS = (tuple, Sequence)
-_PLAIN = (str, int, bool, float)
 _MISSING = "give it a value"
 _AT_SYNTH = ("its value is known at deployment only", "write it out")
+"""What a token means where synth decides by the value."""
 
 
 def check_constraints(value: object, path: str = "") -> Iterator[Finding]:
@@ -53,6 +51,13 @@ def check_arguments(function: Callable[..., object], /, **arguments: object) -> 
     annotations = typing.get_type_hints(function, include_extras=True)
     for name, value in arguments.items():
         yield from check_value(value, annotations[name], name)
+
+
+def check_at_synth(value: object, path: str, remedy: str, *, kinds: tuple[type, ...] = (str,)) -> Iterator[Finding]:
+    """Whether synth knows a value that it cannot do without. `kinds`: those that its type allows; a token of another one is
+    refused for that already."""
+    if isinstance(value, kinds) and not is_known(value):
+        yield Finding(path=path, problem=_AT_SYNTH[0], remedy=remedy)
 
 
 def check_repeated(values: object, path: str) -> Iterator[Finding]:
@@ -88,34 +93,26 @@ def _judge_fields(value: T, path: str, findings: list[Finding], *, bounds: bool)
 
 def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, bounds: bool = True) -> Any:
     """The value as far as the annotation accepts it, UNKNOWN in place of the rest."""
-    annotation, constraints = split_annotated(annotation)
-    kinds = union_options(annotation)
-    if value is UNKNOWN or (value is None and types.NoneType in kinds):
+    said = shape(annotation)
+    if value is UNKNOWN or (value is None and said.optional):
         return value
-    (kind, *others) = [kind for kind in kinds if kind is not types.NoneType]
-    origin = typing.get_origin(kind)
-    if _is_token(value, kind) and (others or origin is not None or kind in _PLAIN):
-        late = _AT_SYNTH if others else _late_problem(kind, origin, value)
+    if _is_token(value, said.form):
+        late = _late_problem(said.form, value)
         if late is None:
             return value
         findings.append(Finding(path=path, problem=late[0], remedy=late[1]))
         return UNKNOWN
-    if origin in _LISTS and (isinstance(value, tuple) or (origin is Sequence and _is_list(value))):
-        item_kind = typing.get_args(kind)[0]
-        paths = item_paths(path, value)
-        items = tuple(_judge(item, item_kind, paths[i], findings, bounds=bounds) for i, item in enumerate(value))
-        return value if all(map(operator.is_, items, value)) else items
-    if origin is Mapping and isinstance(value, Mapping) and dataclasses.is_dataclass(typing.get_args(kind)[1]):
-        key_kind, item_kind = typing.get_args(kind)
-        for key, item in value.items():
-            _judge(key, key_kind, path, findings, bounds=bounds)
-            _judge(item, item_kind, f"{path}[{show(key)}]", findings, bounds=bounds)
-        return value
-    if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):
-        return _judge_fields(value, path, findings, bounds=bounds)
-    problem = _any_problem([kind, *others], value) if others else _problem(kind, origin, value)
-    if problem is None and bounds:
-        problem = _out_of_bounds(value, constraints)
+    match said.form:
+        case Items(item, exact) if isinstance(value, tuple) or (not exact and _is_list(value)):
+            return _judge_items(value, item, path, findings, bounds=bounds)
+        case Names(key, item) if isinstance(value, Mapping) and isinstance(shape(item).form, Fields):
+            for each, held in value.items():
+                _judge(each, key, path, findings, bounds=bounds)
+                _judge(held, item, f"{path}[{show(each)}]", findings, bounds=bounds)
+            return value
+        case Fields(kind) if isinstance(value, kind):
+            return _judge_fields(value, path, findings, bounds=bounds)
+    problem = _problem(said.form, value) or (_out_of_bounds(value, said.bounds) if bounds else None)
     if problem is None:
         return value
     got, remedy = ("nothing", _MISSING) if value is None else (show(value), problem[1])
@@ -123,12 +120,21 @@ def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, b
     return UNKNOWN
 
 
-def _late_problem(kind: Any, origin: Any, value: object) -> tuple[str, str] | None:
+def _judge_items(
+    values: Sequence[Any], kind: Any, path: str, findings: list[Finding], *, bounds: bool
+) -> Sequence[Any]:
+    paths = item_paths(path, values)
+    items = tuple(_judge(item, kind, paths[i], findings, bounds=bounds) for i, item in enumerate(values))
+    return values if all(map(operator.is_, items, values)) else items
+
+
+def _late_problem(form: Form, value: object) -> tuple[str, str] | None:
     """Why a token cannot stand here; None: it goes into the template as it is.
 
     A list, a flag, a choice and a path decide at synth what is made, where a token would count as one of their values.
     """
-    choices = typing.get_args(kind) if origin is Literal else ()
+    kind = form.kind if isinstance(form, Leaf) else None
+    choices = typing.get_args(kind)
     if kind is str:
         return None if isinstance(value, str) else _of_another_kind("text", "string")
     if kind in (int, float) or (choices and isinstance(choices[0], int)):
@@ -142,44 +148,42 @@ def _of_another_kind(noun: str, way: str) -> tuple[str, str]:
     return f"must be {noun}, got a token of another kind", f"use the parameter's value_as_{way}, or Token.as_{way}"
 
 
-def _problem(kind: Any, origin: Any, value: object) -> tuple[str, str] | None:
-    if origin is tuple:
-        return "must be a tuple", "write it as (a, b) or (a,)"
-    if origin is Sequence:
-        return "must be a list", "write it as [a, b]"
-    if origin is Mapping:
-        key_kind, item_kind = typing.get_args(kind)
-        if isinstance(value, Mapping) and all(
-            _fits(key_kind, key) and _fits(item_kind, item) for key, item in value.items()
-        ):
+def _problem(form: Form, value: object) -> tuple[str, str] | None:
+    match form:
+        case Leaf(kind):
+            return leaf_problem(kind, value)
+        case Items(_, exact):
+            return (
+                ("must be a tuple", "write it as (a, b) or (a,)") if exact else ("must be a list", "write it as [a, b]")
+            )
+        case Names(key, item):
+            return (
+                None
+                if _are_names(key, item, value)
+                else (f"must be a mapping of {_in_a_word(key)} to {_in_a_word(item)}", "make one")
+            )
+        case Made(kinds) if any(_is_one(kind, value) for kind in kinds):
             return None
-        words = [_in_a_word(part) for part in (key_kind, item_kind)]
-        return f"must be a mapping of {' to '.join(words)}", "make one"
-    if origin is Literal or kind in _PLAIN:
-        return leaf_problem(kind, value)
-    if _is_one(kind, value):
-        return None
-    if _is_interface(kind):
-        return f"must be an {kind.__name__}", "make or import one"
-    return f"must be of the class {kind.__name__}", "make one"
+        case Made([kind]) if _is_interface(kind):
+            return f"must be an {kind.__name__}", "make or import one"
+        case Fields(kind) | Made([kind]):
+            return f"must be of the class {kind.__name__}", "make one"
+        case Made(kinds):
+            names = ["text" if kind is str else f"{_article(kind)} {kind.__name__}" for kind in kinds]
+            return f"must be {', '.join(names[:-1])} or {names[-1]}", "give it one of these"
 
 
-def _any_problem(kinds: Sequence[Any], value: object) -> tuple[str, str] | None:
-    if any(_is_one(kind, value) for kind in kinds):
-        return None
-    names = ["text" if kind is str else f"{_article(kind)} {kind.__name__}" for kind in kinds]
-    return f"must be {', '.join(names[:-1])} or {names[-1]}", "give it one of these"
+def _are_names(key: Any, item: Any, value: object) -> bool:
+    return isinstance(value, Mapping) and all(_fits(key, each) and _fits(item, held) for each, held in value.items())
 
 
 def _article(kind: Any) -> str:
     return "an" if kind.__name__[0] in "AEIO" else "a"
 
 
-def _out_of_bounds(value: object, constraints: tuple[Any, ...]) -> tuple[str, str] | None:
-    for constraint in constraints:
-        if isinstance(constraint, (Pattern, Range)) and (words := constraint.problem(value)):
-            return words, "change it"
-    return None
+def _out_of_bounds(value: object, bounds: Iterable[Constraint]) -> tuple[str, str] | None:
+    words = next(filter(None, (bound.problem(value) for bound in bounds)), None)
+    return None if words is None else (words, "change it")
 
 
 def _fits(kind: Any, value: object) -> bool:
@@ -187,7 +191,8 @@ def _fits(kind: Any, value: object) -> bool:
         return True
     if _is_interface(kind):
         return _is_one(kind, value)
-    return (_late_problem(kind, None, value) if _is_token(value, kind) else leaf_problem(kind, value)) is None
+    leaf = Leaf(kind)
+    return (_late_problem(leaf, value) if _is_token(value, leaf) else leaf_problem(kind, value)) is None
 
 
 def _in_a_word(kind: Any) -> str:
@@ -201,8 +206,15 @@ def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
-def _is_token(value: object, kind: Any) -> bool:
-    """Whether CDK puts another value in the place of this one."""
+def _is_token(value: object, form: Form) -> bool:
+    """Whether CDK puts another value in the place of this one, and would have to know it."""
+    match form:
+        case Fields() | Made([_]):
+            return False
+        case Leaf(kind) | Made([kind, *_]):
+            pass
+        case _:
+            kind = None
     if isinstance(value, (list, tuple)):
         # A list that is a token has one item, which says so.
         return any(isinstance(item, str) and "#{Token[" in item for item in value)
@@ -230,8 +242,5 @@ def field_findings(value: object, path: str) -> Iterator[Finding]:
     """Bounds and patterns of a frozen value's own fields, at no depth."""
     for name, annotation in field_types(type(value)).items():
         field = getattr(value, name)
-        for constraint in split_annotated(annotation)[1]:
-            if field is None or not is_known(field) or not isinstance(constraint, (Pattern, Range)):
-                continue
-            if words := constraint.problem(field):
-                yield Finding(path=join(path, name), problem=f"{words}, got {show(field)}", remedy="change it")
+        if field is not None and is_known(field) and (problem := _out_of_bounds(field, shape(annotation).bounds)):
+            yield Finding(path=join(path, name), problem=f"{problem[0]}, got {show(field)}", remedy=problem[1])

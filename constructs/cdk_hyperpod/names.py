@@ -1,4 +1,4 @@
-"""Names of buckets, and of the objects in the drain channel's: free of CDK, for the command-line tool needs them too."""
+"""Names that derive from the cluster's: of stacks, buckets, and objects in the drain channel's. Free of CDK."""
 
 from __future__ import annotations
 
@@ -7,7 +7,34 @@ import re
 from collections.abc import Iterator
 
 from .errors import Finding
-from .typed.known import is_known
+from .typed.judge import check_at_synth
+
+
+def foundation_stack_name(cluster_name: str) -> str:
+    """The stack of what outlives the cluster. The prefix keeps it legal for a cluster whose name begins with a digit."""
+    return f"hyperpod-{cluster_name}-foundation"
+
+
+def eks_stack_name(cluster_name: str) -> str:
+    """The stack of the EKS cluster and what is in it before the first node."""
+    return f"hyperpod-{cluster_name}-eks"
+
+
+def cluster_stack_name(cluster_name: str) -> str:
+    """The stack of the cluster and its roles."""
+    return f"hyperpod-{cluster_name}-cluster"
+
+
+def teams_stack_name(cluster_name: str) -> str:
+    """The stack of what teams work with: add-ons, queues, quotas and access."""
+    return f"hyperpod-{cluster_name}-teams"
+
+
+def stack_names(cluster_name: str) -> tuple[str, ...]:
+    """All stacks that a cluster file may have, in the order in which they are deployed."""
+    names = (foundation_stack_name, eks_stack_name, cluster_stack_name, teams_stack_name)
+    return tuple(name(cluster_name) for name in names)
+
 
 WRITERS = ("deployment", "operator")
 """Who may ask. Each has one request, which nobody else writes."""
@@ -38,9 +65,4 @@ def bucket_label(name: str, length: int) -> str:
 
 def check_name_known(cluster_name: object) -> Iterator[Finding]:
     """A name that only a deployment knows, where a bucket's derives from it."""
-    if isinstance(cluster_name, str) and not is_known(cluster_name):
-        yield Finding(
-            path="cluster_name",
-            problem="its value is known at deployment only",
-            remedy="write it out: the bucket's name derives from it",
-        )
+    yield from check_at_synth(cluster_name, "cluster_name", "write it out: the bucket's name derives from it")

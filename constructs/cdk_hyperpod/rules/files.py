@@ -1,0 +1,67 @@
+"""Whether what a cluster file points to is there. `folder`: the file's own, where relative paths begin.
+
+These rules read the disk, and nothing but what the file names; so they run for a file and not for constructs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig
+from ..config.eks import INSTALLED, EksConfig
+from ..config.lifecycle import LifecycleConfig
+from ..errors import Finding
+from ..typed.words import show
+from .eks import check_installed_chart
+from .groups import has_neuron
+
+
+def check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[Finding]:
+    """Whether the chart that the file names is there and can be installed."""
+    eks = config.eks
+    if config.orchestrator != "eks" or not isinstance(eks, EksConfig) or not isinstance(eks.dependencies_chart, str):
+        return []
+    if eks.dependencies_chart == INSTALLED:
+        return check_installed_chart(config)
+    # Only here, where there is a chart to read.
+    from .charts import check_chart
+
+    return check_chart(
+        folder / eks.dependencies_chart,
+        eks.dependencies_chart,
+        digest=eks.dependencies_chart_digest,
+        image_registry=eks.image_registry,
+        neuron=has_neuron(config.instance_groups),
+    )
+
+
+def check_scripts(config: ClusterConfig, folder: Path) -> Sequence[Finding]:
+    """Whether the folder of scripts that the file names is there and has what HyperPod runs."""
+    path = "lifecycle_scripts" if config.lifecycle_scripts is not None else "lifecycle.scripts"
+    name = config.scripts_folder if isinstance(config.lifecycle, LifecycleConfig | None) else config.lifecycle_scripts
+    if not isinstance(name, str):
+        return []
+    wanted = [EKS_ENTRY_SCRIPT] if config.orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
+    try:
+        scripts = folder / name
+        if not scripts.is_dir():
+            return [
+                Finding(
+                    path=path,
+                    problem=f"there is no folder {show(name)}",
+                    remedy="name one, relative to the file, or remove the line to use the library's scripts",
+                )
+            ]
+        missing = [script for script in wanted if not (scripts / script).is_file()]
+    except OSError as error:
+        return [Finding(path=path, problem=f"{show(name)} cannot be read ({error.strerror})", remedy="name a folder")]
+    if not missing:
+        return []
+    return [
+        Finding(
+            path=path,
+            problem=f"{show(name)} has no {', '.join(missing)}",
+            remedy="add it: HyperPod runs the script of the node's type",
+        )
+    ]

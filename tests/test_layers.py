@@ -1,0 +1,143 @@
+"""Guards of the library's rooms: who may import whom, read from the sources."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import graphlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import cdk_hyperpod
+
+LIBRARY = Path(__file__).resolve().parent.parent / "constructs" / "cdk_hyperpod"
+FUNCTION = "_lambda"
+CDK = {"aws_cdk", "constructs", "jsii"}
+
+# A room, and whatever of the library it may import besides itself.
+ROOMS: Mapping[str, set[str]] = {
+    "typed": {"errors"},
+    "config": {"errors", "instance_types", "typed"},
+    "kubernetes": {"config", "errors", "instance_types", "typed"},
+    "rules": {
+        *{"config", "errors", "instance_types", "kubernetes", "typed"},
+        *{"helm_chart", "names", "s3_prefix_lists", "zones"},
+    },
+    "cli": {
+        *{"config", "errors", "instance_types", "kubernetes", "rules", "typed"},
+        *{"_assets", "for_life", "loader", "names", "zones", FUNCTION},
+    },
+}
+
+
+def _sources() -> Iterator[tuple[str, Path]]:
+    for path in sorted(LIBRARY.rglob("*.py")):
+        # `_project` is a template of an app, and no part of the library's own code.
+        if "_project" not in path.parts:
+            parts = path.relative_to(LIBRARY).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+MODULES = dict(_sources())
+
+
+@functools.cache
+def _imports(module: str) -> frozenset[str]:
+    """What a module imports when it runs, in functions too: the library's own below its name, others as they are."""
+    path = MODULES[module]
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    tree = ast.parse(path.read_text("utf-8"))
+    for_types = {
+        inner for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }  # fmt: skip
+    found = set()
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = ["cdk_hyperpod", *package[: len(package) + 1 - node.level]] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                found.add(full if full.removeprefix("cdk_hyperpod.") in MODULES else base)
+    return frozenset(found)
+
+
+def _own(module: str) -> set[str]:
+    return {
+        name.removeprefix("cdk_hyperpod").removeprefix(".")
+        for name in _imports(module)
+        if name.split(".")[0] == "cdk_hyperpod"
+    }
+
+
+def _room(module: str) -> str:
+    return module.split(".")[0]
+
+
+def test_the_library_has_no_import_circle() -> None:
+    order = [*graphlib.TopologicalSorter({module: _own(module) - {""} for module in MODULES}).static_order()]
+
+    assert len(order) >= len(MODULES) - 1
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_what_it_may_and_nothing_else(room: str) -> None:
+    modules = [module for module in MODULES if _room(module) == room]
+    assert modules
+    strange = {
+        f"{module} imports {name}"
+        for module in modules
+        for name in _own(module)
+        if _room(name) not in {room, *ROOMS[room]}
+    }
+
+    assert strange == set()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_never_comes_to_a_construct(room: str) -> None:
+    # Also not by way of what it may import, and not late.
+    reached: set[str] = set()
+    left = [module for module in MODULES if _room(module) == room]
+    while left:
+        module = left.pop()
+        if module not in reached and module in MODULES:
+            reached.add(module)
+            left += _own(module)
+
+    assert {module for module in reached for name in _imports(module) if name.split(".")[0] in CDK} == set()
+
+
+def test_nobody_imports_the_command_line_tool() -> None:
+    assert {module for module in MODULES if _room(module) != "cli" and "cli" in map(_room, _own(module))} == set()
+
+
+def test_the_function_never_imports_the_library() -> None:
+    # It is uploaded without it.
+    modules = [module for module in MODULES if _room(module) == FUNCTION]
+    assert modules
+    assert {f"{module}: {name}" for module in modules for name in _own(module) if _room(name) != FUNCTION} == set()
+
+
+def test_the_terminal_s_words_never_ship_in_the_function() -> None:
+    # Tables, colours, options and exit codes are the command's; the function answers CloudFormation in sentences.
+    for module, path in MODULES.items():
+        if _room(module) == FUNCTION:
+            text = path.read_text("utf-8")
+            assert not _imports(module) & {"argparse", "textwrap", "shutil", "sys"}, module
+            assert "\\033" not in text and "print(" not in text and "exit_code" not in text, module
+
+
+def test_public_names_are_listed_once() -> None:
+    tree = ast.parse((LIBRARY / "__init__.py").read_text("utf-8"))
+    listed = [alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level for alias in node.names]  # fmt: skip
+    written = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+
+    assert sorted(listed) == sorted(set(listed)) == sorted(cdk_hyperpod.__all__)
+    assert set(written) & set(listed) == set()
