@@ -78,6 +78,10 @@ class ClusterStack(FileStack):
             retry=scale_down.retry,
         )
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)
+        CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
+        CfnOutput(
+            self, "LogGroupName", value=f"/aws/sagemaker/Clusters/{self.cluster.cluster_name}/{self.cluster.cluster_id}"
+        )
         # By these names `plan` finds them, and people.
         for output in (guard.nodes_taken, guard.still_standing):
             output.override_logical_id(output.node.id)

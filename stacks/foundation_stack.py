@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from aws_cdk import Environment
+from aws_cdk import CfnOutput, Environment
 from constructs import Construct
 
 from cdk_hyperpod import (
@@ -71,6 +71,7 @@ class FoundationStack(FileStack):
             # Also while the file names no file system: one of an earlier deployment may be standing in the subnet.
             self.network.retain()
         self._access_logs = access_logs_bucket(self, "AccessLogs", removal=config.removal)
+        self.file_system_id = None if config.storage is None else config.storage.file_system_id
         self.mount = None if config.storage is None else self._mount(config.storage, loaded)
         self.openzfs = self._openzfs(config.storage)
         drain = None if config.slurm is None else config.slurm.drain
@@ -105,10 +106,27 @@ class FoundationStack(FileStack):
             writers=() if config.lifecycle is None else config.lifecycle.writers,
             drain=channel,
         )
-        everything = self.node.children
+        self._add_outputs()
+        everything = [child for child in self.node.children if not isinstance(child, CfnOutput)]
         FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name)).come_before(
             *everything
         )
+
+    def _add_outputs(self) -> None:
+        """By these names scripts may find what the stack holds (docs/deploying.md)."""
+        outputs = {
+            "VpcId": self.network.vpc_id,
+            "SubnetIds": ",".join(subnet.subnet_id for subnet in self.network.subnets),
+            "SecurityGroupId": self.network.security_group_id,
+            "ScriptsBucketName": self.lifecycle_scripts.bucket_name,
+            "KeyArn": self.key.key_arn,
+        }
+        if self.mount is not None:
+            outputs |= {"FileSystemDnsName": self.mount.dns_name, "FileSystemMountName": self.mount.mount_name}
+        if self.file_system_id is not None:
+            outputs["FileSystemId"] = self.file_system_id
+        for name, value in outputs.items():
+            CfnOutput(self, name, value=value)
 
     def _openzfs(self, storage: StorageConfig | None) -> OpenZfsMount | None:
         if storage is None or storage.openzfs is None:
@@ -136,7 +154,7 @@ class FoundationStack(FileStack):
                 availability_zone=storage.availability_zone,
             )
         assert storage.capacity_gib is not None  # the rules made sure
-        return LustreFileSystem(
+        file_system = LustreFileSystem(
             self,
             "FileSystem",
             network=self.network,
@@ -150,4 +168,6 @@ class FoundationStack(FileStack):
             mount_path=storage.mount_path,
             removal=loaded.config.removal,
             access_logs=self._access_logs,
-        ).mount
+        )
+        self.file_system_id = file_system.file_system_id
+        return file_system.mount

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .network import HyperPodNetwork as HyperPodNetwork
     from .network import PrivateSubnet as PrivateSubnet
     from .scale_down import ScaleDown as ScaleDown
+    from .storage import ILustreFileSystem as ILustreFileSystem
     from .storage import LustreFileSystem as LustreFileSystem
     from .storage import LustreMount as LustreMount
     from .storage import OpenZfsMount as OpenZfsMount

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from aws_cdk import Annotations, CfnTag, Fn, RemovalPolicy, Stack
+import jsii
+from aws_cdk import Annotations, CfnTag, Fn, IStableStringProducer, Lazy, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -18,7 +19,7 @@ from constructs import Construct
 from ._acknowledge import acknowledge
 from .config.cluster import NetworkConfig, SubnetConfig
 from .endpoint_policies import endpoint_policy
-from .errors import raise_errors
+from .errors import Finding, raise_errors
 from .rules import check_network, what_closed_means
 from .s3_prefix_lists import S3_PREFIX_LISTS
 from .typed.judge import as_tuple, check_arguments, check_at_synth, check_constraints
@@ -32,6 +33,8 @@ from .zones import (
     plan_subnets,
 )
 
+_DUMMY_VPC = "vpc-12345"
+"""What CDK's look-up says of a VPC in its first pass (aws-cdk-lib, aws-ec2/lib/vpc.ts)."""
 _ANYWHERE = "0.0.0.0/0"
 # A security group without an egress rule gets one for everything; this one leads nowhere.
 _NO_EGRESS = ec2.CfnSecurityGroup.EgressProperty(ip_protocol="-1", cidr_ip="127.0.0.1/32", description="No egress")
@@ -72,27 +75,53 @@ class HyperPodNetwork(Construct):
         internet_egress: bool = False,
         cidr: str = "10.0.0.0/16",
         interface_endpoints: bool | None = None,
+        vpc: ec2.IVpc | None = None,
+        vpc_subnets: ec2.SubnetSelection | None = None,
         vpc_id: str | None = None,
         subnets: Sequence[SubnetConfig] = (),
         endpoint_security_group_id: str | None = None,
         s3_prefix_list_id: str | None = None,
-        endpoint_policies: str = "none",
+        endpoint_policies: Literal["none", "account", "organization"] = "none",
         trusted_accounts: Sequence[str] = (),
         organization_id: str | None = None,
         more_endpoints: Sequence[str] = (),
         control_plane_zone: str | None = None,
         log_encryption_key: kms.IKey | None = None,
+        flow_log_group: logs.ILogGroup | None = None,
     ) -> None:
         """Make or adopt a network.
 
-        The arguments are those of `NetworkConfig`, where they are described; `availability_zones` also names the zones
+        `vpc`: one that exists, or that this app makes, in place of `vpc_id` and `subnets`; nodes live in those of
+        `vpc_subnets`, one in each zone, the first zone is the cluster's own; absent: its private ones. A `Vpc.from_lookup` works:
+        in CDK's first pass, which knows nothing of the VPC yet, nothing is judged.
+        The other arguments are those of `NetworkConfig`, where they are described; `availability_zones` also names the zones
         of groups that live elsewhere than the cluster. `more_endpoints`: services that need an interface endpoint
         besides those that every cluster needs; an EKS cluster needs eks, eks-auth and lambda.
         `control_plane_zone`: the second zone that a new EKS cluster wants, where `availability_zones` names one; its subnet
-        is for the control plane alone, and for good. `log_encryption_key` encrypts the flow log; absent: CloudWatch's own key does. Raises ConfigError with
+        is for the control plane alone, and for good. `log_encryption_key` encrypts the flow log; absent: CloudWatch's own key does. `flow_log_group`: where the flow log of a
+        new VPC goes; absent: a log group is made. Raises ConfigError with
         everything that AWS would refuse.
         """
         super().__init__(scope, construct_id)
+        refused = [
+            *check_arguments(
+                HyperPodNetwork.__init__,
+                more_endpoints=more_endpoints,
+                control_plane_zone=control_plane_zone,
+                log_encryption_key=log_encryption_key,
+                flow_log_group=flow_log_group,
+                vpc=vpc,
+                vpc_subnets=vpc_subnets,
+            ),
+            *_check_one_vpc(vpc, vpc_subnets, vpc_id, subnets),
+        ]
+        self._given_vpc = vpc
+        self._is_looked_up = True
+        """False: CDK has not looked the given VPC up yet, so nobody knows its zones."""
+        if vpc is not None and not refused:
+            self._is_looked_up = vpc.vpc_id != _DUMMY_VPC
+            vpc_id = vpc.vpc_id if self._is_looked_up else _late(vpc.vpc_id)
+            subnets = _subnets_of(vpc, vpc_subnets, known=self._is_looked_up)
         config = NetworkConfig(
             availability_zones=as_tuple(availability_zones),
             internet_egress=internet_egress,
@@ -102,7 +131,7 @@ class HyperPodNetwork(Construct):
             subnets=as_tuple(subnets),
             endpoint_security_group_id=endpoint_security_group_id,
             s3_prefix_list_id=s3_prefix_list_id,
-            endpoint_policies=endpoint_policies,  # type: ignore[arg-type]  # the rules judge it
+            endpoint_policies=endpoint_policies,
             trusted_accounts=as_tuple(trusted_accounts),
             organization_id=organization_id,
         )
@@ -112,12 +141,7 @@ class HyperPodNetwork(Construct):
         # What is only worth knowing, the cluster says, once.
         raise_errors(
             [
-                *check_arguments(
-                    HyperPodNetwork.__init__,
-                    more_endpoints=more_endpoints,
-                    control_plane_zone=control_plane_zone,
-                    log_encryption_key=log_encryption_key,
-                ),
+                *refused,
                 *check_constraints(config, "network"),
                 *check_network(config, region=region),
                 # A new VPC's range is cut up at synth.
@@ -138,11 +162,11 @@ class HyperPodNetwork(Construct):
             self.vpc_id = vpc_id
             self.subnets = tuple(_existing(plan) for plan in plans)
         else:
-            vpc = ec2.CfnVPC(
+            made = ec2.CfnVPC(
                 self, "Vpc", cidr_block=cidr, enable_dns_hostnames=True, enable_dns_support=True, tags=self._named()
             )
             acknowledge(
-                vpc,
+                made,
                 {
                     "NIST.800.53.R5-VPCDefaultSecurityGroupClosed": (
                         "CloudFormation cannot change the default security group's rules, and nothing is in that group: "
@@ -150,9 +174,9 @@ class HyperPodNetwork(Construct):
                     )
                 },
             )
-            self._retainable.append(vpc)
-            self.vpc_id = vpc.attr_vpc_id
-            self._add_flow_log(log_encryption_key)
+            self._retainable.append(made)
+            self.vpc_id = made.attr_vpc_id
+            self._add_flow_log(log_encryption_key, flow_log_group)
             routes = ec2.CfnRouteTable(self, "PrivateRoutes", vpc_id=self.vpc_id, tags=self._named("private"))
             self.subnets = tuple(self._add_private_subnet(plan, routes) for plan in plans)
             if control_plane_zone is not None:
@@ -198,6 +222,8 @@ class HyperPodNetwork(Construct):
     @cached_property
     def vpc(self) -> ec2.IVpc:
         """The VPC, for other constructs to live in."""
+        if self._given_vpc is not None:
+            return self._given_vpc
         vpc = ec2.Vpc.from_vpc_attributes(
             self,
             "VpcReference",
@@ -223,6 +249,8 @@ class HyperPodNetwork(Construct):
         for subnet in self.subnets:
             if subnet.availability_zone == availability_zone:
                 return subnet
+        if not self._is_looked_up:
+            return self.subnets[0]
         raise KeyError(availability_zone)
 
     def retain(self) -> None:
@@ -378,25 +406,9 @@ class HyperPodNetwork(Construct):
     def _allow_endpoints(self, group_id: str) -> None:
         allow_tcp(self, "NodesToEndpoints", self.security_group_id, group_id, 443, 443, "AWS services")
 
-    def _add_flow_log(self, key: kms.IKey | None) -> None:
+    def _add_flow_log(self, key: kms.IKey | None, given: logs.ILogGroup | None) -> None:
         stack = Stack.of(self)
-        log_group = logs.CfnLogGroup(
-            self,
-            "FlowLogGroup",
-            retention_in_days=365,
-            kms_key_id=None if key is None else key.key_arn,
-        )
-        log_group.apply_removal_policy(RemovalPolicy.DESTROY)
-        if key is None:
-            acknowledge(
-                log_group,
-                {
-                    "NIST.800.53.R5-CloudWatchLogGroupEncrypted": (
-                        "CloudWatch Logs encrypts it with a key of its own; log_encryption_key names another."
-                    )
-                },
-            )
-        log_group_arn = log_group.attr_arn
+        log_group_arn = self._flow_log_group(key) if given is None else given.log_group_arn
         policy = iam.CfnManagedPolicy(
             self,
             "FlowLogPolicy",
@@ -436,6 +448,26 @@ class HyperPodNetwork(Construct):
             log_destination=log_group_arn,
             deliver_logs_permission_arn=role.attr_arn,
         )
+
+    def _flow_log_group(self, key: kms.IKey | None) -> str:
+        """The ARN of a new log group, kept for a year."""
+        log_group = logs.CfnLogGroup(
+            self,
+            "FlowLogGroup",
+            retention_in_days=365,
+            kms_key_id=None if key is None else key.key_arn,
+        )
+        log_group.apply_removal_policy(RemovalPolicy.DESTROY)
+        if key is None:
+            acknowledge(
+                log_group,
+                {
+                    "NIST.800.53.R5-CloudWatchLogGroupEncrypted": (
+                        "CloudWatch Logs encrypts it with a key of its own; log_encryption_key names another."
+                    )
+                },
+            )
+        return log_group.attr_arn
 
     def _named(self, part: str = "") -> list[CfnTag]:
         """A Name tag, by which people find a thing in the console."""
@@ -519,6 +551,45 @@ def _zone_properties(zone: str | None) -> tuple[str | None, str | None]:
     if zone is None:
         return Fn.select(0, Fn.get_azs()), None
     return (None, zone) if is_zone_id(zone) else (zone, None)
+
+
+def _check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: object) -> Iterator[Finding]:
+    if vpc is not None and (vpc_id is not None or subnets):
+        yield Finding(path="vpc", problem="says what vpc_id and subnets say too", remedy="keep one of the two ways")
+    if vpc is None and isinstance(vpc_subnets, ec2.SubnetSelection):
+        yield Finding(path="vpc_subnets", problem="chooses among subnets of no vpc", remedy="give it a vpc")
+
+
+def _subnets_of(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, *, known: bool) -> Sequence[SubnetConfig]:
+    """The subnets of a VPC where nodes live, one in each zone."""
+    chosen = vpc.select_subnets(one_per_az=True) if selection is None else vpc.select_subnets(**selection._values)
+    return [
+        SubnetConfig(subnet_id=subnet.subnet_id, availability_zone=subnet.availability_zone, cidr=_cidr_of(subnet))
+        if known
+        else SubnetConfig(subnet_id=_late(subnet.subnet_id), availability_zone=_late(subnet.availability_zone))
+        for subnet in chosen.subnets
+    ]
+
+
+def _cidr_of(subnet: ec2.ISubnet) -> str | None:
+    try:
+        return subnet.ipv4_cidr_block
+    except RuntimeError:
+        return None  # CDK does not know it of a subnet that was imported without
+
+
+def _late(text: str) -> str:
+    """Text that nothing judges at synth: a stand-in of CDK's for what it has not looked up yet."""
+    return Lazy.string(_Text(text))
+
+
+@jsii.implements(IStableStringProducer)
+class _Text:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def produce(self) -> str:
+        return self._text
 
 
 def _existing(plan: ZoneSubnet) -> PrivateSubnet:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+import jsii
 from aws_cdk import CfnResource, CfnTag, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
@@ -49,7 +52,33 @@ class OpenZfsMount:
     """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
 
 
-class LustreFileSystem(Construct):
+@jsii.implements(ec2.IConnectable)
+class ILustreFileSystem(Construct):
+    """A file system of FSx for Lustre: of this app (`LustreFileSystem`), or one that exists (`LustreFileSystem.from_attributes`)."""
+
+    file_system_id: str
+    """The file system's id, such as fs-0123456789abcdef0."""
+    mount: LustreMount
+    """What a node needs to mount it: `file_system` of a `HyperPodCluster`."""
+
+    def __init__(self, scope: Construct, construct_id: str) -> None:
+        """Make the construct, without anything in it."""
+        super().__init__(scope, construct_id)
+        self._connections: ec2.Connections | None = None
+
+    def _servers(self) -> list[ec2.ISecurityGroup]:
+        raise NotImplementedError
+
+    @property
+    @jsii.member(jsii_name="connections")
+    def connections(self) -> ec2.Connections:
+        """Its servers' security group, for others than the cluster's nodes to be let in: Lustre's ports are 988 and 1018 to 1023."""
+        if self._connections is None:
+            self._connections = ec2.Connections(security_groups=self._servers(), default_port=ec2.Port.tcp(988))
+        return self._connections
+
+
+class LustreFileSystem(ILustreFileSystem):
     """A PERSISTENT_2 file system in the cluster's own zone, encrypted, compressed, with its own security group.
 
     Cost: billed for its capacity, used or not. Removal: RETAIN keeps it when its stack is deleted, and with it the
@@ -67,7 +96,7 @@ class LustreFileSystem(Construct):
         network: HyperPodNetwork,
         encryption_key: kms.IKey,
         capacity_gib: int,
-        throughput_mbps_per_tib: int = 250,
+        throughput_mbps_per_tib: Literal[125, 250, 500, 1000] = 250,
         efa: bool = False,
         metadata_iops: int | None = None,
         automatic_backup_retention_days: int = 0,
@@ -85,7 +114,7 @@ class LustreFileSystem(Construct):
         super().__init__(scope, construct_id)
         config = StorageConfig(
             capacity_gib=capacity_gib,
-            throughput_mbps_per_tib=throughput_mbps_per_tib,  # type: ignore[arg-type]  # the rules judge the number
+            throughput_mbps_per_tib=throughput_mbps_per_tib,
             efa=efa,
             metadata_iops=metadata_iops,
             automatic_backup_retention_days=automatic_backup_retention_days,
@@ -144,6 +173,7 @@ class LustreFileSystem(Construct):
         else:
             # On replacement too: a file system that no stack knows would keep its subnet, and the stack, from going.
             self.resource.apply_removal_policy(RemovalPolicy.DESTROY)
+        self.file_system_id = self.resource.ref
         self._link(data_repositories, encryption_key, removal, access_logs)
         self.mount = LustreMount(
             dns_name=self.resource.attr_dns_name,
@@ -152,6 +182,46 @@ class LustreFileSystem(Construct):
             availability_zone=subnet.availability_zone,
             access=self,
         )
+
+    @classmethod
+    def from_attributes(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        *,
+        network: HyperPodNetwork,
+        file_system_id: str,
+        mount_name: str,
+        mount_path: str = "/fsx",
+        security_group: ec2.ISecurityGroup | None = None,
+        availability_zone: str | None = None,
+    ) -> ILustreFileSystem:
+        """A file system that exists already. It makes no file system, only rules where it is told a security group.
+
+        With its `security_group`, rules let the nodes of `network` in; absent: letting them in is the caller's part.
+        `availability_zone` absent: it is not compared with the nodes'. Raises ConfigError for arguments that FSx would refuse.
+        """
+        imported = _ImportedLustreFileSystem(scope, construct_id)
+        raise_errors(
+            check_arguments(LustreFileSystem.from_attributes, network=network, security_group=security_group),
+            imported.node.path,
+        )
+        imported.file_system_id = file_system_id
+        imported.security_group = security_group
+        imported.mount = _existing_mount(
+            imported,
+            network=network,
+            file_system_id=file_system_id,
+            mount_name=mount_name,
+            mount_path=mount_path,
+            security_group_id=None if security_group is None else security_group.security_group_id,
+            availability_zone=availability_zone,
+        )
+        return imported
+
+    def _servers(self) -> list[ec2.ISecurityGroup]:
+        group_id = self.security_group.attr_group_id
+        return [ec2.SecurityGroup.from_security_group_id(self, "ServersReference", group_id)]
 
     def _allow_lustre(self, network: HyperPodNetwork, efa: bool) -> Sequence[CfnResource]:
         """Rules between the file servers, which are returned, and between them and the nodes."""
@@ -224,7 +294,37 @@ def existing_lustre_mount(
     With its `security_group_id`, rules let the nodes in; absent: letting them in is the caller's part. Raises
     ConfigError for arguments that FSx would refuse.
     """
-    child = Construct(scope, construct_id)
+    raise_errors(check_arguments(existing_lustre_mount, network=network), construct_id)
+    return _existing_mount(
+        Construct(scope, construct_id),
+        network=network,
+        file_system_id=file_system_id,
+        mount_name=mount_name,
+        mount_path=mount_path,
+        security_group_id=security_group_id,
+        availability_zone=availability_zone,
+    )
+
+
+class _ImportedLustreFileSystem(ILustreFileSystem):
+    """A file system that exists already."""
+
+    security_group: ec2.ISecurityGroup | None = None
+
+    def _servers(self) -> list[ec2.ISecurityGroup]:
+        return [] if self.security_group is None else [self.security_group]
+
+
+def _existing_mount(
+    child: Construct,
+    *,
+    network: HyperPodNetwork,
+    file_system_id: str,
+    mount_name: str,
+    mount_path: str,
+    security_group_id: str | None,
+    availability_zone: str | None,
+) -> LustreMount:
     config = StorageConfig(
         file_system_id=file_system_id,
         mount_name=mount_name,
@@ -234,7 +334,6 @@ def existing_lustre_mount(
     )
     raise_errors(
         [
-            *check_arguments(existing_lustre_mount, network=network),
             *check_constraints(config, "storage"),
             *check_storage(config),
         ],

@@ -203,7 +203,9 @@ class Judge:
                 if other.look is not None and other.look.at == look.at
                 for node in other.took
             )
-            if (stale := self._stale(look, name)) and len(by_count) <= max(0, before.live + stale - count - by_name):
+            if (stale := self._stale(look, name, request)) and len(by_count) <= max(
+                0, before.live + stale - count - by_name
+            ):
                 self.spare(Cause.STALE_LIST)
             elif acted and len(by_count) <= max(0, max(then.live, seen) - earlier - count - by_name):
                 self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
@@ -220,7 +222,7 @@ class Judge:
             most = max(then.live + len(of_group) - by_name, then.target, look.before[name].target)
             if name in first.measures:
                 most = max(most, first.measures[name].live, first.measures[name].target, first.before[name].target)
-            if len(of_group) > most + self._stale(first, name) - count:
+            if len(of_group) > most + self._stale(first, name, request) - count:
                 self.fault("more names than the count allows", f"{request}: {len(of_group)} of {name}, count {count}")
         group = life.pod.groups.get(name)
         left = group.live if group else []
@@ -230,7 +232,7 @@ class Judge:
         sound = [node for node in by_count if node.launched is not None and node.launched <= since]
         if not request.rollback:
             sound = [node for node in sound if not node.failed]
-        if sound and len(old) < count and len(left) > len(old) and not (acted or self._stale(look, name)):
+        if sound and len(old) < count and len(left) > len(old) and not (acted or self._stale(look, name, request)):
             self.fault(
                 "an older node goes because of a newer one", f"{request}: {name}: {', '.join(n.name for n in took)}"
             )
@@ -335,7 +337,7 @@ class Judge:
         look = write.look
         if look is None or name not in look.measures:
             self.fault("the function ends a node at random, without a look", what)
-        elif cause := self._hidden(look, name, count, write.request.began):
+        elif cause := self._hidden(look, name, count, write.request):
             self.spare(cause)
         elif self._visible(look, name, count):
             self.fault("the function ends a node at random", f"{what}; it saw {look.measures[name]}")
@@ -372,7 +374,7 @@ class Judge:
                 self.fault("CloudFormation ends a node at random, in a group that prepare did not see", what)
         elif update.rollback and _counts(prepare.new).get(name) != count:
             self.spare(Cause.BACK_TO_TWO)
-        elif cause := self._hidden(look, name, count, prepare.began):
+        elif cause := self._hidden(look, name, count, prepare):
             self.spare(cause)
         elif (
             update.rollback
@@ -389,6 +391,8 @@ class Judge:
             self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
         elif changed:
             self.spare(Cause.CHANGED_BEFORE_CLOUDFORMATION)
+        elif self.life.pod.groups[name].lowered_at >= look.since:
+            self.spare(Cause.LATE_OVERWRITES)
         elif self._others_ended(look.since, name, how="replaced"):
             self.spare(Cause.REPLACED_BEFORE_CLOUDFORMATION)
         elif self._launched_since(look, name):
@@ -407,7 +411,7 @@ class Judge:
         measures = [measures[name] for measures in (look.before, look.measures) if name in measures]
         return all(self.life.pod.ends_at_random(measure, count) for measure in measures)
 
-    def _hidden(self, look: Look, name: str, count: int, began: float) -> Cause | None:
+    def _hidden(self, look: Look, name: str, count: int, request: Request) -> Cause | None:
         """What alone is to blame for it, and cannot be seen by anybody; absent: nothing of that kind."""
         pod, then = self.life.pod, look.measures[name]
         if not pod.ends_at_random(then, count):
@@ -418,12 +422,15 @@ class Judge:
                 launched = measure._replace(live=measure.live - measure.unlaunched, unlaunched=0)
                 if not pod.ends_at_random(launched, count):
                     return Cause.HIDDEN_UNLAUNCHED
-        if stale := self._stale(look, name):
-            unseen = then._replace(live=then.live + stale, leaving=then.leaving - stale)
+        if stale := self._stale(look, name, request):
+            # What is asked for in their place, no list shows under standard provisioning.
+            asked = 0 if pod.continuous else min(stale, then.unlaunched)
+            live, leaving = then.live + stale - asked, then.leaving - stale
+            unseen = then._replace(live=live, leaving=leaving, unlaunched=then.unlaunched - asked)
             if not pod.ends_at_random(unseen, count):
                 return Cause.STALE_LIST
         listed = sum(node["InstanceGroupName"] == name and bool(node.get("InstanceId")) for node in look.nodes)
-        waited = look.at - began > 290
+        waited = look.at - request.began > 290
         if (
             waited
             and look.shown[name]["CurrentCount"] <= listed
@@ -432,8 +439,8 @@ class Judge:
             return Cause.HIDDEN_COUNT
         return None
 
-    def _stale(self, look: Look, name: str) -> int:
-        """Nodes that were shutting down and that the list showed as they were before; not those that the function took."""
+    def _stale(self, look: Look, name: str, request: Request) -> int:
+        """Nodes that were shutting down and that the list showed as they were before; not those that this request took."""
         if not self.life.switches.list_lag:
             return 0
         shown = {
@@ -443,8 +450,9 @@ class Judge:
             and node.get("InstanceId")
             and node["InstanceStatus"]["Status"] != "ShuttingDown"
         }
+        took = [node for write in request.writes for node in write.took]
         return sum(
-            ending.node.id in shown and ending.at <= look.at and (ending.by, ending.how) != ("function", "named")
+            ending.node.id in shown and ending.at <= look.at and ending.node not in took
             for ending in self.life.pod.endings[-40:]
         )
 

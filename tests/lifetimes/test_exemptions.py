@@ -213,25 +213,41 @@ def test_a_request_that_was_hidden_at_either_end_of_a_look() -> None:
     """An instance was launched between the two reads, of which the nodes came first."""
     life = lifetime(counts_leaving=False, counts_ended=False, only_on_a_fall=False, by_target=False)
     life.pod.continuous = True
-    seen = look(life)
+    seen, made = look(life), request(life)
     before = {"p5": Measure(live=4, unlaunched=1, leaving=0, ended=0, target=4)}
     after = {"p5": Measure(live=4, unlaunched=0, leaving=0, ended=0, target=4)}
     seen = replace(seen, before=before, measures=after)
-    assert life.judge._hidden(seen, "p5", 3, 0.0) is None
+    assert life.judge._hidden(seen, "p5", 3, made) is None
     life.switches = life.pod.switches = replace(life.switches, unlaunched_listed=False)
-    assert life.judge._hidden(seen, "p5", 3, 0.0) is Cause.HIDDEN_UNLAUNCHED
-    assert life.judge._hidden(replace(seen, before=after), "p5", 3, 0.0) is None
+    assert life.judge._hidden(seen, "p5", 3, made) is Cause.HIDDEN_UNLAUNCHED
+    assert life.judge._hidden(replace(seen, before=after), "p5", 3, made) is None
 
 
-@pytest.mark.parametrize(
-    ("how", "by", "stale"), [("at random", "function", 1), ("named", "person", 1), ("named", "function", 0)]
-)
-def test_what_the_list_shows_as_it_was_and_the_function_did_not_take(how: Any, by: Any, stale: int) -> None:
-    """Which node its count ended at random, it cannot know; which it took, it can."""
+@pytest.mark.parametrize("by_this_request", [True, False])
+def test_what_the_list_shows_as_it_was_and_this_request_did_not_take(by_this_request: bool) -> None:
+    """What it took itself it knows, but not what an earlier request took, nor which node its count ended."""
     life = lifetime()
     life.switches = life.pod.switches = replace(life.switches, list_lag=40.0)
-    life.pod.endings.append(Ending(life.pod.groups["p5"].nodes[0], 990.0, how, by, None))
-    assert life.judge._stale(look(life), "p5") == stale
+    node = life.pod.groups["p5"].nodes[0]
+    made, earlier = request(life), request(life)
+    write(made if by_this_request else earlier, look(life), node)
+    life.pod.endings.append(Ending(node, 990.0, "named", "function", None))
+    assert life.judge._stale(look(life), "p5", made) == (not by_this_request)
+
+
+@pytest.mark.parametrize(("lowered", "spared"), [(999.9, True), (900.0, False)])
+def test_a_target_that_a_late_lowering_moved_after_the_last_look(lowered: float, spared: bool) -> None:
+    life = lifetime()
+    life.pod.ends_at_random = lambda measure, count: 0  # type: ignore[method-assign]
+    made = request(life)
+    made.look, made.answered = look(life), 1000.0
+    life.pod.groups["p5"].lowered_at = lowered
+    update = ClusterUpdate(made.deployment, False, 1001.0, made, {"p5": 3})
+    life.judge._cloudformation_at_random(
+        Ending(life.pod.groups["p5"].nodes[0], 1001.0, "at random", "cloudformation", update)
+    )
+    assert bool(life.judge.unavoidable[Cause.LATE_OVERWRITES]) is spared
+    assert bool(life.judge.faults) is not spared
 
 
 @pytest.mark.parametrize(("list_lag", "faults"), [(0.0, ["an older node goes because of a newer one"]), (20.0, [])])
@@ -249,3 +265,19 @@ def test_a_list_that_shows_others_as_they_were_makes_an_older_node_go(list_lag: 
     nodes.append(newer)
     life.judge._taken(taken, "p5", 3, [nodes[3]], set())
     assert [kind for kind in kinds(life.judge.faults) if kind.startswith("an older")] == faults
+
+
+@pytest.mark.parametrize(("continuous", "cause"), [(False, Cause.STALE_LIST), (True, None)])
+def test_what_is_asked_for_in_place_of_a_node_that_the_list_shows_as_it_was(
+    continuous: bool, cause: Cause | None
+) -> None:
+    """HyperPod replaces a node: the list shows neither its end nor, under standard provisioning, the request for another."""
+    life = lifetime(
+        counts_leaving=True, counts_ended=False, only_on_a_fall=False, by_target=True, unlaunched_first=False
+    )
+    life.switches = life.pod.switches = replace(life.switches, list_lag=40.0)
+    life.pod.continuous = continuous
+    life.pod.endings.append(Ending(life.pod.groups["p5"].nodes[0], 990.0, "replaced", "hyperpod", None))
+    measures = {"p5": Measure(live=4, unlaunched=1, leaving=1, ended=0, target=4)}
+    seen = replace(look(life), before=measures, measures=measures)
+    assert life.judge._hidden(seen, "p5", 4, request(life)) is cause

@@ -136,7 +136,9 @@ def test_next_deployment_is_none_of_its_business() -> None:
     assert ended(train) == {last}
 
 
-@pytest.mark.parametrize("status", ["UPDATE_FAILED", "UPDATE_ROLLBACK_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE"])
+@pytest.mark.parametrize(
+    "status", ["UPDATE_FAILED", "UPDATE_ROLLBACK_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE", "DELETE_IN_PROGRESS"]
+)
 def test_nothing_happens_when_the_stack_has_gone_on(status: str) -> None:
     """Right after the update failed: on its way back or not (`--no-rollback`)."""
     train = Stack(FOUR, timings=QUICK)

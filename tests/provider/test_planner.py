@@ -208,10 +208,17 @@ def test_nodes_that_were_there_go_without_waiting_and_before_replacements() -> N
     assert taken(found) == [(node_id(6), "newest")]
 
 
-def test_replacement_under_a_fallen_target_ends_no_older_node_and_is_waited_for() -> None:
+def test_replacements_stay_where_fewer_nodes_are_there_than_wanted() -> None:
+    crowd = [*nodes("p5", 2), *late("p5", 9, 10)]
+    found = plan(live(group(target=6, current=4), nodes=crowd), desired(wish(count=5)), occasion(first=False))
+    assert taken(found) == []
+
+
+@pytest.mark.parametrize("target", [5, 4])
+def test_replacement_under_a_fallen_target_ends_no_older_node_and_is_waited_for(target: int) -> None:
     """The cluster's own update would choose one of the six."""
     crowd = [*nodes("p5", 4), *nodes("p5", 1, first=5, status="Failure"), *late("p5", 9)]
-    found = plan(live(group(target=5, current=6), nodes=crowd), desired(wish(count=5)), occasion(first=False))
+    found = plan(live(group(target=target, current=6), nodes=crowd), desired(wish(count=5)), occasion(first=False))
     assert [wait.why for wait in found.waits] == [
         'group "p5" has 6 nodes for a count of 5, while HyperPod replaces some'
     ]

@@ -273,7 +273,9 @@ def test_two_clusters_share_a_stack() -> None:
 def test_no_part_of_a_plain_cluster_warns() -> None:
     app = new_app()
     stack = Stack(app, "Stack")
-    two_clusters(stack)
+    HyperPodCluster(
+        stack, "one", cluster_name="one", network=HyperPodNetwork(stack, "Network"), instance_groups=[CONTROLLER]
+    )
     assert not Annotations.from_stack(stack).find_warning("*", Match.any_value())
     assert not Annotations.from_stack(stack).find_error("*", Match.any_value())
 

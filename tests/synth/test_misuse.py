@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aws_cdk import App, Aws, CfnParameter, Environment, Stack, Token
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sagemaker as sagemaker
 from aws_cdk.assertions import Template
@@ -43,6 +44,7 @@ from cdk_hyperpod import (
     HyperPodNetwork,
     HyperPodTeams,
     IHyperPodCluster,
+    ILustreFileSystem,
     InstanceGroup,
     InstanceType,
     LifecycleConfig,
@@ -236,6 +238,8 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "internet_egress": False,
         "cidr": "10.0.0.0/16",
         "interface_endpoints": None,
+        "vpc": None,
+        "vpc_subnets": None,
         "vpc_id": None,
         "subnets": (),
         "endpoint_security_group_id": None,
@@ -246,6 +250,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "more_endpoints": ["eks"],
         "control_plane_zone": None,
         "log_encryption_key": world.key,
+        "flow_log_group": logs.LogGroup.from_log_group_name(world.stack, world.next_id(), "flow"),
     },
     HyperPodTeams: lambda world: {
         "control_plane": world.eks,
@@ -449,6 +454,7 @@ def test_every_public_class_has_a_row() -> None:
     assert public - {*CONSTRUCTS, *VALUES} == {
         *RESULTS,
         IHyperPodCluster,
+        ILustreFileSystem,
         LustreMount,
         OpenZfsMount,
         catalogue,

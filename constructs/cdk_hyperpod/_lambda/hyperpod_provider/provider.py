@@ -205,7 +205,10 @@ class Provider:
         status, updated = stack["StackStatus"], stack.get("LastUpdatedTime")
         # A later update begins after this request did. By the clock of the function, unless the first look knew better.
         later = updated is not None and updated > max(state.began, state.updated or state.began)
-        over = later or not status.endswith("_IN_PROGRESS") or ("ROLLBACK" in status) != state.rolling_back
+        running = (
+            ("UPDATE_ROLLBACK_IN_PROGRESS",) if state.rolling_back else ("UPDATE_IN_PROGRESS", "CREATE_IN_PROGRESS")
+        )
+        over = later or status not in running
         return Wait(why=messages.OVER) if over else None
 
     def _previous(self, event: Event) -> Desired | None:

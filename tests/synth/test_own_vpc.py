@@ -1,0 +1,163 @@
+"""A VPC that CDK knows as IVpc: made by the app, named by attributes, or looked up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from aws_cdk import Environment, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_logs as logs
+
+from cdk_hyperpod import ConfigError, HyperPodCluster, HyperPodNetwork, InstanceGroup, LustreFileSystem
+from synth.synthesis import Template, flat, folder_of, new_app, of_stack, templates_in
+
+HEAD = InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1)
+WORK = InstanceGroup(
+    name="work",
+    node_type="compute",
+    partition="work",
+    instance_type="ml.p5.48xlarge",
+    instance_count=2,
+    availability_zone="us-west-2b",
+)
+SUBNETS = ["subnet-0123456789abcdef0", "subnet-0fedcba9876543210"]
+
+
+def by_attributes(stack: Stack, **more: Any) -> ec2.IVpc:
+    return ec2.Vpc.from_vpc_attributes(
+        stack,
+        "Vpc",
+        vpc_id="vpc-0123456789abcdef0",
+        availability_zones=["us-west-2a", "us-west-2b"],
+        private_subnet_ids=SUBNETS,
+        **more,
+    )
+
+
+def cluster_in(stack: Stack, **network: Any) -> HyperPodNetwork:
+    made = HyperPodNetwork(stack, "Network", internet_egress=True, **network)
+    HyperPodCluster(stack, "Cluster", cluster_name="train", network=made, instance_groups=[HEAD, WORK])
+    return made
+
+
+def test_a_vpc_by_its_attributes() -> None:
+    def build(stack: Stack) -> None:
+        vpc = by_attributes(stack)
+        assert cluster_in(stack, vpc=vpc).vpc is vpc
+
+    template = of_stack(build)
+    assert not template.of("AWS::EC2::VPC") and not template.of("AWS::EC2::Subnet")
+    assert template.only("AWS::SageMaker::Cluster")["VpcConfig"]["Subnets"] == SUBNETS[:1]
+    assert template.groups()["work"]["OverrideVpcConfig"]["Subnets"] == SUBNETS[1:]
+
+
+def test_its_ranges_are_judged_where_they_are_known() -> None:
+    def build(stack: Stack) -> None:
+        cluster_in(stack, vpc=by_attributes(stack, private_subnet_ipv4_cidr_blocks=["10.0.0.0/24", "10.0.1.0/26"]))
+
+    with pytest.raises(ConfigError, match=r"the subnet 10\.0\.1\.0/26 has 59 addresses"):
+        of_stack(build)
+
+
+def test_a_new_vpc_of_the_same_stack() -> None:
+    def build(stack: Stack) -> None:
+        vpc = ec2.Vpc(stack, "Vpc", availability_zones=["us-west-2a", "us-west-2b"], nat_gateways=1)
+        cluster_in(stack, vpc=vpc)
+
+    template = of_stack(build)
+    (subnet,) = template.only("AWS::SageMaker::Cluster")["VpcConfig"]["Subnets"]
+    assert flat(subnet).startswith("<VpcPrivateSubnet1")
+
+
+def looked_up(context: dict[str, Any]) -> tuple[Template, list[Any]]:
+    app = new_app(**context)
+    stack = Stack(app, "Stack", env=Environment(account="111122223333", region="us-west-2"))
+    vpc = ec2.Vpc.from_lookup(stack, "Vpc", vpc_name="shared")
+    cluster_in(stack, vpc=vpc, vpc_subnets=ec2.SubnetSelection(subnet_group_name="Nodes") if context else None)
+    folder = folder_of(app)
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    return templates_in(folder)["Stack"], [missing["key"] for missing in manifest.get("missing", [])]
+
+
+def test_a_vpc_that_is_looked_up_is_judged_only_once_it_is_known() -> None:
+    """CDK's first pass has stand-ins, whose ids no rule would take and whose zones no group names."""
+    _, missing = looked_up({})
+    (key,) = missing
+    found = {
+        "vpcId": "vpc-0123456789abcdef0",
+        "vpcCidrBlock": "10.0.0.0/16",
+        "ownerAccountId": "111122223333",
+        "availabilityZones": [],
+        "subnetGroups": [
+            {
+                "name": "Nodes",
+                "type": "Private",
+                "subnets": [
+                    {"subnetId": subnet, "availabilityZone": zone, "routeTableId": "rtb-1", "cidr": cidr}
+                    for subnet, zone, cidr in zip(
+                        SUBNETS, ["us-west-2a", "us-west-2b"], ["10.0.0.0/18", "10.0.64.0/18"], strict=True
+                    )
+                ],
+            }
+        ],
+    }
+    template, missing = looked_up({key: found})
+    assert not missing
+    assert template.groups()["work"]["OverrideVpcConfig"]["Subnets"] == SUBNETS[1:]
+
+
+def test_one_way_to_say_which_vpc() -> None:
+    stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
+    vpc = by_attributes(stack)
+    with pytest.raises(ConfigError, match="vpc: says what vpc_id and subnets say too; keep one of the two ways"):
+        HyperPodNetwork(stack, "Both", vpc=vpc, vpc_id="vpc-0123456789abcdef0")
+    with pytest.raises(ConfigError, match="vpc_subnets: chooses among subnets of no vpc; give it a vpc"):
+        HyperPodNetwork(stack, "None", vpc_subnets=ec2.SubnetSelection(subnet_group_name="Nodes"))
+
+
+def test_a_flow_log_goes_where_it_is_told() -> None:
+    def build(stack: Stack) -> None:
+        group = logs.LogGroup.from_log_group_arn(stack, "Flow", "arn:aws:logs:us-west-2:111122223333:log-group:flow:*")
+        HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"], flow_log_group=group)
+
+    template = of_stack(build)
+    assert not template.of("AWS::Logs::LogGroup")
+    assert template.only("AWS::EC2::FlowLog")["LogDestination"].endswith(":log-group:flow:*")
+
+
+def test_a_file_system_that_exists_lets_the_nodes_in() -> None:
+    def build(stack: Stack) -> None:
+        network = HyperPodNetwork(stack, "Network", vpc=by_attributes(stack), internet_egress=True)
+        file_system = LustreFileSystem.from_attributes(
+            stack,
+            "FileSystem",
+            network=network,
+            file_system_id="fs-0123456789abcdef0",
+            mount_name="abcdefgh",
+            security_group=ec2.SecurityGroup.from_security_group_id(stack, "Servers", "sg-0123456789abcdef0"),
+        )
+        assert file_system.file_system_id == "fs-0123456789abcdef0"
+        file_system.connections.allow_default_port_from(ec2.Peer.ipv4("10.0.0.0/16"), "Desktops")
+        groups = [HEAD, dataclasses.replace(WORK, availability_zone=None)]
+        HyperPodCluster(
+            stack,
+            "Cluster",
+            cluster_name="train",
+            network=network,
+            instance_groups=groups,
+            file_system=file_system.mount,
+        )
+
+    template = of_stack(build)
+    rules = [
+        rule
+        for rule in template.properties("AWS::EC2::SecurityGroupIngress")
+        if rule["GroupId"] == "sg-0123456789abcdef0"
+    ]
+    assert {(rule["FromPort"], rule["ToPort"]) for rule in rules} == {(988, 988), (1018, 1023)}
+    assert [rule["CidrIp"] for rule in rules if "CidrIp" in rule] == ["10.0.0.0/16"]
+    storage = template.groups()["work"]["InstanceStorageConfigs"][-1]["FsxLustreConfig"]
+    assert storage["MountName"] == "abcdefgh"
