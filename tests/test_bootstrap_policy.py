@@ -321,7 +321,7 @@ def test_the_guides_commands_for_the_boundary(tmp_path: Path) -> None:
 
 
 def test_the_guide_puts_the_commands_on_the_path() -> None:
-    setup, line = commands("export PATH").strip().split(" && ")
+    setup, line = commands("make setup && source").strip().split(" && ")
     assert setup == "make setup"
     script = f"{line} && cdk --version && cdk-hyperpod check"
     done = subprocess.run(
