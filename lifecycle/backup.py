@@ -43,7 +43,8 @@ def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
     total = sum(size for _, size in files)
     check_room(folder, files, total)
     counts = {"files": 0, "bytes": 0, "links": 0, "left": 0}
-    last, sums = 0.0, []  # type: Tuple[float, List[str]]
+    last = 0.0
+    sums: list[str] = []
     for path, found in entries:
         target = f"{folder}/files{path}"
         if stat.S_ISDIR(found.st_mode):

@@ -348,7 +348,7 @@ def give_back(keep: frozenset[str], world: World) -> tuple[Act, ...]:
     """
     owners = {address: instance for instance, address in world.instances.items()}
     acts: list[Act] = []
-    held = set()
+    held: set[str] = set()
     for instance, names in world.reservations.items():
         nodes = [world.nodes[name] for name in names if name in world.nodes]
         replaced = instance not in world.instances and any(owners.get(a) for node in nodes for a in node.addresses)
@@ -524,7 +524,7 @@ def _addresses(name: str) -> frozenset[str]:
 
 def parse_reservations(text: str) -> dict[str, tuple[str, ...]]:
     """Ours, in the output of `scontrol --oneliner show reservation`. Each is of one node."""
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for line in text.splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         name = OUR_RESERVATION.fullmatch(words.get("ReservationName", ""))
