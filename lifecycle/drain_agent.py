@@ -47,10 +47,17 @@ MOST_AHEAD_S = 26 * 3600
 """No request holds a node longer: one that outlives this is no request of ours."""
 MOST_TRIES = 3
 PREFIX = "cdk-hyperpod"
+EVERYBODY = "dev"
+"""HyperPod's partition of all nodes. Those that compute, and no others, are in one more (SlurmConfig, PartitionNames)."""
+WORKS = "what ran last is not quite gone"
 RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"
+COMPUTE = "a compute node"
 PROVISIONING_PARAMETERS = "/opt/ml/config/provisioning_parameters.json"
 OUR_REASON = re.compile(rf"{PREFIX}:(deployment|operator):([A-Za-z0-9-]+):(saved|unsaved|lost)")
 """The reason of a drain of ours. saved: with a backup; unsaved: none was asked for; lost: it could not be."""
+OWN_DOWN = re.compile(rf"$|Not responding|Node unexpectedly rebooted|{OUR_REASON.pattern}")
+"""The reason of a node that slurmctld itself has set down. It leaves a reason that stands there, such as one of ours that
+24.11 kept; a person must give one."""
 OUR_RESERVATION = re.compile(rf"{PREFIX}-(i-[0-9a-f]{{8,17}})")
 INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
 REQUEST = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -74,6 +81,9 @@ ENDED = frozenset(
     ]
 )
 """The states of a job that is on no node (squeue(1))."""
+
+NO_REQUEUE = ("Only batch jobs are accepted", "Requested operation is presently disabled")
+"""What Slurm says of a job that cannot be requeued: one of srun or salloc, and one with --no-requeue (slurm_errno.c)."""
 
 
 class RequestError(Exception):
@@ -119,12 +129,31 @@ class SlurmNode(NamedTuple):
 
     @property
     def down(self) -> bool:
-        return bool(self.state & {"DOWN", "FAIL", "POWERED_DOWN", "POWERING_DOWN"})
+        return bool(self.state & {"DOWN", "POWERED_DOWN", "POWERING_DOWN"})
+
+    @property
+    def busy(self) -> bool:
+        """Slurm still has work on it, whatever the list of jobs says."""
+        return bool(self.state & {"ALLOCATED", "MIXED", "COMPLETING", "FAILING"})
+
+    @property
+    def failed(self) -> bool:
+        """Set FAIL, which is never slurmctld's own doing: a repair that somebody has asked of HyperPod, for example."""
+        return bool(self.state & {"FAIL", "FAILING"})
 
     @property
     def ours(self) -> Any:
         """Our mark, where the node is drained by us: 24.11 keeps a reason after the drain has ended."""
-        return OUR_REASON.match(self.reason) if self.drained else None
+        return OUR_REASON.match(self.reason) if self.drained and not self.failed else None
+
+    @property
+    def foreign(self) -> str:
+        """How somebody else has taken it out of work; empty where nobody has."""
+        if self.failed:
+            return "set FAIL"
+        if self.drained:
+            return "" if self.ours else "drained"
+        return "set DOWN" if "DOWN" in self.state and not OWN_DOWN.match(self.reason) else ""
 
 
 class Job(NamedTuple):
@@ -132,6 +161,7 @@ class Job(NamedTuple):
 
     id: str
     user: str
+    state: str
 
 
 class Backup(NamedTuple):
@@ -160,15 +190,18 @@ class World(NamedTuple):
     """Pending jobs that asked for the node by its name."""
     backups: Mapping[str, tuple[Backup, ...]]
     """By the job's name."""
+    untold: frozenset[str] = frozenset()
+    """Addresses of nodes whose type HyperPod's files do not tell."""
 
 
 class Act(NamedTuple):
-    """One command, and the one to run where it fails."""
+    """One command, and the one to run where Slurm can never do the first."""
 
     why: str
     command: tuple[str, ...]
     stdin: str = ""
     otherwise: tuple[str, ...] = ()
+    """Where the first one fails with one of NO_REQUEUE."""
     instance: str = ""
 
 
@@ -180,6 +213,8 @@ class Judgement(NamedTuple):
     acts: tuple[Act, ...] = ()
     keep: bool = True
     """Whether what is ours on it stays."""
+    saved: bool = False
+    """Whether it is ready, and what was to be saved is."""
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------
@@ -277,34 +312,42 @@ def judge(wishes: Sequence[Wish], world: World, settings: Mapping[str, Any]) -> 
     if len(named) != 1:
         many = "no node" if not named else f"{len(named)} nodes"
         return Judgement("unknown", f"Slurm has {many} with the address {address}")
+    if address in world.untold and not set(named[0].partitions) - {EVERYBODY}:
+        said = f"may be a login node: no file of HyperPod's tells its type, and it is in no partition but {EVERYBODY}"
+        return Judgement("refused", said)
     return _judge_node(wishes, named[0], world, settings)
 
 
 def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings: Mapping[str, Any]) -> Judgement:
     instance = wishes[0].instance
-    # What a dead node still has is no job that anybody waits for.
-    jobs = () if node.down else world.jobs.get(node.name, ())
+    # What a dead node still has is no job that anybody waits for. One that a person set down may be alive.
+    jobs = () if node.down and not node.foreign else world.jobs.get(node.name, ())
     late = [wish for wish in wishes if wish.deadline <= world.now]
     waiting = [wish for wish in wishes if wish not in late or wish.force]
-    save = settings.get("backup") and any(wish.backup for wish in wishes)
+    save = bool(settings.get("backup")) and any(wish.backup for wish in wishes)
     mark = node.ours
-    if mark and not jobs and (mark[3] != "unsaved" or not save or node.down):
-        return Judgement("ready", _ready_message(mark[3], node, world))
-    if node.drained and not mark:
+    if mark and not jobs and not _can_be_saved(mark[3], node, save, settings):
+        if node.busy:
+            return Judgement("draining", WORKS)
+        return Judgement("ready", _ready_message(mark[3], node, world), saved=mark[3] == "saved")
+    if node.foreign:
         # Somebody else's, HyperPod's `Action:Replace` for example: neither ended nor renamed.
-        note = f"is drained by another ({node.reason[:200] or 'no reason'}); nothing is saved"
-        if not jobs:
+        note = f"is {node.foreign} by another ({node.reason[:200] or 'no reason'}); nothing is saved"
+        if not jobs and not node.busy:
             return Judgement("ready", note)
-        return Judgement("draining" if waiting else "timed-out", f"{note}; {_running(jobs)}")
+        said = f"{note}; {_running(jobs) or WORKS}"
+        return Judgement("draining" if waiting else "timed-out", said)
     if not waiting:
         return Judgement("timed-out", f"went back to work at its deadline; {_running(jobs)}", keep=False)
     if instance not in world.reservations:
         return Judgement("draining", _running(jobs), (_reserve(instance, node),))
-    if mark and save and not node.down:
+    if mark and _can_be_saved(mark[3], node, save, settings):
         return Judgement(
             "draining", "is saved first", (_update(instance, node, "open it for its backup", "state=resume"),)
         )
-    forced = tuple(_end(instance, job) for job in jobs) if any(wish.force for wish in late) else ()
+    # One that completes may be on its way back to the queue: whoever ends it now takes it out of there.
+    ending = [job for job in jobs if job.state != "COMPLETING"] if any(wish.force for wish in late) else []
+    forced = tuple(_end(instance, job) for job in ending)
     if jobs:
         left = max(0, min((wish.deadline for wish in waiting if wish not in late), default=world.now) - world.now)
         return Judgement("draining", f"{_running(jobs)}; {left / 60:.0f} minutes left", forced)
@@ -316,6 +359,14 @@ def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings:
     if not save:
         return Judgement("draining", "", (*free, _drain(wishes, node, "unsaved")))
     return _judge_backup(wishes, node, world, settings, free)
+
+
+def _can_be_saved(how: str, node: SlurmNode, save: bool, settings: Mapping[str, Any]) -> bool:
+    """Whether a node that we have drained without a backup is to be opened, and saved."""
+    if how == "saved" or not save or node.down:
+        return False
+    # lost, and back by now. Where the file says `continue`, it may have been given up after its tries.
+    return how == "unsaved" or (not node.silent and settings["backup"]["on_failure"] == "fail")
 
 
 def _judge_backup(
@@ -444,7 +495,7 @@ def _ready_message(how: str, node: SlurmNode, world: World) -> str:
 
 def read_world(now: float) -> World:
     """One look. Reservations are read before jobs: what is reserved gets no job that the look does not see."""
-    instances, barred = read_instances()
+    instances, barred, untold = read_instances()
     nodes = parse_nodes(_slurm("scontrol", "--oneliner", "show", "node"))
     reservations = parse_reservations(_slurm("scontrol", "--oneliner", "show", "reservation"))
     # Names and comments are their users' own: of others' jobs nothing is read that may hold a newline.
@@ -453,11 +504,11 @@ def read_world(now: float) -> World:
     backups = parse_backups(own)
     ours = {job.id for each in backups.values() for job in each}
     running, naming = parse_jobs(jobs, ours, expand)
-    return World(now, instances, barred, nodes, reservations, running, naming, backups)
+    return World(now, instances, barred, nodes, reservations, running, naming, backups, untold)
 
 
-def read_instances() -> tuple[dict[str, str], dict[str, str]]:
-    """Instances by id with their addresses, and the addresses of controllers and login nodes."""
+def read_instances() -> tuple[dict[str, str], dict[str, str], frozenset[str]]:
+    """Instances by id with their addresses; the addresses of controllers and login nodes; those of nodes of no known type."""
     path = os.environ.get("SAGEMAKER_RESOURCE_CONFIG_PATH") or RESOURCE_CONFIG
     try:
         config = json.loads(on_node(path).read_text("utf-8"))
@@ -465,27 +516,44 @@ def read_instances() -> tuple[dict[str, str], dict[str, str]]:
         controllers = [slurm.get("PrimaryControllerIp"), *(slurm.get("SecondaryControllerIps") or ())]
         barred = {address: "a controller" for address in controllers if address}
         kinds = _group_kinds()
-        instances = {}
+        if not barred and "a controller" not in kinds.values():
+            # Not besides: the network of HyperPod's agents may overlap the cluster's own, so one of these may be another's.
+            barred = dict.fromkeys(own_addresses(), "the agent's own node, a controller")
+        instances, untold = {}, set()
         for group in config["InstanceGroups"]:
+            kind = kinds.get(group["Name"], "")
             for each in group.get("Instances") or ():
                 address = each.get("CustomerIpAddress")
                 if address and each.get("InstanceId"):
                     instances[each["InstanceId"]] = address
-                    if group["Name"] in kinds:
-                        barred.setdefault(address, kinds[group["Name"]])
-        return instances, barred
+                    if not kind:
+                        untold.add(address)
+                    elif kind != COMPUTE:
+                        barred.setdefault(address, kind)
+        return instances, barred, frozenset(untold)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SlurmError(f"{path} cannot be read: {error!r}") from None
 
 
 def _group_kinds() -> dict[str, str]:
-    """What the groups are whose nodes are never drained. Absent under SlurmConfig, perhaps: nobody has documented it."""
+    """What the nodes of a group are. The file is absent under SlurmConfig, perhaps: nobody has documented it."""
     try:
         found = json.loads(on_node(PROVISIONING_PARAMETERS).read_text("utf-8"))
+        workers = {group["instance_group_name"]: COMPUTE for group in found.get("worker_groups") or ()}
         kinds = {"controller_group": "a controller", "login_group": "a login node"}
-        return {found[name]: kind for name, kind in kinds.items() if found.get(name)}
-    except (OSError, ValueError, AttributeError, TypeError):
+        return {**workers, **{found[name]: kind for name, kind in kinds.items() if found.get(name)}}
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
         return {}
+
+
+@functools.lru_cache(maxsize=1)
+def own_addresses() -> frozenset[str]:
+    """This node's. Raises SlurmError: without them the agent could drain its own node."""
+    try:
+        interfaces = json.loads(_slurm("ip", "-json", "address", "show"))
+        return frozenset(one["local"] for each in interfaces for one in each.get("addr_info", ()) if "local" in one)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SlurmError(f"`ip -json address show`: {error!r}") from None
 
 
 def parse_nodes(text: str) -> dict[str, SlurmNode]:
@@ -545,7 +613,7 @@ def parse_jobs(
         parts = line.split("|")
         if len(parts) != 5 or not parts[0].isdigit() or parts[0] in skip:
             continue
-        job, state, on, asked = Job(parts[0], parts[1][:64]), parts[2], parts[3], parts[4]
+        job, state, on, asked = Job(parts[0], parts[1][:64], parts[2]), parts[2], parts[3], parts[4]
         if state == "PENDING":
             for name in expand_names(asked) if asked not in ("", "(null)", "N/A") else ():
                 naming.setdefault(name, []).append(job)
@@ -636,17 +704,17 @@ class Agent:
             except S3Error as error:
                 self._say(writer, str(error))
                 continue
-            if found is None:
-                self._say(writer, self.refused.get(writer, ""))
-                continue
-            self.etags[writer] = found.etag
             self.refused.pop(writer, None)
-            if found.content is None:
+            if found is None:
+                pass  # what was understood last is there again, or still
+            elif found.content is None:
                 self.ids.pop(writer, None)
-                self.wishes[writer] = ()
+                self.etags[writer], self.wishes[writer] = "", ()
             else:
                 try:
                     self.ids[writer], self.wishes[writer] = parse_request(writer, found.content, self.bucket.now())
+                    # Only of what was understood: it may have been read in part, and is read again.
+                    self.etags[writer] = found.etag
                 except RequestError as error:
                     # What it wanted before stands until its lease is over: a broken request ends no drain.
                     self.refused[writer] = f"the request of the {writer} {error}"
@@ -662,7 +730,7 @@ class Agent:
         """What went wrong, or nothing."""
         done = run(*act.command, stdin=act.stdin, timeout_s=60)
         command = act.command
-        if done.returncode != 0 and act.otherwise:
+        if done.returncode != 0 and act.otherwise and any(words in done.stdout for words in NO_REQUEUE):
             command = act.otherwise
             done = run(*command, timeout_s=60)
         said = "" if done.returncode == 0 else f"`{' '.join(command[:3])}` failed: {last_line(done.stdout)}"
@@ -680,7 +748,8 @@ class Agent:
             "state": one.state,
             "slurm": name,
             "requests": {wish.writer: wish.request for wish in wishes},
-            "jobs": [job._asdict() for job in world.jobs.get(name, ())[:20]],
+            "jobs": [{"id": job.id, "user": job.user} for job in world.jobs.get(name, ())[:20]],
+            "saved": one.saved,
             "message": "; ".join(filter(None, (one.message, failed.get(instance, "")))),
         }
         if late and one.state != "ready":

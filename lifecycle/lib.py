@@ -67,7 +67,8 @@ def run(*command: str, timeout_s: float = 120, stdin: str = "") -> subprocess.Co
             input=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=timeout_s,
             check=False,
         )

@@ -11,6 +11,7 @@ import calendar
 import email.utils
 import hashlib
 import hmac
+import http.client
 import json
 import os
 import time
@@ -23,6 +24,8 @@ from lib import run
 
 TIMEOUT_S = 10
 METADATA = "http://169.254.169.254/latest"
+NOTHING_THERE = ("NoSuchKey", "NoSuchBucket")
+"""S3's codes where nobody wants anything. The bucket goes when `slurm.drain` is taken out of the file."""
 RENEW_S = 300
 """Credentials that end sooner than this are asked for again."""
 
@@ -64,7 +67,11 @@ class Bucket:
         return time.time() + self.clock_offset_s
 
     def get(self, key: str, etag: str, most_bytes: int) -> Object | None:
-        """The object; None: it still has this etag. Of a larger one, only as much as tells that it is too large."""
+        """The object; None: it still has this etag. Of a larger one, only as much as tells that it is too large.
+
+        Where S3 says that there is no such object, or no bucket, its content is None. Any other answer raises S3Error: a
+        proxy's 404 is not S3's.
+        """
         status, headers, content = self._ask("GET", key, None, {"If-None-Match": etag} if etag else {}, most_bytes + 1)
         if status == 304:
             return None
@@ -87,22 +94,32 @@ class Bucket:
             request.add_header(name, value)
         what = f"{method} s3://{self.name}/{key}"
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                self._note_clock(answer.headers)
-                return answer.status, answer.headers, answer.read(most_bytes)
-        except urllib.error.HTTPError as error:
-            self._note_clock(error.headers)
-            if error.code == 304 or (error.code == 404 and b"NoSuchBucket" not in (text := error.read(2000))):
-                return error.code, error.headers, b""
-            if error.code in (400, 403):
-                self._credentials = None  # perhaps another role's, or too old
-            code = _between(text if error.code == 404 else error.read(2000), b"<Code>", b"</Code>") or str(error.code)
-            raise S3Error(f"{what}: {code}") from None
-        except (OSError, ValueError) as error:
-            raise S3Error(f"{what}: {getattr(error, 'reason', error)}") from None
+            try:
+                with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                    self._note_clock(answer.headers)
+                    read = answer.read(most_bytes)
+                    # http.client takes a connection that ends early for the end, where it is told how much to read.
+                    if len(read) < min(most_bytes, int(answer.headers.get("Content-Length") or 0)):
+                        raise S3Error(f"{what}: the answer ends early")
+                    return answer.status, answer.headers, read
+            except urllib.error.HTTPError as error:
+                self._note_clock(error.headers)
+                if method == "GET" and error.code == 304:
+                    return error.code, error.headers, b""
+                if error.code in (400, 403):
+                    self._credentials = None  # perhaps another role's, or too old
+                code = _between(error.read(2000), b"<Code>", b"</Code>") or str(error.code)
+                if method == "GET" and error.code == 404 and code in NOTHING_THERE:
+                    return error.code, error.headers, b""
+                raise S3Error(f"{what}: {code}") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise S3Error(f"{what}: {getattr(error, 'reason', '') or error or type(error).__name__}") from None
 
     def _note_clock(self, headers: Any) -> None:
-        moment = email.utils.parsedate_to_datetime(headers["Date"]).timestamp() if headers.get("Date") else None
+        try:
+            moment = email.utils.parsedate_to_datetime(headers["Date"]).timestamp() if headers.get("Date") else None
+        except (TypeError, ValueError):
+            return
         # The header has no fractions of a second.
         if moment is not None and abs(moment - self.now()) > 2:
             self.clock_offset_s = moment - time.time()
@@ -147,12 +164,12 @@ def find_credentials() -> Credentials:
         )
     try:
         return _of_instance()
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, TypeError, LookupError, http.client.HTTPException) as error:
         # Nobody has documented that a node of HyperPod has the metadata of an instance for every process.
         exported = run("aws", "configure", "export-credentials", "--format", "process", timeout_s=30)
         try:
             return _parse(json.loads(exported.stdout), "SessionToken")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, LookupError, TypeError):
             raise S3Error(f"this node has no credentials: its metadata say {error}, and the AWS CLI has none") from None
 
 

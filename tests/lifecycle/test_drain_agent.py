@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import math
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,8 +45,8 @@ def world(*nodes: Any, **change: Any) -> Any:
     return agent.World(**{**usual, "jobs": {}, "naming": {}, "backups": {}, **change})
 
 
-def job(number: int, user: str = "alice") -> Any:
-    return agent.Job(str(number), user)
+def job(number: int, user: str = "alice", state: str = "RUNNING") -> Any:
+    return agent.Job(str(number), user, state)
 
 
 def backups(*states: str, said: str = "") -> dict[str, Any]:
@@ -142,11 +144,15 @@ def test_a_reason_of_ours_on_a_node_that_is_not_drained_is_no_drain() -> None:
     assert slurm(reason="cdk-hyperpod:operator:r1:saved").ours is None
 
 
+def test_what_slurm_says_may_be_no_utf_8() -> None:
+    assert agent.run("printf", r"Reason=\377").stdout == "Reason=\N{REPLACEMENT CHARACTER}"
+
+
 def test_jobs_are_counted_where_they_are_and_backups_are_none() -> None:
     text = "1|alice|RUNNING|n[1-2]|\n2|bob|PENDING||n2\n3|root|RUNNING|n1|n1\n4|bob|COMPLETED|n1|\nwords\n5|eve|COMPLETING|n2|\n"
     running, naming = agent.parse_jobs(text, {"3"}, lambda names: ("n1", "n2") if "[" in names else (names,))
-    assert running == {"n1": (job(1),), "n2": (job(1), job(5, "eve"))}
-    assert naming == {"n2": (job(2, "bob"),)}
+    assert running == {"n1": (job(1),), "n2": (job(1), job(5, "eve", "COMPLETING"))}
+    assert naming == {"n2": (job(2, "bob", "PENDING"),)}
 
 
 def test_only_jobs_of_ours_are_backups() -> None:
@@ -205,6 +211,34 @@ def test_only_reservations_of_ours_are_read() -> None:
         ([wish(deadline=NOW)], world(jobs={"n1": (job(1),)}), "timed-out", None),
         ([wish(deadline=NOW), wish(writer="deployment")], world(jobs={"n1": (job(1),)}), "draining", None),
         ([wish(deadline=NOW, force=True)], world(jobs={"n1": (job(1),)}), "draining", "scontrol requeue 1"),
+        ([wish()], world(slurm(state="IDLE+DRAIN+COMPLETING", reason="Action:Replace")), "draining", None),
+        (
+            [wish()],
+            world(slurm(state="MIXED+DRAIN", reason="cdk-hyperpod:operator:r1:saved")),
+            "draining",
+            None,
+        ),
+        ([wish()], world(slurm(state="FAILING", reason="Action:Reboot")), "draining", None),
+        ([wish()], world(slurm(state="DOWN", reason="Not responding")), "draining", ":lost"),
+        ([wish()], world(slurm(state="DOWN", reason="cdk-hyperpod:operator:r1:saved")), "draining", ":lost"),
+        (
+            [wish()],
+            world(slurm(state="DOWN+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
+            "ready",
+            None,
+        ),
+        (
+            [wish()],
+            world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
+            "draining",
+            "state=resume",
+        ),
+        (
+            [wish(backup=False)],
+            world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
+            "ready",
+            None,
+        ),
         ([wish()], world(instances={TWO: "10.0.0.1"}), "unknown", None),
         ([wish(address="10.0.0.2")], world(), "unknown", None),
         ([wish()], world(barred={"10.0.0.1": "a controller"}), "refused", None),
@@ -217,6 +251,76 @@ def test_what_becomes_of_a_node(wishes: Any, look: Any, state: str, act: str | N
     assert found.state == state
     said = words(found.acts)
     assert (said == []) if act is None else (len(said) == 1 and act in said[0]), said
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "how"),
+    [
+        ("MIXED+FAIL", "Action:Replace", "set FAIL"),
+        ("IDLE+FAIL", "Action:Replace", "set FAIL"),
+        ("IDLE+DRAIN+FAIL", "cdk-hyperpod:operator:r1:saved", "set FAIL"),
+        ("DOWN", "bad GPU, do not use", "set DOWN"),
+        ("IDLE+DRAIN", "Action:Replace", "drained"),
+    ],
+)
+@pytest.mark.parametrize("reserved", [True, False])
+def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
+    state: str, reason: str, how: str, reserved: bool
+) -> None:
+    """HyperPod repairs a node by such a reason: it is neither renamed nor resumed, and its jobs are waited for."""
+    node = slurm(state=state, reason=reason)
+    held = {ONE: ("n1",)} if reserved else {}
+    busy = world(node, jobs={"n1": (job(1),)}, reservations=held)
+    free = world(node._replace(state=node.state - {"MIXED"}), reservations=held)
+    for look, said in ((busy, "draining"), (free, "ready")):
+        found = agent.judge([wish()], look, SETTINGS)
+        assert (found.state, found.acts, found.saved) == (said, (), False)
+        assert f"is {how} by another ({reason}); nothing is saved" in found.message
+        assert not any("update" in act.command for act in agent.give_back(frozenset(), look))
+
+
+def test_what_is_ready_says_whether_it_is_saved() -> None:
+    for how, saved in (("saved", True), ("unsaved", False), ("lost", False)):
+        look = world(slurm(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:{how}"))
+        found = agent.judge([wish(backup=False)], look, SETTINGS)
+        assert (found.state, found.saved) == ("ready", saved)
+
+
+def test_what_was_given_up_after_its_tries_stays_so() -> None:
+    settings = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
+    look = world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost"))
+    assert agent.judge([wish()], look, settings).state == "ready"
+
+
+def test_what_completes_is_not_ended_again() -> None:
+    """A batch job that was requeued a moment ago completes, and scancel would keep it from the queue."""
+    look = world(jobs={"n1": (job(1, state="COMPLETING"), job(2))})
+    assert words(agent.judge([wish(deadline=NOW, force=True)], look, SETTINGS).acts) == ["scontrol requeue 2"]
+
+
+@pytest.mark.parametrize(
+    ("says", "cancelled"),
+    [
+        ("Only batch jobs are accepted or processed", True),
+        ("Requested operation is presently disabled for job 1", True),
+        ("Job is pending execution", False),
+        ("slurm_requeue error: Socket timed out on send/recv operation", False),
+    ],
+)
+def test_a_job_is_cancelled_only_where_slurm_cannot_requeue_it(
+    monkeypatch: pytest.MonkeyPatch, says: str, cancelled: bool
+) -> None:
+    ran: list[str] = []
+
+    def run(*command: str, **_: Any) -> subprocess.CompletedProcess[str]:
+        ran.append(command[0])
+        return subprocess.CompletedProcess(command, command[0] == "scontrol", says)
+
+    monkeypatch.setattr(agent, "run", run)
+    (act,) = agent.judge([wish(deadline=NOW, force=True)], world(jobs={"n1": (job(1),)}), SETTINGS).acts
+    said = agent.Agent({"cluster": "c"}, Bucket())._do(act)
+    assert ran == ["scontrol", *(["scancel"] if cancelled else [])]
+    assert (said == "") is cancelled
 
 
 def test_what_cannot_be_saved_goes_all_the_same_where_the_file_says_so() -> None:
@@ -265,6 +369,77 @@ def test_a_node_that_is_ending_is_not_opened_and_its_replacement_is() -> None:
     ]
 
 
+# -- which nodes are never drained
+
+
+class Files:
+    """HyperPod's files on the agent's node, and its address there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "opt/ml/config"
+        self.folder.mkdir(parents=True)
+        self.write("resource_config.json", InstanceGroups=[self.group(name, n) for n, name in enumerate(self.NAMES, 1)])
+
+    NAMES = ("head", "login", "work")
+
+    @staticmethod
+    def group(name: str, number: int) -> dict[str, Any]:
+        instance = {"InstanceId": f"i-{number:017x}", "CustomerIpAddress": f"10.0.0.{number}"}
+        return {"Name": name, "Instances": [instance]}
+
+    def write(self, name: str, **content: Any) -> None:
+        file = self.folder / name
+        before = json.loads(file.read_text()) if file.exists() else {}
+        file.write_text(json.dumps({**before, **content}))
+
+    @staticmethod
+    def judge() -> list[str]:
+        """What becomes of the three, where all are in Slurm and a login node is in the partition of all alone."""
+        instances, barred, untold = agent.read_instances()
+        nodes = [slurm(f"n{n}", number=n)._replace(partitions=("dev", "p5")[: 1 + (n == 3)]) for n in (1, 2, 3)]
+        look = world(*nodes, instances=instances, barred=barred, untold=untold, reservations={})
+        wishes = [wish(instance=each, address=address) for each, address in instances.items()]
+        return [agent.judge([each], look, SETTINGS).state for each in wishes]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    monkeypatch.setenv("PROVISION_ROOT", str(tmp_path))
+    monkeypatch.delenv("SAGEMAKER_RESOURCE_CONFIG_PATH", raising=False)
+    own = json.dumps([{"addr_info": [{"local": "127.0.0.1"}, {"local": "10.0.0.1"}]}])
+    monkeypatch.setattr(agent, "run", lambda *command, **_: subprocess.CompletedProcess(command, 0, own))
+    agent.own_addresses.cache_clear()
+    return Files(tmp_path)
+
+
+WORKERS = [{"instance_group_name": "work"}]
+
+
+@pytest.mark.parametrize(
+    ("slurm_config", "parameters"),
+    [
+        (None, None),
+        ({"PrimaryControllerIp": "10.0.0.1"}, None),
+        (None, {"controller_group": "head", "login_group": "login", "worker_groups": WORKERS}),
+        ({"PrimaryControllerIp": "10.0.0.1"}, {"controller_group": "head", "worker_groups": WORKERS}),
+    ],
+)
+def test_neither_the_controller_nor_a_login_node_is_drained_whatever_the_files_tell(
+    files: Files, slurm_config: Any, parameters: Any
+) -> None:
+    if slurm_config:
+        files.write("resource_config.json", SlurmConfig=slurm_config)
+    if parameters:
+        files.write("provisioning_parameters.json", **parameters)
+    assert files.judge() == ["refused", "refused", "draining"]
+
+
+def test_an_agent_that_cannot_tell_its_own_node_drains_nothing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "run", lambda *command, **_: subprocess.CompletedProcess(command, 127, "no ip"))
+    with pytest.raises(agent.SlurmError, match="no ip"):
+        files.judge()
+
+
 # -- the loop, with a bucket that has what a test puts there
 
 
@@ -272,6 +447,8 @@ class Bucket:
     def __init__(self) -> None:
         self.objects: dict[str, bytes | Exception] = {}
         self.time = NOW
+        self.short: int | None = None
+        """After how many bytes a read ends."""
 
     def now(self) -> float:
         return self.time
@@ -280,7 +457,9 @@ class Bucket:
         found = self.objects.get(key)
         if isinstance(found, Exception):
             raise found
-        return None if found is not None and etag == str(hash(found)) else load("s3.py").Object(found, str(hash(found)))
+        if found is not None and etag == str(hash(found)):
+            return None
+        return load("s3.py").Object(None if found is None else found[: self.short], str(hash(found)))
 
     def put(self, key: str, content: bytes) -> None:
         self.objects[key] = content
@@ -344,6 +523,31 @@ def test_an_agent_that_starts_anew_gives_nothing_back_before_it_knows_what_is_wa
     del loop.bucket.objects["c/requests/operator.json"]
     loop.look()
     assert len(loop.done) == 2
+
+
+def test_a_request_that_was_read_in_part_is_read_again(loop: Loop) -> None:
+    loop.world = world(reservations={})
+    whole = request(wish_json())
+    loop.bucket.short = len(whole) - 9
+    loop.ask(whole)
+    assert "is no JSON" in loop.look()["refused"]["operator"]
+    loop.bucket.short = None
+    said = loop.look()
+    assert said["refused"] == {}
+    assert said["nodes"][ONE]["state"] == "draining"
+    # And what was understood once may come back with the etag that it had.
+    loop.ask(b"{half")
+    assert "is no JSON" in loop.look()["refused"]["operator"]
+    loop.ask(whole)
+    assert loop.look()["refused"] == {}
+
+
+def test_a_status_says_of_a_job_whose_it_is_and_of_a_node_whether_it_is_saved(loop: Loop) -> None:
+    loop.world = world(jobs={"n1": (job(1),)})
+    loop.ask(request(wish_json()))
+    assert loop.look()["nodes"][ONE]["jobs"] == [{"id": "1", "user": "alice"}]
+    loop.world = HELD
+    assert loop.look()["nodes"][ONE]["saved"] is True
 
 
 def test_a_status_is_written_when_it_changes(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -67,6 +68,65 @@ def test_what_goes_wrong_is_one_sentence_without_a_secret(bucket: Any, monkeypat
         bucket.put("c/one.json", b"")
 
 
+class Answers:
+    """A server that says the same bytes to everybody."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.said = b""
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{self._socket.getsockname()[1]}")
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection:
+                while b"\r\n\r\n" not in connection.recv(65536):
+                    pass
+                connection.sendall(self.said)
+
+    def end(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+@pytest.fixture
+def answers(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
+    server = Answers(monkeypatch)
+    yield server
+    server.end()
+
+
+@pytest.mark.parametrize("code", ["NoSuchKey", "NoSuchBucket"])
+def test_there_is_no_object_where_s3_says_so(bucket: Any, answers: Answers, code: str) -> None:
+    answers.said = f"HTTP/1.1 404 Not Found\r\n\r\n<Error><Code>{code}</Code></Error>".encode()
+    assert bucket.get("c/one.json", "", 100) == s3.Object(None, "")
+    # Nothing is written into what is not there.
+    with pytest.raises(s3.S3Error, match=code):
+        bucket.put("c/one.json", b"{}")
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "404"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n<html>This page is not NoSuchKey", "404"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{half", "the answer ends early"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: many\r\nDate: someday\r\n\r\n{}", "IncompleteRead|invalid literal"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "IncompleteRead"),
+        (b"nonsense\r\n\r\n", "nonsense"),
+        (b"", "closed connection"),
+    ],
+)
+def test_no_other_answer_is_one(bucket: Any, answers: Answers, said: bytes, says: str) -> None:
+    answers.said = said
+    with pytest.raises(s3.S3Error, match=says):
+        bucket.get("c/one.json", "", 100)
+
+
 def test_everybody_shares_s3_s_clock(bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve(0, tmp_path, clock_offset_s=300)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -90,6 +150,9 @@ def test_a_role_s_keys_come_from_the_metadata_or_else_from_the_aws_cli(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert s3.find_credentials() == s3.Credentials("A", "B", "C", 1893456000)
     command.write_text("#!/bin/sh\necho no credentials; exit 253\n")
+    with pytest.raises(s3.S3Error, match="this node has no credentials"):
+        s3.find_credentials()
+    monkeypatch.setattr(s3, "_metadata", lambda method, path, headers: "")  # no role in the list
     with pytest.raises(s3.S3Error, match="this node has no credentials"):
         s3.find_credentials()
     said = {"/api/token": "t", "/meta-data/iam/security-credentials/": "role\n"}
