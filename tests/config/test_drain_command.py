@@ -43,12 +43,26 @@ class World:
     def wishes(self) -> dict[str, dict[str, Any]]:
         return {wish["id"]: wish for wish in self.request()["nodes"]}
 
-    def answer(self, state: str = "ready", *, beat: float | None = None, message: str = "", **more: Any) -> None:
+    def answer(
+        self,
+        state: str = "ready",
+        *,
+        beat: float | None = None,
+        message: str = "",
+        saved: bool | None = None,
+        **more: Any,
+    ) -> None:
         """What an agent says that has read the request."""
         file = self.folder / "requests/operator.json"
         wishes = self.wishes() if file.exists() else {}
         nodes = {
-            node: {"state": state, "slurm": "ip-1", "message": message, "requests": {"operator": wish["request"]}}
+            node: {
+                "state": state,
+                "slurm": "ip-1",
+                "message": message,
+                "requests": {"operator": wish["request"]},
+                **({} if saved is None else {"saved": saved}),
+            }
             for node, wish in wishes.items()
         }
         self.folder.mkdir(exist_ok=True)
@@ -133,6 +147,81 @@ def test_others_requests_stay_and_a_longer_hold_begins_nothing_anew(world: World
     status, out, _ = run("undrain", one, "i-0123456789abcdef0")
     assert (status, list(world.wishes())) == (0, [two])
     assert out == f"{one}: is given back\ni-0123456789abcdef0: nobody had asked for it\n"
+
+
+def test_a_second_operator_shortens_no_hold_and_leaves_no_backup_out(world: World, run: Callable[..., Said]) -> None:
+    one, two = world.nodes("work")
+    world.answer()
+    run("drain", one, "--hold", "24h", "--force-after", "2h")
+    first = world.wishes()[one]
+    status, out, _ = run("drain", one, two, "--hold", "30m", "--no-backup")
+    assert (status, world.wishes()[one]) == (0, first)
+    assert f"{one}: somebody had asked for it already, so it is held until 20" in out
+    assert ", saved, its jobs are ended at 20" in out
+    assert f"{two}: somebody" not in out
+    # What is new of a wish is another wish: what the agent said of the old one says nothing of it.
+    second = world.wishes()[two]
+    assert (second["backup"], second["on_timeout"]) == (False, "fail")
+    run("drain", two, "--hold", "10m")
+    assert world.wishes()[two]["backup"] is True
+    assert world.wishes()[two]["expires"] == world.wishes()[two]["deadline"] == second["expires"]
+    assert world.wishes()[two]["request"] != second["request"]
+    saved = world.wishes()[two]
+    run("drain", two, "--force-after", "5m", "--hold", "10m")
+    assert world.wishes()[two]["on_timeout"] == "force"
+    assert world.wishes()[two]["request"] != saved["request"]
+
+
+def test_who_waits_hears_what_another_changes(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    first: list[str] = []
+
+    def force(_: float) -> None:
+        first.append(world.wishes()[one]["request"])
+        monkeypatch.setattr(time, "sleep", lambda _: world.answer())
+        main(["drain", one, "--force-after", "1h"])
+
+    monkeypatch.setattr(time, "sleep", force)
+    world.answer()
+    status, _, err = run("drain", one, "--wait")
+    assert (status, err) == (0, "")
+    assert first != [world.wishes()[one]["request"]]
+    world.answer("draining")
+    monkeypatch.setattr(time, "sleep", lambda _: main(["undrain", one]))
+    status, _, err = run("drain", one, "--wait")
+    assert (status, err) == (1, f"somebody has given them back by `undrain`: {one}\n")
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "options", "saved", "expected"),
+    [
+        ("fail", [], True, 0),
+        ("fail", [], False, 1),
+        ("fail", [], None, 1),
+        ("fail", ["--no-backup"], False, 0),
+        ("continue", [], False, 0),
+    ],
+)
+def test_a_node_that_is_ready_and_not_saved_is_told(
+    world: World,
+    run: Callable[..., Said],
+    monkeypatch: pytest.MonkeyPatch,
+    on_failure: str,
+    options: list[str],
+    saved: bool | None,
+    expected: int,
+) -> None:
+    """Drained by another, or dead: `drain --wait && make deploy` would lose what the file says must be saved."""
+    (one, _) = world.nodes("work")
+    backup = {"paths": ["/opt/dlami/nvme/work"], "to": "/fsx/backup", "on_failure": on_failure}
+    write({"slurm": {"drain": {"backup": backup}}, "storage": {"capacity_gib": 4800}})
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(saved=saved))
+    world.answer()
+    status, _, err = run("drain", one, "--wait", *options)
+    assert status == expected, err
+    assert err == ("" if saved or options else f"not saved: {one}\n")
 
 
 def test_two_operators_at_once_lose_nothing(

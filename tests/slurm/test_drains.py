@@ -61,6 +61,7 @@ def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
     assert "DRAIN" not in drains.slurm_of(node).split(" Reason=")[0]
     drains.end_job(job)
     ready = drains.await_state(node, "ready", request)
+    assert ready["saved"] is True
     assert f"fails when it goes, for it asks for this node by name: jobs: {late} of alice" in ready["message"]
     assert f"Reason=cdk-hyperpod:operator:{request}:saved" in drains.slurm_of(node)
     folder = f"{SAVED}/{node.instance.instance_id}"
@@ -133,6 +134,26 @@ def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node
         assert "DRAIN" in drains.slurm_of(other)
     finally:
         run(f"scontrol delete reservationname=theirs; scontrol update nodename={other.name} state=resume")
+
+
+@both
+def test_a_repair_that_a_person_asked_for_keeps_state_and_reason(cluster: Cluster, drains: Drains, node: Node) -> None:
+    """state=fail is how HyperPod is told to replace a node by hand, also one whose job still runs."""
+    job = drains.start_job(node)
+    drains.controller.run(f"scontrol update nodename={node.name} state=fail reason=Action:Replace")
+    try:
+        request = drains.ask(node)
+        said = drains.await_state(node, "draining", request)
+        assert "is set FAIL by another (Action:Replace); nothing is saved; jobs: " in said["message"]
+        drains.end_job(job)
+        assert drains.await_state(node, "ready", request)["saved"] is False
+        drains.ask()
+        cluster.until(lambda: drains.status()["nodes"] == {}, "nobody wants it")
+        assert "FAIL" in drains.slurm_of(node).split(" Reason=")[0]
+        assert "Reason=Action:Replace" in drains.slurm_of(node)
+        assert drains.job_state(job) == "COMPLETED"
+    finally:
+        drains.controller.run(f"scontrol update nodename={node.name} state=resume")
 
 
 @pytest.mark.worlds("22.05-extended")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..config.cluster import ClusterConfig
+from ..config.slurm import DrainBackup
 from ..errors import ConfigError, Finding, HyperPodError
 from ..loader import load_config
 from ..names import drain_bucket_name, request_key, status_key
@@ -36,8 +37,11 @@ Ask the agent on the controller for these nodes. It lets no new job start there,
 waits until the jobs on them have ended, saves what the file's slurm.drain.backup
 names, and drains them. They stay drained until the hold is over or `undrain`;
 deploy meanwhile. What others have drained, and HyperPod has, is left as it is.
+Where somebody has asked for a node already, the later end of the two holds counts,
+it is saved if either wants so, and --force-after stays where you do not name it.
 
-Exit code 0: asked for, and with --wait every node is ready; 1: not.
+Exit code 0: asked for, and with --wait every node is ready, and saved unless you
+say --no-backup or the file says on_failure: continue; 1: not.
 """
 
 
@@ -89,36 +93,66 @@ def _drain(options: argparse.Namespace) -> int:
     found = channel.addresses(options.nodes, config)
     status, now = channel.status()
     expires = now + hold_s
+    fresh = {
+        node: {
+            "id": node,
+            "ip": ip,
+            "request": uuid.uuid4().hex[:12],
+            "deadline": expires if force_s is None else now + force_s,
+            "expires": expires,
+            "on_timeout": "fail" if force_s is None else "force",
+            "backup": not options.no_backup,
+        }
+        for node, ip in found.items()
+    }
+    failed = {node for node in found if _state(status, node) in ("timed-out", "backup-failed")}
 
     def add(wishes: list[dict[str, Any]]) -> list[dict[str, Any]]:
         old = {wish["id"]: wish for wish in wishes}
         return [
             *(wish for wish in wishes if wish["id"] not in found),
-            *(
-                {
-                    "id": node,
-                    "ip": ip,
-                    # The same wish for longer keeps what has been done for it; one that failed begins anew.
-                    "request": old[node]["request"]
-                    if node in old and _state(status, node) not in ("timed-out", "backup-failed")
-                    else uuid.uuid4().hex[:12],
-                    "deadline": expires if force_s is None else now + force_s,
-                    "expires": expires,
-                    "on_timeout": "fail" if force_s is None else "force",
-                    "backup": not options.no_backup,
-                }
-                for node, ip in found.items()
-            ),
+            *(unite(old.get(node), wish, anew=node in failed) for node, wish in fresh.items()),
         ]
 
-    asked = channel.change(add)
-    ends = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(expires))
-    print(f"asked for {len(found)} nodes, which are held until {ends}")
+    asked = {wish["id"]: wish for wish in channel.change(add) if wish["id"] in found}
+    print(f"asked for {len(found)} nodes, which are held until {_moment(expires)}")
+    for node, wish in asked.items():
+        if any(wish[name] != fresh[node][name] for name in ("expires", "deadline", "on_timeout", "backup")):
+            print(f"{node}: somebody had asked for it already, so it is {_terms(wish)}")
     _check_awake(status, now)
     if options.wait:
-        return _follow(channel, {wish["id"]: wish["request"] for wish in asked if wish["id"] in found}, expires)
+        drain = config.slurm.drain if config.slurm else None
+        return _follow(channel, asked, drain.backup if drain else None)
     print("`cdk-hyperpod drain --status` says how far it is")
     return 0
+
+
+def unite(old: Mapping[str, Any] | None, new: Mapping[str, Any], *, anew: bool) -> dict[str, Any]:
+    """What is wanted of a node that an operator has asked for before: nobody's hold ends earlier, and nobody's backup is
+    left out.
+
+    The same wish for longer keeps its `request`, and with it what has been done for it. Another one gets its own, since
+    what the agent said of the old one says nothing of it; `anew`: also the same one, which has failed.
+    """
+    if old is None:
+        return dict(new)
+    expires = max(old["expires"], new["expires"])
+    united = {**new, "expires": expires, "backup": new["backup"] or old.get("backup") is True}
+    if new["on_timeout"] == "fail":
+        # Who says nothing of force does not take another's back.
+        forced = old.get("on_timeout") == "force"
+        united |= {"on_timeout": "force", "deadline": old.get("deadline")} if forced else {"deadline": expires}
+    same = all(united[name] == old.get(name) for name in ("on_timeout", "backup", "ip"))
+    return {**united, "request": old["request"] if same and not anew else new["request"]}
+
+
+def _terms(wish: Mapping[str, Any]) -> str:
+    jobs = f", its jobs are ended at {_moment(wish['deadline'])}" if wish["on_timeout"] == "force" else ""
+    return f"held until {_moment(wish['expires'])}, {'saved' if wish['backup'] else 'not saved'}{jobs}"
+
+
+def _moment(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
 
 
 def _undrain(options: argparse.Namespace) -> int:
@@ -221,12 +255,7 @@ class Channel:
         key = request_key(self._cluster, "operator")
         for _ in range(10):
             content, etag, now = self._read(key)
-            old = [
-                wish
-                for wish in _object(content).get("nodes") or []
-                if isinstance(wish, dict) and "id" in wish and "request" in wish and _after(wish.get("expires"), now)
-            ]
-            wishes = do(old)
+            wishes = do(_live(content, now))
             body = json.dumps({"schema": 1, "id": uuid.uuid4().hex[:12], "nodes": wishes}).encode()
             only: dict[str, str] = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
             try:
@@ -237,6 +266,11 @@ class Channel:
                 if code not in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
                     raise self._error("write", key, error) from None
         raise DrainError("other operators change the request all the time; try again")
+
+    def wishes(self) -> dict[str, dict[str, Any]]:
+        """What operators want now, by node."""
+        content, _, now = self._read(request_key(self._cluster, "operator"))
+        return {wish["id"]: wish for wish in _live(content, now)}
 
     def _read(self, key: str) -> tuple[bytes, str, float]:
         try:
@@ -251,6 +285,15 @@ class Channel:
     def _error(self, verb: str, key: str, error: Exception) -> DrainError:
         hint = "; deploy the file first" if "NoSuchBucket" in self._reason(error) else ""
         return DrainError(f"cannot {verb} s3://{self._bucket}/{key}: {self._reason(error)}{hint}")
+
+
+def _live(content: bytes, now: float) -> list[dict[str, Any]]:
+    """The wishes of a request that hold a node still."""
+    return [
+        wish
+        for wish in _object(content).get("nodes") or []
+        if isinstance(wish, dict) and "id" in wish and "request" in wish and _after(wish.get("expires"), now)
+    ]
 
 
 def _object(content: bytes) -> dict[str, Any]:
@@ -298,15 +341,24 @@ def _show_status(channel: Channel) -> int:
     return 0
 
 
-def _follow(channel: Channel, wanted: Mapping[str, str], expires: float) -> int:
-    """Print what changes until every node is at an end; 0 where each is ready."""
+def _follow(channel: Channel, asked: Mapping[str, Mapping[str, Any]], backup: DrainBackup | None) -> int:
+    """Print what changes until every node is at an end; 0 where each is ready, and saved where it is to be.
+
+    `backup` is the file's. What others change of the wishes meanwhile counts from then on.
+    """
     shown: dict[str, str] = {}
+    wanted = dict(asked)
     while True:
+        current = channel.wishes()
         status, now = channel.status()
+        wanted = {node: current.get(node, wish) for node, wish in wanted.items()}
+        gone = sorted(node for node, wish in wanted.items() if node not in current and wish["expires"] > now)
+        if gone:
+            raise DrainError(f"somebody has given them back by `undrain`: {', '.join(gone)}")
         nodes = {
             node: one
             for node, one in _nodes(status).items()
-            if node in wanted and (one.get("requests") or {}).get("operator") == wanted[node]
+            if node in wanted and (one.get("requests") or {}).get("operator") == wanted[node]["request"]
         }
         for node, one in sorted(nodes.items()):
             line = _line(node, one)
@@ -317,14 +369,27 @@ def _follow(channel: Channel, wanted: Mapping[str, str], expires: float) -> int:
             raise DrainError(f"the agent refuses it: {_clean(refusal)}")
         _check_awake(status, now)
         if len(nodes) == len(wanted) and all(one.get("state") in ENDED for one in nodes.values()):
-            failed = [node for node, one in nodes.items() if one.get("state") != "ready"]
-            if failed:
-                print(f"not ready: {', '.join(sorted(failed))}", file=sys.stderr)
-            return 1 if failed else 0
-        if now > expires:
-            late = sorted(node for node in wanted if nodes.get(node, {}).get("state") != "ready")
+            return _sum_up(nodes, wanted, backup)
+        late = sorted(node for node in wanted if nodes.get(node, {}).get("state") != "ready")
+        if any(now > wanted[node]["expires"] for node in late):
             raise DrainError(f"the hold is over, and the nodes go back to work; not ready in time: {', '.join(late)}")
         time.sleep(POLL_S)
+
+
+def _sum_up(
+    nodes: Mapping[str, Mapping[str, Any]], wanted: Mapping[str, Mapping[str, Any]], backup: DrainBackup | None
+) -> int:
+    failed = sorted(node for node, one in nodes.items() if one.get("state") != "ready")
+    # Drained by another, dead, or by an agent whose file has no backup yet: ready, and its data goes with it.
+    unsaved = sorted(
+        node
+        for node, one in nodes.items()
+        if backup is not None and node not in failed and wanted[node].get("backup") and one.get("saved") is not True
+    )
+    for what, which in (("ready", failed), ("saved", unsaved)):
+        if which:
+            print(f"not {what}: {', '.join(which)}", file=sys.stderr)
+    return 1 if failed or (unsaved and backup is not None and backup.on_failure == "fail") else 0
 
 
 def _nodes(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

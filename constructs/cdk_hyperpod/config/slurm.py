@@ -150,8 +150,8 @@ class DrainBackup:
     to: Annotated[
         str, Pattern(rf"(/{PATH_SEGMENT}){{2,}}", "a folder such as /fsx/backup, and not a file system itself")
     ]
-    """A folder on a file system of the file, which is made where it is not there, and which root alone may enter. Each node
-    has a folder in it, named by its instance id; nothing in it is ever deleted by the library."""
+    """A folder on a file system of the file; where it is not there, it is made so that root alone may enter it. Each node has
+    a folder in it that is root's alone, named by its instance id; nothing in it is ever deleted by the library."""
     on_failure: Literal["fail", "continue"] = "fail"
     """fail: the node is not drained; its reservation stays until the backup succeeds or nobody wants the node. continue:
     it is drained all the same, and its status says that nothing could be saved."""
@@ -180,5 +180,6 @@ class SlurmConfig:
     """Accounts and their limits. Absent: every user may run jobs, without limits. Before the last one goes from the file,
     take its users out and run the step: scripts of a file without accounts leave the database alone."""
     drain: DrainConfig | None = None
-    """Nodes are drained, and saved, before somebody takes them. Absent: there is no agent, and no bucket for it. Taking it
-    out removes the bucket; the agent on a controller that lives stays, and has nobody to ask."""
+    """Nodes are drained, and saved, before somebody takes them. Absent: there is no agent, and no bucket for it. Before
+    it goes from the file, `cdk-hyperpod undrain` gives back what is held: taking it out removes the bucket, and the agent on
+    a controller that lives stays and has nobody to ask."""
