@@ -240,7 +240,13 @@ class HyperPodNetwork(Construct):
     @cached_property
     def security_group(self) -> ec2.ISecurityGroup:
         """The nodes' security group, for other constructs to let nodes in or to be let in."""
-        return ec2.SecurityGroup.from_security_group_id(self, "NodesReference", self.security_group_id)
+        return ec2.SecurityGroup.from_security_group_id(
+            self,
+            "NodesReference",
+            self.security_group_id,
+            # CDK makes no egress rule of a group that it believes to let everything out.
+            allow_all_outbound=self.config.internet_egress,
+        )
 
     def subnet_in(self, availability_zone: str | None) -> PrivateSubnet:
         """The subnet of a zone; None: the cluster's own. Raises KeyError for a zone without a subnet."""

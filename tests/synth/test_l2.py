@@ -27,7 +27,7 @@ ROLE = "arn:aws:iam::111122223333:role/nodes"
 
 
 def cluster_in(stack: Stack, **more: Any) -> HyperPodCluster:
-    network = HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"])
+    network = more.get("network") or HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"])
     arguments: dict[str, Any] = {"cluster_name": "train", "network": network, "instance_groups": [HEAD, WORK], **more}
     return HyperPodCluster(stack, "Cluster", **arguments)
 
@@ -101,6 +101,22 @@ def test_nodes_are_let_in() -> None:
     (rule,) = (r for r in template.properties("AWS::EC2::SecurityGroupIngress") if r.get("FromPort") == 5432)
     assert rule["GroupId"] == "sg-0123456789abcdef0"
     assert flat(rule["SourceSecurityGroupId"]).startswith("<NetworkNodes")
+
+
+@pytest.mark.parametrize("egress", [False, True])
+def test_nodes_of_a_closed_network_are_let_out_to_what_lets_them_in(egress: bool) -> None:
+    def build(stack: Stack) -> None:
+        network = HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"], internet_egress=egress)
+        cluster = cluster_in(stack, network=network)
+        database = ec2.SecurityGroup.from_security_group_id(stack, "Database", "sg-0123456789abcdef0")
+        database.connections.allow_from(cluster, ec2.Port.tcp(5432))
+        endpoint = ec2.SecurityGroup.from_security_group_id(stack, "Endpoint", "sg-0fedcba9876543210")
+        network.security_group.connections.allow_to(endpoint, ec2.Port.tcp(443))
+
+    rules = of_stack(build).properties("AWS::EC2::SecurityGroupEgress")
+    out = {rule["DestinationSecurityGroupId"]: rule for rule in rules if "sg-" in str(rule)}
+    assert set(out) == (set() if egress else {"sg-0123456789abcdef0", "sg-0fedcba9876543210"})
+    assert all(flat(rule["GroupId"]).startswith("<NetworkNodes") for rule in out.values())
 
 
 def test_events_of_this_cluster_reach_their_target() -> None:
