@@ -15,6 +15,7 @@ from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge
+from ._dependencies import AtSynth, without_circle
 from ._overrides import watch_overrides
 from .buckets import access_logs_bucket
 from .cluster_log import ClusterLog
@@ -172,8 +173,9 @@ class HyperPodCluster(IHyperPodCluster):
         self._secret_arn = None if accounting_database is None else accounting_database.secret_arn
         self._given_roles = dict(roles or {})
         self._roles: dict[RoleName, InstanceRole | GivenRole] = {}
+        self._awaited: list[iam.IRole] = []
         self._add_roles()
-        self.roles = _Roles(self._roles, self._come_after)
+        self.roles = _Roles(self._roles, self._come_after_rights)
         own = network.subnets[0]
         resource = sagemaker.CfnCluster(
             self,
@@ -214,10 +216,11 @@ class HyperPodCluster(IHyperPodCluster):
             network,
             file_system.access if file_system else None,
             openzfs.access if openzfs else None,
-            *self._given_roles.values(),
         ):
             if needed is not None:
                 self._come_after(needed)
+        for role in self._given_roles.values():
+            self._come_after_rights(role)
         self.cluster_arn = resource.attr_cluster_arn
         self._acknowledge_new_types()
         self.log = ClusterLog(
@@ -304,6 +307,12 @@ class HyperPodCluster(IHyperPodCluster):
     def _come_after(self, needed: IConstruct) -> None:
         if Stack.of(needed) is Stack.of(self):
             self.resource.node.add_dependency(needed)
+
+    def _come_after_rights(self, role: iam.IRole) -> None:
+        """Wait for a role's policies, but for those that name the cluster: they have to wait for it."""
+        if role not in self._awaited and Stack.of(role) is Stack.of(self):
+            self._awaited.append(role)
+            self.resource.node.add_dependency(AtSynth(lambda: without_circle(role, self.resource)))
 
     def _security_groups(self) -> list[ec2.ISecurityGroup]:
         return [self._network.security_group]
@@ -498,7 +507,7 @@ class _Roles(Mapping[RoleName, iam.IRole]):
     """The roles as other constructs know them, made when they are asked for: most apps grant nothing."""
 
     def __init__(
-        self, made: Mapping[RoleName, InstanceRole | GivenRole], come_after: Callable[[IConstruct], None]
+        self, made: Mapping[RoleName, InstanceRole | GivenRole], come_after: Callable[[iam.IRole], None]
     ) -> None:
         self._made = made
         self._come_after = come_after

@@ -13,6 +13,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_ssm as ssm
 from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import ConfigError, HyperPodCluster, HyperPodNetwork, IHyperPodCluster, InstanceGroup, ScaleDown
@@ -86,6 +87,40 @@ def test_a_resources_own_policy_names_every_role() -> None:
         if name.startswith("Bucket")
     )
     assert len(policy[-1]["Principal"]["AWS"]) == 2
+
+
+def describe(cluster: HyperPodCluster) -> iam.PolicyStatement:
+    return iam.PolicyStatement(actions=["sagemaker:DescribeCluster"], resources=[cluster.cluster_arn])
+
+
+def to_all(_: Stack, cluster: HyperPodCluster) -> None:
+    cluster.grant_principal.add_to_principal_policy(describe(cluster))
+
+
+def its_log(_: Stack, cluster: HyperPodCluster) -> None:
+    cluster.log_group.grant_read(cluster.roles["controller"])
+
+
+def by_another(stack: Stack, cluster: HyperPodCluster) -> None:
+    ssm.StringParameter(stack, "Arn", string_value=cluster.cluster_arn).grant_read(cluster)
+
+
+def to_ones_own(_: Stack, cluster: HyperPodCluster) -> None:
+    cluster.roles["compute"].add_to_principal_policy(describe(cluster))
+
+
+@pytest.mark.parametrize("grant", [to_all, its_log, by_another, to_ones_own])
+def test_a_right_to_the_cluster_itself_comes_after_it(grant: Callable[[Stack, HyperPodCluster], None]) -> None:
+    """CloudFormation refuses a template in which each of the two waits for the other."""
+
+    def build(stack: Stack) -> None:
+        own = {"compute": made_role(stack)} if grant is to_ones_own else {}
+        grant(stack, cluster_in(stack, roles=own))
+
+    template = of_stack(build)
+    cluster = template.only_id("AWS::SageMaker::Cluster")
+    assert cluster not in needs(template, cluster)
+    assert [name for name in template.of("AWS::IAM::Policy") if cluster in needs(template, name)]
 
 
 # -- connections, events, logs ----------------------------------------------------------------------------------------
