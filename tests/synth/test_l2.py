@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ WORK = InstanceGroup(
     name="work", node_type="compute", partition="work", instance_type="ml.p5.48xlarge", instance_count=2
 )
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab"
+EKS_ARN = "arn:aws:eks:us-west-2:111122223333:cluster/train"
 ROLE = "arn:aws:iam::111122223333:role/nodes"
 
 
@@ -123,6 +124,21 @@ def test_a_right_to_the_cluster_itself_comes_after_it(grant: Callable[[Stack, Hy
     assert [name for name in template.of("AWS::IAM::Policy") if cluster in needs(template, name)]
 
 
+LOGIN = InstanceGroup(name="login", node_type="login", instance_type="ml.m5.large", instance_count=1)
+
+
+def test_a_group_that_comes_later_has_what_the_cluster_was_granted() -> None:
+    def build(stack: Stack) -> None:
+        cluster = cluster_in(stack)
+        s3.Bucket(stack, "Bucket").grant_read(cluster)
+        cluster.add_instance_group(LOGIN)
+
+    template = of_stack(build)
+    granted = policies(template, "s3:GetObject*")
+    assert len(set.union(*granted.values())) == 3
+    assert granted.keys() <= needs(template, template.only_id("AWS::SageMaker::Cluster"))
+
+
 # -- connections, events, logs ----------------------------------------------------------------------------------------
 
 
@@ -178,6 +194,21 @@ def test_events_of_this_cluster_reach_their_target() -> None:
     assert errors["EventPattern"]["detail"] == {"EventDetails": {"EventLevel": ["Error"]}}
 
 
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (["foo"], r"kinds\[0\]: must be one of state_change, node_health, event, got 'foo'"),
+        ("event", "kinds: must be a list, got 'event'"),
+        ((), "kinds: names no kind of event; leave it out for all"),
+    ],
+)
+def test_kinds_of_events_that_there_are_not(kinds: Any, said: str) -> None:
+    known = known_cluster(Stack(new_app(), "Stack"))
+    with pytest.raises(ConfigError, match=said):
+        known.on_event("Rule", kinds=kinds)
+    known.on_event("Rule")
+
+
 def test_its_log_group_is_the_one_that_hyperpod_makes() -> None:
     stack = Stack(new_app(), "Stack")
     known = HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)
@@ -186,6 +217,28 @@ def test_its_log_group_is_the_one_that_hyperpod_makes() -> None:
 
 
 # -- a cluster of another app -----------------------------------------------------------------------------------------
+
+
+def known_cluster(stack: Stack) -> IHyperPodCluster:
+    return HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)
+
+
+def test_without_roles_nothing_is_granted_to_it_in_silence() -> None:
+    stack = Stack(new_app(), "Stack")
+    known = known_cluster(stack)
+    said = "Stack/Known: 1 error\n  roles: none is known that a right could be given to; name them by node type"
+    with pytest.raises(ConfigError, match=said):
+        _ = known.grant_principal
+    with pytest.raises(RuntimeError, match=said):  # what Python raises within CDK comes back as this
+        s3.Bucket(stack, "Bucket").grant_read(known)
+
+
+def test_its_name_and_arn_are_those_of_a_cluster() -> None:
+    with pytest.raises(ConfigError) as caught:
+        HyperPodCluster.from_cluster_attributes(
+            Stack(new_app(), "Stack"), "Known", cluster_name="not ok!", cluster_arn="nonsense"
+        )
+    assert [finding.path for finding in caught.value.findings] == ["cluster_name", "cluster_arn"]
 
 
 def test_a_cluster_of_another_app_is_granted_to_by_its_attributes() -> None:
@@ -256,6 +309,27 @@ def test_a_role_of_ones_own_gets_what_its_nodes_need_before_the_cluster(make: Ca
     passed = [s for p in template.properties("AWS::IAM::ManagedPolicy") for s in p["PolicyDocument"]["Statement"]]
     (pass_role,) = (statement for statement in passed if statement["Action"] == ["iam:PassRole"])
     assert groups["work"]["ExecutionRole"] in pass_role["Resource"]
+
+
+def test_a_role_that_no_group_has_is_an_error() -> None:
+    def build(stack: Stack, more: Sequence[InstanceGroup] = ()) -> None:
+        cluster = cluster_in(stack, roles={"login": made_role(stack)})
+        for group in more:
+            cluster.add_instance_group(group)
+
+    with pytest.raises(
+        RuntimeError, match=r"roles\[login\]: no group has nodes of this type; leave it out, or add one"
+    ):
+        of_stack(build)
+    of_stack(lambda stack: build(stack, [LOGIN]))
+
+
+@pytest.mark.parametrize(("name", "eks", "said"), [("node", None, "Slurm has no"), ("compute", EKS_ARN, "EKS has no")])
+def test_a_role_of_the_other_orchestrator_is_an_error(name: str, eks: str | None, said: str) -> None:
+    stack = Stack(new_app(), "Stack")
+    groups = [InstanceGroup(name="work", instance_type="ml.p5.48xlarge", instance_count=2)] if eks else [HEAD, WORK]
+    with pytest.raises(ConfigError, match=rf"roles\[{name}\]: {said} nodes of this type"):
+        cluster_in(stack, roles={name: made_role(stack)}, eks_cluster_arn=eks, instance_groups=groups)
 
 
 def test_a_role_that_must_not_change_is_told_what_it_needs() -> None:
