@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
+import jsii
 from aws_cdk import Annotations, CfnTag, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sagemaker as sagemaker
-from constructs import Construct, IConstruct
+from constructs import Construct, IConstruct, IValidation
 
 from ._acknowledge import acknowledge
 from ._dependencies import AtSynth, without_circle
@@ -22,7 +23,9 @@ from .cluster_log import ClusterLog
 from .config.cluster import (
     EKS_ENTRY_SCRIPT,
     ENTRY_SCRIPTS,
+    ClusterArn,
     ClusterConfig,
+    ClusterName,
     EbsVolume,
     InstanceGroup,
     LogRetentionDays,
@@ -33,6 +36,7 @@ from .config.cluster import (
 from .config.eks import INSTALLED, AutoscalingConfig, EksConfig
 from .config.lifecycle import LifecycleConfig, LifecycleMode
 from .config.slurm import AccountingDatabase, SlurmConfig
+from .encryption import allow_logs
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster, RoleName
@@ -97,11 +101,12 @@ class HyperPodCluster(IHyperPodCluster):
         EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
         Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. `roles`: execution roles of yours, by node type
         (under EKS `node`), which trust sagemaker.amazonaws.com; each gets what its nodes need where CDK may change it, and
-        a warning tells what it needs where not. Absent: one is made for each node type. HyperPod changes no role of a group
+        a warning tells what it needs where not. Absent: one is made for each node type. One of a type that no group has is an error, at synthesis at the latest. HyperPod changes no role of a group
         that lives. `scale_down`: which nodes and groups the
         guard takes; absent: none by name. `unguarded`: True leaves the guard out, which a warning says until a `ScaleDown`
-        of your own guards the cluster; nodes of a lowered count then end at random. A key of your own has to let CloudWatch Logs
-        use it; where it does not, HyperPod's log group keeps CloudWatch's, and the stack's output says so. Raises ConfigError with everything that
+        of your own guards the cluster; nodes of a lowered count then end at random. A key of this app's gets a
+        statement that lets CloudWatch Logs use it. An imported key must have it: without it CloudWatch refuses the log groups
+        of the guard and so the deployment, and HyperPod's own keeps CloudWatch's key, as the stack's output says. Raises ConfigError with everything that
         HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
@@ -143,6 +148,7 @@ class HyperPodCluster(IHyperPodCluster):
                 ),
                 *refused_mode,
                 *_check_guard(scale_down, unguarded),
+                *_check_role_names(roles, config.orchestrator),
             ],
         )
         self._config = config
@@ -154,6 +160,7 @@ class HyperPodCluster(IHyperPodCluster):
         self._file_system = file_system if eks_cluster_arn is None else None
         self._openzfs = openzfs if eks_cluster_arn is None else None
         self._key = self.encryption_key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
+        allow_logs(self._key)
         if isinstance(lifecycle_scripts, LifecycleScripts):
             self.lifecycle_scripts = lifecycle_scripts
         else:
@@ -172,6 +179,7 @@ class HyperPodCluster(IHyperPodCluster):
         self._continuous = node_provisioning_mode == "continuous"
         self._secret_arn = None if accounting_database is None else accounting_database.secret_arn
         self._given_roles = dict(roles or {})
+        self.node.add_validation(_RolesInUse(self._given_roles, self))
         self._roles: dict[RoleName, InstanceRole | GivenRole] = {}
         self._awaited: list[iam.IRole] = []
         self._add_roles()
@@ -247,8 +255,8 @@ class HyperPodCluster(IHyperPodCluster):
         scope: Construct,
         construct_id: str,
         *,
-        cluster_name: str,
-        cluster_arn: str,
+        cluster_name: ClusterName,
+        cluster_arn: ClusterArn,
         security_groups: Sequence[ec2.ISecurityGroup] = (),
         roles: Mapping[RoleName, iam.IRole] | None = None,
     ) -> IHyperPodCluster:
@@ -256,7 +264,7 @@ class HyperPodCluster(IHyperPodCluster):
 
         `cluster_arn`: as the output `ClusterArn` of the stack, or `aws sagemaker describe-cluster`, tells it.
         `security_groups`: the nodes', without which nothing can be let in. `roles`: the groups' execution roles by node type,
-        without which nothing can be granted. Raises ConfigError for arguments of another kind.
+        without which nothing can be granted. Raises ConfigError for arguments that no cluster has.
         """
         raise_errors(
             check_arguments(
@@ -284,7 +292,11 @@ class HyperPodCluster(IHyperPodCluster):
         config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
         self._judge(config, [])
         self._config = config
+        before = set(self._roles)
         self._add_roles()
+        if self._principal is not None:
+            for name in sorted(set(self._roles) - before):
+                self._principal.welcome(self.roles[name])
         self.resource.instance_groups = [self._instance_group(each) for each in self.instance_groups]
         self._acknowledge_new_types()
 
@@ -551,6 +563,40 @@ def _check_guard(scale_down: ScaleDownConfig | None, unguarded: bool) -> Iterato
             problem="leaves out the guard that scale_down is for",
             remedy="keep one of the two",
         )
+
+
+def _check_role_names(roles: object, orchestrator: str) -> Iterator[Finding]:
+    under_eks = orchestrator == "eks"
+    for name in roles if isinstance(roles, Mapping) else ():
+        if name in get_args(RoleName) and (name == "node") != under_eks:
+            yield Finding(
+                path=f"roles[{name}]",
+                problem=f"{'EKS' if under_eks else 'Slurm'} has no nodes of this type",
+                remedy="name it node, as all of them are"
+                if under_eks
+                else "name the node type of the groups that it is for",
+            )
+
+
+@jsii.implements(IValidation)
+class _RolesInUse:
+    """Whether each role that was given is a group's; groups may come until the template is made."""
+
+    def __init__(self, given: Mapping[RoleName, iam.IRole], cluster: HyperPodCluster) -> None:
+        self._given = given
+        self._cluster = cluster
+
+    def validate(self) -> list[str]:
+        """What is wrong, as CDK shows it."""
+        used = {_node_type(group) for group in self._cluster.instance_groups}
+        return [
+            str(
+                Finding(
+                    path=f"roles[{name}]", problem="no group has nodes of this type", remedy="leave it out, or add one"
+                )
+            )
+            for name in sorted(set(self._given) - used)
+        ]
 
 
 def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:
