@@ -227,8 +227,8 @@ class HyperPodCluster(IHyperPodCluster):
         ):
             if needed is not None:
                 self._come_after(needed)
-        for role in self._given_roles.values():
-            self._come_after_rights(role)
+        for name in sorted(self._given_roles.keys() & self._roles.keys()):
+            self._come_after_rights(self._roles[name].role)
         self.cluster_arn = resource.attr_cluster_arn
         self._acknowledge_new_types()
         self.log = ClusterLog(

@@ -17,7 +17,7 @@ from aws_cdk import aws_ssm as ssm
 from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import ConfigError, HyperPodCluster, HyperPodNetwork, IHyperPodCluster, InstanceGroup, ScaleDown
-from synth.synthesis import Template, flat, needs, new_app, of_stack
+from synth.synthesis import Template, flat, folder_of, needs, new_app, of_stack, templates_in
 
 HEAD = InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1)
 WORK = InstanceGroup(
@@ -309,6 +309,30 @@ def test_a_role_of_ones_own_gets_what_its_nodes_need_before_the_cluster(make: Ca
     passed = [s for p in template.properties("AWS::IAM::ManagedPolicy") for s in p["PolicyDocument"]["Statement"]]
     (pass_role,) = (statement for statement in passed if statement["Action"] == ["iam:PassRole"])
     assert groups["work"]["ExecutionRole"] in pass_role["Resource"]
+
+
+def test_a_role_of_another_stack_gets_its_policy_in_the_clusters() -> None:
+    app = new_app()
+    env = Environment(region="us-west-2", account="111122223333")
+    other, stack = Stack(app, "Other", env=env), Stack(app, "Stack", env=env)
+    cluster = cluster_in(stack, roles={"compute": made_role(other)})
+    s3.Bucket(stack, "Bucket").grant_read(cluster)
+    templates = templates_in(folder_of(app))
+    assert not templates["Other"].of("AWS::IAM::Policy")
+    template = templates["Stack"]
+    (policy,) = (name for name in template.of("AWS::IAM::Policy") if name.startswith("ClusterComputeRoleReference"))
+    text = str(template.resources[policy])
+    assert "cloudwatch:PutMetricData" in text and "s3:GetObject*" in text
+    assert policy in needs(template, template.only_id("AWS::SageMaker::Cluster"))
+
+
+def test_a_role_that_is_imported_in_another_stack_is_an_error() -> None:
+    app = new_app()
+    env = Environment(region="us-west-2", account="111122223333")
+    with pytest.raises(
+        ConfigError, match=r"roles\[compute\]: is imported in another stack.*import it in the cluster's"
+    ):
+        cluster_in(Stack(app, "Stack", env=env), roles={"compute": mutable_role(Stack(app, "Other", env=env))})
 
 
 def test_a_role_that_no_group_has_is_an_error() -> None:
