@@ -232,8 +232,10 @@ def copy_link(source_in: int, copy_in: int, name: str, copy: Copy) -> None:
     try:
         os.symlink(wanted, name, dir_fd=copy_in)
     except FileExistsError:
-        copy.set_aside(copy_in, name)
-        os.symlink(wanted, name, dir_fd=copy_in)
+        there = os.lstat(name, dir_fd=copy_in)
+        if not (stat.S_ISLNK(there.st_mode) and os.readlink(name, dir_fd=copy_in) == wanted):
+            copy.set_aside(copy_in, name)
+            os.symlink(wanted, name, dir_fd=copy_in)
     found = os.lstat(name, dir_fd=source_in)
     os.chown(name, found.st_uid, found.st_gid, dir_fd=copy_in, follow_symlinks=False)
     os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=copy_in, follow_symlinks=False)
@@ -247,10 +249,8 @@ def copy_file(source_in: int, copy_in: int, name: str, copy: Copy, path: str) ->
     source_sum, size = hashlib.sha256(), 0
     # A name may be a link or a pipe by now: neither is followed, nor waited for.
     source_file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=source_in)
-    with (
-        open(source_file, "rb", buffering=0) as source,
-        open(target_file(copy_in, name, copy), "r+b", buffering=0) as at,
-    ):
+    opened = target_file(copy_in, name, copy)
+    with open(source_file, "rb", buffering=0) as source, open(opened, "r+b", buffering=0) as at:
         before = os.fstat(source_file)
         if not stat.S_ISREG(before.st_mode):
             raise BackupError(f"{json.dumps(path)[:200]} was another file when it was saved")

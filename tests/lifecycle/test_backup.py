@@ -151,6 +151,8 @@ def test_a_link_in_the_work_is_copied_as_a_link_and_not_followed(place: Place) -
     assert place.run() == 0
     assert os.readlink(place.copy / "out") == "/etc"
     assert os.readlink(place.copy / "loop") == "."
+    assert place.run() == 0
+    assert not (place.folder / "aside").exists()
 
 
 @ROOT
