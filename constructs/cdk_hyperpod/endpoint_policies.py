@@ -23,8 +23,8 @@ Json = dict[str, Any]
 Who = Literal["anyone", "ours"]
 
 RESOURCE_KEY_KNOWN = frozenset({"s3", "ec2", "ecr.api", "ecr.dkr", "lambda", "ssm"})
-"""The services whose requests are known to say whose the resource is: AWS's own examples ask for it there. Elsewhere it
-counts where a request says it (IfExists): `aws:ResourceAccount` is in the context of most actions, and not of all."""
+"""The services whose requests are known to say whose the resource is: AWS's examples ask for it at these (of ecr at one of
+the two). Elsewhere it counts where a request says it (IfExists): `aws:ResourceAccount` is in the context of most actions, and not of all."""
 
 # EKS user guide, "View Amazon container image registries for Amazon EKS add-ons".
 _EKS_REGISTRIES = {

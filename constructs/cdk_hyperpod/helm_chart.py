@@ -256,7 +256,13 @@ def _opened(files: Mapping[str, bytes], room: _Room, depth: int = 1) -> dict[str
         if twice := found.keys() & opened.keys():
             raise NoChart(f"{shown_name(min(twice))} is in it twice")
         opened |= found
+    # On a disk that knows no case the second would be written over the first, and the digest would be of neither.
+    spelled: dict[str, str] = {}
     for name in opened:
+        if (other := spelled.setdefault(name.casefold(), name)) != name:
+            raise NoChart(
+                f"{shown_name(other)} and {shown_name(name)} are one file on a disk that knows no upper and lower case"
+            )
         if above := next((str(parent) for parent in Path(name).parents if str(parent) in opened), None):
             raise NoChart(f"{shown_name(above)} is a file and a folder")
     return opened

@@ -37,6 +37,8 @@ from .zones import (
 
 _DUMMY_VPC = "vpc-12345"
 """What CDK's look-up says of a VPC in its first pass (aws-cdk-lib, aws-ec2/lib/vpc.ts)."""
+_DUMMY_ZONE = "dummy1a"
+"""What it says of the zones of an account (core/lib/stack.ts); a VPC that the app makes has them."""
 _ANYWHERE = "0.0.0.0/0"
 # A security group without an egress rule gets one for everything; this one leads nowhere.
 _NO_EGRESS = ec2.CfnSecurityGroup.EgressProperty(ip_protocol="-1", cidr_ip="127.0.0.1/32", description="No egress")
@@ -122,7 +124,7 @@ class HyperPodNetwork(Construct):
         self._is_looked_up = True
         """False: CDK has not looked the given VPC up yet, so nobody knows its zones."""
         if vpc is not None and not refused:
-            self._is_looked_up = vpc.vpc_id != _DUMMY_VPC
+            self._is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
             vpc_id = vpc.vpc_id if self._is_looked_up else _late(vpc.vpc_id)
             chosen = _choose(vpc, vpc_subnets)
             refused += _check_private(vpc, chosen)

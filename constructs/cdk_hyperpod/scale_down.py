@@ -340,7 +340,7 @@ def _check_alone(cluster: sagemaker.CfnCluster) -> Iterator[Finding]:
         yield Finding(
             path="cluster",
             problem="has a guard already, and each of the two would wait for the other",
-            remedy="keep one ScaleDown, with what both were given",
+            remedy="leave this one out; or make the cluster with unguarded=True, which keeps the names of what is deployed",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,19 @@ def test_json_without_events_is_passed_over(content: bytes, tmp_path: Path, caps
 def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["denied", str(tmp_path / "none")]) == 1
     assert "is no folder; copy the trail's files there" in capsys.readouterr().err
+
+
+def test_what_the_refused_caller_chose_cannot_write_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "a.json", {**OURS, "requestParameters": {"bucketName": "x\u001b[2J\nvpce-9"}})
+    assert main(["denied", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert len(told.splitlines()) == 2
+
+
+def test_a_pipe_in_the_folder_is_passed_over(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", OURS)
+    os.mkfifo(tmp_path / "b.json")
+    assert main(["denied", str(tmp_path)]) == 0

@@ -95,6 +95,11 @@ def test_links_and_devices_of_an_archive_are_refused(kind: bytes, tmp_path: Path
     ("members", "reason"),
     [
         pytest.param([("c/x", b"1"), ("c/x", b"2")], "c/x is in it twice", id="twice"),
+        pytest.param(
+            [("c/x", b"1"), ("c/X", b"2")],
+            "x and X are one file on a disk that knows no upper and lower case",
+            id="twice on another machine",
+        ),
         pytest.param([("c/x", b"1"), ("c/x/y", b"2")], "x is a file and a folder", id="a file and a folder"),
         pytest.param(
             [(f"c/charts/a-{n}.tgz", packed()) for n in (1, 2)], "charts/a/Chart.yaml is in it twice", id="two archives"

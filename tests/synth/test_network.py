@@ -119,9 +119,9 @@ def test_a_new_vpc_whose_prefix_list_is_not_known_gets_https_and_no_more() -> No
     assert (rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) == ("tcp", 443, 443)
 
 
-@pytest.mark.parametrize("region", ["ap-southeast-3", None])
+@pytest.mark.parametrize("region", ["ap-southeast-3", "me-south-1", None])
 def test_an_existing_vpc_reaches_s3_by_a_prefix_list_or_is_refused(region: str | None) -> None:
-    zone = "ap-southeast-3a" if region else "us-west-2a"
+    zone = f"{region or 'us-west-2'}a"
     subnets = [SubnetConfig(subnet_id="subnet-0123456789abcdef0", availability_zone=zone)]
     with pytest.raises(ConfigError, match=r"network\.s3_prefix_list_id: is missing, and S3's prefix list of"):
         network(region=region, **{**EXISTING, "subnets": subnets})

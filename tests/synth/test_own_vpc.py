@@ -210,3 +210,17 @@ def test_a_file_system_that_exists_lets_the_nodes_in() -> None:
     assert [rule["CidrIp"] for rule in rules if "CidrIp" in rule] == ["10.0.0.0/16"]
     storage = template.groups()["work"]["InstanceStorageConfigs"][-1]["FsxLustreConfig"]
     assert storage["MountName"] == "abcdefgh"
+
+
+def test_a_vpc_whose_zones_are_not_looked_up_yet_is_not_judged() -> None:
+    """CDK's first pass of a VPC that the app makes, in a stack with an account: the CLI looks its zones up after it."""
+
+    def synthesized(context: dict[str, Any]) -> list[Any]:
+        app = new_app(**context)
+        stack = Stack(app, "Stack", env=Environment(account="111122223333", region="us-west-2"))
+        cluster_in(stack, vpc=ec2.Vpc(stack, "Vpc"))
+        manifest = json.loads((folder_of(app) / "manifest.json").read_text("utf-8"))
+        return [missing["key"] for missing in manifest.get("missing", [])]
+
+    (key,) = synthesized({})
+    assert synthesized({key: ["us-west-2a", "us-west-2b", "us-west-2c"]}) == []

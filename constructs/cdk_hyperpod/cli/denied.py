@@ -15,9 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import HyperPodError
+from ..typed.words import shown_name
 
 MAX_BYTES = 268_435_456
 """Of one file, unpacked: CloudTrail begins another at 50 MB. A file of nothing but noughts packs a thousandfold."""
+
+
+MAX_CELL = 200
+"""Characters of a cell that are shown: an ARN's, and no page's."""
 
 
 def denied_table(folder: Path) -> str:
@@ -49,7 +54,9 @@ def denied_table(folder: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    yield from sorted(path for path in folder.rglob("*") if path.name.endswith((".json", ".json.gz")))
+    yield from sorted(
+        path for path in folder.rglob("*") if path.name.endswith((".json", ".json.gz")) and path.is_file()
+    )
 
 
 def _rows(path: Path) -> list[tuple[str, str, str, str]] | None:
@@ -73,12 +80,15 @@ def _content(path: Path) -> bytes:
 
 def _row(event: Mapping[str, Any]) -> tuple[str, str, str, str]:
     service = str(event.get("eventSource", "?")).removesuffix(".amazonaws.com")
-    return (
+    cells = (
         str(event.get("vpcEndpointId", "?")),
         f"{service}:{event.get('eventName', '?')}",
         _resource(event),
         str((event.get("userIdentity") or {}).get("accountId", "nobody's keys")),
     )
+    # Who was refused has chosen some of these: none of it may write on the terminal as it likes.
+    endpoint, call, resource, account = (shown_name(cell, MAX_CELL) for cell in cells)
+    return endpoint, call, resource, account
 
 
 def _resource(event: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ import yaml
 from .._assets import project_file
 from ..errors import ConfigError, HyperPodError
 from ..loader import load_config
+from ..names import eks_stack_name
 
 _DESCRIPTION = """\
 Write the files of a new app into the current folder: cluster.yaml, app.py,
@@ -59,12 +60,23 @@ def _run(options: argparse.Namespace) -> int:
     _write(folder, files(name, region, orchestrator))
     cli = f"npx aws-cdk@{cli_version()}"
     print(f"Wrote {', '.join(_NAMES)}: {name} in {region}, under {'EKS' if options.eks else 'Slurm'}. Next:\n")
-    for command, what in (
+    commands = [
         ("pip install -r requirements.txt", "Node, and the pinned versions"),
         (f"{cli} synth --quiet", "the templates, in cdk.out; needs no AWS account"),
-        (f"{cli} deploy --all", "into your account, once it is bootstrapped"),
-    ):
-        print(f"  {command:<{len(cli) + 15}}# {what}")
+    ]
+    if options.eks:
+        commands += [
+            (
+                f"{cli} deploy {eks_stack_name(name)}",
+                "into your account, once it is bootstrapped; then install HyperPod's chart",
+            ),
+        ]
+    commands += [
+        (f"{cli} deploy --all", "all the rest" if options.eks else "into your account, once it is bootstrapped")
+    ]
+    width = max(len(command) for command, _ in commands)
+    for command, what in commands:
+        print(f"  {command:<{width}}  # {what}")
     return 0
 
 

@@ -218,7 +218,7 @@ def _check_prefix_list(network: NetworkConfig, region: str, path: str) -> Iterat
     """An existing VPC may have routes to anywhere, so "S3" has to be S3's own addresses."""
     if network.internet_egress or network.s3_prefix_list_id is not None or region in S3_PREFIX_LISTS:
         return
-    if region is UNKNOWN or (is_known(region) and region not in regions().available):
+    if region is UNKNOWN:
         return
     name = f"com.amazonaws.{region}.s3" if is_known(region) else "com.amazonaws.REGION.s3"
     yield Finding(

@@ -303,6 +303,8 @@ def _clear_failed_first(aws: LocalAws, found: tuple[Stack, ...]) -> None:
 
 def destroy_assembly(place: Place, assembly: Path) -> None:
     found = stacks(assembly)
+    if not found:
+        return
     aws = LocalAws(place=place, region=found[0].region, account=found[0].account)
     client = aws.client("cloudformation")
     identifiers = {}
