@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import jsii
 from aws_cdk import Annotations, CfnTag, Stack
@@ -101,7 +101,7 @@ class HyperPodCluster(IHyperPodCluster):
         EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
         Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. `roles`: execution roles of yours, by node type
         (under EKS `node`), which trust sagemaker.amazonaws.com; each gets what its nodes need where CDK may change it, and
-        a warning tells what it needs where not. Absent: one is made for each node type. One of a type that no group has is an error, at synthesis at the latest. HyperPod changes no role of a group
+        a warning tells what it needs where not. Absent: one is made for each node type. One of a type that no group has is an error at synthesis. HyperPod changes no role of a group
         that lives. `scale_down`: which nodes and groups the
         guard takes; absent: none by name. `unguarded`: True leaves the guard out, which a warning says until a `ScaleDown`
         of your own guards the cluster; nodes of a lowered count then end at random. A key of this app's gets a
@@ -148,7 +148,6 @@ class HyperPodCluster(IHyperPodCluster):
                 ),
                 *refused_mode,
                 *_check_guard(scale_down, unguarded),
-                *_check_role_names(roles, config.orchestrator),
             ],
         )
         self._config = config
@@ -565,19 +564,6 @@ def _check_guard(scale_down: ScaleDownConfig | None, unguarded: bool) -> Iterato
         )
 
 
-def _check_role_names(roles: object, orchestrator: str) -> Iterator[Finding]:
-    under_eks = orchestrator == "eks"
-    for name in roles if isinstance(roles, Mapping) else ():
-        if name in get_args(RoleName) and (name == "node") != under_eks:
-            yield Finding(
-                path=f"roles[{name}]",
-                problem=f"{'EKS' if under_eks else 'Slurm'} has no nodes of this type",
-                remedy="name it node, as all of them are"
-                if under_eks
-                else "name the node type of the groups that it is for",
-            )
-
-
 @jsii.implements(IValidation)
 class _RolesInUse:
     """Whether each role that was given is a group's; groups may come until the template is made."""
@@ -592,7 +578,9 @@ class _RolesInUse:
         return [
             str(
                 Finding(
-                    path=f"roles[{name}]", problem="no group has nodes of this type", remedy="leave it out, or add one"
+                    path=f"roles[{name}]",
+                    problem="no group has nodes of this type",
+                    remedy="leave it out, or add a group",
                 )
             )
             for name in sorted(set(self._given) - used)
