@@ -4,9 +4,13 @@
 The agent sends this file to Slurm with a last line that calls `main`: nothing of it is on the node. Every regular file
 is copied, read again at the target and compared by its sha256; then the manifest is written, by a rename. What an earlier
 try has copied is compared and not written again. Links are copied as links; pipes, sockets and devices are counted, and
-left. Nothing at the target is ever deleted.
+left. Nothing at the target is ever deleted: what has another kind by now, as a folder that is a link, is set aside.
+
+This runs as root in folders where users write, now and in an earlier try. So every folder is opened name by name, and
+nothing is reached through a link, neither here nor at the target.
 
     TO/INSTANCE/files/...      the folders, by their own paths
+    TO/INSTANCE/aside/...      what had such a path in an earlier try and was of another kind
     TO/INSTANCE/SHA256SUMS     as `sha256sum --check` reads it in files/
     TO/INSTANCE/manifest.json  {"schema": 1, "request": ..., "node": ..., "paths": [...], "files": N, "bytes": N, ...}
 
@@ -23,11 +27,14 @@ import shutil
 import stat
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 CHUNK = 8 * 2**20
 TELL_EVERY_S = 10
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+"""How a folder is opened: a link to one is refused."""
 
 
 class BackupError(Exception):
@@ -37,7 +44,9 @@ class BackupError(Exception):
 def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
     """Do it. Raises BackupError, and OSError where a file system fails."""
     folder = target_folder(order["to"], order["instance"])
-    paths = [path for path in order["paths"] if os.path.isdir(path)]
+    paths = [path for path in order["paths"] if os.path.lexists(path)]
+    for path in paths:
+        check_path(path)
     entries = [entry for path in paths for entry in walk(path)]
     files = [(path, found.st_size) for path, found in entries if stat.S_ISREG(found.st_mode)]
     total = sum(size for _, size in files)
@@ -45,16 +54,16 @@ def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
     counts = {"files": 0, "bytes": 0, "links": 0, "left": 0}
     last = 0.0
     sums: list[str] = []
+    copy = Copy(folder)
     for path, found in entries:
-        target = f"{folder}/files{path}"
+        source_in, copy_in, name = copy.beside(path)
         if stat.S_ISDIR(found.st_mode):
-            make_folder(target)
+            os.close(copy.folder_in(copy_in, name))
         elif stat.S_ISLNK(found.st_mode):
-            copy_link(path, target)
+            copy_link(source_in, copy_in, name, copy)
             counts["links"] += 1
         elif stat.S_ISREG(found.st_mode):
-            digest, size = copy_file(path, target)
-            keep_attributes(path, target)
+            digest, size = copy_file(source_in, copy_in, name, copy, path)
             sums.append(sum_line(digest, path))
             counts["files"] += 1
             counts["bytes"] += size
@@ -66,7 +75,9 @@ def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
     # From the deepest: what is written into a folder changes its time.
     for path, found in reversed(entries):
         if stat.S_ISDIR(found.st_mode):
-            keep_attributes(path, f"{folder}/files{path}")
+            opened = copy.open_folder(path)
+            keep_attributes(opened, found)
+            os.close(opened)
     write_whole(f"{folder}/SHA256SUMS", "".join(sums))
     manifest = {
         "schema": 1,
@@ -113,18 +124,93 @@ def parents(path: str) -> list[str]:
     return ["/" + "/".join(parts[: i + 1]) for i in range(len(parts))]
 
 
+def check_path(path: str) -> None:
+    """Raise BackupError for what is no folder, or is reached by a link: the link would be saved, and not what it leads to."""
+    real = os.path.realpath(path)
+    if real != os.path.normpath(path):
+        raise BackupError(f"{path} leads by a link to {json.dumps(real)[:200]}: name that folder")
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        raise BackupError(f"{path} is no folder")
+
+
+def open_folder(path: str) -> int:
+    """A folder of this node, which the caller closes. Raises OSError where a link stands in its path."""
+    try:
+        return descend("/", path.split("/"), lambda parent, name: os.open(name, FOLDER, dir_fd=parent))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+def descend(top: str, names: list[str], step: Callable[[int, str], int]) -> int:
+    """From a folder down to another, name by name, each opened in the one above it."""
+    opened = os.open(top, FOLDER)
+    for name in filter(None, names):
+        try:
+            below = step(opened, name)
+        finally:
+            os.close(opened)
+        opened = below
+    return opened
+
+
+class Copy:
+    """The copy of the folders, in the instance's folder at the target."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._parent = ""
+        self._opened: tuple[int, int] | None = None
+
+    def beside(self, path: str) -> tuple[int, int, str]:
+        """The folder that something is in, its copy, and the name it has there.
+
+        Both stay open until another folder is asked for: what is in one folder is copied one after the other.
+        """
+        parent, name = os.path.split(path.rstrip("/"))
+        if self._opened is None or parent != self._parent:
+            for opened in self._opened or ():
+                os.close(opened)
+            self._opened = None
+            self._opened, self._parent = (open_folder(parent), self.open_folder(parent)), parent
+        return (*self._opened, name)
+
+    def open_folder(self, path: str) -> int:
+        """The copy of a folder, made where it is not there, which the caller closes."""
+        return descend(self.folder, ["files", *path.split("/")], self.folder_in)
+
+    def folder_in(self, parent: int, name: str) -> int:
+        """A folder in another; closed to all but root until it gets its own mode at the end."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=parent)
+        if not stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode):
+            self.set_aside(parent, name)
+            os.mkdir(name, 0o700, dir_fd=parent)
+        return os.open(name, FOLDER, dir_fd=parent)
+
+    def set_aside(self, parent: int, name: str) -> None:
+        """Take what has a name away from it."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(f"{self.folder}/aside", 0o700)
+        os.rename(name, f"{self.folder}/aside/{uuid.uuid4().hex}", src_dir_fd=parent)
+
+
 def walk(path: str) -> Iterator[tuple[str, os.stat_result]]:
     """The folder and all below it on its own file system, a folder before what is in it. Links are not followed."""
     top = os.lstat(path)
     yield path, top
     pending = [path]
     while pending:
-        with os.scandir(pending.pop()) as entries:
-            for entry in sorted(entries, key=lambda each: os.fsencode(each.name)):
-                found = os.lstat(entry.path)
-                yield entry.path, found
-                if stat.S_ISDIR(found.st_mode) and found.st_dev == top.st_dev:
-                    pending.append(entry.path)
+        folder = pending.pop()
+        opened = open_folder(folder)
+        try:
+            with os.scandir(opened) as entries:
+                for entry in sorted(entries, key=lambda each: os.fsencode(each.name)):
+                    found = os.lstat(entry.name, dir_fd=opened)
+                    yield f"{folder}/{entry.name}", found
+                    if stat.S_ISDIR(found.st_mode) and found.st_dev == top.st_dev:
+                        pending.append(f"{folder}/{entry.name}")
+        finally:
+            os.close(opened)
 
 
 def check_room(folder: str, files: list[tuple[str, int]], total: int) -> None:
@@ -140,54 +226,67 @@ def check_room(folder: str, files: list[tuple[str, int]], total: int) -> None:
         )
 
 
-def make_folder(path: str) -> None:
-    """A folder at the target with those above it; closed until its own mode is set at the end."""
-    os.makedirs(path, 0o700, exist_ok=True)
-
-
-def copy_link(path: str, target: str) -> None:
+def copy_link(source_in: int, copy_in: int, name: str, copy: Copy) -> None:
     """A link, and not what it leads to."""
-    wanted = os.readlink(path)
-    if not (os.path.islink(target) and os.readlink(target) == wanted):
-        if os.path.lexists(target):
-            os.unlink(target)
-        os.symlink(wanted, target)
-    found = os.lstat(path)
-    os.lchown(target, found.st_uid, found.st_gid)
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns), follow_symlinks=False)
+    wanted = os.readlink(name, dir_fd=source_in)
+    try:
+        os.symlink(wanted, name, dir_fd=copy_in)
+    except FileExistsError:
+        there = os.lstat(name, dir_fd=copy_in)
+        if not (stat.S_ISLNK(there.st_mode) and os.readlink(name, dir_fd=copy_in) == wanted):
+            copy.set_aside(copy_in, name)
+            os.symlink(wanted, name, dir_fd=copy_in)
+    found = os.lstat(name, dir_fd=source_in)
+    os.chown(name, found.st_uid, found.st_gid, dir_fd=copy_in, follow_symlinks=False)
+    os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=copy_in, follow_symlinks=False)
 
 
-def copy_file(path: str, target: str) -> tuple[str, int]:
+def copy_file(source_in: int, copy_in: int, name: str, copy: Copy, path: str) -> tuple[str, int]:
     """Make the target the same, chunk by chunk where it differs; its sha256, read again there, and its size.
 
     Raises BackupError where it is not the same: the file was written meanwhile, or the file system lies.
     """
     source_sum, size = hashlib.sha256(), 0
-    opened = os.open(target, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     # A name may be a link or a pipe by now: neither is followed, nor waited for.
-    source_file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(source_file, "rb", buffering=0) as source, open(opened, "r+b", buffering=0) as copy:
+    source_file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=source_in)
+    opened = target_file(copy_in, name, copy)
+    with open(source_file, "rb", buffering=0) as source, open(opened, "r+b", buffering=0) as at:
+        before = os.fstat(source_file)
+        if not stat.S_ISREG(before.st_mode):
+            raise BackupError(f"{json.dumps(path)[:200]} was another file when it was saved")
         while True:
             chunk = source.read(CHUNK)
             if not chunk:
                 break
             source_sum.update(chunk)
-            if copy.read(len(chunk)) != chunk:
-                copy.seek(size)
-                write_all(copy, chunk)
+            if at.read(len(chunk)) != chunk:
+                at.seek(size)
+                write_all(at, chunk)
             size += len(chunk)
-            copy.seek(size)
-        copy.truncate(size)
-        os.fsync(copy.fileno())
+            at.seek(size)
+        at.truncate(size)
+        os.fsync(at.fileno())
         # Else it would be compared with what memory holds, and not with what was stored.
-        os.posix_fadvise(copy.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        copy.seek(0)
+        os.posix_fadvise(at.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        at.seek(0)
         copy_sum = hashlib.sha256()
-        for chunk in iter(lambda: copy.read(CHUNK), b""):
+        for chunk in iter(lambda: at.read(CHUNK), b""):
             copy_sum.update(chunk)
-    if copy_sum.digest() != source_sum.digest():
-        raise BackupError(f"{json.dumps(path)[:200]} differs at the target after it was copied")
+        if copy_sum.digest() != source_sum.digest():
+            raise BackupError(f"{json.dumps(path)[:200]} differs at the target after it was copied")
+        after = os.fstat(source_file)
+        if (after.st_size, after.st_mtime_ns, after.st_ctime_ns) != (size, before.st_mtime_ns, before.st_ctime_ns):
+            raise BackupError(f"{json.dumps(path)[:200]} was written while it was saved")
+        keep_attributes(at.fileno(), after)
     return copy_sum.hexdigest(), size
+
+
+def target_file(copy_in: int, name: str, copy: Copy) -> int:
+    """The file at the target, made where it is not there, open for reading and writing."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(name, dir_fd=copy_in).st_mode):
+            copy.set_aside(copy_in, name)
+    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=copy_in)
 
 
 def write_all(copy: Any, chunk: bytes) -> None:
@@ -197,12 +296,11 @@ def write_all(copy: Any, chunk: bytes) -> None:
         view = view[copy.write(view) :]
 
 
-def keep_attributes(path: str, target: str) -> None:
-    """Owner, mode and times."""
-    found = os.stat(path)
-    os.chown(target, found.st_uid, found.st_gid)
-    os.chmod(target, stat.S_IMODE(found.st_mode))
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+def keep_attributes(opened: int, found: os.stat_result) -> None:
+    """Owner, mode and times of what was saved, for its copy."""
+    os.fchown(opened, found.st_uid, found.st_gid)
+    os.fchmod(opened, stat.S_IMODE(found.st_mode))
+    os.utime(opened, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def sum_line(digest: str, path: str) -> str:

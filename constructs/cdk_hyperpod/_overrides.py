@@ -8,15 +8,15 @@ from typing import Any
 from aws_cdk import CfnResource
 
 Override = tuple[str, Any]
-"""The path below the resource's properties, and the value; None: deleted."""
+"""The path below the resource's properties, empty for all of them, and the value; None: deleted."""
 _NOTED = "_cdk_hyperpod_overrides"
-_PROPERTIES = "Properties."
-# Each with what its path lacks in front of it.
+_ALL = "Properties"
+# Each with its path's name, and with what the path lacks in front of it.
 _METHODS = {
-    "add_override": "",
-    "add_deletion_override": "",
-    "add_property_override": _PROPERTIES,
-    "add_property_deletion_override": _PROPERTIES,
+    "add_override": ("path", ""),
+    "add_deletion_override": ("path", ""),
+    "add_property_override": ("property_path", f"{_ALL}."),
+    "add_property_deletion_override": ("property_path", f"{_ALL}."),
 }
 
 
@@ -29,16 +29,17 @@ def watch_overrides(resource: CfnResource) -> Sequence[Override]:
     if noted is None:
         noted = []
         setattr(resource, _NOTED, noted)
-        for name, before in _METHODS.items():
-            setattr(resource, name, _noting(getattr(resource, name), before, noted))
+        for name, (path, before) in _METHODS.items():
+            setattr(resource, name, _noting(getattr(resource, name), path, before, noted))
     return noted
 
 
-def _noting(method: Callable[..., None], before: str, noted: list[Override]) -> Callable[..., None]:
+def _noting(method: Callable[..., None], path_name: str, before: str, noted: list[Override]) -> Callable[..., None]:
     def override(*given: Any, **named: Any) -> None:
         method(*given, **named)
-        path, *value = [*given, *named.values()]
-        if (before + path).startswith(_PROPERTIES):
-            noted.append(((before + path).removeprefix(_PROPERTIES), value[0] if value else None))
+        arguments = {**dict(zip((path_name, "value"), given, strict=False)), **named}
+        first, _, path = f"{before}{arguments[path_name]}".partition(".")
+        if first == _ALL:
+            noted.append((path, arguments.get("value")))
 
     return override

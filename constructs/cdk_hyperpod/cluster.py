@@ -7,21 +7,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+import jsii
 from aws_cdk import Annotations, CfnTag, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sagemaker as sagemaker
-from constructs import Construct, IConstruct
+from constructs import Construct, IConstruct, IValidation
 
 from ._acknowledge import acknowledge
+from ._dependencies import AtSynth, without_circle
 from ._overrides import watch_overrides
 from .buckets import access_logs_bucket
 from .cluster_log import ClusterLog
 from .config.cluster import (
     EKS_ENTRY_SCRIPT,
     ENTRY_SCRIPTS,
+    ClusterArn,
     ClusterConfig,
+    ClusterName,
     EbsVolume,
     InstanceGroup,
     LogRetentionDays,
@@ -32,6 +36,7 @@ from .config.cluster import (
 from .config.eks import INSTALLED, AutoscalingConfig, EksConfig
 from .config.lifecycle import LifecycleConfig, LifecycleMode
 from .config.slurm import AccountingDatabase, SlurmConfig
+from .encryption import allow_logs
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster, RoleName
@@ -96,11 +101,12 @@ class HyperPodCluster(IHyperPodCluster):
         EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
         Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. `roles`: execution roles of yours, by node type
         (under EKS `node`), which trust sagemaker.amazonaws.com; each gets what its nodes need where CDK may change it, and
-        a warning tells what it needs where not. Absent: one is made for each node type. HyperPod changes no role of a group
+        a warning tells what it needs where not. Absent: one is made for each node type. One of a type that no group has is an error at synthesis. HyperPod changes no role of a group
         that lives. `scale_down`: which nodes and groups the
         guard takes; absent: none by name. `unguarded`: True leaves the guard out, which a warning says until a `ScaleDown`
-        of your own guards the cluster; nodes of a lowered count then end at random. A key of your own has to let CloudWatch Logs
-        use it; where it does not, HyperPod's log group keeps CloudWatch's, and the stack's output says so. Raises ConfigError with everything that
+        of your own guards the cluster; nodes of a lowered count then end at random. A key of this app's gets a
+        statement that lets CloudWatch Logs use it. An imported key must have it: without it CloudWatch refuses the log groups
+        of the guard and so the deployment, and HyperPod's own keeps CloudWatch's key, as the stack's output says. Raises ConfigError with everything that
         HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
@@ -153,6 +159,7 @@ class HyperPodCluster(IHyperPodCluster):
         self._file_system = file_system if eks_cluster_arn is None else None
         self._openzfs = openzfs if eks_cluster_arn is None else None
         self._key = self.encryption_key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
+        allow_logs(self._key)
         if isinstance(lifecycle_scripts, LifecycleScripts):
             self.lifecycle_scripts = lifecycle_scripts
         else:
@@ -171,9 +178,11 @@ class HyperPodCluster(IHyperPodCluster):
         self._continuous = node_provisioning_mode == "continuous"
         self._secret_arn = None if accounting_database is None else accounting_database.secret_arn
         self._given_roles = dict(roles or {})
+        self.node.add_validation(_RolesInUse(self._given_roles, self))
         self._roles: dict[RoleName, InstanceRole | GivenRole] = {}
+        self._awaited: list[iam.IRole] = []
         self._add_roles()
-        self.roles = _Roles(self._roles, self._come_after)
+        self.roles = _Roles(self._roles, self._come_after_rights)
         own = network.subnets[0]
         resource = sagemaker.CfnCluster(
             self,
@@ -214,10 +223,11 @@ class HyperPodCluster(IHyperPodCluster):
             network,
             file_system.access if file_system else None,
             openzfs.access if openzfs else None,
-            *self._given_roles.values(),
         ):
             if needed is not None:
                 self._come_after(needed)
+        for name in sorted(self._given_roles.keys() & self._roles.keys()):
+            self._come_after_rights(self._roles[name].role)
         self.cluster_arn = resource.attr_cluster_arn
         self._acknowledge_new_types()
         self.log = ClusterLog(
@@ -244,8 +254,8 @@ class HyperPodCluster(IHyperPodCluster):
         scope: Construct,
         construct_id: str,
         *,
-        cluster_name: str,
-        cluster_arn: str,
+        cluster_name: ClusterName,
+        cluster_arn: ClusterArn,
         security_groups: Sequence[ec2.ISecurityGroup] = (),
         roles: Mapping[RoleName, iam.IRole] | None = None,
     ) -> IHyperPodCluster:
@@ -253,7 +263,7 @@ class HyperPodCluster(IHyperPodCluster):
 
         `cluster_arn`: as the output `ClusterArn` of the stack, or `aws sagemaker describe-cluster`, tells it.
         `security_groups`: the nodes', without which nothing can be let in. `roles`: the groups' execution roles by node type,
-        without which nothing can be granted. Raises ConfigError for arguments of another kind.
+        without which nothing can be granted. Raises ConfigError for arguments that no cluster has.
         """
         raise_errors(
             check_arguments(
@@ -281,7 +291,11 @@ class HyperPodCluster(IHyperPodCluster):
         config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
         self._judge(config, [])
         self._config = config
+        before = set(self._roles)
         self._add_roles()
+        if self._principal is not None:
+            for name in sorted(set(self._roles) - before):
+                self._principal.welcome(self.roles[name])
         self.resource.instance_groups = [self._instance_group(each) for each in self.instance_groups]
         self._acknowledge_new_types()
 
@@ -304,6 +318,12 @@ class HyperPodCluster(IHyperPodCluster):
     def _come_after(self, needed: IConstruct) -> None:
         if Stack.of(needed) is Stack.of(self):
             self.resource.node.add_dependency(needed)
+
+    def _come_after_rights(self, role: iam.IRole) -> None:
+        """Wait for a role's policies, but for those that name the cluster: they have to wait for it."""
+        if role not in self._awaited and Stack.of(role) is Stack.of(self):
+            self._awaited.append(role)
+            self.resource.node.add_dependency(AtSynth(lambda: without_circle(role, self.resource)))
 
     def _security_groups(self) -> list[ec2.ISecurityGroup]:
         return [self._network.security_group]
@@ -498,7 +518,7 @@ class _Roles(Mapping[RoleName, iam.IRole]):
     """The roles as other constructs know them, made when they are asked for: most apps grant nothing."""
 
     def __init__(
-        self, made: Mapping[RoleName, InstanceRole | GivenRole], come_after: Callable[[IConstruct], None]
+        self, made: Mapping[RoleName, InstanceRole | GivenRole], come_after: Callable[[iam.IRole], None]
     ) -> None:
         self._made = made
         self._come_after = come_after
@@ -542,6 +562,29 @@ def _check_guard(scale_down: ScaleDownConfig | None, unguarded: bool) -> Iterato
             problem="leaves out the guard that scale_down is for",
             remedy="keep one of the two",
         )
+
+
+@jsii.implements(IValidation)
+class _RolesInUse:
+    """Whether each role that was given is a group's; groups may come until the template is made."""
+
+    def __init__(self, given: Mapping[RoleName, iam.IRole], cluster: HyperPodCluster) -> None:
+        self._given = given
+        self._cluster = cluster
+
+    def validate(self) -> list[str]:
+        """What is wrong, as CDK shows it."""
+        used = {_node_type(group) for group in self._cluster.instance_groups}
+        return [
+            str(
+                Finding(
+                    path=f"roles[{name}]",
+                    problem="no group has nodes of this type",
+                    remedy="leave it out, or add a group",
+                )
+            )
+            for name in sorted(set(self._given) - used)
+        ]
 
 
 def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:

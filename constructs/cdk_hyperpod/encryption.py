@@ -26,6 +26,16 @@ def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> 
         removal_policy=RemovalPolicy.RETAIN if removal == "retain" else RemovalPolicy.DESTROY,
     )
     Tags.of(key).add(KEY_TAG, stack.stack_name)
+    allow_logs(key)
+    return key
+
+
+def allow_logs(key: kms.IKey) -> None:
+    """Let CloudWatch Logs encrypt log groups with a key, as it asks for before it makes one. An imported key keeps its policy.
+
+    Said twice it is one statement: CDK drops doubles.
+    """
+    stack = Stack.of(key)
     key.add_to_resource_policy(
         iam.PolicyStatement(
             sid="Logs",
@@ -39,7 +49,6 @@ def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> 
             },
         )
     )
-    return key
 
 
 def allow_data_repositories(scope: Construct, key: kms.IKey) -> None:

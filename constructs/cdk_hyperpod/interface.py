@@ -15,6 +15,8 @@ from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, DependencyGroup
 
 from ._pseudo import ACCOUNT_ID
+from .errors import Finding, raise_errors
+from .typed.judge import check_value
 
 if TYPE_CHECKING:
     from aws_cdk import aws_events as events
@@ -73,7 +75,16 @@ class IHyperPodCluster(Resource):
     @property
     @jsii.member(jsii_name="grantPrincipal")
     def grant_principal(self) -> iam.IPrincipal:
-        """All nodes: what is granted to it, every execution role of the cluster gets."""
+        """All nodes: what is granted to it, every execution role of the cluster gets, that of a later group too.
+
+        A resource's own policy names the roles that are there by then. Raises ConfigError where no role is known,
+        which a grant of CDK's passes on as RuntimeError.
+        """
+        if not self.roles:
+            finding = Finding(
+                path="roles", problem="none is known that a right could be given to", remedy="name them by node type"
+            )
+            raise_errors([finding], self.node.path)
         if self._principal is None:
             self._principal = _AllNodes(self)
         return self._principal
@@ -106,9 +117,17 @@ class IHyperPodCluster(Resource):
         that it recommends), `event` (launches, scaling, patching; under continuous provisioning only). `detail` narrows
         them, as in `{"EventDetails": {"EventLevel": ["Error"]}}`. `target` absent: add it to the rule that is returned.
         Source: the developer guide's page "SageMaker HyperPod cluster events reference". No node is touched.
+        Raises ConfigError for kinds that there are not.
         """
         from aws_cdk import aws_events as events  # only here: most apps have no use for it
 
+        findings = [
+            *check_value(kinds, Sequence[EventKind], "kinds"),
+            *check_value(description, str | None, "description"),
+        ]
+        if not findings and not kinds:
+            findings.append(Finding(path="kinds", problem="names no kind of event", remedy="leave it out for all"))
+        raise_errors(findings, f"{self.node.path}/{construct_id}")
         return events.Rule(
             self,
             construct_id,
@@ -129,6 +148,7 @@ class _AllNodes:
 
     def __init__(self, cluster: IHyperPodCluster) -> None:
         self._cluster = cluster
+        self._given: list[tuple[iam.PolicyStatement, DependencyGroup]] = []
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
@@ -158,6 +178,14 @@ class _AllNodes:
         for result in results:
             if result.policy_dependable is not None:
                 added.add(result.policy_dependable)
+        self._given.append((statement, added))
         return iam.AddToPrincipalPolicyResult(
             statement_added=all(result.statement_added for result in results), policy_dependable=added
         )
+
+    def welcome(self, role: iam.IRole) -> None:
+        """Give a role that came later what all have."""
+        for statement, added in self._given:
+            policy = role.add_to_principal_policy(statement).policy_dependable
+            if policy is not None:
+                added.add(policy)

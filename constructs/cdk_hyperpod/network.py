@@ -14,10 +14,12 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
-from constructs import Construct
+from constructs import Construct, IConstruct
 
 from ._acknowledge import acknowledge
+from ._dependencies import AtSynth
 from .config.cluster import NetworkConfig, SubnetConfig
+from .encryption import allow_logs
 from .endpoint_policies import endpoint_policy
 from .errors import Finding, raise_errors
 from .rules import check_network, what_closed_means
@@ -94,13 +96,13 @@ class HyperPodNetwork(Construct):
         """Make or adopt a network.
 
         `vpc`: one that exists, or that this app makes, in place of `vpc_id` and `subnets`; nodes live in those of
-        `vpc_subnets`, one in each zone, the first zone is the cluster's own; absent: its private ones. A `Vpc.from_lookup` works:
+        `vpc_subnets`, one in each zone, the first zone is the cluster's own; absent: its private ones, never public ones. A `Vpc.from_lookup` works:
         in CDK's first pass, which knows nothing of the VPC yet, nothing is judged.
         The other arguments are those of `NetworkConfig`, where they are described; `availability_zones` also names the zones
         of groups that live elsewhere than the cluster. `more_endpoints`: services that need an interface endpoint
         besides those that every cluster needs; an EKS cluster needs eks, eks-auth and lambda.
         `control_plane_zone`: the second zone that a new EKS cluster wants, where `availability_zones` names one; its subnet
-        is for the control plane alone, and for good. `log_encryption_key` encrypts the flow log; absent: CloudWatch's own key does. `flow_log_group`: where the flow log of a
+        is for the control plane alone, and for good. `log_encryption_key` encrypts the flow log, an imported one where its policy lets CloudWatch Logs use it; absent: CloudWatch's own key does. `flow_log_group`: where the flow log of a
         new VPC goes; absent: a log group is made. Raises ConfigError with
         everything that AWS would refuse.
         """
@@ -118,12 +120,16 @@ class HyperPodNetwork(Construct):
             *_check_one_vpc(vpc, vpc_subnets, vpc_id, subnets),
         ]
         self._given_vpc = vpc
+        self._given_subnets: Sequence[ec2.ISubnet] = ()
         self._is_looked_up = True
         """False: CDK has not looked the given VPC up yet, so nobody knows its zones."""
         if vpc is not None and not refused:
             self._is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
             vpc_id = vpc.vpc_id if self._is_looked_up else _late(vpc.vpc_id)
-            subnets = _subnets_of(vpc, vpc_subnets, known=self._is_looked_up)
+            chosen = _choose(vpc, vpc_subnets)
+            refused += _check_private(vpc, chosen)
+            self._given_subnets = chosen
+            subnets = _subnets_of(chosen, known=self._is_looked_up)
         config = NetworkConfig(
             availability_zones=as_tuple(availability_zones),
             internet_egress=internet_egress,
@@ -195,6 +201,8 @@ class HyperPodNetwork(Construct):
             if internet_egress:
                 self._add_internet_egress(plans[0], routes)
         self.resource = self._add_node_security_group()
+        # A node calls AWS as soon as it starts, so its group waits for the ways that lead there, as the cluster waits for it.
+        self.resource.node.add_dependency(AtSynth(self._given_ways_out))
         self.more_endpoints = tuple(more_endpoints)
         self.endpoint_security_group_id = endpoint_security_group_id
         """The security group of the interface endpoints, made or existing. None: there are none."""
@@ -242,7 +250,13 @@ class HyperPodNetwork(Construct):
     @cached_property
     def security_group(self) -> ec2.ISecurityGroup:
         """The nodes' security group, for other constructs to let nodes in or to be let in."""
-        return ec2.SecurityGroup.from_security_group_id(self, "NodesReference", self.security_group_id)
+        return ec2.SecurityGroup.from_security_group_id(
+            self,
+            "NodesReference",
+            self.security_group_id,
+            # CDK makes no egress rule of a group that it believes to let everything out.
+            allow_all_outbound=self.config.internet_egress,
+        )
 
     def subnet_in(self, availability_zone: str | None) -> PrivateSubnet:
         """The subnet of a zone; None: the cluster's own. Raises KeyError for a zone without a subnet."""
@@ -361,6 +375,13 @@ class HyperPodNetwork(Construct):
         )
         return group
 
+    def _given_ways_out(self) -> list[IConstruct]:
+        """What this app makes of the given subnets' routes, and of their VPC's gateway endpoints."""
+        if self._given_vpc is None:
+            return []
+        endpoints = [child for child in self._given_vpc.node.find_all() if isinstance(child, ec2.GatewayVpcEndpoint)]
+        return [*self._given_subnets, *endpoints]
+
     def outward_rule(self) -> ec2.CfnSecurityGroup.EgressProperty:
         """What a security group lets out: everything where there is internet egress, otherwise what reaches S3."""
         if self.config.internet_egress:
@@ -453,6 +474,8 @@ class HyperPodNetwork(Construct):
 
     def _flow_log_group(self, key: kms.IKey | None) -> str:
         """The ARN of a new log group, kept for a year."""
+        if key is not None:
+            allow_logs(key)
         log_group = logs.CfnLogGroup(
             self,
             "FlowLogGroup",
@@ -562,14 +585,28 @@ def _check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: ob
         yield Finding(path="vpc_subnets", problem="chooses among subnets of no vpc", remedy="give it a vpc")
 
 
-def _subnets_of(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, *, known: bool) -> Sequence[SubnetConfig]:
+def _choose(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.ISubnet]:
     """The subnets of a VPC where nodes live, one in each zone."""
-    chosen = vpc.select_subnets(one_per_az=True) if selection is None else vpc.select_subnets(**selection._values)
+    chosen = {} if selection is None else selection._values
+    return vpc.select_subnets(**{**chosen, "one_per_az": True}).subnets
+
+
+def _check_private(vpc: ec2.IVpc, chosen: Sequence[ec2.ISubnet]) -> Iterator[Finding]:
+    public = {subnet.subnet_id for subnet in vpc.public_subnets}
+    if any(subnet.subnet_id in public for subnet in chosen):
+        yield Finding(
+            path="vpc_subnets",
+            problem="chooses public subnets, where a node, which has no public address, reaches nothing",
+            remedy="choose private ones of the vpc, or make some",
+        )
+
+
+def _subnets_of(chosen: Sequence[ec2.ISubnet], *, known: bool) -> Sequence[SubnetConfig]:
     return [
         SubnetConfig(subnet_id=subnet.subnet_id, availability_zone=subnet.availability_zone, cidr=_cidr_of(subnet))
         if known
         else SubnetConfig(subnet_id=_late(subnet.subnet_id), availability_zone=_late(subnet.availability_zone))
-        for subnet in chosen.subnets
+        for subnet in chosen
     ]
 
 

@@ -20,6 +20,7 @@ from constructs import Construct, Dependable
 from ._acknowledge import acknowledge, wildcard
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config.cluster import NodeType
+from .errors import Finding, raise_errors
 from .names import WRITERS, request_key, status_key
 
 
@@ -130,8 +131,11 @@ class GivenRole:
     ) -> None:
         self._scope = scope
         self._node_type = node_type
-        self.role = role
         self.role_arn = role.role_arn
+        if isinstance(role, iam.Role) and Stack.of(role) is not Stack.of(scope):
+            # Its own policy is in its own stack, which would wait for the cluster's, as the cluster's waits for the role.
+            role = iam.Role.from_role_name(scope, f"{node_type.capitalize()}RoleReference", role.role_name)
+        self.role = role
         self._allowed: list[dict[str, Any]] = []
         self.allow(statements)
 
@@ -146,6 +150,13 @@ class GivenRole:
             added = self.role.add_to_principal_policy(iam.PolicyStatement.from_json(document)).policy_dependable
             # A role that CDK must not change says that all is well, and has nothing that one could wait for.
             policies = [] if added is None else Dependable.of(added).dependency_roots
+            if policies and Stack.of(policies[0]) is not Stack.of(self._scope):
+                finding = Finding(
+                    path=f"roles[{self._node_type}]",
+                    problem="is imported in another stack, where its policy would come after the cluster",
+                    remedy="import it in the cluster's stack",
+                )
+                raise_errors([finding], self._scope.node.path)
             if not policies:
                 missing.append(document)
             elif reasons := _wildcard_reasons([statement]):

@@ -136,7 +136,7 @@ def parse_associations(text: str) -> dict[str, Account]:
     """The accounts in `sacctmgr --parsable2 --noheader show association format=…`."""
     found: dict[str, Account] = {}
     for line in text.splitlines():
-        row = dict(zip(COLUMNS, line.split("|")))  # noqa: B905  # strict is newer than 3.8
+        row = dict(zip(COLUMNS, line.split("|")))  # strict is newer than 3.8
         if len(row) != len(COLUMNS):
             continue
         account = found.get(row["Account"], Account(row["Account"]))

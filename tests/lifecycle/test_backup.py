@@ -151,6 +151,94 @@ def test_a_link_in_the_work_is_copied_as_a_link_and_not_followed(place: Place) -
     assert place.run() == 0
     assert os.readlink(place.copy / "out") == "/etc"
     assert os.readlink(place.copy / "loop") == "."
+    assert place.run() == 0
+    assert not (place.folder / "aside").exists()
+
+
+@ROOT
+def test_a_link_of_an_earlier_try_leads_nowhere(place: Place) -> None:
+    """Somebody lets the first try save a link, and has a folder there at the second: root would write where the link leads."""
+    victim = place.target.parent / "victim"
+    victim.mkdir(mode=0o700)
+    (place.source / "x").symlink_to(victim)
+    (place.source / "y").symlink_to(victim / "made")
+    assert place.run() == 0
+    (place.source / "x").unlink()
+    (place.source / "x").mkdir()
+    (place.source / "x" / "evil").write_text("evil")
+    os.chown(place.source / "x", 1000, 1000)
+    (place.source / "y").unlink()
+    (place.source / "y").write_text("evil")
+    assert place.run() == 0, place.said
+    assert list(victim.iterdir()) == []
+    assert (victim.stat().st_uid, victim.stat().st_mode & 0o777) == (0, 0o700)
+    assert (place.copy / "x" / "evil").read_text() == (place.copy / "y").read_text() == "evil"
+    assert not (place.copy / "x").is_symlink() and not (place.copy / "y").is_symlink()
+
+
+@ROOT
+def test_what_is_of_another_kind_by_now_is_set_aside(place: Place) -> None:
+    work = place.source / "latest"
+    work.mkdir()
+    (work / "step").write_text("1")
+    assert place.run() == 0
+    (work / "step").unlink()
+    work.rmdir()
+    work.symlink_to("model.bin")
+    assert place.run() == 0, place.said
+    assert os.readlink(place.copy / "latest") == "model.bin"
+    (kept,) = (place.folder / "aside").iterdir()
+    assert (kept / "step").read_text() == "1"
+
+
+@ROOT
+def test_a_folder_that_is_reached_by_a_link_is_refused(place: Place) -> None:
+    """A link would be saved, and every file be compared with itself."""
+    link = place.source.parent / "link"
+    link.symlink_to(place.source)
+    for path in (link, link / "below"):
+        (place.source / "below").mkdir(exist_ok=True)
+        assert place.run(paths=[str(path)]) == 1
+        assert place.said == [f'{path} leads by a link to "{os.path.realpath(path)}": name that folder']
+    assert place.run(paths=[str(place.source / "model.bin")]) == 1
+    assert "is no folder" in place.said[-1]
+    assert not (place.folder / "manifest.json").exists()
+
+
+@ROOT
+def test_a_file_that_is_written_while_it_is_saved_is_not_saved(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup, "CHUNK", 60_000)
+    real = backup.write_all
+
+    def write_all(file: Any, chunk: bytes) -> None:
+        real(file, chunk)
+        with (place.source / "model.bin").open("r+b") as source:
+            source.write(b"new")
+
+    monkeypatch.setattr(backup, "write_all", write_all)
+    assert place.run() == 1
+    assert 'model.bin" was written while it was saved' in place.said[-1]
+    assert not (place.folder / "manifest.json").exists()
+
+
+@ROOT
+def test_owner_mode_and_times_are_those_of_what_was_saved(place: Place) -> None:
+    below = place.source / "below"
+    below.mkdir()
+    (below / "tool").write_text("tool")
+    for path, mode in ((below / "tool", 0o4750), (below, 0o2770)):
+        os.chown(path, 1000, 1001)
+        path.chmod(mode)
+        os.utime(path, ns=(1_000_000_000, 2_000_000_000))
+    assert place.run() == 0, place.said
+    for path in (below / "tool", below):
+        found = Path(f"{place.folder}/files{path}").stat()
+        assert (found.st_uid, found.st_gid, found.st_mode, found.st_mtime_ns) == (
+            1000,
+            1001,
+            path.stat().st_mode,
+            2_000_000_000,
+        )
 
 
 def test_names_are_written_as_sha256sum_reads_them() -> None:

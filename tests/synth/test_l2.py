@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,21 +13,23 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_ssm as ssm
 from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import ConfigError, HyperPodCluster, HyperPodNetwork, IHyperPodCluster, InstanceGroup, ScaleDown
-from synth.synthesis import Template, flat, needs, new_app, of_stack
+from synth.synthesis import Template, flat, folder_of, needs, new_app, of_stack, templates_in
 
 HEAD = InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1)
 WORK = InstanceGroup(
     name="work", node_type="compute", partition="work", instance_type="ml.p5.48xlarge", instance_count=2
 )
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab"
+EKS_ARN = "arn:aws:eks:us-west-2:111122223333:cluster/train"
 ROLE = "arn:aws:iam::111122223333:role/nodes"
 
 
 def cluster_in(stack: Stack, **more: Any) -> HyperPodCluster:
-    network = HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"])
+    network = more.get("network") or HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"])
     arguments: dict[str, Any] = {"cluster_name": "train", "network": network, "instance_groups": [HEAD, WORK], **more}
     return HyperPodCluster(stack, "Cluster", **arguments)
 
@@ -88,6 +90,55 @@ def test_a_resources_own_policy_names_every_role() -> None:
     assert len(policy[-1]["Principal"]["AWS"]) == 2
 
 
+def describe(cluster: HyperPodCluster) -> iam.PolicyStatement:
+    return iam.PolicyStatement(actions=["sagemaker:DescribeCluster"], resources=[cluster.cluster_arn])
+
+
+def to_all(_: Stack, cluster: HyperPodCluster) -> None:
+    cluster.grant_principal.add_to_principal_policy(describe(cluster))
+
+
+def its_log(_: Stack, cluster: HyperPodCluster) -> None:
+    cluster.log_group.grant_read(cluster.roles["controller"])
+
+
+def by_another(stack: Stack, cluster: HyperPodCluster) -> None:
+    ssm.StringParameter(stack, "Arn", string_value=cluster.cluster_arn).grant_read(cluster)
+
+
+def to_ones_own(_: Stack, cluster: HyperPodCluster) -> None:
+    cluster.roles["compute"].add_to_principal_policy(describe(cluster))
+
+
+@pytest.mark.parametrize("grant", [to_all, its_log, by_another, to_ones_own])
+def test_a_right_to_the_cluster_itself_comes_after_it(grant: Callable[[Stack, HyperPodCluster], None]) -> None:
+    """CloudFormation refuses a template in which each of the two waits for the other."""
+
+    def build(stack: Stack) -> None:
+        own = {"compute": made_role(stack)} if grant is to_ones_own else {}
+        grant(stack, cluster_in(stack, roles=own))
+
+    template = of_stack(build)
+    cluster = template.only_id("AWS::SageMaker::Cluster")
+    assert cluster not in needs(template, cluster)
+    assert [name for name in template.of("AWS::IAM::Policy") if cluster in needs(template, name)]
+
+
+LOGIN = InstanceGroup(name="login", node_type="login", instance_type="ml.m5.large", instance_count=1)
+
+
+def test_a_group_that_comes_later_has_what_the_cluster_was_granted() -> None:
+    def build(stack: Stack) -> None:
+        cluster = cluster_in(stack)
+        s3.Bucket(stack, "Bucket").grant_read(cluster)
+        cluster.add_instance_group(LOGIN)
+
+    template = of_stack(build)
+    granted = policies(template, "s3:GetObject*")
+    assert len(set.union(*granted.values())) == 3
+    assert granted.keys() <= needs(template, template.only_id("AWS::SageMaker::Cluster"))
+
+
 # -- connections, events, logs ----------------------------------------------------------------------------------------
 
 
@@ -101,6 +152,22 @@ def test_nodes_are_let_in() -> None:
     (rule,) = (r for r in template.properties("AWS::EC2::SecurityGroupIngress") if r.get("FromPort") == 5432)
     assert rule["GroupId"] == "sg-0123456789abcdef0"
     assert flat(rule["SourceSecurityGroupId"]).startswith("<NetworkNodes")
+
+
+@pytest.mark.parametrize("egress", [False, True])
+def test_nodes_of_a_closed_network_are_let_out_to_what_lets_them_in(egress: bool) -> None:
+    def build(stack: Stack) -> None:
+        network = HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"], internet_egress=egress)
+        cluster = cluster_in(stack, network=network)
+        database = ec2.SecurityGroup.from_security_group_id(stack, "Database", "sg-0123456789abcdef0")
+        database.connections.allow_from(cluster, ec2.Port.tcp(5432))
+        endpoint = ec2.SecurityGroup.from_security_group_id(stack, "Endpoint", "sg-0fedcba9876543210")
+        network.security_group.connections.allow_to(endpoint, ec2.Port.tcp(443))
+
+    rules = of_stack(build).properties("AWS::EC2::SecurityGroupEgress")
+    out = {rule["DestinationSecurityGroupId"]: rule for rule in rules if "sg-" in str(rule)}
+    assert set(out) == (set() if egress else {"sg-0123456789abcdef0", "sg-0fedcba9876543210"})
+    assert all(flat(rule["GroupId"]).startswith("<NetworkNodes") for rule in out.values())
 
 
 def test_events_of_this_cluster_reach_their_target() -> None:
@@ -127,6 +194,21 @@ def test_events_of_this_cluster_reach_their_target() -> None:
     assert errors["EventPattern"]["detail"] == {"EventDetails": {"EventLevel": ["Error"]}}
 
 
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (["foo"], r"kinds\[0\]: must be one of state_change, node_health, event, got 'foo'"),
+        ("event", "kinds: must be a list, got 'event'"),
+        ((), "kinds: names no kind of event; leave it out for all"),
+    ],
+)
+def test_kinds_of_events_that_there_are_not(kinds: Any, said: str) -> None:
+    known = known_cluster(Stack(new_app(), "Stack"))
+    with pytest.raises(ConfigError, match=said):
+        known.on_event("Rule", kinds=kinds)
+    known.on_event("Rule")
+
+
 def test_its_log_group_is_the_one_that_hyperpod_makes() -> None:
     stack = Stack(new_app(), "Stack")
     known = HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)
@@ -135,6 +217,28 @@ def test_its_log_group_is_the_one_that_hyperpod_makes() -> None:
 
 
 # -- a cluster of another app -----------------------------------------------------------------------------------------
+
+
+def known_cluster(stack: Stack) -> IHyperPodCluster:
+    return HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)
+
+
+def test_without_roles_nothing_is_granted_to_it_in_silence() -> None:
+    stack = Stack(new_app(), "Stack")
+    known = known_cluster(stack)
+    said = "Stack/Known: 1 error\n  roles: none is known that a right could be given to; name them by node type"
+    with pytest.raises(ConfigError, match=said):
+        _ = known.grant_principal
+    with pytest.raises(RuntimeError, match=said):  # what Python raises within CDK comes back as this
+        s3.Bucket(stack, "Bucket").grant_read(known)
+
+
+def test_its_name_and_arn_are_those_of_a_cluster() -> None:
+    with pytest.raises(ConfigError) as caught:
+        HyperPodCluster.from_cluster_attributes(
+            Stack(new_app(), "Stack"), "Known", cluster_name="not ok!", cluster_arn="nonsense"
+        )
+    assert [finding.path for finding in caught.value.findings] == ["cluster_name", "cluster_arn"]
 
 
 def test_a_cluster_of_another_app_is_granted_to_by_its_attributes() -> None:
@@ -205,6 +309,54 @@ def test_a_role_of_ones_own_gets_what_its_nodes_need_before_the_cluster(make: Ca
     passed = [s for p in template.properties("AWS::IAM::ManagedPolicy") for s in p["PolicyDocument"]["Statement"]]
     (pass_role,) = (statement for statement in passed if statement["Action"] == ["iam:PassRole"])
     assert groups["work"]["ExecutionRole"] in pass_role["Resource"]
+
+
+def test_a_role_of_another_stack_gets_its_policy_in_the_clusters() -> None:
+    app = new_app()
+    env = Environment(region="us-west-2", account="111122223333")
+    other, stack = Stack(app, "Other", env=env), Stack(app, "Stack", env=env)
+    cluster = cluster_in(stack, roles={"compute": made_role(other)})
+    s3.Bucket(stack, "Bucket").grant_read(cluster)
+    templates = templates_in(folder_of(app))
+    assert not templates["Other"].of("AWS::IAM::Policy")
+    template = templates["Stack"]
+    (policy,) = (name for name in template.of("AWS::IAM::Policy") if name.startswith("ClusterComputeRoleReference"))
+    text = str(template.resources[policy])
+    assert "cloudwatch:PutMetricData" in text and "s3:GetObject*" in text
+    assert policy in needs(template, template.only_id("AWS::SageMaker::Cluster"))
+
+
+def test_a_role_that_is_imported_in_another_stack_is_an_error() -> None:
+    app = new_app()
+    env = Environment(region="us-west-2", account="111122223333")
+    with pytest.raises(
+        ConfigError, match=r"roles\[compute\]: is imported in another stack.*import it in the cluster's"
+    ):
+        cluster_in(Stack(app, "Stack", env=env), roles={"compute": mutable_role(Stack(app, "Other", env=env))})
+
+
+def test_a_role_that_no_group_has_is_an_error() -> None:
+    def build(stack: Stack, more: Sequence[InstanceGroup] = ()) -> None:
+        cluster = cluster_in(stack, roles={"login": made_role(stack)})
+        for group in more:
+            cluster.add_instance_group(group)
+
+    with pytest.raises(
+        RuntimeError, match=r"roles\[login\]: no group has nodes of this type; leave it out, or add a group"
+    ):
+        of_stack(build)
+    of_stack(lambda stack: build(stack, [LOGIN]))
+
+
+@pytest.mark.parametrize(("name", "eks"), [("node", None), ("compute", EKS_ARN)])
+def test_a_role_of_the_other_orchestrator_is_an_error(name: str, eks: str | None) -> None:
+    groups = [InstanceGroup(name="work", instance_type="ml.p5.48xlarge", instance_count=2)] if eks else [HEAD, WORK]
+
+    def build(stack: Stack) -> None:
+        cluster_in(stack, roles={name: made_role(stack)}, eks_cluster_arn=eks, instance_groups=groups)
+
+    with pytest.raises(RuntimeError, match=rf"roles\[{name}\]: no group has nodes of this type"):
+        of_stack(build)
 
 
 def test_a_role_that_must_not_change_is_told_what_it_needs() -> None:

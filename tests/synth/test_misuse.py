@@ -506,7 +506,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "vpc_id": _EXISTING_VPC,
     "subnets": _EXISTING_VPC,
     "endpoint_security_group_id": _EXISTING_VPC,
-    "eks_cluster_arn": {"instance_groups": [dataclasses.replace(WORK, node_type=None, partition=None)]},
+    "eks_cluster_arn": {"instance_groups": [dataclasses.replace(WORK, node_type=None, partition=None)], "roles": None},
 }
 
 # The arguments that go into the template as they are.

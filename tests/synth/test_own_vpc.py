@@ -12,7 +12,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 
 from cdk_hyperpod import ConfigError, HyperPodCluster, HyperPodNetwork, InstanceGroup, LustreFileSystem
-from synth.synthesis import Template, flat, folder_of, new_app, of_stack, templates_in
+from synth.synthesis import Template, flat, folder_of, needs, new_app, of_stack, templates_in
 
 HEAD = InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1)
 WORK = InstanceGroup(
@@ -70,6 +70,55 @@ def test_a_new_vpc_of_the_same_stack() -> None:
     template = of_stack(build)
     (subnet,) = template.only("AWS::SageMaker::Cluster")["VpcConfig"]["Subnets"]
     assert flat(subnet).startswith("<VpcPrivateSubnet1")
+
+
+def test_nodes_wait_for_the_ways_out_of_a_vpc_of_the_same_app() -> None:
+    def build(stack: Stack) -> None:
+        vpc = ec2.Vpc(stack, "Vpc", availability_zones=["us-west-2a", "us-west-2b"], nat_gateways=1)
+        cluster_in(stack, vpc=vpc)
+        vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
+
+    template = of_stack(build)
+    before = needs(template, template.only_id("AWS::SageMaker::Cluster"))
+    ways = [name for name in template.of("AWS::EC2::Route") if "Private" in name]
+    assert len(ways) == 2
+    associations = [name for name in template.of("AWS::EC2::SubnetRouteTableAssociation") if "Private" in name]
+    assert {*ways, *associations, template.only_id("AWS::EC2::VPCEndpoint")} <= before
+
+
+def test_an_endpoint_of_a_vpc_of_the_same_app_lets_the_nodes_in() -> None:
+    """Its group names the nodes' group, which therefore cannot wait for it."""
+
+    def build(stack: Stack) -> None:
+        vpc = ec2.Vpc(stack, "Vpc", availability_zones=["us-west-2a", "us-west-2b"], nat_gateways=1)
+        endpoint = vpc.add_interface_endpoint("Sts", service=ec2.InterfaceVpcEndpointAwsService.STS)
+        network = cluster_in(stack, vpc=vpc)
+        network.security_group.connections.allow_to(endpoint, ec2.Port.tcp(443))
+
+    template = of_stack(build)
+    assert not [name for name in template.resources if name in needs(template, name)]
+
+
+def test_one_subnet_of_each_zone_and_no_public_one() -> None:
+    def vpc_with(stack: Stack, *kinds: ec2.SubnetType) -> ec2.IVpc:
+        layout = [
+            ec2.SubnetConfiguration(name=f"{kind.name}{i}".replace("_", ""), subnet_type=kind)
+            for i, kind in enumerate(kinds)
+        ]
+        zones = ["us-west-2a", "us-west-2b"]
+        return ec2.Vpc(stack, "Vpc", availability_zones=zones, subnet_configuration=layout, nat_gateways=0)
+
+    isolated = ec2.SubnetType.PRIVATE_ISOLATED
+    stack = Stack(new_app(), "Two", env=Environment(region="us-west-2"))
+    made = cluster_in(
+        stack, vpc=vpc_with(stack, isolated, isolated), vpc_subnets=ec2.SubnetSelection(subnet_type=isolated)
+    )
+    assert [subnet.availability_zone for subnet in made.subnets] == ["us-west-2a", "us-west-2b"]
+    public = Stack(new_app(), "Public", env=Environment(region="us-west-2"))
+    with pytest.raises(
+        ConfigError, match="vpc_subnets: chooses public subnets, where a node, which has no public address"
+    ):
+        cluster_in(public, vpc=vpc_with(public, ec2.SubnetType.PUBLIC))
 
 
 def looked_up(context: dict[str, Any]) -> tuple[Template, list[Any]]:

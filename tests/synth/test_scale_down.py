@@ -270,6 +270,9 @@ def errors_of(build: Callable[[Stack], object]) -> list[str]:
         (lambda l1: l1.add_override(path="Properties.InstanceGroups.1", value={}), "InstanceGroups.1"),
         (lambda l1: l1.add_property_deletion_override("InstanceGroups.0.MinInstanceCount"), "InstanceGroups.0.MinInstanceCount"),
         (lambda l1: l1.add_deletion_override("Properties.Tags"), "Tags"),
+        (lambda l1: l1.add_property_override(value=1, property_path="InstanceGroups.0"), "InstanceGroups.0"),
+        (lambda l1: l1.add_override("Properties", {"InstanceGroups": []}), "Properties"),
+        (lambda l1: l1.add_deletion_override("Properties"), "Properties"),
     ],
 )  # fmt: skip
 def test_an_override_behind_its_back_is_an_error(override: Callable[[CfnResource], None], path: str) -> None:

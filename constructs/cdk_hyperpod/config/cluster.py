@@ -36,6 +36,13 @@ ClusterName = Annotated[
         r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "1 to 63 letters, digits and hyphens, no hyphen at either end", length=63
     ),
 ]
+ClusterArn = Annotated[
+    str,
+    Pattern(
+        r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:cluster/[a-z0-9]{12}",
+        "a HyperPod cluster's ARN such as arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
+    ),
+]
 GroupName = ClusterName
 PartitionName = Annotated[
     str,

@@ -70,10 +70,11 @@ def check_groups(cluster: Mapping[str, Any]) -> Iterator[Finding]:
 def check_overrides(overrides: Iterable[tuple[str, object]]) -> Iterator[Finding]:
     """Whether the template will say of the cluster what its guard goes by."""
     for path, _ in overrides:
-        if path.split(".")[0] in _GUARDED:
+        # One of all properties replaces or deletes those that the guard goes by, whatever it holds.
+        if not path or path.split(".")[0] in _GUARDED:
             yield Finding(
                 path="cluster",
-                problem=f"an override of {path} goes past ScaleDown, which would take nodes by what it overrides",
+                problem=f"an override of {path or 'Properties'} goes past ScaleDown, which would take nodes by what it overrides",
                 remedy="set the property itself instead",
             )
 
