@@ -18,7 +18,7 @@ from config.judging import REMOVED, SMALL, Changes, findings_of, judge, told
 
 SETTINGS = (
     "name, region, instance_groups, account, orchestrator, node_provisioning_mode, node_recovery, network, eks, teams, storage, "
-    "tiered_storage, lifecycle, lifecycle_scripts, groups, users, slurm, encrypt_root_volumes, scale_down, removal, termination_protection, tags"
+    "tiered_storage, lifecycle, lifecycle_scripts, groups, users, slurm, encrypt_root_volumes, scale_down, removal, log_retention_days, termination_protection, tags"
 )
 TEXT = "put it in quotes"
 NUMBER = "write digits without quotes"
