@@ -21,7 +21,7 @@ from ..config.slurm import DrainBackup
 from ..errors import ConfigError, Finding, HyperPodError
 from ..loader import load_config
 from ..names import drain_bucket_name, request_key, status_key
-from .plan import add_asking_options, user_session
+from .plan import add_config_option, add_profile_option, user_session
 
 SILENT_S = 180
 """The agent writes its status every minute; after this long it is taken for dead."""
@@ -75,7 +75,8 @@ def add_drain_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentPa
     )
     undrain.add_argument("nodes", nargs="+", metavar="NODE", help="instance ids")
     for command in (drain, undrain):
-        add_asking_options(command)
+        add_config_option(command)
+        add_profile_option(command)
     drain.set_defaults(run=_drain)
     undrain.set_defaults(run=_undrain)
 

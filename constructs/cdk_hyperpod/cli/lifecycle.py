@@ -11,6 +11,7 @@ from ..config.cluster import ENTRY_SCRIPTS, ClusterConfig, InstanceGroup, NodeTy
 from ..config.lifecycle import LifecycleSteps
 from ..errors import ConfigError, Finding
 from ..loader import load_config
+from .plan import add_config_option
 
 __all__ = ["add_lifecycle_parser"]
 
@@ -82,7 +83,7 @@ def add_lifecycle_parser(subparsers: argparse._SubParsersAction[argparse.Argumen
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.add_argument("step", choices=STEPS, metavar="STEP", help=", ".join(STEPS))
-    run.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
+    add_config_option(run)
     run.set_defaults(run=_run)
 
 

@@ -20,7 +20,7 @@ from .init import add_init_parser
 from .job import add_job_parser
 from .lifecycle import add_lifecycle_parser
 from .local import add_local_parser, run_local
-from .plan import add_plan_parser, add_profile_option, clients
+from .plan import add_config_option, add_plan_parser, add_profile_option, clients
 from .retained import retained_table
 from .why import add_why_parser
 
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     retained = _command(commands, "retained", "say what stays after cdk destroy, and what it costs", _retained)
     check.add_argument("file", nargs="?", metavar="FILE", help="the cluster file; the same as --config")
     for command in (check, retained):
-        command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
+        add_config_option(command)
     retained.add_argument(
         "--stack", metavar="NAME", help="the stack that network and storage are in; default: hyperpod-NAME-foundation"
     )

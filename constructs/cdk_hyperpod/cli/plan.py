@@ -65,13 +65,18 @@ def add_plan_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentPars
 
 def add_asking_options(command: argparse.ArgumentParser) -> None:
     """What every command that asks AWS about a file needs to know."""
-    command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
+    add_config_option(command)
     add_profile_option(command)
     command.add_argument(
         "--stack",
         metavar="NAME",
         help="the stack that has the cluster in it; default: the one that the live cluster's tag names",
     )
+
+
+def add_config_option(command: argparse.ArgumentParser) -> None:
+    """The file that a command is about."""
+    command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
 
 
 def add_profile_option(command: argparse.ArgumentParser) -> None:
