@@ -79,9 +79,7 @@ class ClusterStack(FileStack):
         )
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)
         CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
-        CfnOutput(
-            self, "LogGroupName", value=f"/aws/sagemaker/Clusters/{self.cluster.cluster_name}/{self.cluster.cluster_id}"
-        )
+        CfnOutput(self, "LogGroupName", value=self.cluster.log_group_name)
         # By these names `plan` finds them, and people.
         for output in (guard.nodes_taken, guard.still_standing):
             output.override_logical_id(output.node.id)

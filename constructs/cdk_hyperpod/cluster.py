@@ -235,6 +235,7 @@ class HyperPodCluster(IHyperPodCluster):
             "Log",
             cluster=self.resource,
             cluster_name=cluster_name,
+            log_group_name=self.log_group_name,
             retention_days=log_retention_days,
             encryption_key=self._key,
         )

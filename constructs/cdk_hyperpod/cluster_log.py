@@ -6,7 +6,7 @@ make and write; the id is known once the cluster is made. So no template can hol
 
 from __future__ import annotations
 
-from aws_cdk import Aws, CfnOutput, CustomResource, Duration, Fn, Stack
+from aws_cdk import CfnOutput, CustomResource, Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sagemaker as sagemaker
@@ -14,6 +14,7 @@ from constructs import Construct
 
 from ._acknowledge import acknowledge, policy_wildcards
 from ._functions import log_group, python_function
+from ._pseudo import ACCOUNT_ID, PARTITION
 from .config.cluster import LogRetentionDays
 
 KIND = "Custom::HyperPodClusterLog"
@@ -35,6 +36,7 @@ class ClusterLog(Construct):
         *,
         cluster: sagemaker.CfnCluster,
         cluster_name: str,
+        log_group_name: str,
         retention_days: LogRetentionDays,
         encryption_key: kms.IKey,
     ) -> None:
@@ -54,8 +56,7 @@ class ClusterLog(Construct):
         )
         # What can fail comes before the cluster changes: a failure after that would take back what was just deployed.
         cluster.node.add_dependency(function)
-        group = f"/aws/sagemaker/Clusters/{cluster_name}/{Fn.select(1, Fn.split('/', cluster.attr_cluster_arn))}"
-        arn = f"arn:{Aws.PARTITION}:logs:{stack.region}:{Aws.ACCOUNT_ID}:log-group:{group}"
+        arn = f"arn:{PARTITION}:logs:{stack.region}:{ACCOUNT_ID}:log-group:{log_group_name}"
         # With and without the end for its streams: the service authorization reference has the one, and CloudWatch's own
         # guide tells to write the other.
         statements = [
@@ -92,7 +93,7 @@ class ClusterLog(Construct):
             service_token=function.function_arn,
             service_timeout=_TIMEOUT,
             properties={
-                "LogGroupName": group,
+                "LogGroupName": log_group_name,
                 "RetentionInDays": retention_days,
                 "KmsKeyId": encryption_key.key_arn,
             },

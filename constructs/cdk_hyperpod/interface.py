@@ -95,11 +95,15 @@ class IHyperPodCluster(Resource):
         return Fn.select(1, Fn.split("/", self.cluster_arn))
 
     @property
+    def log_group_name(self) -> str:
+        """`/aws/sagemaker/Clusters/NAME/ID`, which HyperPod's managed policy AmazonSageMakerClusterInstanceRolePolicy names."""
+        return f"/aws/sagemaker/Clusters/{self.cluster_name}/{self.cluster_id}"
+
+    @property
     def log_group(self) -> logs.ILogGroup:
-        """Where nodes log: `/aws/sagemaker/Clusters/NAME/ID`. HyperPod makes it with the first node, not this app."""
+        """Where nodes log. HyperPod makes it with the first node, not this app."""
         if self._log_group is None:
-            name = f"/aws/sagemaker/Clusters/{self.cluster_name}/{self.cluster_id}"
-            self._log_group = logs.LogGroup.from_log_group_name(self, "LogGroupReference", name)
+            self._log_group = logs.LogGroup.from_log_group_name(self, "LogGroupReference", self.log_group_name)
         return self._log_group
 
     def on_event(

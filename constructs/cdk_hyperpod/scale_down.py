@@ -144,10 +144,10 @@ class ScaleDown(Construct):
         provider = self._provider(on_event, is_complete)
         common = {
             "ClusterName": self._name,
-            "Groups": self._properties.late(_group_texts),
+            "Groups": self._properties.late(lambda seen: seen.group_texts),
             "InstanceGroupsToDelete": list(instance_groups_to_delete),
             "AutoscaledGroups": list(autoscaled_groups),
-            "Digest": self._properties.late(_digest),
+            "Digest": self._properties.late(lambda seen: seen.digest),
             "Retry": retry or "",
         }
         self.prepare = CustomResource(
@@ -159,7 +159,7 @@ class ScaleDown(Construct):
                 **common,
                 "NodesToDelete": list(nodes_to_delete),
                 "MaxNodes": str(max_nodes),
-                "CreateOnly": self._properties.late(_create_only),
+                "CreateOnly": self._properties.late(lambda seen: seen.create_only),
             },
         )
         self.prepare.node.add_dependency(reading, *depends_on, _Needs(resource, self))
@@ -455,18 +455,6 @@ class _Seen:
     def create_only(self) -> str:
         values = {key: self.properties[key] for key in ("VpcConfig", "Orchestrator") if key in self.properties}
         return Stack.of(self.cluster).to_json_string(values)
-
-
-def _group_texts(seen: _Seen) -> list[str]:
-    return seen.group_texts
-
-
-def _digest(seen: _Seen) -> str:
-    return seen.digest
-
-
-def _create_only(seen: _Seen) -> str:
-    return seen.create_only
 
 
 def _writing_statements(groups: Sequence[Mapping[str, Any]], cluster_arn: str, capacity: str) -> list[dict[str, Any]]:
