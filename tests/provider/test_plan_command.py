@@ -179,7 +179,7 @@ def test_count_of_an_autoscaler_is_refused_as_in_a_deployment(
     with serve(joining) as address:
         status, out, err = run(capsys, "--endpoint-url", address)
     assert (status, err) == (1, "")
-    assert "instance_groups[trn1].instance_count: is 0, its autoscaler holds 3, and this change" in " ".join(
+    assert "instance_groups[trn1].instance_count: is 0, its autoscaler holds 3, and this deployment" in " ".join(
         out.split()
     )
 
