@@ -58,7 +58,7 @@ def why(config: str, profile: str | None, stack: str | None, since: float | None
         print("Nothing has failed in the last deployment of these stacks.")
     else:
         print(
-            "The stacks' events tell of no failure since then. The last one, whenever it was: "
+            "The stacks' events show no failure since then. The last one, whenever it was: "
             f"cdk-hyperpod why --config {shlex.quote(config)}"
             + (f" --profile {shlex.quote(profile)}" if profile else "")
             + (f" --stack {shlex.quote(stack)}" if stack else "")
