@@ -168,7 +168,9 @@ def _deployed_ids(
         return None, ()
     try:
         reply = client("cloudformation").get_template(StackName=stack)
-        resources = json.loads(reply.get("TemplateBody", ""))["Resources"].values()
+        body = reply.get("TemplateBody", "")
+        # botocore reads the text of a JSON template by itself (botocore.handlers.json_decode_template_body).
+        resources = (json.loads(body) if isinstance(body, str) else body)["Resources"].values()
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
             return frozenset(), ()
