@@ -27,7 +27,7 @@ ROOMS: Mapping[str, set[str]] = {
     },
     "cli": {
         *{"config", "errors", "instance_types", "kubernetes", "rules", "typed"},
-        *{"_assets", "for_life", "loader", "names", "zones", FUNCTION},
+        *{"_assets", "for_life", "loader", "names", "rendering", "zones", FUNCTION},
     },
 }
 

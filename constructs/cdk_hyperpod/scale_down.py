@@ -41,6 +41,7 @@ from ._overrides import Override, watch_overrides
 from .config.cluster import ScaleDownConfig
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
+from .rendering import guard_properties, taking_properties
 from .rules import check_scale_down
 from .rules.guard import check_groups, check_guarded, check_overrides, check_size
 from .tags import STACK_ID_TAG
@@ -142,14 +143,13 @@ class ScaleDown(Construct):
         is_complete = self._function("IsComplete", "is_complete", role)
         reading = self._allow_reading(role, [on_event, is_complete])
         provider = self._provider(on_event, is_complete)
-        common = {
-            "ClusterName": self._name,
-            "Groups": self._properties.late(lambda seen: seen.group_texts),
-            "InstanceGroupsToDelete": list(instance_groups_to_delete),
-            "AutoscaledGroups": list(autoscaled_groups),
-            "Digest": self._properties.late(lambda seen: seen.digest),
-            "Retry": retry or "",
-        }
+        common = guard_properties(
+            self._name,
+            self._properties.late(lambda seen: seen.group_texts),
+            config,
+            autoscaled_groups=autoscaled_groups,
+            digest=self._properties.late(lambda seen: seen.digest),
+        )
         self.prepare = CustomResource(
             self,
             "Prepare",
@@ -157,8 +157,7 @@ class ScaleDown(Construct):
             service_token=provider.service_token,
             properties={
                 **common,
-                "NodesToDelete": list(nodes_to_delete),
-                "MaxNodes": str(max_nodes),
+                **taking_properties(config),
                 "CreateOnly": self._properties.late(lambda seen: seen.create_only),
             },
         )
@@ -434,7 +433,6 @@ class _Seen:
 
     @cached_property
     def group_texts(self) -> list[str]:
-        # CloudFormation would turn the numbers of nested properties into strings, so each group is one JSON text.
         return [Stack.of(self.cluster).to_json_string(group) for group in self.groups]
 
     @cached_property
