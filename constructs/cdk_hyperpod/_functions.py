@@ -9,10 +9,9 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from . import _reasons
 from ._acknowledge import acknowledge
 from ._assets import lambda_dir
-
-RARELY = "CloudFormation alone invokes it, a few times in a deployment that changes something it looks at; "
 
 
 def python_function(
@@ -40,15 +39,7 @@ def python_function(
         memory_size=512,
         log_group=log_group,
     )
-    acknowledge(
-        function,
-        {
-            "NIST.800.53.R5-LambdaConcurrency": RARELY
-            + "reserved concurrency would fail in accounts with small limits.",
-            "NIST.800.53.R5-LambdaDLQ": RARELY + "CloudFormation itself reports and rolls back a failure.",
-            "NIST.800.53.R5-LambdaInsideVPC": RARELY + "a closed VPC would cut it off from the APIs that it calls.",
-        },
-    )
+    acknowledge(function, _reasons.FUNCTION)
     return function
 
 

@@ -15,6 +15,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, IConstruct, IValidation
 
+from . import _reasons
 from ._acknowledge import acknowledge
 from ._dependencies import AtSynth, without_circle
 from ._overrides import watch_overrides
@@ -407,14 +408,7 @@ class HyperPodCluster(IHyperPodCluster):
         types = {name for group in self.instance_groups for name in group.all_instance_types if is_known(name)}
         if types & _MISSING_IN_SCHEMA:
             self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3644"]}})
-            acknowledge(
-                self.resource,
-                {
-                    "CloudFormation-Validate::E3644": (
-                        "The CreateCluster API has the type; the schema that checks templates does not have it yet."
-                    )
-                },
-            )
+            acknowledge(self.resource, _reasons.NEW_INSTANCE_TYPES)
 
 
 class _ImportedCluster(IHyperPodCluster):

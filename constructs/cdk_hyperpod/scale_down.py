@@ -35,8 +35,9 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, Dependable, IConstruct, IDependable, IValidation
 
-from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards, wildcard
-from ._functions import RARELY, log_group, python_function
+from . import _reasons
+from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk
+from ._functions import log_group, python_function
 from ._overrides import Override, watch_overrides
 from .config.cluster import ScaleDownConfig
 from .errors import Finding, raise_errors
@@ -227,16 +228,11 @@ class ScaleDown(Construct):
                 {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": log_groups},
             ],
         )
-        of_logs = (
-            "A log group's ARN ends in a wildcard for its streams, and the functions write to their own group only."
-        )
         acknowledge(
             policy,
             {
-                wildcard("Resource", cluster_arns): (
-                    "It is read before the cluster exists, and a cluster's ARN holds an id that HyperPod chooses."
-                ),
-                **dict.fromkeys(policy_wildcards([{"Resource": stack.resolve(log_groups)}]), of_logs),
+                wildcard("Resource", cluster_arns): _reasons.ANY_CLUSTER_TO_READ,
+                **dict.fromkeys(policy_wildcards([{"Resource": stack.resolve(log_groups)}]), _reasons.FUNCTION_LOGS),
             },
         )
         return policy
@@ -249,14 +245,7 @@ class ScaleDown(Construct):
         policy = self._policy(
             role, "Writing", self._properties.late(lambda seen: _writing_statements(seen.groups, cluster_arn, capacity))
         )
-        acknowledge(
-            policy,
-            {
-                wildcard("Resource", capacity): (
-                    "A training plan's reserved capacity has an id that SageMaker chooses, and nothing tells it beforehand."
-                )
-            },
-        )
+        acknowledge(policy, {wildcard("Resource", capacity): _reasons.CAPACITY})
         return policy
 
     def _policy(
@@ -304,25 +293,9 @@ class ScaleDown(Construct):
 
     def _acknowledge_provider(self, provider: custom_resources.Provider) -> None:
         """The provider framework is CDK's own: its roles, its runtime and its waiter."""
-        of_cdk = "CDK's own provider framework decides this; "
-        reasons = {
-            "AwsSolutions-L1": of_cdk + "the runtime follows the pinned version of CDK.",
-            "NIST.800.53.R5-IAMNoInlinePolicy": of_cdk + "each policy belongs to one role.",
-            "NIST.800.53.R5-LambdaConcurrency": RARELY
-            + "reserved concurrency would fail in accounts with small limits.",
-            "NIST.800.53.R5-LambdaDLQ": RARELY + "CloudFormation itself reports and rolls back a failure.",
-            "NIST.800.53.R5-LambdaInsideVPC": RARELY + "a closed VPC would cut it off from CloudFormation.",
-            "AwsSolutions-SF1": "The waiter's events hold the pre-signed address that answers CloudFormation; "
-            "whoever reads it could answer in its place, so it is not logged.",
-            "AwsSolutions-SF2": "The waiter calls one function every half a minute; there is nothing to trace.",
-            managed_policy_finding("AWSLambdaBasicExecutionRole"): of_cdk + "the policy lets it write its own log.",
-        }
-        stack = Stack.of(self)
-        for child in provider.node.find_all():
-            if isinstance(child, iam.Policy):
-                for finding in policy_wildcards(stack.resolve(child.document)["Statement"]):
-                    reasons[finding] = of_cdk + "it invokes every version of the two functions, and nothing else."
-        acknowledge(provider, reasons)
+        acknowledge(
+            provider, {**_reasons.PROVIDER, **dict.fromkeys(wildcards_of_cdk(provider), _reasons.PROVIDER_INVOKES)}
+        )
 
 
 def _check_made_here(cluster: object) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IConstruct
 
+from . import _reasons
 from .buckets import private_bucket
 from .config.cluster import DataRepository, OpenZfsConfig, Removal, StorageConfig
 from .encryption import allow_data_repositories
@@ -251,7 +252,7 @@ class LustreFileSystem(ILustreFileSystem):
                     encryption_key=key,
                     removal=removal,
                     access_logs=access_logs,
-                    replication_reason="The file system holds the working copy; a second region's is its owner's choice.",
+                    reasons=_reasons.DATA_BUCKET,
                 )
                 allow_data_repositories(self, key)
                 bucket_name = bucket.bucket_name
