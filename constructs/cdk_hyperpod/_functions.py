@@ -13,6 +13,11 @@ from . import _reasons
 from ._acknowledge import acknowledge
 from ._assets import lambda_dir
 
+# Each look-up is a call to Node.
+_RUNTIME = lambda_.Runtime.PYTHON_3_14
+_ARCHITECTURE = lambda_.Architecture.ARM_64
+_TIMEOUT = Duration.minutes(5)
+
 
 def python_function(
     scope: Construct,
@@ -30,12 +35,12 @@ def python_function(
         construct_id,
         function_name=function_name,
         description=description,
-        runtime=lambda_.Runtime.PYTHON_3_14,
-        architecture=lambda_.Architecture.ARM_64,
+        runtime=_RUNTIME,
+        architecture=_ARCHITECTURE,
         handler=handler,
         code=lambda_.Code.from_asset(str(lambda_dir()), exclude=["**/__pycache__", "**/*.pyc"]),
         role=role,
-        timeout=Duration.minutes(5),
+        timeout=_TIMEOUT,
         memory_size=512,
         log_group=log_group,
     )

@@ -109,11 +109,12 @@ class HyperPodCluster(IHyperPodCluster):
         HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
-        stack = Stack.of(self)
+        self._stack = stack = Stack.of(self)
+        self._region = stack.region
         refused_mode = [*check_arguments(HyperPodCluster.__init__, lifecycle_mode=lifecycle_mode)]
         config = ClusterConfig(
             name=cluster_name,
-            region=stack.region,
+            region=self._region,
             instance_groups=as_tuple(instance_groups),
             orchestrator="slurm" if eks_cluster_arn is None else "eks",
             eks=None if eks_cluster_arn is None else _eks_config(autoscaled_groups),
@@ -295,7 +296,7 @@ class HyperPodCluster(IHyperPodCluster):
 
         Running nodes: none is touched; deployed, it adds the group's nodes.
         """
-        raise_errors(check_arguments(HyperPodCluster.add_instance_group, group=group), self.node.path)
+        raise_errors(check_arguments(HyperPodCluster.add_instance_group, group=group), lambda: self.node.path)
         config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
         self._judge(config, [])
         self._config = config
@@ -316,7 +317,7 @@ class HyperPodCluster(IHyperPodCluster):
                 *_check_known(known),
                 *check_file_system_zone(known.instance_groups, self._file_system_zone),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         for warning in warnings:
             if warning not in self._warned:
@@ -324,12 +325,12 @@ class HyperPodCluster(IHyperPodCluster):
                 Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
 
     def _come_after(self, needed: IConstruct) -> None:
-        if Stack.of(needed) is Stack.of(self):
+        if Stack.of(needed) is self._stack:
             self.resource.node.add_dependency(needed)
 
     def _come_after_rights(self, role: iam.IRole) -> None:
         """Wait for a role's policies, but for those that name the cluster: they have to wait for it."""
-        if role not in self._awaited and Stack.of(role) is Stack.of(self):
+        if role not in self._awaited and Stack.of(role) is self._stack:
             self._awaited.append(role)
             self.resource.node.add_dependency(AtSynth(lambda: without_circle(role, self.resource)))
 
@@ -354,7 +355,7 @@ class HyperPodCluster(IHyperPodCluster):
     def _add_roles(self) -> None:
         """Make the roles that groups need and that are not there yet, and let those that are do what they need by now."""
         for name in sorted({_node_type(group) for group in self.instance_groups}):
-            statements = self._needs(name).statements(Stack.of(self).region)
+            statements = self._needs(name).statements(self._region)
             if name in self._roles:
                 self._roles[name].allow(statements)
             elif name in self._given_roles:

@@ -55,7 +55,7 @@ class DrainChannel(Construct):
                 ),
                 *check_name_known(cluster_name),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         self.cluster_name = cluster_name
         self.drain = drain or DrainConfig()

@@ -6,7 +6,7 @@ cluster. A template cannot know what lives, so a custom resource comes first of 
 
 from __future__ import annotations
 
-from aws_cdk import Aws, CustomResource, Duration, Fn, Stack
+from aws_cdk import CustomResource, Duration, Fn, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct
 
@@ -14,6 +14,7 @@ from . import _reasons
 from ._acknowledge import acknowledge, wildcard
 from ._functions import log_group, python_function
 from ._lambda.hyperpod_provider.foundation_guard.wish import KIND, write
+from ._pseudo import ACCOUNT_ID, PARTITION
 from .config.cluster import ClusterConfig
 from .for_life import wish
 
@@ -69,7 +70,7 @@ class FoundationGuard(Construct):
 
     def _allow_reading(self, role: iam.Role, log_arn: str) -> iam.CfnManagedPolicy:
         stack = Stack.of(self)
-        clusters = f"arn:{Aws.PARTITION}:sagemaker:{stack.region}:{Aws.ACCOUNT_ID}:cluster/*"
+        clusters = f"arn:{PARTITION}:sagemaker:{stack.region}:{ACCOUNT_ID}:cluster/*"
         statements = [
             {"Action": ["sagemaker:DescribeCluster", "sagemaker:ListTags"], "Resource": clusters},
             {

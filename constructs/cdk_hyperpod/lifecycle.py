@@ -108,7 +108,7 @@ class LifecycleScripts(Construct):
                 *check_writers(as_tuple(writers), "writers"),
                 *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
         own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()

@@ -156,7 +156,7 @@ class HyperPodNetwork(Construct):
                 # A new VPC's range is cut up at synth.
                 *(check_at_synth(config.cidr, "network.cidr", _WRITE_CIDR) if config.vpc_id is None else ()),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         self.config = config
         note = what_closed_means(config)

@@ -134,7 +134,7 @@ class LustreFileSystem(ILustreFileSystem):
                 *check_constraints(config, "storage"),
                 *check_storage(config),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         subnet = network.subnets[0]
         self.security_group = closed_security_group(
@@ -205,7 +205,7 @@ class LustreFileSystem(ILustreFileSystem):
         imported = _ImportedLustreFileSystem(scope, construct_id)
         raise_errors(
             check_arguments(LustreFileSystem.from_attributes, network=network, security_group=security_group),
-            imported.node.path,
+            lambda: imported.node.path,
         )
         imported.file_system_id = file_system_id
         imported.security_group = security_group
@@ -338,7 +338,7 @@ def _existing_mount(
             *check_constraints(config, "storage"),
             *check_storage(config),
         ],
-        child.node.path,
+        lambda: child.node.path,
     )
     if security_group_id is not None:
         _allow_nodes(child, network, security_group_id)
@@ -373,7 +373,7 @@ def existing_openzfs_mount(
             *check_arguments(existing_openzfs_mount, network=network),
             *check_constraints(config, "storage.openzfs"),
         ],
-        child.node.path,
+        lambda: child.node.path,
     )
     if security_group_id is not None:
         for low, high in _NFS_PORTS:

@@ -89,7 +89,7 @@ class EksControlPlane(Construct):
             ]
             chart = _chart_path(chart_folder, known)
             wrong += () if chart is None else _check_chart(chart, eks_config, neuron)
-        raise_errors(wrong, self.node.path)
+        raise_errors(wrong, lambda: self.node.path)
         self.config = eks_config
         existing = eks_config.existing_cluster
         self.cluster_name = cluster_name if existing is None else existing.name

@@ -91,7 +91,7 @@ class HyperPodTeams(Construct):
                 ),
                 *_check_known(as_tuple(teams)),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         self._control_plane = control_plane
         eks_config = control_plane.config
