@@ -332,7 +332,8 @@ class HyperPodCluster(IHyperPodCluster):
         """Wait for a role's policies, but for those that name the cluster: they have to wait for it."""
         if role not in self._awaited and Stack.of(role) is self._stack:
             self._awaited.append(role)
-            self.resource.node.add_dependency(AtSynth(lambda: without_circle(role, self.resource)))
+            if len(self._awaited) == 1:
+                self.resource.node.add_dependency(AtSynth(lambda: without_circle(self._awaited, self.resource)))
 
     def _security_groups(self) -> list[ec2.ISecurityGroup]:
         return [self._network.security_group]
