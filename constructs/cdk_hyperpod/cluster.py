@@ -253,7 +253,7 @@ class HyperPodCluster(IHyperPodCluster):
         if unguarded:
             Annotations.of(resource).add_warning_v2(
                 UNGUARDED,
-                "nothing guards the cluster: whatever lowers a count ends nodes at random; leave unguarded out, or add a "
+                "nothing guards the cluster: HyperPod terminates nodes at random when a count is lowered; leave unguarded out, or add a "
                 "ScaleDown",
             )
 

@@ -2,8 +2,8 @@
 
 Two custom resources stand around the cluster. `prepare` runs before CloudFormation touches the cluster, whenever
 anything of the cluster changes: it refuses what would be an accident, and takes the nodes that have to go, by name, so
-that the cluster's own update, which would end nodes at random, finds nothing left to remove. `finalize` runs after, and
-deletes the groups that should be gone and are still there. docs/scale-down.md tells it for users.
+that the cluster's own update, for which HyperPod would terminate nodes at random, finds nothing left to remove. `finalize` runs after, and
+deletes the groups that should be gone and are still there. docs/scale-down.md explains it for users.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _FRAMEWORK = ("framework-onEvent", "framework-isComplete", "framework-onTimeout"
 
 
 class ScaleDown(Construct):
-    """Guards one cluster: nodes end only by name, groups only by a tombstone, and accidents before they happen.
+    """Guards one cluster: it takes nodes only by name, deletes groups only where you name them, and refuses accidents.
 
-    Running nodes: the nodes and groups that the arguments name end, undrained; so do as many others as a lowered count
-    asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
-    (docs/scale-down.md tells what nobody can promise). Cost: two small functions that run during deployments.
+    Running nodes: the nodes and groups that the arguments name are deleted, without draining; so are as many others as a
+    lowered count asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
+    (docs/scale-down.md says what nobody can promise). Cost: two small functions that run during deployments.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ScaleDown(Construct):
         if nodes_to_delete or instance_groups_to_delete:
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:undrained",
-                "nodes and groups that scale_down names end undrained; drain them before you deploy",
+                "a deployment does not drain the nodes and groups that scale_down names; drain them before you deploy",
             )
         if isinstance(cluster, IHyperPodCluster):
             autoscaled_groups = [*dict.fromkeys([*cluster.autoscaled_groups, *autoscaled_groups])]

@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 __all__ = ["PlanError", "add_plan_parser", "clients", "desired", "user_session"]
 
 _DESCRIPTION = """\
-Read the live cluster with your AWS credentials and say what a deployment of the
-file would take away: which nodes, and why. Nothing is changed. What is for life
-(first zone, range, VPC, orchestrator, the file system's EFA) is compared with
-what lives; the groups' roles and subnets are known to a deployment only: a
-change of them is refused there. A group that an autoscaler owns is judged as if
-the deployment changed something of the cluster; one that changes nothing of it
-sends no count, and is not refused.
+Read the live cluster with your AWS credentials, and say what a deployment of the
+file would take away: which nodes, and why. It changes nothing.
 
-Exit code 0: nothing would be taken away; 2: nodes or groups would go, undrained;
+It also compares what you cannot change later (first zone, range, VPC,
+orchestrator, the file system's EFA) with the live cluster. Only a deployment
+knows the groups' roles and subnets, and refuses a change of them. For a group
+that an autoscaler owns, plan assumes that the deployment changes something in
+the cluster: one that changes nothing there sends no count, and is not refused.
+
+Exit code 0: nothing would be taken away; 2: nodes or groups would go;
 1: the deployment would be refused, or the cluster could not be read. With
 --confirm, 0: a deployment may go on; 1: it may not.
 """
@@ -174,7 +175,7 @@ def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...
         return refusals(wanted, look(wanted, foundation_stack_name(config.name), client)), ()
     except api.CALL_ERRORS as error:
         # Not everybody who deploys may read this; the deployment's own guard may.
-        return (), (f"What is for life was not compared: {api.reason(error)}",)
+        return (), (f"What you cannot change later was not compared: {api.reason(error)}",)
 
 
 def _of_another(config: ClusterConfig, stack: str) -> tuple[str, ...]:
@@ -207,7 +208,7 @@ def _deployed_ids(
             return frozenset(), ()
         return None, (f"Which ids were deployed before was not read: {api.reason(error)}",)
     except ValueError:
-        return None, ("Which ids were deployed before was not read: the stack's template is no JSON.",)
+        return None, ("Which ids were deployed before was not read: the stack's template is not JSON.",)
     (guard,) = [each for each in resources if each["Type"] == PREPARE] or [{}]
     return frozenset(guard.get("Properties", {}).get("NodesToDelete", ())), ()
 

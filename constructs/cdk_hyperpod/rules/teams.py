@@ -109,7 +109,7 @@ def _check_not_governed(team: Team, path: str) -> Iterator[Finding]:
         if is_known(value) and value:
             yield Finding(
                 path=f"{path}.{field}",
-                problem="means something only under task governance, which is off",
+                problem="applies only under task governance, which is off",
                 remedy="remove it, or turn task governance on",
             )
 
@@ -143,7 +143,7 @@ def _check_quota(
     if team.borrow_limit is not None and team.absolute_borrow_limits:
         yield Finding(
             path=f"{path}.borrow_limit",
-            problem="absolute_borrow_limits is there too",
+            problem="absolute_borrow_limits is set too",
             remedy="keep one of them: percent of the share, or nodes",
         )
     if not team.quota and (team.borrow_limit is not None or team.absolute_borrow_limits):
