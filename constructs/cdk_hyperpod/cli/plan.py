@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,8 @@ __all__ = ["PlanError", "add_plan_parser", "clients", "desired", "user_session"]
 
 _DESCRIPTION = """\
 Read the live cluster with your AWS credentials and say what a deployment of the
-file would take away: which nodes, and why. Nothing is changed. What is for life
+file would take away: which nodes, and why; and which settings change, and what
+each change does. Nothing is changed. What is for life
 (first zone, range, VPC, orchestrator, the file system's EFA) is compared with
 what lives; the groups' roles and subnets are known to a deployment only: a
 change of them is refused there. A group that an autoscaler owns is judged as if
@@ -98,7 +99,8 @@ def _run(options: argparse.Namespace) -> int:
     # `--confirm` comes before a deployment of this app's own stacks.
     stack = options.stack or (None if options.confirm else tagged_stack(live)) or cluster_stack_name(config.name)
     wanted = desired(config, live, stack)
-    deployed, unread = _deployed_ids(wanted, live, stack, client)
+    resources, unread = _template(live, stack, client)
+    deployed = None if live is None or resources is None else _deployed_ids(resources)
     found = plan(live, wanted, replace(FIRST, deployed_ids=deployed))
     refused, notes = (
         _for_life(config, client) if stack == cluster_stack_name(config.name) else ((), _of_another(config, stack))
@@ -107,6 +109,8 @@ def _run(options: argparse.Namespace) -> int:
         found = Plan(refusals=(*refused, *found.refusals))
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     sys.stdout.write(report(found, live, wanted, colour=colour))
+    for line in _changed(config, live, resources):
+        print(line)
     for note in (*unread, *notes, *_standing(stack, found, client)):
         print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
     status = exit_code(found)
@@ -182,30 +186,45 @@ def _of_another(config: ClusterConfig, stack: str) -> tuple[str, ...]:
     return (said,)
 
 
-def _deployed_ids(
-    wanted: Desired, live: Cluster | None, stack: str, client: Clients
-) -> tuple[frozenset[str] | None, tuple[str, ...]]:
-    """Ids that the deployed template names: tombstones, which a deployment refuses for nothing. None: nobody knows, with a note.
-
-    The template is asked for only where an id of the file is no node of the cluster.
-    """
+def _template(live: Cluster | None, stack: str, client: Clients) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+    """The resources of the deployed template; None: nobody knows, with a note where there is a cluster."""
     from .._lambda.hyperpod_provider import api
-    from .._lambda.hyperpod_provider.wire import PREPARE
 
-    here = {node.instance_id for node in live.nodes} if live else set()
-    if live is None or here.issuperset(wanted.nodes_to_delete):
+    if live is None:
         return None, ()
+    unread = "What was deployed before was not read"
     try:
         reply = client("cloudformation").get_template(StackName=stack)
-        resources = json.loads(reply.get("TemplateBody", ""))["Resources"].values()
+        resources: Mapping[str, Any] = json.loads(reply.get("TemplateBody", ""))["Resources"]
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
-            return frozenset(), ()
-        return None, (f"Which ids were deployed before was not read: {api.reason(error)}",)
-    except ValueError:
-        return None, ("Which ids were deployed before was not read: the stack's template is no JSON.",)
-    (guard,) = [each for each in resources if each["Type"] == PREPARE] or [{}]
-    return frozenset(guard.get("Properties", {}).get("NodesToDelete", ())), ()
+            return {}, ()
+        return None, (f"{unread}: {api.reason(error)}",)
+    except (ValueError, KeyError, TypeError):
+        return None, (f"{unread}: the stack's template is no JSON.",)
+    return resources, ()
+
+
+def _deployed_ids(resources: Mapping[str, Any]) -> frozenset[str]:
+    """Ids that the deployed template names: tombstones, which a deployment refuses for nothing."""
+    from .._lambda.hyperpod_provider.wire import PREPARE
+
+    (guard,) = [each for each in resources.values() if each["Type"] == PREPARE] or [{}]
+    return frozenset(guard.get("Properties", {}).get("NodesToDelete", ()))
+
+
+def _changed(config: ClusterConfig, live: Cluster | None, resources: Mapping[str, Any] | None) -> Iterator[str]:
+    """What changes of the file that was deployed, setting by setting."""
+    from ..config.changes import changed, record
+    from .changes import change_lines, deployed_record
+
+    deployed = deployed_record(resources or {})
+    if live is None or not resources:
+        return
+    if deployed is None:
+        yield from ("", "The stack keeps no record of its file: the next deployment writes one.")
+    else:
+        yield from change_lines(changed(deployed, record(config))) or ("", "No setting differs from what was deployed.")
 
 
 def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
