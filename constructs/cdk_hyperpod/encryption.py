@@ -15,7 +15,14 @@ from .typed.judge import check_arguments
 
 
 def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> kms.Key:
-    """A key that rotates every year. Removal `destroy` schedules its deletion, after which its data is unreadable."""
+    """A key that rotates every year, and that CloudWatch Logs may use.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+
+    :param removal: retain keeps it when its stack is deleted; destroy schedules its deletion, after which its data is unreadable.
+    """
     raise_errors(check_arguments(encryption_key, removal=removal), construct_id)
     stack = Stack.of(scope)
     key = kms.Key(
