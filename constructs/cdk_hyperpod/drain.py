@@ -10,6 +10,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from . import _reasons
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
 from .config.slurm import DrainConfig
@@ -63,7 +64,7 @@ class DrainChannel(Construct):
                 ),
                 *check_name_known(cluster_name),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         self.cluster_name: str = cluster_name
         """Whose nodes are drained."""
@@ -81,7 +82,7 @@ class DrainChannel(Construct):
             encryption_key=encryption_key,
             removal="destroy",
             access_logs=access_logs,
-            replication_reason="Requests and answers of a few minutes, which mean something to this one cluster.",
+            reasons=_reasons.DRAIN_BUCKET,
         )
         """The bucket of requests and of the agent's status."""
         # Also a broken request ends so: whoever wrote it may be gone.

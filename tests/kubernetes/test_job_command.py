@@ -73,7 +73,7 @@ def test_a_job_of_a_group_goes_to_its_nodes(capsys: pytest.CaptureFixture[str]) 
         ),
         (
             {"--min-replicas": "2"},
-            "--nodes: is there beside --min-replicas; keep --nodes, or the sizes of an elastic job",
+            "--nodes: does not go with --min-replicas; keep --nodes, or the sizes of an elastic job",
         ),
         (
             {"--zone": "us-west-2a"},
@@ -304,7 +304,7 @@ def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> Non
         ),
         (
             {"--env": "1=x"},
-            "--env.1: '1' is no name of an environment variable; use letters, digits and underscores, no digit first",
+            "--env.1: '1' is not a name for an environment variable; use letters, digits and underscores, no digit first",
         ),
         (
             {"--claim": "fsx=fsx"},

@@ -32,7 +32,7 @@ def denied_table(folder: Path) -> str:
     for a folder that is not there, for files none of which has events, and for one that CloudTrail cannot have written.
     """
     if not folder.is_dir():
-        raise HyperPodError(f"{folder}: is no folder; copy the trail's files there (docs/deploying.md)")
+        raise HyperPodError(f"{folder}: is not a folder; copy the trail's files there (docs/deploying.md)")
     files = [_rows(path) for path in _files(folder)]
     if files and all(rows is None for rows in files):
         raise HyperPodError(
@@ -67,7 +67,7 @@ def _rows(path: Path) -> list[tuple[str, str, str, str]] | None:
             return None
         return [_row(event) for event in found["Records"] if event.get("errorCode") == "VpceAccessDenied"]
     except (OSError, EOFError, ValueError, TypeError, AttributeError, RecursionError, zlib.error):
-        raise HyperPodError(f"{path}: is no file of CloudTrail; keep such files alone in the folder") from None
+        raise HyperPodError(f"{path}: is not a file of CloudTrail; keep such files alone in the folder") from None
 
 
 def _content(path: Path) -> bytes:

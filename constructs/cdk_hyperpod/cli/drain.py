@@ -187,7 +187,7 @@ def _instance_ids(nodes: Sequence[str]) -> list[str]:
     if wrong:
         shown = ", ".join(ascii(node) for node in wrong[:10])
         raise DrainError(
-            f"{shown}: no instance id, such as i-0123456789abcdef0; `aws sagemaker list-cluster-nodes` has them"
+            f"{shown}: is not an instance id such as i-0123456789abcdef0; `aws sagemaker list-cluster-nodes` has them"
         )
     return list(dict.fromkeys(nodes))
 

@@ -235,7 +235,7 @@ def _check_sizes(options: argparse.Namespace) -> Iterator[Finding]:
     given = [name for name in elastic if getattr(options, name)]
     if options.nodes is not None and given:
         yield Finding(
-            path="nodes", problem=f"is there beside {given[0]}", remedy="keep --nodes, or the sizes of an elastic job"
+            path="nodes", problem=f"does not go with {given[0]}", remedy="keep --nodes, or the sizes of an elastic job"
         )
     for name in ("min_replicas", "max_replicas"):
         if options.nodes is None and getattr(options, name) is None:

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,26 +18,31 @@ from ..config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
 from ..errors import HyperPodError
 from ..loader import load_config
 from ..names import cluster_stack_name, foundation_stack_name
+from ..rendering import Surroundings, guard_properties, network_spec, render_group, taking_properties
 
 if TYPE_CHECKING:
     from .._lambda.hyperpod_provider.actions import Plan, Refuse
-    from .._lambda.hyperpod_provider.model import Cluster, Desired, DesiredGroup
+    from .._lambda.hyperpod_provider.model import Cluster, Desired, Group
 
 __all__ = ["PlanError", "add_plan_parser", "clients", "desired", "user_session"]
 
 _DESCRIPTION = """\
-Read the live cluster with your AWS credentials and say what a deployment of the
-file would take away: which nodes, and why. Nothing is changed. What is for life
-(first zone, range, VPC, orchestrator, the file system's EFA) is compared with
-what lives; the groups' roles and subnets are known to a deployment only: a
-change of them is refused there. A group that an autoscaler owns is judged as if
-the deployment changed something of the cluster; one that changes nothing of it
-sends no count, and is not refused.
+Read the live cluster with your AWS credentials, and say what a deployment of the
+file would take away: which nodes, and why. It changes nothing.
 
-Exit code 0: nothing would be taken away; 2: nodes or groups would go, undrained;
+It also compares what you cannot change later (first zone, range, VPC,
+orchestrator, the file system's EFA) with the live cluster. Only a deployment
+knows the groups' roles and subnets, and refuses a change of them. For a group
+that an autoscaler owns, plan assumes that the deployment changes something in
+the cluster: one that changes nothing there sends no count, and is not refused.
+
+Exit code 0: nothing would be taken away; 2: nodes or groups would go;
 1: the deployment would be refused, or the cluster could not be read. With
 --confirm, 0: a deployment may go on; 1: it may not.
 """
+
+_LATE = "arn:known-at-deployment-only"
+"""Stands for what only a deployment knows, and nothing that a plan says depends on."""
 
 Clients = Callable[[str], Any]
 """A client of each service, with the user's credentials."""
@@ -170,7 +175,7 @@ def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...
         return refusals(wanted, look(wanted, foundation_stack_name(config.name), client)), ()
     except api.CALL_ERRORS as error:
         # Not everybody who deploys may read this; the deployment's own guard may.
-        return (), (f"What is for life was not compared: {api.reason(error)}",)
+        return (), (f"What you cannot change later was not compared: {api.reason(error)}",)
 
 
 def _of_another(config: ClusterConfig, stack: str) -> tuple[str, ...]:
@@ -203,7 +208,7 @@ def _deployed_ids(
             return frozenset(), ()
         return None, (f"Which ids were deployed before was not read: {api.reason(error)}",)
     except ValueError:
-        return None, ("Which ids were deployed before was not read: the stack's template is no JSON.",)
+        return None, ("Which ids were deployed before was not read: the stack's template is not JSON.",)
     (guard,) = [each for each in resources if each["Type"] == PREPARE] or [{}]
     return frozenset(guard.get("Properties", {}).get("NodesToDelete", ())), ()
 
@@ -280,39 +285,34 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
 
 
 def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
-    """What a deployment of the file wants of the cluster, as far as the file alone tells. `stack`: the name of the stack that
-    has the cluster in it."""
-    from .._lambda.hyperpod_provider.model import Desired
+    """What a deployment of the file wants of the cluster, as far as the file alone tells: what the guard reads of the template.
+    `stack`: the name of the stack that has the cluster in it."""
+    from .._lambda.hyperpod_provider.wire import PREPARE, read_properties
 
     scale_down = config.scale_down or ScaleDownConfig()
-    autoscaled = () if config.eks is None else config.eks.autoscaled_groups
-    return Desired(
-        cluster=config.name,
-        groups=tuple(_group(group, live, autoscaled) for group in config.instance_groups),
-        nodes_to_delete=scale_down.nodes_to_delete,
-        groups_to_delete=scale_down.instance_groups_to_delete,
-        max_nodes=scale_down.max_nodes,
-        owner=_owner(stack, live),
+    surroundings = Surroundings(
+        continuous=config.node_provisioning_mode == "continuous",
+        encrypts_root_volumes=config.encrypts_root_volumes,
+        lifecycle_mode=config.lifecycle_mode,
+        scripts_uri=_LATE,
     )
+    lives = {group.name: group for group in live.groups} if live else {}
+    groups = [json.dumps(_rendered(group, surroundings, lives.get(group.name))) for group in config.instance_groups]
+    autoscaled = () if config.eks is None else config.eks.autoscaled_groups
+    common = guard_properties(config.name, groups, scale_down, autoscaled_groups=autoscaled, digest="")
+    return read_properties({**common, **taking_properties(scale_down)}, kind=PREPARE, owner=_owner(stack, live))
 
 
-def _group(group: InstanceGroup, live: Cluster | None, autoscaled: Sequence[str]) -> DesiredGroup:
-    from .._lambda.hyperpod_provider.model import DesiredGroup, Fixed
-
-    # A deployment alone knows ids of subnets; an absent network would stand for the cluster's own.
-    networks = {each.name: each.fixed.network for each in live.groups} if live else {}
-    return DesiredGroup(
-        name=group.name,
-        count=group.instance_count,
-        minimum=group.min_instance_count,
-        fixed=Fixed(
-            instance_types=group.all_instance_types,
-            flexible=bool(group.instance_types),
-            node_type=group.node_type and group.node_type.capitalize(),
-            network=networks.get(group.name),
-            threads_per_core=group.threads_per_core,
-        ),
-        autoscaled=group.name in autoscaled,
+def _rendered(group: InstanceGroup, cluster: Surroundings, live: Group | None) -> dict[str, Any]:
+    """The group as the template has it. Roles and subnets have ids that only a deployment knows: they are what lives."""
+    there = None if live is None else live.fixed.network
+    return render_group(
+        group,
+        cluster,
+        role_arn=_LATE if live is None else live.fixed.execution_role or _LATE,
+        network=None
+        if there is None
+        else network_spec(subnets=sorted(there.subnets), security_groups=sorted(there.security_groups)),
     )
 
 

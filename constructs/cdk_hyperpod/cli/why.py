@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
         print("Nothing has failed in the last deployment of these stacks.")
     else:
         print(
-            "The stacks' events tell of no failure since then. The last one, whenever it was: "
+            "The stacks' events show no failure since then. The last one, whenever it was: "
             f"cdk-hyperpod why --config {shlex.quote(options.config)}"
             + (f" --profile {shlex.quote(options.profile)}" if options.profile else "")
             + (f" --stack {shlex.quote(options.stack)}" if options.stack else "")
