@@ -110,7 +110,7 @@ class Name:
     @property
     def signature(self) -> str:
         """How it is called: the arguments by place, and a star where the others have names."""
-        shown = []
+        shown: list[str] = []
         for parameter in self._parameters():
             if parameter.kind is griffe.ParameterKind.keyword_only:
                 return f"{self.path}({', '.join([*shown, '*', '…'])})"
@@ -186,12 +186,12 @@ class Library:
     """The public names."""
 
     def __init__(self) -> None:
-        self._root = griffe.load(cdk_hyperpod.__name__, search_paths=[SOURCES])
+        root = griffe.load(cdk_hyperpod.__name__, search_paths=[SOURCES])
+        assert isinstance(root, griffe.Module)
+        self._root = root
 
     def __getitem__(self, name: str) -> Name:
-        module = cdk_hyperpod._MODULE_OF[name].removeprefix(".")
-        item = self._root[f"{module}.{name}"]
-        return Name(self, item.final_target if item.is_alias else item, name)
+        return Name(self, _itself(self._root.members[name]), name)
 
     @cached_property
     def names(self) -> list[Name]:
@@ -210,10 +210,9 @@ class Library:
         if package != cdk_hyperpod.__name__ or not path:
             return None
         try:
-            item = self._root[path]
+            return _itself(self._root[path])
         except KeyError:
             return None  # a parameter of a function
-        return item.final_target if item.is_alias else item
 
     def words(self, value: str | griffe.Expr | None) -> str:
         """A type or a default as Python writes it, with what no caller may import spelled out."""
@@ -226,6 +225,11 @@ class Library:
             first = value.slice.elements[0] if isinstance(value.slice, griffe.ExprTuple) else value.slice
             return self.words(first)
         return "".join(self.words(part) for part in value.iterate(flat=False))
+
+
+def _itself(item: griffe.Object | griffe.Alias) -> griffe.Object:
+    """What a name stands for, behind the modules that only pass it on."""
+    return item.final_target if isinstance(item, griffe.Alias) else item
 
 
 def _table(rows: list[Row], what: str, *, defaults: bool = True) -> str:
