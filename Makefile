@@ -147,6 +147,7 @@ check: lint types test wheel audit #: Everything that CI checks
 .PHONY: bench
 bench: setup #: Measure synthesis, the function's cold start and its planner as ratios, in one run
 	@python tools/bench/synth.py
+	@python tools/bench/calls.py
 	@python tools/bench/cold_start.py
 	@python tools/bench/planner.py
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jsii
 from aws_cdk import Annotations, CfnTag, Stack
@@ -15,18 +15,16 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, IConstruct, IValidation
 
+from . import _reasons
 from ._acknowledge import acknowledge
 from ._dependencies import AtSynth, without_circle
 from ._overrides import watch_overrides
 from .buckets import access_logs_bucket
 from .cluster_log import ClusterLog
 from .config.cluster import (
-    EKS_ENTRY_SCRIPT,
-    ENTRY_SCRIPTS,
     ClusterArn,
     ClusterConfig,
     ClusterName,
-    EbsVolume,
     InstanceGroup,
     LogRetentionDays,
     NetworkConfig,
@@ -42,6 +40,7 @@ from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster, RoleName
 from .lifecycle import LifecycleScripts
 from .network import HyperPodNetwork
+from .rendering import Surroundings, in_words_of_cdk, mount_spec, network_spec, render_group
 from .roles import GivenRole, InstanceRole, NodeNeeds, autoscaling_role
 from .rules import check_cluster, check_file_system_zone
 from .scale_down import UNGUARDED, ScaleDown
@@ -110,11 +109,12 @@ class HyperPodCluster(IHyperPodCluster):
         HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
-        stack = Stack.of(self)
+        self._stack = stack = Stack.of(self)
+        self._region = stack.region
         refused_mode = [*check_arguments(HyperPodCluster.__init__, lifecycle_mode=lifecycle_mode)]
         config = ClusterConfig(
             name=cluster_name,
-            region=stack.region,
+            region=self._region,
             instance_groups=as_tuple(instance_groups),
             orchestrator="slurm" if eks_cluster_arn is None else "eks",
             eks=None if eks_cluster_arn is None else _eks_config(autoscaled_groups),
@@ -175,7 +175,15 @@ class HyperPodCluster(IHyperPodCluster):
                 orchestrator=config.orchestrator,
             )
         self.lifecycle_mode: LifecycleMode = lifecycle_mode or self.lifecycle_scripts.default_mode
-        self._continuous = node_provisioning_mode == "continuous"
+        continuous = node_provisioning_mode == "continuous"
+        self._surroundings = Surroundings(
+            continuous=continuous,
+            encrypts_root_volumes=config.encrypts_root_volumes,
+            volume_key_arn=self._key.key_arn,
+            lifecycle_mode=self.lifecycle_mode,
+            scripts_uri=self.lifecycle_scripts.s3_uri,
+            mounts=_mounts(self._file_system, self._openzfs),
+        )
         self._secret_arn = None if accounting_database is None else accounting_database.secret_arn
         self._given_roles = dict(roles or {})
         self.node.add_validation(_RolesInUse(self._given_roles, self))
@@ -189,13 +197,13 @@ class HyperPodCluster(IHyperPodCluster):
             "Resource",
             cluster_name=cluster_name,
             orchestrator=_orchestrator(eks_cluster_arn, accounting_database),
-            node_provisioning_mode="Continuous" if self._continuous else None,
+            node_provisioning_mode="Continuous" if continuous else None,
             node_recovery="Automatic" if node_recovery == "automatic" else "None",
             vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
                 security_group_ids=[network.security_group_id], subnets=[own.subnet_id]
             ),
             tiered_storage_config=_tiered_storage(tiered_storage),
-            instance_groups=[self._instance_group(group) for group in config.instance_groups],
+            instance_groups=self._rendered(),
             auto_scaling=sagemaker.CfnCluster.ClusterAutoScalingConfigProperty(
                 mode="Enable", auto_scaler_type="Karpenter"
             )
@@ -245,7 +253,7 @@ class HyperPodCluster(IHyperPodCluster):
         if unguarded:
             Annotations.of(resource).add_warning_v2(
                 UNGUARDED,
-                "nothing guards the cluster: whatever lowers a count ends nodes at random; leave unguarded out, or add a "
+                "nothing guards the cluster: HyperPod terminates nodes at random when a count is lowered; leave unguarded out, or add a "
                 "ScaleDown",
             )
 
@@ -288,7 +296,7 @@ class HyperPodCluster(IHyperPodCluster):
 
         Running nodes: none is touched; deployed, it adds the group's nodes.
         """
-        raise_errors(check_arguments(HyperPodCluster.add_instance_group, group=group), self.node.path)
+        raise_errors(check_arguments(HyperPodCluster.add_instance_group, group=group), lambda: self.node.path)
         config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
         self._judge(config, [])
         self._config = config
@@ -297,7 +305,7 @@ class HyperPodCluster(IHyperPodCluster):
         if self._principal is not None:
             for name in sorted(set(self._roles) - before):
                 self._principal.welcome(self.roles[name])
-        self.resource.instance_groups = [self._instance_group(each) for each in self.instance_groups]
+        self.resource.instance_groups = self._rendered()
         self._acknowledge_new_types()
 
     def _judge(self, config: ClusterConfig, findings: Sequence[Finding]) -> None:
@@ -309,7 +317,7 @@ class HyperPodCluster(IHyperPodCluster):
                 *_check_known(known),
                 *check_file_system_zone(known.instance_groups, self._file_system_zone),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         for warning in warnings:
             if warning not in self._warned:
@@ -317,14 +325,15 @@ class HyperPodCluster(IHyperPodCluster):
                 Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
 
     def _come_after(self, needed: IConstruct) -> None:
-        if Stack.of(needed) is Stack.of(self):
+        if Stack.of(needed) is self._stack:
             self.resource.node.add_dependency(needed)
 
     def _come_after_rights(self, role: iam.IRole) -> None:
         """Wait for a role's policies, but for those that name the cluster: they have to wait for it."""
-        if role not in self._awaited and Stack.of(role) is Stack.of(self):
+        if role not in self._awaited and Stack.of(role) is self._stack:
             self._awaited.append(role)
-            self.resource.node.add_dependency(AtSynth(lambda: without_circle(role, self.resource)))
+            if len(self._awaited) == 1:
+                self.resource.node.add_dependency(AtSynth(lambda: without_circle(self._awaited, self.resource)))
 
     def _security_groups(self) -> list[ec2.ISecurityGroup]:
         return [self._network.security_group]
@@ -347,7 +356,7 @@ class HyperPodCluster(IHyperPodCluster):
     def _add_roles(self) -> None:
         """Make the roles that groups need and that are not there yet, and let those that are do what they need by now."""
         for name in sorted({_node_type(group) for group in self.instance_groups}):
-            statements = self._needs(name).statements(Stack.of(self).region)
+            statements = self._needs(name).statements(self._region)
             if name in self._roles:
                 self._roles[name].allow(statements)
             elif name in self._given_roles:
@@ -371,126 +380,37 @@ class HyperPodCluster(IHyperPodCluster):
             drain_bucket_arn=drain.bucket_arn if drain is not None and name == "controller" else None,
         )
 
-    def _volumes(self, group: InstanceGroup) -> tuple[EbsVolume, ...]:
-        """The group's volumes of which something has to be said: its own, and the root volume by its key."""
-        if not self._config.encrypts_root_volumes or any(volume.root_volume for volume in group.ebs_volumes):
-            return group.ebs_volumes
-        return (EbsVolume(root_volume=True), *group.ebs_volumes)
-
     def _volume_keys(self, node_type: str) -> list[str]:
-        volumes = [
-            volume
+        return self._surroundings.volume_keys([each for each in self.instance_groups if _node_type(each) == node_type])
+
+    def _rendered(self) -> list[Any]:
+        """The groups as CDK's class takes them."""
+        return [
+            in_words_of_cdk(
+                render_group(
+                    group,
+                    self._surroundings,
+                    role_arn=self._roles[_node_type(group)].role_arn,
+                    network=self._network_of(group),
+                )
+            )
             for group in self.instance_groups
-            if _node_type(group) == node_type
-            for volume in self._volumes(group)
         ]
-        return list(dict.fromkeys(arn for arn in map(self._volume_key, volumes) if arn is not None))
 
-    def _volume_key(self, volume: EbsVolume) -> str | None:
-        """HyperPod takes a customer managed key under continuous provisioning only.
-
-        https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html
-        """
-        return volume.volume_kms_key_arn or (self._key.key_arn if self._continuous else None)
-
-    def _instance_group(self, group: InstanceGroup) -> sagemaker.CfnCluster.ClusterInstanceGroupProperty:
-        override = None
-        if (
-            group.availability_zone is not None
-            and group.availability_zone != self._network.subnets[0].availability_zone
-        ):
-            override = sagemaker.CfnCluster.VpcConfigProperty(
-                security_group_ids=[self._network.security_group_id],
-                subnets=[self._network.subnet_in(group.availability_zone).subnet_id],
-            )
-        return sagemaker.CfnCluster.ClusterInstanceGroupProperty(
-            instance_group_name=group.name,
-            instance_type=group.instance_type,
-            instance_requirements=sagemaker.CfnCluster.InstanceRequirementsProperty(
-                instance_types=list(group.instance_types)
-            )
-            if group.instance_types
-            else None,
-            instance_count=group.instance_count,
-            # Sent even if it is 0: nobody knows whether an update without it keeps the minimum that the group had.
-            min_instance_count=group.min_instance_count if self._continuous else None,
-            execution_role=self._roles[_node_type(group)].role_arn,
-            life_cycle_config=self._life_cycle_config(group),
-            slurm_config=sagemaker.CfnCluster.ClusterSlurmConfigProperty(
-                node_type=group.node_type.capitalize(),
-                partition_names=None if group.partition is None else [group.partition],
-            )
-            if group.node_type is not None
-            else None,
-            kubernetes_config=_kubernetes_config(group),
-            instance_storage_configs=self._storage_configs(group) or None,
-            threads_per_core=group.threads_per_core,
-            on_start_deep_health_checks=[
-                "".join(word.capitalize() for word in check.split("_")) for check in group.on_start_deep_health_checks
-            ]
-            or None,
-            training_plan_arn=group.training_plan_arn,
-            capacity_requirements=sagemaker.CfnCluster.ClusterCapacityRequirementsProperty(spot={})
-            if group.spot
-            else None,
-            override_vpc_config=override,
-        )
-
-    def _life_cycle_config(self, group: InstanceGroup) -> sagemaker.CfnCluster.ClusterLifeCycleConfigProperty | None:
-        """Which hook names the script decides who sets the node up: OnInitComplete HyperPod, OnCreate the script."""
-        script = EKS_ENTRY_SCRIPT if group.node_type is None else ENTRY_SCRIPTS[group.node_type]
-        if self.lifecycle_mode == "bootstrap":
+    def _network_of(self, group: InstanceGroup) -> dict[str, Any] | None:
+        own = self._network.subnets[0]
+        if group.availability_zone in (None, own.availability_zone):
             return None
-        return sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
-            source_s3_uri=self.lifecycle_scripts.s3_uri,
-            on_create=script if self.lifecycle_mode == "customer_managed" else None,
-            on_init_complete=script if self.lifecycle_mode == "extended" else None,
-        )
-
-    def _storage_configs(self, group: InstanceGroup) -> list[sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty]:
-        configs = [
-            sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(ebs_volume_config=self._ebs_volume(volume))
-            for volume in self._volumes(group)
-        ]
-        if self._file_system is not None:
-            configs.append(
-                sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
-                    fsx_lustre_config=sagemaker.CfnCluster.ClusterFsxLustreConfigProperty(
-                        dns_name=self._file_system.dns_name,
-                        mount_name=self._file_system.mount_name,
-                        mount_path=self._file_system.mount_path,
-                    )
-                )
-            )
-        if self._openzfs is not None:
-            configs.append(
-                sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
-                    fsx_open_zfs_config=sagemaker.CfnCluster.ClusterFsxOpenZfsConfigProperty(
-                        dns_name=self._openzfs.dns_name, mount_path=self._openzfs.mount_path
-                    )
-                )
-            )
-        return configs
-
-    def _ebs_volume(self, volume: EbsVolume) -> sagemaker.CfnCluster.ClusterEbsVolumeConfigProperty:
-        return sagemaker.CfnCluster.ClusterEbsVolumeConfigProperty(
-            root_volume=True if volume.root_volume else None,
-            volume_size_in_gb=volume.volume_size_gib,
-            volume_kms_key_id=self._volume_key(volume),
+        return network_spec(
+            subnets=[self._network.subnet_in(group.availability_zone).subnet_id],
+            security_groups=[self._network.security_group_id],
         )
 
     def _acknowledge_new_types(self) -> None:
         types = {name for group in self.instance_groups for name in group.all_instance_types if is_known(name)}
         if types & _MISSING_IN_SCHEMA:
             self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3644"]}})
-            acknowledge(
-                self.resource,
-                {
-                    "CloudFormation-Validate::E3644": (
-                        "The CreateCluster API has the type; the schema that checks templates does not have it yet."
-                    )
-                },
-            )
+            acknowledge(self.resource, _reasons.NEW_INSTANCE_TYPES)
 
 
 class _ImportedCluster(IHyperPodCluster):
@@ -595,6 +515,16 @@ def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:
     return EksConfig(dependencies_chart=INSTALLED, autoscaling=autoscaling)
 
 
+def _mounts(lustre: LustreMount | None, openzfs: OpenZfsMount | None) -> list[dict[str, Any]]:
+    """What every node mounts."""
+    mounts = []
+    if lustre is not None:
+        mounts.append(mount_spec(dns_name=lustre.dns_name, mount_path=lustre.mount_path, mount_name=lustre.mount_name))
+    if openzfs is not None:
+        mounts.append(mount_spec(dns_name=openzfs.dns_name, mount_path=openzfs.mount_path, mount_name=None))
+    return mounts
+
+
 def _node_type(group: InstanceGroup) -> RoleName:
     """The group's node type; under EKS all nodes are of one."""
     return group.node_type or "node"
@@ -616,23 +546,6 @@ def _orchestrator(
                 endpoint=database.endpoint, secret_arn=database.secret_arn, port=database.port, name=database.name
             )
         )
-    )
-
-
-def _kubernetes_config(group: InstanceGroup) -> sagemaker.CfnCluster.ClusterKubernetesConfigProperty | None:
-    if not group.labels and not group.taints:
-        return None
-    return sagemaker.CfnCluster.ClusterKubernetesConfigProperty(
-        labels=dict(group.labels) or None,
-        taints=[
-            sagemaker.CfnCluster.ClusterKubernetesTaintProperty(
-                key=taint.key,
-                value=taint.value,
-                effect="".join(word.capitalize() for word in taint.effect.split("_")),
-            )
-            for taint in group.taints
-        ]
-        or None,
     )
 
 

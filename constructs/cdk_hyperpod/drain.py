@@ -10,6 +10,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from . import _reasons
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
 from .config.slurm import DrainConfig
@@ -54,7 +55,7 @@ class DrainChannel(Construct):
                 ),
                 *check_name_known(cluster_name),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         self.cluster_name = cluster_name
         self.drain = drain or DrainConfig()
@@ -68,7 +69,7 @@ class DrainChannel(Construct):
             encryption_key=encryption_key,
             removal="destroy",
             access_logs=access_logs,
-            replication_reason="Requests and answers of a few minutes, which mean something to this one cluster.",
+            reasons=_reasons.DRAIN_BUCKET,
         )
         # Also a broken request ends so: whoever wrote it may be gone.
         self.bucket.add_lifecycle_rule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -56,10 +56,13 @@ def with_lines(findings: Sequence[Finding]) -> list[str]:
     ]
 
 
-def raise_errors(findings: Iterable[Finding], source: str = "") -> tuple[Finding, ...]:
-    """Raise ConfigError with every error among the findings; return the warnings."""
+def raise_errors(findings: Iterable[Finding], source: str | Callable[[], str] = "") -> tuple[Finding, ...]:
+    """Raise ConfigError with every error among the findings; return the warnings.
+
+    `source`: what was judged, or what tells it: to ask CDK for a path takes time, and hardly anything is wrong.
+    """
     findings = tuple(findings)
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
-        raise ConfigError(errors, source)
+        raise ConfigError(errors, source if isinstance(source, str) else source())
     return findings

@@ -84,7 +84,7 @@ class IHyperPodCluster(Resource):
             finding = Finding(
                 path="roles", problem="none is known that a right could be given to", remedy="name them by node type"
             )
-            raise_errors([finding], self.node.path)
+            raise_errors([finding], lambda: self.node.path)
         if self._principal is None:
             self._principal = _AllNodes(self)
         return self._principal

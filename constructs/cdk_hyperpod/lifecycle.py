@@ -18,7 +18,8 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_deployment as s3_deployment
 from constructs import Construct, IConstruct
 
-from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
+from . import _reasons
+from ._acknowledge import acknowledge, policy_wildcards
 from ._assets import lifecycle_dir
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
@@ -107,7 +108,7 @@ class LifecycleScripts(Construct):
                 *check_writers(as_tuple(writers), "writers"),
                 *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
         own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
@@ -155,7 +156,7 @@ class LifecycleScripts(Construct):
             encryption_key=encryption_key,
             removal="destroy",
             access_logs=access_logs,
-            replication_reason="The scripts are in the source repository, and are uploaded again by any deployment.",
+            reasons=_reasons.SCRIPTS_BUCKET,
         )
         log_group = logs.LogGroup(
             self,
@@ -317,22 +318,4 @@ def _acknowledge_upload(scope: LifecycleScripts) -> None:
     function = typing.cast(IConstruct, role.node.scope)
     policy = typing.cast(iam.Policy, role.node.find_child("DefaultPolicy"))
     wildcards = policy_wildcards(stack.resolve(policy.document)["Statement"])
-    of_cdk = "CDK's own upload function decides this; "
-    rarely = "CloudFormation alone invokes the function, once in a deployment that changes the scripts; "
-    acknowledge(
-        function,
-        {
-            **dict.fromkeys(
-                wildcards,
-                of_cdk + "it reads CDK's asset bucket and writes the scripts' bucket, whose objects it must name by "
-                "wildcard, and nothing else.",
-            ),
-            managed_policy_finding("AWSLambdaBasicExecutionRole"): of_cdk + "the policy lets it write its own log.",
-            "AwsSolutions-L1": of_cdk + "the runtime follows the pinned version of CDK.",
-            "NIST.800.53.R5-IAMNoInlinePolicy": of_cdk + "the policy belongs to this one role.",
-            "NIST.800.53.R5-LambdaConcurrency": rarely
-            + "reserved concurrency would fail in accounts with small limits.",
-            "NIST.800.53.R5-LambdaDLQ": rarely + "CloudFormation itself reports and rolls back a failure.",
-            "NIST.800.53.R5-LambdaInsideVPC": rarely + "a closed VPC would cut it off from CloudFormation.",
-        },
-    )
+    acknowledge(function, {**_reasons.UPLOAD, **dict.fromkeys(wildcards, _reasons.UPLOAD_COPIES)})

@@ -16,6 +16,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
+from . import _reasons
 from ._acknowledge import acknowledge
 from ._dependencies import AtSynth
 from .config.cluster import NetworkConfig, SubnetConfig
@@ -155,7 +156,7 @@ class HyperPodNetwork(Construct):
                 # A new VPC's range is cut up at synth.
                 *(check_at_synth(config.cidr, "network.cidr", _WRITE_CIDR) if config.vpc_id is None else ()),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         self.config = config
         note = what_closed_means(config)
@@ -173,15 +174,7 @@ class HyperPodNetwork(Construct):
             made = ec2.CfnVPC(
                 self, "Vpc", cidr_block=cidr, enable_dns_hostnames=True, enable_dns_support=True, tags=self._named()
             )
-            acknowledge(
-                made,
-                {
-                    "NIST.800.53.R5-VPCDefaultSecurityGroupClosed": (
-                        "CloudFormation cannot change the default security group's rules, and nothing is in that group: "
-                        "every interface in this VPC names a group of its own."
-                    )
-                },
-            )
+            acknowledge(made, _reasons.VPC)
             self._retainable.append(made)
             self.vpc_id = made.attr_vpc_id
             self._add_flow_log(log_encryption_key, flow_log_group)
@@ -288,12 +281,7 @@ class HyperPodNetwork(Construct):
             availability_zone_id=zone_id,
             tags=self._named(kind.lower()),
         )
-        acknowledge(
-            subnet,
-            {
-                "CloudFormation-Validate::W3010": "The zone is where the capacity is, which only the cluster's owner knows."
-            },
-        )
+        acknowledge(subnet, _reasons.SUBNET)
         ec2.CfnSubnetRouteTableAssociation(
             self, f"{kind}{plan.key}Routes", subnet_id=subnet.attr_subnet_id, route_table_id=routes.ref
         )
@@ -332,14 +320,7 @@ class HyperPodNetwork(Construct):
             gateway_id=gateway.ref,
         )
         to_internet.add_resource_dependency(attachment)
-        acknowledge(
-            to_internet,
-            {
-                "NIST.800.53.R5-VPCNoUnrestrictedRouteToIGW": (
-                    "Internet egress was asked for; only the NAT gateway is in this subnet, and no node."
-                )
-            },
-        )
+        acknowledge(to_internet, _reasons.ROUTE_TO_INTERNET)
         subnet = self._add_subnet("Public", plan, public_routes)
         address = ec2.CfnEIP(self, "NatAddress", domain="vpc", tags=self._named("nat"))
         address.add_resource_dependency(attachment)
@@ -484,14 +465,7 @@ class HyperPodNetwork(Construct):
         )
         log_group.apply_removal_policy(RemovalPolicy.DESTROY)
         if key is None:
-            acknowledge(
-                log_group,
-                {
-                    "NIST.800.53.R5-CloudWatchLogGroupEncrypted": (
-                        "CloudWatch Logs encrypts it with a key of its own; log_encryption_key names another."
-                    )
-                },
-            )
+            acknowledge(log_group, _reasons.FLOW_LOG_WITHOUT_KEY)
         return log_group.attr_arn
 
     def _named(self, part: str = "") -> list[CfnTag]:
@@ -560,14 +534,7 @@ def allow_all(
         ip_protocol="-1",
         description=description,
     )
-    acknowledge(
-        ingress,
-        {
-            "NIST.800.53.R5-EC2RestrictedCommonPorts": (
-                "EFA needs all traffic between members of the groups; the rule names a group and no address range."
-            )
-        },
-    )
+    acknowledge(ingress, _reasons.ALL_TRAFFIC)
     return ingress, egress
 
 

@@ -14,6 +14,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IConstruct
 
+from . import _reasons
 from .buckets import private_bucket
 from .config.cluster import DataRepository, OpenZfsConfig, Removal, StorageConfig
 from .encryption import allow_data_repositories
@@ -133,7 +134,7 @@ class LustreFileSystem(ILustreFileSystem):
                 *check_constraints(config, "storage"),
                 *check_storage(config),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         subnet = network.subnets[0]
         self.security_group = closed_security_group(
@@ -204,7 +205,7 @@ class LustreFileSystem(ILustreFileSystem):
         imported = _ImportedLustreFileSystem(scope, construct_id)
         raise_errors(
             check_arguments(LustreFileSystem.from_attributes, network=network, security_group=security_group),
-            imported.node.path,
+            lambda: imported.node.path,
         )
         imported.file_system_id = file_system_id
         imported.security_group = security_group
@@ -251,7 +252,7 @@ class LustreFileSystem(ILustreFileSystem):
                     encryption_key=key,
                     removal=removal,
                     access_logs=access_logs,
-                    replication_reason="The file system holds the working copy; a second region's is its owner's choice.",
+                    reasons=_reasons.DATA_BUCKET,
                 )
                 allow_data_repositories(self, key)
                 bucket_name = bucket.bucket_name
@@ -337,7 +338,7 @@ def _existing_mount(
             *check_constraints(config, "storage"),
             *check_storage(config),
         ],
-        child.node.path,
+        lambda: child.node.path,
     )
     if security_group_id is not None:
         _allow_nodes(child, network, security_group_id)
@@ -372,7 +373,7 @@ def existing_openzfs_mount(
             *check_arguments(existing_openzfs_mount, network=network),
             *check_constraints(config, "storage.openzfs"),
         ],
-        child.node.path,
+        lambda: child.node.path,
     )
     if security_group_id is not None:
         for low, high in _NFS_PORTS:

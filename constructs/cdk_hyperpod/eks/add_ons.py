@@ -58,7 +58,7 @@ class HyperPodAddOns(Construct):
                 encryption_key=encryption_key,
                 has_file_system=has_file_system,
             ),
-            self.node.path,
+            lambda: self.node.path,
         )
         self._cluster_name = control_plane.cluster_name
         self._cluster_arn = control_plane.cluster_arn

@@ -14,6 +14,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
+from .. import _reasons
 from .._acknowledge import acknowledge
 from ..config.eks import DEFAULT_KUBERNETES_VERSION, INSTALLED, AddOn, EksConfig, is_on
 from ..errors import Finding, raise_errors
@@ -88,7 +89,7 @@ class EksControlPlane(Construct):
             ]
             chart = _chart_path(chart_folder, known)
             wrong += () if chart is None else _check_chart(chart, eks_config, neuron)
-        raise_errors(wrong, self.node.path)
+        raise_errors(wrong, lambda: self.node.path)
         self.config = eks_config
         existing = eks_config.existing_cluster
         self.cluster_name = cluster_name if existing is None else existing.name
@@ -154,18 +155,9 @@ class EksControlPlane(Construct):
             "@aws-cdk/aws-eks:clusterMustManuallyTagSubnet",
             "The tag chooses subnets for load balancers, which this library does not make.",
         )
-        acknowledge(
-            cluster,
-            {
-                "AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AmazonEKSClusterPolicy]": (
-                    "EKS asks for this policy of AWS's own, and changes it with what a control plane does."
-                )
-            },
-        )
+        acknowledge(cluster, _reasons.CONTROL_PLANE)
         if config.public_access_cidrs:
-            acknowledge(
-                cluster, {"AwsSolutions-EKS1": "The API is open to the addresses that the configuration names alone."}
-            )
+            acknowledge(cluster, _reasons.PUBLIC_API)
         return cluster
 
     def _existing_cluster(self, name: str, security_group_id: str) -> eks.ICluster:

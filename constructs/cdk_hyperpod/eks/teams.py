@@ -12,6 +12,7 @@ from aws_cdk import CfnResource
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct, IDependable
 
+from .. import _reasons
 from .._acknowledge import acknowledge
 from ..config.cluster import InstanceGroup
 from ..config.eks import EksConfig, is_on
@@ -90,7 +91,7 @@ class HyperPodTeams(Construct):
                 ),
                 *_check_known(as_tuple(teams)),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         self._control_plane = control_plane
         eks_config = control_plane.config
@@ -200,14 +201,7 @@ class HyperPodTeams(Construct):
 
     def _governance(self, construct_id: str, kind: str, properties: Mapping[str, Any]) -> CfnResource:
         resource = CfnResource(self, construct_id, type=f"AWS::SageMaker::{kind}", properties=properties)
-        acknowledge(
-            resource,
-            {
-                "CloudFormation-Validate::F3006": (
-                    "CloudFormation has the type; the list that CDK checks with does not have it yet."
-                )
-            },
-        )
+        acknowledge(resource, _reasons.GOVERNANCE)
         return resource
 
 
