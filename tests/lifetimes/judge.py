@@ -28,7 +28,6 @@ class Cause(StrEnum):
     CANCELLED_BEFORE_OUR_CALL = "the deployment is cancelled between the function's look and its call"
     DOUBLE_LOWERING = "BatchDelete lowers the target once more after an explicit count"
     LATE_OVERWRITES = "a late lowering meets a count that somebody else sent meanwhile"
-    NAMED_BELOW_COUNT = "a named node goes after somebody else's deletions lowered the target to the count"
     HIDDEN_UNLAUNCHED = "an update ends others before nodes that were not launched yet, which the list does not show"
     STAYS_IN_ROLLBACK = "a rollback in which HyperPod launches again what is taken, until the deadline"
     LAUNCHED_MEANWHILE = (
@@ -473,23 +472,10 @@ class Judge:
             self.spare(Cause.DOUBLE_LOWERING)
         elif theirs and theirs[-1].before is None:
             self.spare(self._not_called(theirs[-1]))
-        elif theirs and self._named_below_count(theirs[-1], name):
-            self.spare(Cause.NAMED_BELOW_COUNT)
         elif theirs:
             self.fault("CloudFormation's count met a target that had not fallen yet", what)
         else:
             self.fault("a late lowering ends a node, and nobody sent a count", what)
-
-    @staticmethod
-    def _named_below_count(update: ClusterUpdate, name: str) -> bool:
-        """The target stood above the count at prepare's first look, and no longer when it took: nothing shows that it will fall
-        once more."""
-        prepare, count = update.before, update.counts[name]
-        if prepare is None or prepare.first_look is None or name not in prepare.first_look.before:
-            return False
-        looks = [write.look for write in prepare.writes if any(node.group == name for node in write.took)]
-        taking = [look.before[name].target for look in looks if look is not None]
-        return prepare.first_look.before[name].target > count and bool(taking) and max(taking) <= count
 
     # -- requests and deployments --
 

@@ -10,7 +10,7 @@ import pytest
 
 from lifetimes.cloudformation import STACK, TAG, ClusterUpdate, Deployment, Template
 from lifetimes.function import PREPARE, Look, Request, Write
-from lifetimes.hyperpod import Ending, Group, Lowering, Measure, Node
+from lifetimes.hyperpod import Ending, Group, Measure, Node
 from lifetimes.judge import Cause, Expected
 from lifetimes.lifetime import Lifetime
 
@@ -247,20 +247,6 @@ def test_a_target_that_a_late_lowering_moved_after_the_last_look(lowered: float,
         Ending(life.pod.groups["p5"].nodes[0], 1001.0, "at random", "cloudformation", update)
     )
     assert bool(life.judge.unavoidable[Cause.LATE_OVERWRITES]) is spared
-    assert bool(life.judge.faults) is not spared
-
-
-@pytest.mark.parametrize(("first", "spared"), [(4, True), (3, False)])
-def test_a_named_node_that_goes_after_others_lowered_the_target(first: int, spared: bool) -> None:
-    """Somebody else's deletions bring the target down to the count of 3 between prepare's first look and its call."""
-    life = lifetime()
-    node = life.pod.groups["p5"].nodes[0]
-    made = request(life)
-    made.first_look = look(life, target=first)
-    write(made, look(life, target=3), node)
-    life.judge.cluster_update_is_sent(ClusterUpdate(made.deployment, False, 1001.0, made, {"p5": 3}), ())
-    life.judge._late_lowering(Ending(node, 1002.0, "late lowering", "hyperpod", Lowering(1000.0, "function")))
-    assert bool(life.judge.unavoidable[Cause.NAMED_BELOW_COUNT]) is spared
     assert bool(life.judge.faults) is not spared
 
 
