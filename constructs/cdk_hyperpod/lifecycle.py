@@ -51,6 +51,20 @@ class LifecycleScripts(Construct):
     Earlier prefixes stay, because a rollback and the replacement of a node read them. The bucket holds nothing that
     cannot be made again, and is deleted with its stack. Running nodes: none is touched; new and replaced nodes run
     the new scripts.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+        scripts = LifecycleScripts(
+            self,
+            "Scripts",
+            cluster_name="train",
+            encryption_key=key,
+            mount_paths=["/fsx"],
+            groups=[Group(name="research", gid=5000)],
+            users=[User(name="alice", uid=5001, group="research")],
+            home_path="/fsx/home",
+        )
     """
 
     def __init__(
@@ -73,15 +87,25 @@ class LifecycleScripts(Construct):
         writers: Sequence[RoleArn] = (),
         drain: DrainChannel | None = None,
     ) -> None:
-        """Upload a folder of scripts.
+        """Upload a folder of scripts. Under Slurm a folder `eks` in it is not uploaded.
 
-        `source` absent: the scripts that come with this library. Under Slurm they verify that the file systems at
-        `mount_paths` (Lustre) and `nfs_mount_paths` (OpenZFS) are mounted before a node takes work, and do what `steps`
-        leaves on; absent: every step. They make `groups` and `users`, whose homes lie in `home_path` where they name
-        none, and Slurm's `accounts`. `writers`: roles that may change them in the bucket besides. `drain`:
-        where the controller's agent is asked to drain nodes; absent: there is no agent. Raises HyperPodError
-        for a folder that lacks one of
-        `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Under Slurm a folder `eks` in it is not uploaded.
+        :param cluster_name: whose scripts they are; the bucket's name derives from it.
+        :param encryption_key: encrypts the bucket and the upload's log.
+        :param source: a folder of your own, with each of `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Default: - the
+            scripts that come with this library, for which the arguments below are.
+        :param mount_paths: the Lustre file systems that must be mounted before a node takes work. Default: - none.
+        :param nfs_mount_paths: the OpenZFS ones. Default: - none.
+        :param access_logs: where the bucket writes its access logs. Default: - it keeps none.
+        :param orchestrator: whose scripts they are.
+        :param steps: what the scripts do. Default: - every step.
+        :param groups: Linux groups of every node. Default: - those of the image.
+        :param users: Linux users of every node. Default: - those of the image.
+        :param accounts: Slurm's accounts. Default: - none, and nobody is limited.
+        :param home_path: where homes lie of users who name none.
+        :param writers: ARNs of roles that may change scripts in the bucket, besides their deployment. Default: - nobody.
+        :param drain: where the controller's agent is asked to drain nodes. Default: - there is no agent.
+        :raises HyperPodError: for a folder that lacks a script.
+        :raises ConfigError: for arguments that the scripts would refuse.
         """
         super().__init__(scope, construct_id)
         raise_errors(
@@ -142,14 +166,18 @@ class LifecycleScripts(Construct):
         known = json.dumps(Stack.of(self).resolve(cluster)) if not is_known(cluster) else cluster
         self.default_mode: LifecycleMode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
         """When the scripts run, where a cluster that names them does not say."""
-        self.prefix = f"lifecycle/{content_hash(folder, known, without=without)}"
-        self.encryption_key = encryption_key
-        self.drain = drain
+        self.prefix: str = f"lifecycle/{content_hash(folder, known, without=without)}"
+        """Where the scripts lie in the bucket; another one for other scripts."""
+        self.encryption_key: kms.IKey = encryption_key
+        """What encrypts the scripts, which nodes decrypt."""
+        self.drain: DrainChannel | None = drain
         """Where the agent on the controller is asked to drain nodes; None: there is no agent."""
         # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
-        self.bucket_name = _bucket_name(self, cluster_name)
-        self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
-        self.bucket = private_bucket(
+        self.bucket_name: str = _bucket_name(self, cluster_name)
+        """The bucket's name, without a reference to its stack."""
+        self.bucket_arn: str = f"arn:{PARTITION}:s3:::{self.bucket_name}"
+        """The bucket's ARN, without a reference to its stack."""
+        self.bucket: s3.Bucket = private_bucket(
             self,
             "Bucket",
             bucket_name=self.bucket_name,
@@ -158,6 +186,7 @@ class LifecycleScripts(Construct):
             access_logs=access_logs,
             reasons=_reasons.SCRIPTS_BUCKET,
         )
+        """The scripts' bucket."""
         log_group = logs.LogGroup(
             self,
             "UploadLog",
@@ -165,7 +194,7 @@ class LifecycleScripts(Construct):
             removal_policy=RemovalPolicy.DESTROY,
             encryption_key=encryption_key,
         )
-        self.deployment = s3_deployment.BucketDeployment(
+        self.deployment: s3_deployment.BucketDeployment = s3_deployment.BucketDeployment(
             self,
             "Upload",
             sources=[
@@ -180,6 +209,7 @@ class LifecycleScripts(Construct):
             retain_on_delete=True,
             log_group=log_group,
         )
+        """What uploads the scripts."""
         self._let_nobody_else_write(writers)
         _acknowledge_upload(self)
 
