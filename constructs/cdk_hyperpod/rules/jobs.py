@@ -30,14 +30,7 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
     yield from field_findings(job.run_policy, "run_policy")
     if not job.image.strip() or job.image != job.image.strip():
         yield Finding(path="image", problem=f"must be an image, got {show(job.image)}", remedy="name one")
-    if not job.namespace.startswith("hyperpod-ns-"):
-        yield from namespace_findings(job.namespace, "namespace")
-    elif job.queue_name is None and len(queue := queue_of(job) or "") > 63:
-        yield Finding(
-            path="namespace",
-            problem=f"its queue would be {show(queue)}, and a label holds 63 characters",
-            remedy="name the queue (queue_name), or use a shorter team name",
-        )
+    yield from _check_namespace(job)
     kind = catalogue().get(job.instance_type)
     if kind is None:
         yield Finding(
@@ -70,6 +63,17 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
         if hard is not None and not wrong_sizes:
             yield from _check_quota(job, hard)
     yield from _check_container(job)
+
+
+def _check_namespace(job: ElasticJob) -> Iterator[Finding]:
+    if not job.namespace.startswith("hyperpod-ns-"):
+        yield from namespace_findings(job.namespace, "namespace")
+    elif job.queue_name is None and len(queue := queue_of(job) or "") > 63:
+        yield Finding(
+            path="namespace",
+            problem=f"its queue would be {show(queue)}, and a label holds 63 characters",
+            remedy="name the queue (queue_name), or use a shorter team name",
+        )
 
 
 def _check_granularity(policy: ElasticPolicy) -> Iterator[Finding]:

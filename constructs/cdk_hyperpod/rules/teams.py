@@ -131,26 +131,8 @@ def _check_quota(
             level="warning",
             topic="cpu-limit",
         )
-    if not team.quota and autoscaling:
-        yield Finding(
-            path=f"{path}.quota",
-            problem="is missing, and autoscaling is on: the team's requests could provision nodes without limit",
-            remedy="add one such as {ml.p5.48xlarge: 8}",
-        )
-    elif not team.quota and task_governance:
-        yield Finding(
-            path=f"{path}.quota",
-            problem="is missing, and task governance gives each team a share",
-            remedy="add one such as {ml.p5.48xlarge: 8}",
-        )
-    elif isinstance(team.hard, Mapping) and not _is_bounded(team) and is_known(team.name):
-        yield Finding(
-            path=f"{path}.quota",
-            problem=f"is missing: the team {show(team.name)} may take every node of the cluster",
-            remedy="add one such as {ml.p5.48xlarge: 8}, or acknowledge that it has no ceiling",
-            level="warning",
-            topic="no-quota",
-        )
+    if not team.quota:
+        yield from _check_unlimited(team, path, task_governance, autoscaling)
     for name in ("quota", "absolute_borrow_limits"):
         if task_governance and len(getattr(team, name)) > 15:
             yield Finding(
@@ -167,6 +149,30 @@ def _check_quota(
     if not team.quota and (team.borrow_limit is not None or team.absolute_borrow_limits):
         yield Finding(
             path=path, problem="borrows, and has no quota to borrow beyond", remedy="add a quota, or borrow nothing"
+        )
+
+
+def _check_unlimited(team: Team, path: str, task_governance: bool, autoscaling: bool) -> Iterator[Finding]:
+    """What a team without a quota could take."""
+    if autoscaling:
+        yield Finding(
+            path=f"{path}.quota",
+            problem="is missing, and autoscaling is on: the team's requests could provision nodes without limit",
+            remedy="add one such as {ml.p5.48xlarge: 8}",
+        )
+    elif task_governance:
+        yield Finding(
+            path=f"{path}.quota",
+            problem="is missing, and task governance gives each team a share",
+            remedy="add one such as {ml.p5.48xlarge: 8}",
+        )
+    elif isinstance(team.hard, Mapping) and not _is_bounded(team) and is_known(team.name):
+        yield Finding(
+            path=f"{path}.quota",
+            problem=f"is missing: the team {show(team.name)} may take every node of the cluster",
+            remedy="add one such as {ml.p5.48xlarge: 8}, or acknowledge that it has no ceiling",
+            level="warning",
+            topic="no-quota",
         )
 
 
