@@ -156,7 +156,7 @@ wheel: setup #: Build the wheel into dist/
 	@rm -rf dist && hatchling build -t wheel
 
 .PHONY: docs
-docs: setup #: Write again what is made from the code: schema, reference, bootstrap policy
+docs: setup #: Write again what is made from the code: schema, references, bootstrap policy
 	@python tools/make_docs.py
 	@python tools/make_bootstrap_policy.py
 

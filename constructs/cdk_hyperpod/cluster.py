@@ -67,6 +67,22 @@ class HyperPodCluster(IHyperPodCluster):
     Running nodes: raising a count adds nodes. What lowering one does says `ScaleDown`, which guards the cluster; without it
     HyperPod ends nodes that it picks at random. The name
     and the network replace the cluster; CloudFormation refuses to replace one with a name of its own, so nothing ends.
+
+    Example::
+
+        cluster = HyperPodCluster(
+            self,
+            "Cluster",
+            cluster_name="train",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            instance_groups=[
+                InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1),
+                InstanceGroup(
+                    name="p5", node_type="compute", partition="p5", instance_type="ml.p5.48xlarge", instance_count=4
+                ),
+            ],
+        )
+        s3.Bucket(self, "Datasets").grant_read(cluster)
     """
 
     resource: sagemaker.CfnCluster
@@ -111,23 +127,32 @@ class HyperPodCluster(IHyperPodCluster):
     ) -> None:
         """Make a cluster, and the guard without which a lowered count ends nodes at random.
 
-        The arguments are those of `ClusterConfig`, where they are described. `file_system` is mounted by every node;
-        absent: none is. `openzfs` is another that every node mounts, under Slurm only. `lifecycle_scripts`: an upload that exists, or a folder; absent: the scripts that come with
-        the library. A folder is uploaded to a bucket that is made, and a second one gets its access logs.
-        `lifecycle_mode`: what runs on a new node, as `LifecycleConfig.mode` says; a change touches no running node.
-        `accounting_database`: yours for Slurm's accounts; absent: one on the controller.
-        `encryption_key` encrypts the scripts and, under continuous provisioning, the groups' EBS volumes; absent: one is
-        made. `eks_cluster_arn`: the
-        EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
-        Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. `roles`: execution roles of yours, by node type
-        (under EKS `node`), which trust sagemaker.amazonaws.com; each gets what its nodes need where CDK may change it, and
-        a warning tells what it needs where not. Absent: one is made for each node type. One of a type that no group has is an error at synthesis. HyperPod changes no role of a group
-        that lives. `scale_down`: which nodes and groups the
-        guard takes; absent: none by name. `unguarded`: True leaves the guard out, which a warning says until a `ScaleDown`
-        of your own guards the cluster; nodes of a lowered count then end at random. A key of this app's gets a
-        statement that lets CloudWatch Logs use it. An imported key must have it: without it CloudWatch refuses the log groups
-        of the guard and so the deployment, and HyperPod's own keeps CloudWatch's key, as the stack's output says. Raises ConfigError with everything that
-        HyperPod would refuse; what is only worth knowing becomes a warning.
+        Arguments that are not described here are fields of `ClusterConfig`, and described there.
+
+        :param cluster_name: the cluster's name, for life: CloudFormation refuses to replace a cluster that has a name.
+        :param network: where nodes live, for life.
+        :param file_system: what every node mounts; under EKS pods do. Another one reaches new and replaced nodes. Default: - none.
+        :param openzfs: another file system that every node mounts, under Slurm only. Default: - none.
+        :param lifecycle_scripts: an upload that exists, or a folder, which is uploaded to a bucket that is made; a second
+            bucket gets its access logs. Changed scripts reach new and replaced nodes. Default: - the scripts that come with the library.
+        :param lifecycle_mode: what runs on a new node, as `LifecycleConfig.mode` says; a change touches no running node.
+            Default: - extended for the library's scripts under Slurm, otherwise customer_managed.
+        :param accounting_database: yours for Slurm's accounts. Default: - one on the controller.
+        :param encryption_key: encrypts the scripts and, under continuous provisioning, the groups' EBS volumes. HyperPod changes no
+            key of a group that lives. A key of this app's gets a statement that lets CloudWatch Logs use it. An imported one must
+            have it: without it CloudWatch refuses the log groups of the guard and so the deployment, and HyperPod's own keeps
+            CloudWatch's key, as the stack's output says. Default: - one is made.
+        :param eks_cluster_arn: the EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount
+            `file_system`, not nodes. It is the cluster's for life. Default: - Slurm.
+        :param autoscaled_groups: groups whose counts are Karpenter's. Default: - none.
+        :param roles: execution roles of yours, by node type (under EKS `node`), which trust sagemaker.amazonaws.com. Each gets
+            what its nodes need where CDK may change it, and a warning tells what it needs where not. One of a type that no
+            group has is an error at synthesis. HyperPod changes no role of a group that lives. Default: - one is made for
+            each node type.
+        :param scale_down: which nodes and groups the guard takes. Default: - none by name.
+        :param unguarded: True leaves the guard out, which a warning says until a `ScaleDown` of your own guards the cluster; nodes of
+            a lowered count then end at random.
+        :raises ConfigError: with everything that HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
         refused_mode = [*check_arguments(HyperPodCluster.__init__, lifecycle_mode=lifecycle_mode)]
@@ -211,6 +236,21 @@ class HyperPodCluster(IHyperPodCluster):
     ) -> HyperPodCluster:
         """The cluster of a cluster file, and its guard. What is only worth knowing of the file becomes a warning here, but for
         what is about `teams` and the EKS cluster.
+
+        Example::
+
+            loaded = load_config("cluster.yaml")
+            key = encryption_key(self, "Key", removal=loaded.config.removal)
+            network = HyperPodNetwork.from_config(self, "Network", loaded, log_encryption_key=key)
+            storage = LustreFileSystem.from_config(self, "FileSystem", loaded, network=network, encryption_key=key)
+            cluster = HyperPodCluster.from_config(
+                self,
+                "Cluster",
+                loaded,
+                network=network,
+                lifecycle_scripts=LifecycleScripts.from_config(self, "Scripts", loaded, encryption_key=key),
+                file_system=storage.mount,
+            )
 
         :param loaded: the file, which is not judged again.
         :param network: as the constructor's; `HyperPodNetwork.from_config` makes the file's.
@@ -346,9 +386,22 @@ class HyperPodCluster(IHyperPodCluster):
     ) -> IHyperPodCluster:
         """A cluster that another app makes, for this one's grants, rules and alarms. It makes no resource.
 
-        `cluster_arn`: as the output `ClusterArn` of the stack, or `aws sagemaker describe-cluster`, tells it.
-        `security_groups`: the nodes', without which nothing can be let in. `roles`: the groups' execution roles by node type,
-        without which nothing can be granted. Raises ConfigError for arguments that no cluster has.
+        Example::
+
+            known = HyperPodCluster.from_cluster_attributes(
+                self,
+                "Known",
+                cluster_name="research",
+                cluster_arn="arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
+                roles={"compute": iam.Role.from_role_name(self, "ResearchNodes", "research-nodes")},
+            )
+            s3.Bucket(self, "Papers").grant_read(known)
+
+        :param cluster_name: the cluster's name.
+        :param cluster_arn: as the output `ClusterArn` of the stack, or `aws sagemaker describe-cluster`, tells it.
+        :param security_groups: the nodes'. Default: - none, and nothing can be let in.
+        :param roles: the groups' execution roles by node type. Default: - none, and nothing can be granted.
+        :raises ConfigError: for arguments that no cluster has.
         """
         raise_errors(
             check_arguments(
@@ -368,9 +421,12 @@ class HyperPodCluster(IHyperPodCluster):
         return self._config.instance_groups
 
     def add_instance_group(self, group: InstanceGroup) -> None:
-        """Add a group behind those that are there, until synthesis. Raises ConfigError for one that HyperPod would refuse.
+        """Add a group behind those that are there, until synthesis.
 
         Running nodes: none is touched; deployed, it adds the group's nodes.
+
+        :param group: the group.
+        :raises ConfigError: for one that HyperPod would refuse.
         """
         raise_errors(check_arguments(HyperPodCluster.add_instance_group, group=group), lambda: self.node.path)
         config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))

@@ -21,7 +21,14 @@ _LETS_LOGS_IN: MutableSet[kms.IKey] = WeakSet()
 
 
 def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> kms.Key:
-    """A key that rotates every year. Removal `destroy` schedules its deletion, after which its data is unreadable."""
+    """A key that rotates every year, and that CloudWatch Logs may use.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+
+    :param removal: retain keeps it when its stack is deleted; destroy schedules its deletion, after which its data is unreadable.
+    """
     raise_errors(check_arguments(encryption_key, removal=removal), construct_id)
     stack_name = Stack.of(scope).stack_name
     key = kms.Key(

@@ -37,8 +37,15 @@ class ConfigError(HyperPodError):
     """A configuration that cannot become a cluster. Holds every finding, not only the first."""
 
     def __init__(self, findings: Iterable[Finding], source: str = "") -> None:
+        """Say everything that was found.
+
+        :param findings: what was found; doubles are said once.
+        :param source: where: the file, or the construct's path. Default: - not known.
+        """
         self.findings: Sequence[Finding] = tuple(dict.fromkeys(findings))
-        self.source = source
+        """Everything that is wrong, each thing once."""
+        self.source: str = source
+        """What is wrong: the file, or the construct's path."""
         super().__init__(str(self))
 
     def __str__(self) -> str:

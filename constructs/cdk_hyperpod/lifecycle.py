@@ -52,6 +52,20 @@ class LifecycleScripts(Construct):
     Earlier prefixes stay, because a rollback and the replacement of a node read them. The bucket holds nothing that
     cannot be made again, and is deleted with its stack. Running nodes: none is touched; new and replaced nodes run
     the new scripts.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+        scripts = LifecycleScripts(
+            self,
+            "Scripts",
+            cluster_name="train",
+            encryption_key=key,
+            mount_paths=["/fsx"],
+            groups=[Group(name="research", gid=5000)],
+            users=[User(name="alice", uid=5001, group="research")],
+            home_path="/fsx/home",
+        )
     """
 
     default_mode: LifecycleMode
@@ -91,15 +105,25 @@ class LifecycleScripts(Construct):
         writers: Sequence[RoleArn] = (),
         drain: DrainChannel | None = None,
     ) -> None:
-        """Upload a folder of scripts.
+        """Upload a folder of scripts. Under Slurm a folder `eks` in it is not uploaded.
 
-        `source` absent: the scripts that come with this library. Under Slurm they verify that the file systems at
-        `mount_paths` (Lustre) and `nfs_mount_paths` (OpenZFS) are mounted before a node takes work, and do what `steps`
-        leaves on; absent: every step. They make `groups` and `users`, whose homes lie in `home_path` where they name
-        none, and Slurm's `accounts`. `writers`: roles that may change them in the bucket besides. `drain`:
-        where the controller's agent is asked to drain nodes; absent: there is no agent. Raises HyperPodError
-        for a folder that lacks one of
-        `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Under Slurm a folder `eks` in it is not uploaded.
+        :param cluster_name: whose scripts they are; the bucket's name derives from it.
+        :param encryption_key: encrypts the bucket and the upload's log.
+        :param source: a folder of your own, with each of `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Default: - the
+            scripts that come with this library, for which the arguments below are.
+        :param mount_paths: the Lustre file systems that must be mounted before a node takes work. Default: - none.
+        :param nfs_mount_paths: the OpenZFS ones. Default: - none.
+        :param access_logs: where the bucket writes its access logs. Default: - it keeps none.
+        :param orchestrator: whose scripts they are.
+        :param steps: what the scripts do. Default: - every step.
+        :param groups: Linux groups of every node. Default: - those of the image.
+        :param users: Linux users of every node. Default: - those of the image.
+        :param accounts: Slurm's accounts. Default: - none, and nobody is limited.
+        :param home_path: where homes lie of users who name none.
+        :param writers: ARNs of roles that may change scripts in the bucket, besides their deployment. Default: - nobody.
+        :param drain: where the controller's agent is asked to drain nodes. Default: - there is no agent.
+        :raises HyperPodError: for a folder that lacks a script.
+        :raises ConfigError: for arguments that the scripts would refuse.
         """
         super().__init__(scope, construct_id)
         raise_errors(

@@ -27,7 +27,9 @@ class LoadedConfig:
     """A cluster file that has no error."""
 
     config: ClusterConfig
+    """The cluster."""
     warnings: tuple[Finding, ...]
+    """What is only worth knowing."""
     folder: Path
     """The file's own folder: relative paths in the file begin there."""
 
@@ -38,16 +40,26 @@ class LoadedConfig:
         return None if name is None else self.folder / name
 
     def warnings_of(self, part: Literal["cluster", "eks", "teams"]) -> tuple[Finding, ...]:
-        """The warnings of one part of the file, so that each is told once: of the EKS cluster, of the teams, or of the rest."""
+        """The warnings of one part of the file, so that each is told once.
+
+        :param part: the EKS cluster, the teams, or the rest.
+        """
         return tuple(warning for warning in self.warnings if _part(warning) == part)
 
 
 def load_config(path: str | Path) -> LoadedConfig:
     """The cluster that a file describes.
 
-    Raises ConfigError, with every finding in the order of the file, for a file that is missing, unreadable, not YAML,
-    or describes a cluster that HyperPod would refuse. Reads nothing but the file and the names in the folder that it
-    may point to.
+    Reads nothing but the file and the names in the folder that it may point to.
+
+    Example::
+
+        loaded = load_config("cluster.yaml")
+        groups = loaded.config.instance_groups
+
+    :param path: the file.
+    :raises ConfigError: with every finding in the order of the file, for a file that is missing, unreadable, not YAML,
+        or describes a cluster that HyperPod would refuse.
     """
     raise_errors(check_arguments(load_config, path=path))
     path = Path(path)

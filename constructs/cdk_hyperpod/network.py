@@ -57,6 +57,7 @@ class PrivateSubnet:
     """A private subnet and the zone that it lies in."""
 
     subnet_id: str
+    """The subnet's id."""
     availability_zone: str | None
     """None: the account's first zone."""
     cidr: str | None
@@ -74,6 +75,16 @@ class HyperPodNetwork(Construct):
     Cost: interface endpoints are billed by the hour (closed networks have ten), a NAT gateway by hour and by data.
     Running nodes: changing the first zone, `cidr` or `vpc_id` makes another subnet. A live cluster cannot move there
     (CloudFormation refuses to replace a cluster that has a name), so make a new cluster instead.
+
+    Example::
+
+        network = HyperPodNetwork(
+            self,
+            "Network",
+            vpc=ec2.Vpc.from_lookup(self, "Vpc", tags={"Name": "shared"}),
+            vpc_subnets=ec2.SubnetSelection(availability_zones=["us-west-2b"]),
+            internet_egress=True,
+        )
     """
 
     config: NetworkConfig
@@ -120,16 +131,22 @@ class HyperPodNetwork(Construct):
     ) -> None:
         """Make or adopt a network.
 
-        `vpc`: one that exists, or that this app makes, in place of `vpc_id` and `subnets`; nodes live in those of
-        `vpc_subnets`, one in each zone, the first zone is the cluster's own; absent: its private ones, never public ones. A `Vpc.from_lookup` works:
-        in CDK's first pass, which knows nothing of the VPC yet, nothing is judged.
-        The other arguments are those of `NetworkConfig`, where they are described; `availability_zones` also names the zones
-        of groups that live elsewhere than the cluster. `more_endpoints`: services that need an interface endpoint
-        besides those that every cluster needs; an EKS cluster needs eks, eks-auth and lambda.
-        `control_plane_zone`: the second zone that a new EKS cluster wants, where `availability_zones` names one; its subnet
-        is for the control plane alone, and for good. `log_encryption_key` encrypts the flow log, an imported one where its policy lets CloudWatch Logs use it; absent: CloudWatch's own key does. `flow_log_group`: where the flow log of a
-        new VPC goes; absent: a log group is made. Raises ConfigError with
-        everything that AWS would refuse.
+        Arguments that are not described here are fields of `NetworkConfig`, and described there.
+
+        :param availability_zones: the cluster's own zone first, then those of groups that live elsewhere. Default: - the
+            account's first zone.
+        :param vpc: one that exists, or that this app makes, in place of `vpc_id` and `subnets`. A `Vpc.from_lookup` works: in CDK's
+            first pass, which knows nothing of the VPC yet, nothing is judged. Default: - a new one.
+        :param vpc_subnets: in which of its subnets nodes live, one in each zone, never public ones; the first zone is the
+            cluster's own. Default: - its private ones.
+        :param more_endpoints: services that need an interface endpoint besides those that every cluster needs; an EKS cluster
+            needs eks, eks-auth and lambda. Default: - none.
+        :param control_plane_zone: the second zone that a new EKS cluster wants, where `availability_zones` names one; its subnet
+            is for the control plane alone, and for good. Default: - none.
+        :param log_encryption_key: encrypts the flow log of a new VPC, an imported one where its policy lets CloudWatch Logs use it.
+            Default: - CloudWatch's own key.
+        :param flow_log_group: where the flow log of a new VPC goes. Default: - a log group is made, which keeps a year.
+        :raises ConfigError: with everything that AWS would refuse.
         """
         super().__init__(scope, construct_id)
         refused = [
@@ -287,7 +304,11 @@ class HyperPodNetwork(Construct):
         )
 
     def subnet_in(self, availability_zone: str | None) -> PrivateSubnet:
-        """The subnet of a zone; None: the cluster's own. Raises KeyError for a zone without a subnet."""
+        """The subnet of a zone.
+
+        :param availability_zone: the zone. None: the cluster's own.
+        :raises KeyError: for a zone without a subnet.
+        """
         if availability_zone is None:
             return self.subnets[0]
         for subnet in self.subnets:

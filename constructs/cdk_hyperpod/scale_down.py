@@ -65,6 +65,23 @@ class ScaleDown(Construct):
     Running nodes: the nodes and groups that the arguments name are deleted, without draining; so are as many others as a
     lowered count asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
     (docs/scale-down.md says what nobody can promise). Cost: two small functions that run during deployments.
+
+    Example::
+
+        cluster = sagemaker.CfnCluster(
+            self,
+            "Cluster",
+            cluster_name="adopted",
+            instance_groups=[
+                sagemaker.CfnCluster.ClusterInstanceGroupProperty(
+                    instance_group_name="workers",
+                    instance_type="ml.g6.12xlarge",
+                    instance_count=2,
+                    execution_role="arn:aws:iam::111122223333:role/adopted",
+                )
+            ],
+        )
+        ScaleDown(self, "ScaleDown", cluster=cluster, nodes_to_delete=["i-0123456789abcdef0"])
     """
 
     prepare: CustomResource
@@ -92,15 +109,23 @@ class ScaleDown(Construct):
     ) -> None:
         """Guard a cluster, of this library or of any other app.
 
-        `cluster`: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
-        already, unless it was made with `unguarded=True`. What the guard sends is rendered at synthesis, so whatever is
-        changed of the cluster until then counts; `add_property_override` of what the guard goes by is an error at synthesis.
-        `nodes_to_delete`: ids of nodes that are gone may stay, up to a few thousand. `retry`: any text; another one makes
-        the next deployment go on where a group still stands. `autoscaled_groups`: groups whose
-        count an autoscaler owns, of which only named nodes are taken; a `HyperPodCluster` adds its own. Whatever the cluster
-        depends on, now or later, comes first, so that nothing can fail between the guard and the cluster; `depends_on`: what
-        else should. `encryption_key` encrypts the logs; absent: the key of a `HyperPodCluster`, of another cluster
-        CloudWatch's own. Raises ConfigError for arguments that contradict each other, and for a cluster that cannot be guarded.
+        What the guard sends is rendered at synthesis, so whatever is changed of the cluster until then counts;
+        `add_property_override` of what the guard goes by is an error at synthesis. Whatever the cluster depends on, now or
+        later, comes first, so that nothing can fail between the guard and the cluster.
+
+        :param cluster: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
+            already, unless it was made with `unguarded=True`.
+        :param nodes_to_delete: nodes that end with the next deployment; ids of nodes that are gone may stay, up to a few
+            thousand. Default: - none by name.
+        :param instance_groups_to_delete: groups that end with the next deployment, with all their nodes; take them out of the
+            cluster with it. Default: - none.
+        :param max_nodes: a deployment that would take more nodes than this is refused, and takes none.
+        :param retry: any text; another one makes the next deployment go on where a group still stands. Default: - none.
+        :param autoscaled_groups: groups whose count an autoscaler owns, of which only named nodes are taken; a
+            `HyperPodCluster` adds its own. Default: - none.
+        :param depends_on: what else should come before the guard. Default: - what the cluster depends on.
+        :param encryption_key: encrypts the logs. Default: - the key of a `HyperPodCluster`, of another cluster CloudWatch's own.
+        :raises ConfigError: for arguments that contradict each other, and for a cluster that cannot be guarded.
         """
         super().__init__(scope, construct_id)
         config = ScaleDownConfig(

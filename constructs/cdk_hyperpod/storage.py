@@ -36,8 +36,11 @@ class LustreMount:
     """What a node needs to mount a file system, and where."""
 
     dns_name: str
+    """The file system's DNS name."""
     mount_name: str
+    """FSx's name for it (`MountName`)."""
     mount_path: str = "/fsx"
+    """Where nodes mount it."""
     availability_zone: str | None = None
     """The file system's zone. None: not known."""
     access: IConstruct | None = None
@@ -49,7 +52,9 @@ class OpenZfsMount:
     """What a node needs to mount an FSx for OpenZFS file system, and where."""
 
     dns_name: str
+    """The file system's DNS name."""
     mount_path: str = "/home"
+    """Where nodes mount it."""
     access: IConstruct | None = None
     """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
 
@@ -88,6 +93,18 @@ class LustreFileSystem(ILustreFileSystem):
     data, also where a change replaces it.
     Running nodes: capacity grows in place; a change of subnet, key or EFA makes a new, empty file system, which nodes
     that start from then on mount.
+
+    Example::
+
+        file_system = LustreFileSystem(
+            self,
+            "FileSystem",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            encryption_key=encryption_key(self, "Key", removal="retain"),
+            capacity_gib=4800,
+            data_repositories=[DataRepository(file_system_path="/data")],
+        )
+        mount = file_system.mount  # `file_system` of a HyperPodCluster
     """
 
     security_group: ec2.CfnSecurityGroup
@@ -114,9 +131,14 @@ class LustreFileSystem(ILustreFileSystem):
     ) -> None:
         """Make a file system.
 
-        The arguments are those of `StorageConfig`, where they are described. `access_logs` is where a new data bucket
-        writes its access logs; absent: it keeps none. Raises ConfigError with everything that FSx would
-        refuse.
+        Arguments that are not described here are fields of `StorageConfig`, and described there.
+
+        :param network: whose first subnet it lies in, and whose nodes may reach it. Another one makes a new, empty file system.
+        :param encryption_key: encrypts the data. Another one makes a new, empty file system.
+        :param capacity_gib: its capacity in GiB; more of it comes in place, less is refused.
+        :param removal: retain or destroy, as the class says.
+        :param access_logs: where a new data bucket writes its access logs. Default: - it keeps none.
+        :raises ConfigError: with everything that FSx would refuse.
         """
         super().__init__(scope, construct_id)
         config = StorageConfig(
@@ -245,8 +267,26 @@ class LustreFileSystem(ILustreFileSystem):
     ) -> ILustreFileSystem:
         """A file system that exists already. It makes no file system, only rules where it is told a security group.
 
-        With its `security_group`, rules let the nodes of `network` in; absent: letting them in is the caller's part.
-        `availability_zone` absent: it is not compared with the nodes'. Raises ConfigError for arguments that FSx would refuse.
+        Example::
+
+            network = HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"])
+            scratch = LustreFileSystem.from_attributes(
+                self,
+                "Scratch",
+                network=network,
+                file_system_id="fs-0123456789abcdef0",
+                mount_name="abcdef12",
+                security_group=ec2.SecurityGroup.from_security_group_id(self, "Servers", "sg-0123456789abcdef0"),
+            )
+
+        :param network: whose nodes mount it.
+        :param file_system_id: such as fs-0123456789abcdef0.
+        :param mount_name: FSx's name for it (`MountName`).
+        :param mount_path: where nodes mount it.
+        :param security_group: the servers', which rules then let the nodes of `network` into. Default: - letting them in is the
+            caller's part.
+        :param availability_zone: its zone. Default: - it is not compared with the nodes'.
+        :raises ConfigError: for arguments that FSx would refuse.
         """
         imported = _ImportedLustreFileSystem(scope, construct_id)
         raise_errors(
@@ -337,8 +377,24 @@ def existing_lustre_mount(
 ) -> LustreMount:
     """The mount of a file system that exists already.
 
-    With its `security_group_id`, rules let the nodes in; absent: letting them in is the caller's part. Raises
-    ConfigError for arguments that FSx would refuse.
+    Example::
+
+        mount = existing_lustre_mount(
+            self,
+            "Scratch",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            file_system_id="fs-0123456789abcdef0",
+            mount_name="abcdef12",
+            security_group_id="sg-0123456789abcdef0",
+        )
+
+    :param network: whose nodes mount it.
+    :param file_system_id: such as fs-0123456789abcdef0.
+    :param mount_name: FSx's name for it (`MountName`).
+    :param mount_path: where nodes mount it.
+    :param security_group_id: the servers' group, which rules then let the nodes into. Default: - letting them in is the caller's part.
+    :param availability_zone: its zone. Default: - it is not compared with the nodes'.
+    :raises ConfigError: for arguments that FSx would refuse.
     """
     raise_errors(check_arguments(existing_lustre_mount, network=network), construct_id)
     child = Construct(scope, construct_id)
@@ -419,8 +475,21 @@ def existing_openzfs_mount(
 ) -> OpenZfsMount:
     """The mount of an FSx for OpenZFS file system that exists already: its root volume, over NFS.
 
-    With its `security_group_id`, rules let the nodes in; absent: letting them in is the caller's part. Raises
-    ConfigError for arguments that FSx would refuse.
+    Example::
+
+        homes = existing_openzfs_mount(
+            self,
+            "Homes",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            file_system_id="fs-0123456789abcdef0",
+            security_group_id="sg-0123456789abcdef0",
+        )
+
+    :param network: whose nodes mount it.
+    :param file_system_id: such as fs-0123456789abcdef0.
+    :param mount_path: where nodes mount it.
+    :param security_group_id: its group, which rules then let the nodes into. Default: - letting them in is the caller's part.
+    :raises ConfigError: for arguments that FSx would refuse.
     """
     child = Construct(scope, construct_id)
     config = OpenZfsConfig(file_system_id=file_system_id, mount_path=mount_path, security_group_id=security_group_id)

@@ -196,8 +196,7 @@ def test_named_nodes_alone_go_from_an_autoscalers_group(joining: HyperPod, capsy
 
 
 def test_help_tells_what_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["plan", "--help"])
+    assert main(["plan", "--help"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert "Only a deployment knows the groups' roles and subnets" in words
 

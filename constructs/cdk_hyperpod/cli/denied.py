@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import rich_click as click
+
 from ..errors import HyperPodError
 from ..typed.words import shown_name
 
@@ -23,6 +25,13 @@ MAX_BYTES = 268_435_456
 
 MAX_CELL = 200
 """Characters of a cell that are shown: an ARN's, and no page's."""
+
+
+@click.command
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+def denied(folder: Path) -> None:
+    """Say what VPC endpoints refused. FOLDER is a copy of what a trail of CloudTrail has written."""
+    print(denied_table(folder))
 
 
 def denied_table(folder: Path) -> str:

@@ -5,26 +5,29 @@ The planner is the deployment's own, on the same pinned API models; only the cre
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import rich_click as click
 
 from ..config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
 from ..errors import HyperPodError
 from ..loader import load_config
 from ..names import cluster_stack_name, foundation_stack_name
 from ..rendering import Surroundings, guard_properties, network_spec, render_group, taking_properties
+from .aws import Clients, clients
+from .options import config_option, profile_option, stack_option
 
 if TYPE_CHECKING:
     from .._lambda.hyperpod_provider.actions import Plan, Refuse
     from .._lambda.hyperpod_provider.model import Cluster, Desired, Group
 
-__all__ = ["PlanError", "add_plan_parser", "clients", "desired", "user_session"]
+__all__ = ["PlanError", "desired", "plan"]
 
 _DESCRIPTION = """\
 Read the live cluster with your AWS credentials, and say what a deployment of the
@@ -44,78 +47,45 @@ Exit code 0: nothing would be taken away; 2: nodes or groups would go;
 _LATE = "arn:known-at-deployment-only"
 """Stands for what only a deployment knows, and nothing that a plan says depends on."""
 
-Clients = Callable[[str], Any]
-"""A client of each service, with the user's credentials."""
-
 
 class PlanError(HyperPodError):
     """The live cluster could not be read, or is not the file's."""
 
 
-def add_plan_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    """Add `plan` to a tool's commands; it sets `run`, which takes the options."""
-    plan = subparsers.add_parser(
-        "plan",
-        help="say what a deployment would take away from the live cluster",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_asking_options(plan)
-    plan.add_argument("--endpoint-url", metavar="URL", help="another endpoint than the region's own, for every service")
-    plan.add_argument("--confirm", action="store_true", help="ask before a deployment where something would go")
-    plan.add_argument("--yes", action="store_true", help="with --confirm: do not ask, it is meant")
-    plan.set_defaults(run=_run)
-    return plan
-
-
-def add_asking_options(command: argparse.ArgumentParser) -> None:
-    """What every command that asks AWS about a file needs to know."""
-    add_config_option(command)
-    add_profile_option(command)
-    command.add_argument(
-        "--stack",
-        metavar="NAME",
-        help="the stack that has the cluster in it; default: the one that the live cluster's tag names",
-    )
-
-
-def add_config_option(command: argparse.ArgumentParser) -> None:
-    """The file that a command is about."""
-    command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
-
-
-def add_profile_option(command: argparse.ArgumentParser) -> None:
-    """Whose credentials a command uses."""
-    command.add_argument(
-        "--profile", metavar="NAME", help="of your AWS configuration; default: AWS_PROFILE, or default"
-    )
-
-
-def _run(options: argparse.Namespace) -> int:
-    config = load_config(options.config).config
+@click.command(help=_DESCRIPTION)
+@config_option
+@profile_option
+@stack_option
+@click.option("--endpoint-url", metavar="URL", help="Another endpoint than the region's own, for every service.")
+@click.option("--confirm", is_flag=True, help="Ask before a deployment where something would go.")
+@click.option("--yes", is_flag=True, help="With --confirm: do not ask, it is meant.")
+def plan(
+    config: str, profile: str | None, stack: str | None, endpoint_url: str | None, *, confirm: bool, yes: bool
+) -> int:
+    """Say what a deployment would take away; the exit codes are in its help."""
+    cluster = load_config(config).config
     from .._lambda.hyperpod_provider.actions import Plan
     from .._lambda.hyperpod_provider.model import FIRST
-    from .._lambda.hyperpod_provider.planner import plan
+    from .._lambda.hyperpod_provider.planner import plan as planned
     from .report import CHANGES, WIDTH, exit_code, report
 
-    client = clients(config.region, options.profile, options.endpoint_url)
-    live = _read(config, client)
+    client = clients(cluster.region, profile, endpoint_url)
+    live = _read(cluster, client)
     # `--confirm` comes before a deployment of this app's own stacks.
-    stack = options.stack or (None if options.confirm else tagged_stack(live)) or cluster_stack_name(config.name)
-    wanted = desired(config, live, stack)
-    deployed, unread = _deployed_ids(wanted, live, stack, client)
-    found = plan(live, wanted, replace(FIRST, deployed_ids=deployed))
-    refused, notes = (
-        _for_life(config, client) if stack == cluster_stack_name(config.name) else ((), _of_another(config, stack))
-    )
+    name = stack or (None if confirm else tagged_stack(live)) or cluster_stack_name(cluster.name)
+    wanted = desired(cluster, live, name)
+    deployed, unread = _deployed_ids(wanted, live, name, client)
+    found = planned(live, wanted, replace(FIRST, deployed_ids=deployed))
+    own = name == cluster_stack_name(cluster.name)
+    refused, notes = _for_life(cluster, client) if own else ((), _of_another(cluster, name))
     if refused:
         found = Plan(refusals=(*refused, *found.refusals))
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     sys.stdout.write(report(found, live, wanted, colour=colour))
-    for note in (*unread, *notes, *_standing(stack, found, client)):
+    for note in (*unread, *notes, *_standing(name, found, client)):
         print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
     status = exit_code(found)
-    return _confirmed(yes=options.yes) if options.confirm and status == CHANGES else status
+    return _confirmed(yes=yes) if confirm and status == CHANGES else status
 
 
 def _confirmed(*, yes: bool) -> int:
@@ -202,7 +172,9 @@ def _deployed_ids(
         return None, ()
     try:
         reply = client("cloudformation").get_template(StackName=stack)
-        resources = json.loads(reply.get("TemplateBody", ""))["Resources"].values()
+        body = reply.get("TemplateBody", "")
+        # botocore reads the text of a JSON template by itself (botocore.handlers.json_decode_template_body).
+        resources = (json.loads(body) if isinstance(body, str) else body)["Resources"].values()
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
             return frozenset(), ()
@@ -231,54 +203,6 @@ def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
             f"The last deployment left standing: {outputs['StillStanding']}. The same file again would change nothing: write "
             "another scale_down.retry (any text), and the deployment goes on."
         )
-
-
-def user_session(profile: str | None = None) -> Any:
-    """botocore's own session, with the user's credentials. Raises PlanError where there are none."""
-    # Only what asks AWS needs botocore.
-    try:
-        import botocore.session  # type: ignore[import-untyped]
-    except ModuleNotFoundError:
-        raise PlanError("this command reads AWS with boto3, which is not installed: pip install boto3") from None
-    try:
-        session = botocore.session.Session(profile=profile)
-        credentials = session.get_credentials()
-    except botocore.exceptions.BotoCoreError as error:
-        raise PlanError(f"your AWS credentials cannot be read: {error}") from None
-    if credentials is None:
-        raise PlanError(
-            "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME "
-            "(PROFILE=NAME with make)"
-        )
-    return session
-
-
-def clients(region: str, profile: str | None = None, endpoint_url: str | None = None) -> Clients:
-    """Clients with the user's credentials. Raises PlanError where there are none."""
-    # The pinned models know no service that hands out credentials (SSO, STS), so botocore's own session gets them.
-    session = user_session(profile)
-
-    from .._lambda.hyperpod_provider import handler
-
-    keys = session.get_credentials().get_frozen_credentials()
-    made: dict[str, Any] = {}
-
-    def client(service: str) -> Any:
-        if service == "sts":
-            return session.create_client(service, region_name=region, endpoint_url=endpoint_url)
-        if service not in made:
-            made[service] = handler.make_client(
-                service,
-                profile=profile,
-                region_name=region,
-                endpoint_url=endpoint_url,
-                aws_access_key_id=keys.access_key,
-                aws_secret_access_key=keys.secret_key,
-                aws_session_token=keys.token,
-            )
-        return made[service]
-
-    return client
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------

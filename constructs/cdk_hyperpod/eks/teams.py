@@ -42,6 +42,35 @@ class HyperPodTeams(Construct):
     Running nodes: none is touched, but where Karpenter owns groups: it ends nodes of those that are taken from it, and
     empty ones. Running pods: none ends by a changed quota; a team that is taken out loses its namespace and all in it,
     unless HyperPod made that.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+        network = HyperPodNetwork(
+            self, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True
+        )
+        control_plane = EksControlPlane(
+            self,
+            "Eks",
+            cluster_name="train",
+            eks_config=EksConfig(dependencies_chart="installed"),
+            network=network,
+            encryption_key=key,
+        )
+        HyperPodTeams(
+            self,
+            "Teams",
+            control_plane=control_plane,
+            cluster_name="train",
+            hyperpod_cluster_arn="arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
+            teams=[
+                Team(
+                    name="research",
+                    quota={"ml.p5.48xlarge": 4},
+                    role_arns=("arn:aws:iam::111122223333:role/research",),
+                )
+            ],
+        )
     """
 
     def __init__(
@@ -60,10 +89,15 @@ class HyperPodTeams(Construct):
     ) -> None:
         """Let teams in.
 
-        `cluster_name` is the HyperPod cluster's. `instance_groups`: the cluster's, which no shares may exceed; absent:
-        they are not compared. `file_system`: every team gets a claim on it, without teams the namespace `default` does;
-        `capacity_gib` is only shown. `add_ons` are in the cluster before anything of this. Raises ConfigError with
-        everything that is wrong with the teams.
+        :param control_plane: the EKS cluster that they share.
+        :param cluster_name: the HyperPod cluster's.
+        :param hyperpod_cluster_arn: the HyperPod cluster's ARN, whose capacity task governance shares out.
+        :param teams: who shares the cluster. Default: - nobody, and the namespace `default` has the claim on `file_system`.
+        :param instance_groups: the cluster's, which no shares may exceed. Default: - they are not compared.
+        :param file_system: every team gets a claim on it. Default: - none.
+        :param capacity_gib: what the claims show of its capacity; nothing depends on it. Default: - 1200.
+        :param add_ons: what is in the cluster before anything of this. Default: - nothing.
+        :raises ConfigError: with everything that is wrong with the teams.
         """
         super().__init__(scope, construct_id)
         raise_errors(
