@@ -572,12 +572,12 @@ class _ClusterOfFile(HyperPodCluster):
                 unguarded=unguarded,
             )
         ]
-        raise_errors(
+        warnings = raise_errors(
             findings or _check_beside(loaded.config, network, file_system, eks_cluster_arn), lambda: self.node.path
         )
         self._network = network
         self._file_system = file_system
-        self._tell(loaded.warnings_of("cluster"))
+        self._tell([*loaded.warnings_of("cluster"), *warnings])
         self._make(
             loaded.config,
             openzfs=openzfs,

@@ -698,8 +698,9 @@ class _Given:
 
 
 def _given(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> _Given:
-    chosen = {} if selection is None else selection._values
     is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
+    # A stand-in has neither the zones nor the subnet groups that the selection names.
+    chosen = selection._values if selection is not None and is_looked_up else {}
     return _Given(
         vpc=vpc,
         vpc_id=vpc.vpc_id if is_looked_up else _late(vpc.vpc_id),
