@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jsii
-from aws_cdk import Annotations, CfnTag, Stack
+from aws_cdk import Annotations, CfnTag, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, IConstruct, IValidation
 
@@ -40,6 +41,7 @@ from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster, RoleName
 from .lifecycle import LifecycleScripts
 from .network import HyperPodNetwork
+from .removal import check_removal, removal_word
 from .rendering import Surroundings, in_words_of_cdk, mount_spec, network_spec, render_group
 from .roles import GivenRole, InstanceRole, NodeNeeds, autoscaling_role
 from .rules import check_cluster, check_file_system_zone
@@ -103,6 +105,8 @@ class HyperPodCluster(IHyperPodCluster):
         scale_down: ScaleDownConfig | None = None,
         unguarded: bool = False,
         log_retention_days: LogRetentionDays = 365,
+        guard_log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """Make a cluster, and the guard without which a lowered count ends nodes at random.
 
@@ -131,6 +135,10 @@ class HyperPodCluster(IHyperPodCluster):
         :param scale_down: which nodes and groups the guard takes. Default: - none by name.
         :param unguarded: True leaves the guard out, which a warning says until a `ScaleDown` of your own guards the cluster; nodes of
             a lowered count then end at random.
+        :param guard_log_group: where the guard's functions log. Default: - three log groups are made, which keep a year.
+        :param removal_policy: what becomes of the key, the scripts and the logs that are made here when they leave the stack: RETAIN
+            or DESTROY. Nodes end with the cluster, whatever it says, and HyperPod's own log group stays. Default: -
+            RemovalPolicy.DESTROY.
         :raises ConfigError: with everything that HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
@@ -170,9 +178,12 @@ class HyperPodCluster(IHyperPodCluster):
                     autoscaled_groups=autoscaled_groups,
                     roles=roles,
                     unguarded=unguarded,
+                    guard_log_group=guard_log_group,
+                    removal_policy=removal_policy,
                 ),
+                *check_removal(None, removal_policy),
                 *refused_mode,
-                *_check_guard(scale_down, unguarded),
+                *_check_guard(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
             ],
         )
         self._config = config
@@ -183,7 +194,9 @@ class HyperPodCluster(IHyperPodCluster):
         # Under EKS pods mount it, through its CSI driver.
         self._file_system = file_system if eks_cluster_arn is None else None
         self._openzfs = openzfs if eks_cluster_arn is None else None
-        self._key = self.encryption_key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
+        self._key = self.encryption_key = encryption_key or make_encryption_key(
+            self, "Key", removal_policy=removal_policy or RemovalPolicy.DESTROY
+        )
         allow_logs(self._key)
         if isinstance(lifecycle_scripts, LifecycleScripts):
             self.lifecycle_scripts: LifecycleScripts = lifecycle_scripts
@@ -197,8 +210,9 @@ class HyperPodCluster(IHyperPodCluster):
                 source=lifecycle_scripts,
                 mount_paths=(self._file_system.mount_path,) if self._file_system else (),
                 nfs_mount_paths=(self._openzfs.mount_path,) if self._openzfs else (),
-                access_logs=access_logs_bucket(self, "AccessLogs", removal="destroy"),
+                access_logs=access_logs_bucket(self, "AccessLogs", removal=removal_word(removal_policy, "destroy")),
                 orchestrator=config.orchestrator,
+                removal_policy=removal_policy,
             )
         self.lifecycle_mode: LifecycleMode = lifecycle_mode or self.lifecycle_scripts.default_mode
         """What runs on a new node, as `LifecycleConfig.mode` says."""
@@ -273,9 +287,12 @@ class HyperPodCluster(IHyperPodCluster):
             log_group_name=self.log_group_name,
             retention_days=log_retention_days,
             encryption_key=self._key,
+            removal_policy=removal_policy,
         )
         """What encrypts HyperPod's own log group of the cluster and lets it expire."""
-        self.scale_down: ScaleDown | None = None if unguarded else self._guard(scale_down or ScaleDownConfig())
+        self.scale_down: ScaleDown | None = (
+            None if unguarded else self._guard(scale_down or ScaleDownConfig(), guard_log_group, removal_policy)
+        )
         """The guard; None: left out."""
         if unguarded:
             Annotations.of(resource).add_warning_v2(
@@ -381,7 +398,9 @@ class HyperPodCluster(IHyperPodCluster):
     def _security_groups(self) -> list[ec2.ISecurityGroup]:
         return [self._network.security_group]
 
-    def _guard(self, config: ScaleDownConfig) -> ScaleDown:
+    def _guard(
+        self, config: ScaleDownConfig, log_group: logs.ILogGroup | None, removal_policy: RemovalPolicy | None
+    ) -> ScaleDown:
         return ScaleDown(
             self,
             "ScaleDown",
@@ -390,6 +409,8 @@ class HyperPodCluster(IHyperPodCluster):
             instance_groups_to_delete=config.instance_groups_to_delete,
             max_nodes=config.max_nodes,
             retry=config.retry,
+            log_group=log_group,
+            removal_policy=removal_policy,
         )
 
     def _autoscaling_role(self) -> str:
@@ -409,10 +430,12 @@ class HyperPodCluster(IHyperPodCluster):
 
     def _needs(self, name: RoleName) -> NodeNeeds:
         drain = self.lifecycle_scripts.drain
+        scripts_key = self.lifecycle_scripts.encryption_key
         return NodeNeeds(
             cluster_name=self.cluster_name,
             scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
-            scripts_key_arn=self.lifecycle_scripts.encryption_key.key_arn,
+            scripts_folder=self.lifecycle_scripts.folder,
+            scripts_key_arn=None if scripts_key is None else scripts_key.key_arn,
             vpc_id=self._network.vpc_id,
             subnet_ids=[subnet.subnet_id for subnet in self._network.subnets],
             security_group_id=self._network.security_group_id,
@@ -420,7 +443,9 @@ class HyperPodCluster(IHyperPodCluster):
             eks_cluster_arn=self._eks_cluster_arn,
             # HyperPod connects the controller's slurmdbd with it.
             secret_arn=self._secret_arn if name == "controller" else None,
-            drain_bucket_arn=drain.bucket_arn if drain is not None and name == "controller" else None,
+            drain_arns=(drain.bucket_arn, drain.encryption_key.key_arn)
+            if drain is not None and name == "controller"
+            else None,
         )
 
     def _volume_keys(self, node_type: str) -> list[str]:
@@ -519,13 +544,14 @@ def _check_known(config: ClusterConfig) -> Iterator[Finding]:
             )
 
 
-def _check_guard(scale_down: ScaleDownConfig | None, unguarded: bool) -> Iterator[Finding]:
-    if unguarded is True and scale_down is not None:
-        yield Finding(
-            path="unguarded",
-            problem="leaves out the guard that scale_down is for",
-            remedy="keep one of the two",
-        )
+def _check_guard(unguarded: object, **arguments: object) -> Iterator[Finding]:
+    for name, value in arguments.items():
+        if unguarded is True and value is not None:
+            yield Finding(
+                path="unguarded",
+                problem=f"leaves out the guard that {name} is for",
+                remedy="keep one of the two",
+            )
 
 
 @jsii.implements(IValidation)
