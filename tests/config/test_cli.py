@@ -145,3 +145,21 @@ def test_the_tool_needs_neither_cdk_nor_node() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_check_says_what_changes_against_another_version_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "cluster.yaml").read_text("utf-8")
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text(text, "utf-8")
+    new.write_text(f"{text}\nlog_retention_days: 30\n", "utf-8")
+
+    assert main(["check", str(new), "--against", str(old)]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith(
+        "\nIn place: running nodes stay, but for those that a line names\n  log_retention_days: 365 → 30\n"
+    )
+    assert main(["check", str(new), "--against", str(new)]) == 0
+    assert "No setting differs from" in capsys.readouterr().out
+    assert main(["check", str(new), "--against", str(tmp_path / "none.yaml")]) == 1

@@ -720,6 +720,30 @@ def test_nodes_of_the_first_look_stay_chosen() -> None:
     assert taken(more)[2:] == [(node_id(3), "failed")]
 
 
+@pytest.mark.parametrize(
+    ("target", "running", "waits"), [(8, 8, False), (8, 7, False), (7, 8, False), (7, 7, True), (6, 6, True)]
+)
+def test_names_wait_where_somebody_lowered_the_group_after_the_first_look(
+    target: int, running: int, waits: bool
+) -> None:
+    """Node 1 may go from 8 to 7. With 7 and a target of 7 the target would fall to 6, behind CloudFormation's count of 7."""
+    seen = live(group(target=target, current=running), nodes=nodes("p5", running))
+    wanted = desired(wish(count=7), nodes_to_delete=(node_id(1),))
+    found = plan(seen, wanted, occasion(first=False, chosen=frozenset({node_id(1)})))
+    if waits:
+        assert not found.changes
+        assert "after this deployment began" in found.waits[0].why
+    else:
+        assert taken(found) == [(node_id(1), "named")]
+
+
+def test_names_do_not_wait_once_nodes_of_the_first_look_went() -> None:
+    wanted = desired(wish(count=6), nodes_to_delete=(node_id(1), node_id(8)))
+    seen = live(group(target=6, current=6), nodes=nodes("p5", 6))
+    found = plan(seen, wanted, occasion(first=False, chosen=frozenset({node_id(1), node_id(8)})))
+    assert taken(found) == [(node_id(1), "named")]
+
+
 def test_request_that_was_launched_meanwhile_leaves_no_place_for_a_replacement() -> None:
     """One of the two requests of the first look has its instance now; of the other two, one is new."""
     crowd = [*nodes("p5", 4), *late("p5", 9), *waiting("p5", 7, 8)]

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import rich_click as click
 
+from ..config.changes import changed, record
 from ..errors import with_lines
 from ..loader import LoadedConfig, load_config
 from ..rules import what_closed_means
+from .changes import change_lines
 from .options import config_option
+from .tables import print_lines, shown
 
 
 @click.command
 @click.argument("file", required=False, metavar="[FILE]", type=click.Path())
 @config_option
-def check(file: str | None, config: str) -> None:
+@click.option(
+    "--against",
+    metavar="OLD",
+    type=click.Path(),
+    help="Another version of the file, such as the deployed one: say of every setting that differs what a change does.",
+)
+def check(file: str | None, config: str, against: str | None) -> None:
     """Say everything that is wrong with a cluster file. FILE is the same as --config."""
     loaded = load_config(file or config)
     for warning in with_lines(loaded.warnings):
@@ -22,6 +31,9 @@ def check(file: str | None, config: str) -> None:
     if note is not None:
         print(f"note: {note}")
     print(_summary(loaded))
+    if against is not None:
+        changes = changed(record(load_config(against).config), record(loaded.config))
+        print_lines(change_lines(changes) or ["", f"No setting differs from {shown(against)}."])
 
 
 def _summary(loaded: LoadedConfig) -> str:

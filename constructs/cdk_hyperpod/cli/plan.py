@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,8 @@ __all__ = ["PlanError", "desired", "plan"]
 
 _DESCRIPTION = """\
 Read the live cluster with your AWS credentials, and say what a deployment of the
-file would take away: which nodes, and why. It changes nothing.
+file would take away: which nodes, and why. Say also which settings differ from the
+file that was deployed, and what each change does. It changes nothing.
 
 It also compares what you cannot change later (first zone, range, VPC,
 orchestrator, the file system's EFA) with the live cluster. Only a deployment
@@ -74,7 +75,8 @@ def plan(
     # `--confirm` comes before a deployment of this app's own stacks.
     name = stack or (None if confirm else tagged_stack(live)) or cluster_stack_name(cluster.name)
     wanted = desired(cluster, live, name)
-    deployed, unread = _deployed_ids(wanted, live, name, client)
+    resources, unread = _template(live, name, client)
+    deployed = None if live is None or resources is None else _deployed_ids(resources)
     found = planned(live, wanted, replace(FIRST, deployed_ids=deployed))
     own = name == cluster_stack_name(cluster.name)
     refused, notes = _for_life(cluster, client) if own else ((), _of_another(cluster, name))
@@ -82,6 +84,8 @@ def plan(
         found = Plan(refusals=(*refused, *found.refusals))
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     sys.stdout.write(report(found, live, wanted, colour=colour))
+    for line in _changed(cluster, live, resources):
+        print(line)
     for note in (*unread, *notes, *_standing(name, found, client)):
         print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
     status = exit_code(found)
@@ -157,32 +161,47 @@ def _of_another(config: ClusterConfig, stack: str) -> tuple[str, ...]:
     return (said,)
 
 
-def _deployed_ids(
-    wanted: Desired, live: Cluster | None, stack: str, client: Clients
-) -> tuple[frozenset[str] | None, tuple[str, ...]]:
-    """Ids that the deployed template names: tombstones, which a deployment refuses for nothing. None: nobody knows, with a note.
-
-    The template is asked for only where an id of the file is no node of the cluster.
-    """
+def _template(live: Cluster | None, stack: str, client: Clients) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+    """The resources of the deployed template; None: nobody knows, with a note where there is a cluster."""
     from .._lambda.hyperpod_provider import api
-    from .._lambda.hyperpod_provider.wire import PREPARE
 
-    here = {node.instance_id for node in live.nodes} if live else set()
-    if live is None or here.issuperset(wanted.nodes_to_delete):
+    if live is None:
         return None, ()
+    unread = "What was deployed before was not read"
     try:
         reply = client("cloudformation").get_template(StackName=stack)
         body = reply.get("TemplateBody", "")
         # botocore reads the text of a JSON template by itself (botocore.handlers.json_decode_template_body).
-        resources = (json.loads(body) if isinstance(body, str) else body)["Resources"].values()
+        resources: Mapping[str, Any] = (json.loads(body) if isinstance(body, str) else body)["Resources"]
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
-            return frozenset(), ()
-        return None, (f"Which ids were deployed before was not read: {api.reason(error)}",)
-    except ValueError:
-        return None, ("Which ids were deployed before was not read: the stack's template is not JSON.",)
-    (guard,) = [each for each in resources if each["Type"] == PREPARE] or [{}]
-    return frozenset(guard.get("Properties", {}).get("NodesToDelete", ())), ()
+            return {}, ()
+        return None, (f"{unread}: {api.reason(error)}",)
+    except (ValueError, KeyError, TypeError):
+        return None, (f"{unread}: the stack's template is not JSON.",)
+    return resources, ()
+
+
+def _deployed_ids(resources: Mapping[str, Any]) -> frozenset[str]:
+    """Ids that the deployed template names: tombstones, which a deployment refuses for nothing."""
+    from .._lambda.hyperpod_provider.wire import PREPARE
+
+    (guard,) = [each for each in resources.values() if each["Type"] == PREPARE] or [{}]
+    return frozenset(guard.get("Properties", {}).get("NodesToDelete", ()))
+
+
+def _changed(config: ClusterConfig, live: Cluster | None, resources: Mapping[str, Any] | None) -> Iterator[str]:
+    """What changes of the file that was deployed, setting by setting."""
+    from ..config.changes import changed, record
+    from .changes import change_lines, deployed_record
+
+    deployed = deployed_record(resources or {})
+    if live is None or not resources:
+        return
+    if deployed is None:
+        yield from ("", "The stack keeps no record of its file: the next deployment writes one.")
+    else:
+        yield from change_lines(changed(deployed, record(config))) or ("", "No setting differs from what was deployed.")
 
 
 def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:

@@ -236,6 +236,13 @@ def health_check(group: str, nodes: int) -> Wait:
     return Wait(why=f'group "{group}" has {several(nodes, "node")} under a deep health check', passing=True)
 
 
+def lowered_meanwhile(group: str, named: int, most: int, count: int) -> Wait:
+    return Wait(
+        why=f'somebody brought group "{group}" to {several(most, "node")} after this deployment began: with a count of {count}, '
+        f"{several(named, 'node')} of nodes_to_delete may not go any more"
+    )
+
+
 def below_minimum(group: str, nodes: int, minimum: int) -> Wait:
     return Wait(why=f'group "{group}" has {nodes} of the {minimum} nodes of its minimum')
 
