@@ -335,7 +335,7 @@ def test_two_clusters_keep_their_scripts_in_a_bucket_of_the_apps_own() -> None:
             if f"cluster {name} may" in each.get("Description", "")
         )
         read, decrypted = (
-            next(flat(each["Resource"]) for each in policy["PolicyDocument"]["Statement"] if each["Action"] == action)
+            next(flat(each["Resource"]) for each in policy["PolicyDocument"]["Statement"] if action in each["Action"])
             for action in ("s3:GetObject", "kms:Decrypt")
         )
         assert read == f"<{bucket}.Arn>/{name}/lifecycle/*"
