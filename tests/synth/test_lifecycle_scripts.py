@@ -335,24 +335,19 @@ def test_two_clusters_keep_their_scripts_in_a_bucket_of_the_apps_own() -> None:
             if f"cluster {name} may" in each.get("Description", "")
         )
         read, decrypted = (
-            next(flat(each["Resource"]) for each in policy["PolicyDocument"]["Statement"] if action in each["Action"])
+            next(
+                flat(each["Resource"][0]) for each in policy["PolicyDocument"]["Statement"] if action in each["Action"]
+            )
             for action in ("s3:GetObject", "kms:Decrypt")
         )
         assert read == f"<{bucket}.Arn>/{name}/lifecycle/*"
         assert decrypted.startswith("<SharedKey"), "the bucket's key, and not the cluster's"
-    denied = [
-        each
-        for each in template.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
-        if each["Effect"] == "Deny"
-    ]
-    assert [flat(each["Resource"]) for each in denied] == [
-        f"<{bucket}.Arn>/{name}/lifecycle/*" for name in ("train", "research")
-    ]
-    for each in denied:
-        upload, emptying = each["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
-        assert flat(upload).startswith("<CustomCDKBucketDeployment") and flat(emptying).startswith(
-            "<CustomS3AutoDelete"
-        )
+    statements = template.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    (denied,) = (each for each in statements if each["Effect"] == "Deny")
+    folders = {f"<{bucket}.Arn>/{name}/lifecycle/*" for name in ("train", "research")}
+    assert {flat(each) for each in denied["Resource"]} == folders
+    upload, emptying = denied["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
+    assert flat(upload).startswith("<CustomCDKBucketDeployment") and flat(emptying).startswith("<CustomS3AutoDelete")
 
 
 def test_a_bucket_whose_policy_cdk_may_not_change_is_a_warning() -> None:
