@@ -111,8 +111,8 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument(
             "--speed",
-            default="100",
-            help="how many times faster AWS's long waits pass; an engine that runs keeps its own (default: 100)",
+            default="200",
+            help="how many times faster AWS's long waits pass; an engine that runs keeps its own (default: 200)",
         )
     return parser
 
