@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import yaml
 
@@ -26,7 +27,9 @@ class LoadedConfig:
     """A cluster file that has no error."""
 
     config: ClusterConfig
+    """The cluster."""
     warnings: tuple[Finding, ...]
+    """What is only worth knowing."""
     folder: Path
     """The file's own folder: relative paths in the file begin there."""
 
@@ -36,13 +39,27 @@ class LoadedConfig:
         name = self.config.scripts_folder
         return None if name is None else self.folder / name
 
+    def warnings_of(self, part: Literal["cluster", "eks", "teams"]) -> tuple[Finding, ...]:
+        """The warnings of one part of the file, so that each is told once.
+
+        :param part: the EKS cluster, the teams, or the rest.
+        """
+        return tuple(warning for warning in self.warnings if _part(warning) == part)
+
 
 def load_config(path: str | Path) -> LoadedConfig:
     """The cluster that a file describes.
 
-    Raises ConfigError, with every finding in the order of the file, for a file that is missing, unreadable, not YAML,
-    or describes a cluster that HyperPod would refuse. Reads nothing but the file and the names in the folder that it
-    may point to.
+    Reads nothing but the file and the names in the folder that it may point to.
+
+    Example::
+
+        loaded = load_config("cluster.yaml")
+        groups = loaded.config.instance_groups
+
+    :param path: the file.
+    :raises ConfigError: with every finding in the order of the file, for a file that is missing, unreadable, not YAML,
+        or describes a cluster that HyperPod would refuse.
     """
     raise_errors(check_arguments(load_config, path=path))
     path = Path(path)
@@ -57,6 +74,12 @@ def load_config(path: str | Path) -> LoadedConfig:
     findings = document.in_order(findings)
     raise_errors(findings, source)
     return LoadedConfig(config=config, warnings=tuple(findings), folder=path.parent)
+
+
+def _part(warning: Finding) -> str:
+    if warning.path.startswith("teams"):
+        return "teams"
+    return "eks" if warning.path.startswith("eks.") or warning.topic == "second-zone" else "cluster"
 
 
 def _refusal(source: str, problem: str, remedy: str) -> ConfigError:

@@ -14,13 +14,15 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IConstruct
 
+from . import _reasons
 from .buckets import private_bucket
 from .config.cluster import DataRepository, OpenZfsConfig, Removal, StorageConfig
 from .encryption import allow_data_repositories
-from .errors import raise_errors
+from .errors import Finding, raise_errors
+from .loader import LoadedConfig
 from .network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
 from .rules import check_storage
-from .typed.judge import as_tuple, check_arguments, check_constraints
+from .typed.judge import as_tuple, check_arguments, check_config
 from .typed.known import is_known
 
 # Lustre's own port, and those of its file servers (FSx for Lustre user guide, "File system access control with VPC").
@@ -34,8 +36,11 @@ class LustreMount:
     """What a node needs to mount a file system, and where."""
 
     dns_name: str
+    """The file system's DNS name."""
     mount_name: str
+    """FSx's name for it (`MountName`)."""
     mount_path: str = "/fsx"
+    """Where nodes mount it."""
     availability_zone: str | None = None
     """The file system's zone. None: not known."""
     access: IConstruct | None = None
@@ -47,7 +52,9 @@ class OpenZfsMount:
     """What a node needs to mount an FSx for OpenZFS file system, and where."""
 
     dns_name: str
+    """The file system's DNS name."""
     mount_path: str = "/home"
+    """Where nodes mount it."""
     access: IConstruct | None = None
     """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
 
@@ -86,7 +93,24 @@ class LustreFileSystem(ILustreFileSystem):
     data, also where a change replaces it.
     Running nodes: capacity grows in place; a change of subnet, key or EFA makes a new, empty file system, which nodes
     that start from then on mount.
+
+    Example::
+
+        file_system = LustreFileSystem(
+            self,
+            "FileSystem",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            encryption_key=encryption_key(self, "Key", removal="retain"),
+            capacity_gib=4800,
+            data_repositories=[DataRepository(file_system_path="/data")],
+        )
+        mount = file_system.mount  # `file_system` of a HyperPodCluster
     """
+
+    security_group: ec2.CfnSecurityGroup
+    """The file servers' security group."""
+    resource: fsx.CfnFileSystem
+    """CloudFormation's resource."""
 
     def __init__(
         self,
@@ -107,9 +131,14 @@ class LustreFileSystem(ILustreFileSystem):
     ) -> None:
         """Make a file system.
 
-        The arguments are those of `StorageConfig`, where they are described. `access_logs` is where a new data bucket
-        writes its access logs; absent: it keeps none. Raises ConfigError with everything that FSx would
-        refuse.
+        Arguments that are not described here are fields of `StorageConfig`, and described there.
+
+        :param network: whose first subnet it lies in, and whose nodes may reach it. Another one makes a new, empty file system.
+        :param encryption_key: encrypts the data. Another one makes a new, empty file system.
+        :param capacity_gib: its capacity in GiB; more of it comes in place, less is refused.
+        :param removal: retain or destroy, as the class says.
+        :param access_logs: where a new data bucket writes its access logs. Default: - it keeps none.
+        :raises ConfigError: with everything that FSx would refuse.
         """
         super().__init__(scope, construct_id)
         config = StorageConfig(
@@ -130,11 +159,61 @@ class LustreFileSystem(ILustreFileSystem):
                     removal=removal,
                     access_logs=access_logs,
                 ),
-                *check_constraints(config, "storage"),
-                *check_storage(config),
+                *check_config(config, "storage", check_storage),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
+        self._make(config, network=network, encryption_key=encryption_key, removal=removal, access_logs=access_logs)
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None = None,
+    ) -> ILustreFileSystem:
+        """The Lustre file system of a cluster file, new or existing, as its `storage` says.
+
+        :param loaded: the file, which is not judged again.
+        :param network: whose nodes mount it.
+        :param encryption_key: as the constructor's.
+        :param access_logs: as the constructor's.
+        :raises ConfigError: where the file has no `storage`.
+        """
+        arguments = {"network": network, "encryption_key": encryption_key, "access_logs": access_logs}
+        config = loaded.config.storage if isinstance(loaded, LoadedConfig) else None
+        findings = [*check_arguments(LustreFileSystem.from_config, loaded=loaded, **arguments)]
+        if not findings and config is None:
+            findings.append(Finding(path="storage", problem="is missing in the file", remedy="add it"))
+        raise_errors(findings, construct_id)
+        assert config is not None
+        if config.file_system_id is not None:
+            imported = _ImportedLustreFileSystem(scope, construct_id)
+            imported.know(config, network)
+            return imported
+        return _FileSystemOfFile(
+            scope,
+            construct_id,
+            config,
+            network=network,
+            encryption_key=encryption_key,
+            removal=loaded.config.removal,
+            access_logs=access_logs,
+        )
+
+    def _make(
+        self,
+        config: StorageConfig,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        removal: Removal,
+        access_logs: s3.IBucket | None,
+    ) -> None:
         subnet = network.subnets[0]
         self.security_group = closed_security_group(
             self, "Servers", network, "Servers of an FSx for Lustre file system", "lustre"
@@ -145,24 +224,14 @@ class LustreFileSystem(ILustreFileSystem):
             file_system_type="LUSTRE",
             file_system_type_version="2.15",
             storage_type="SSD",
-            storage_capacity=capacity_gib,
+            storage_capacity=config.capacity_gib,
             subnet_ids=[subnet.subnet_id],
             security_group_ids=[self.security_group.attr_group_id],
             kms_key_id=encryption_key.key_arn,
-            lustre_configuration=fsx.CfnFileSystem.LustreConfigurationProperty(
-                deployment_type="PERSISTENT_2",
-                per_unit_storage_throughput=throughput_mbps_per_tib,
-                data_compression_type="LZ4",
-                efa_enabled=efa or None,
-                metadata_configuration=fsx.CfnFileSystem.MetadataConfigurationProperty(
-                    mode="AUTOMATIC" if metadata_iops is None else "USER_PROVISIONED", iops=metadata_iops
-                ),
-                automatic_backup_retention_days=automatic_backup_retention_days,
-                copy_tags_to_backups=True if automatic_backup_retention_days else None,
-            ),
+            lustre_configuration=_lustre_configuration(config),
             tags=[CfnTag(key="Name", value=Stack.of(self).stack_name)],
         )
-        inner_rules = self._allow_lustre(network, efa)
+        inner_rules = self._allow_lustre(network, config.efa)
         # FSx looks at the rules when it makes the file system.
         for rule in inner_rules:
             self.resource.add_resource_dependency(rule)
@@ -174,11 +243,11 @@ class LustreFileSystem(ILustreFileSystem):
             # On replacement too: a file system that no stack knows would keep its subnet, and the stack, from going.
             self.resource.apply_removal_policy(RemovalPolicy.DESTROY)
         self.file_system_id = self.resource.ref
-        self._link(data_repositories, encryption_key, removal, access_logs)
+        self._link(config.data_repositories, encryption_key, removal, access_logs)
         self.mount = LustreMount(
             dns_name=self.resource.attr_dns_name,
             mount_name=self.resource.attr_lustre_mount_name,
-            mount_path=mount_path,
+            mount_path=config.mount_path,
             availability_zone=subnet.availability_zone,
             access=self,
         )
@@ -198,25 +267,42 @@ class LustreFileSystem(ILustreFileSystem):
     ) -> ILustreFileSystem:
         """A file system that exists already. It makes no file system, only rules where it is told a security group.
 
-        With its `security_group`, rules let the nodes of `network` in; absent: letting them in is the caller's part.
-        `availability_zone` absent: it is not compared with the nodes'. Raises ConfigError for arguments that FSx would refuse.
+        Example::
+
+            network = HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"])
+            scratch = LustreFileSystem.from_attributes(
+                self,
+                "Scratch",
+                network=network,
+                file_system_id="fs-0123456789abcdef0",
+                mount_name="abcdef12",
+                security_group=ec2.SecurityGroup.from_security_group_id(self, "Servers", "sg-0123456789abcdef0"),
+            )
+
+        :param network: whose nodes mount it.
+        :param file_system_id: such as fs-0123456789abcdef0.
+        :param mount_name: FSx's name for it (`MountName`).
+        :param mount_path: where nodes mount it.
+        :param security_group: the servers', which rules then let the nodes of `network` into. Default: - letting them in is the
+            caller's part.
+        :param availability_zone: its zone. Default: - it is not compared with the nodes'.
+        :raises ConfigError: for arguments that FSx would refuse.
         """
         imported = _ImportedLustreFileSystem(scope, construct_id)
         raise_errors(
             check_arguments(LustreFileSystem.from_attributes, network=network, security_group=security_group),
-            imported.node.path,
+            lambda: imported.node.path,
         )
-        imported.file_system_id = file_system_id
         imported.security_group = security_group
-        imported.mount = _existing_mount(
-            imported,
-            network=network,
+        config = StorageConfig(
             file_system_id=file_system_id,
             mount_name=mount_name,
             mount_path=mount_path,
             security_group_id=None if security_group is None else security_group.security_group_id,
             availability_zone=availability_zone,
         )
+        raise_errors(check_config(config, "storage", check_storage), lambda: imported.node.path)
+        imported.know(config, network)
         return imported
 
     def _servers(self) -> list[ec2.ISecurityGroup]:
@@ -251,7 +337,7 @@ class LustreFileSystem(ILustreFileSystem):
                     encryption_key=key,
                     removal=removal,
                     access_logs=access_logs,
-                    replication_reason="The file system holds the working copy; a second region's is its owner's choice.",
+                    reasons=_reasons.DATA_BUCKET,
                 )
                 allow_data_repositories(self, key)
                 bucket_name = bucket.bucket_name
@@ -291,40 +377,27 @@ def existing_lustre_mount(
 ) -> LustreMount:
     """The mount of a file system that exists already.
 
-    With its `security_group_id`, rules let the nodes in; absent: letting them in is the caller's part. Raises
-    ConfigError for arguments that FSx would refuse.
+    Example::
+
+        mount = existing_lustre_mount(
+            self,
+            "Scratch",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            file_system_id="fs-0123456789abcdef0",
+            mount_name="abcdef12",
+            security_group_id="sg-0123456789abcdef0",
+        )
+
+    :param network: whose nodes mount it.
+    :param file_system_id: such as fs-0123456789abcdef0.
+    :param mount_name: FSx's name for it (`MountName`).
+    :param mount_path: where nodes mount it.
+    :param security_group_id: the servers' group, which rules then let the nodes into. Default: - letting them in is the caller's part.
+    :param availability_zone: its zone. Default: - it is not compared with the nodes'.
+    :raises ConfigError: for arguments that FSx would refuse.
     """
     raise_errors(check_arguments(existing_lustre_mount, network=network), construct_id)
-    return _existing_mount(
-        Construct(scope, construct_id),
-        network=network,
-        file_system_id=file_system_id,
-        mount_name=mount_name,
-        mount_path=mount_path,
-        security_group_id=security_group_id,
-        availability_zone=availability_zone,
-    )
-
-
-class _ImportedLustreFileSystem(ILustreFileSystem):
-    """A file system that exists already."""
-
-    security_group: ec2.ISecurityGroup | None = None
-
-    def _servers(self) -> list[ec2.ISecurityGroup]:
-        return [] if self.security_group is None else [self.security_group]
-
-
-def _existing_mount(
-    child: Construct,
-    *,
-    network: HyperPodNetwork,
-    file_system_id: str,
-    mount_name: str,
-    mount_path: str,
-    security_group_id: str | None,
-    availability_zone: str | None,
-) -> LustreMount:
+    child = Construct(scope, construct_id)
     config = StorageConfig(
         file_system_id=file_system_id,
         mount_name=mount_name,
@@ -332,23 +405,63 @@ def _existing_mount(
         security_group_id=security_group_id,
         availability_zone=availability_zone,
     )
-    raise_errors(
-        [
-            *check_constraints(config, "storage"),
-            *check_storage(config),
-        ],
-        child.node.path,
-    )
-    if security_group_id is not None:
-        _allow_nodes(child, network, security_group_id)
-    stack = Stack.of(child)
+    raise_errors(check_config(config, "storage", check_storage), lambda: child.node.path)
+    return _existing_mount(child, config, network)
+
+
+class _FileSystemOfFile(LustreFileSystem):
+    """A new file system that `from_config` makes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        config: StorageConfig,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        removal: Removal,
+        access_logs: s3.IBucket | None,
+    ) -> None:
+        ILustreFileSystem.__init__(self, scope, construct_id)
+        self._make(config, network=network, encryption_key=encryption_key, removal=removal, access_logs=access_logs)
+
+
+class _ImportedLustreFileSystem(ILustreFileSystem):
+    """A file system that exists already."""
+
+    security_group: ec2.ISecurityGroup | None = None
+
+    def know(self, config: StorageConfig, network: HyperPodNetwork) -> None:
+        """Have its attributes, and let the nodes in where its security group is known."""
+        assert config.file_system_id is not None  # the rules made sure
+        if self.security_group is None and config.security_group_id is not None:
+            self.security_group = ec2.SecurityGroup.from_security_group_id(
+                self, "ServersReference", config.security_group_id
+            )
+        self.file_system_id = config.file_system_id
+        self.mount = _existing_mount(self, config, network)
+
+    def _servers(self) -> list[ec2.ISecurityGroup]:
+        return [] if self.security_group is None else [self.security_group]
+
+
+def _existing_mount(child: Construct, config: StorageConfig, network: HyperPodNetwork) -> LustreMount:
+    assert config.mount_name is not None  # the rules made sure
+    if config.security_group_id is not None:
+        _allow_nodes(child, network, config.security_group_id)
     return LustreMount(
-        dns_name=f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}",
-        mount_name=mount_name,
-        mount_path=mount_path,
-        availability_zone=availability_zone,
+        dns_name=_dns_name(child, config.file_system_id),
+        mount_name=config.mount_name,
+        mount_path=config.mount_path,
+        availability_zone=config.availability_zone,
         access=child,
     )
+
+
+def _dns_name(scope: Construct, file_system_id: str | None) -> str:
+    stack = Stack.of(scope)
+    return f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}"
 
 
 def existing_openzfs_mount(
@@ -362,24 +475,55 @@ def existing_openzfs_mount(
 ) -> OpenZfsMount:
     """The mount of an FSx for OpenZFS file system that exists already: its root volume, over NFS.
 
-    With its `security_group_id`, rules let the nodes in; absent: letting them in is the caller's part. Raises
-    ConfigError for arguments that FSx would refuse.
+    Example::
+
+        homes = existing_openzfs_mount(
+            self,
+            "Homes",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            file_system_id="fs-0123456789abcdef0",
+            security_group_id="sg-0123456789abcdef0",
+        )
+
+    :param network: whose nodes mount it.
+    :param file_system_id: such as fs-0123456789abcdef0.
+    :param mount_path: where nodes mount it.
+    :param security_group_id: its group, which rules then let the nodes into. Default: - letting them in is the caller's part.
+    :raises ConfigError: for arguments that FSx would refuse.
     """
     child = Construct(scope, construct_id)
     config = OpenZfsConfig(file_system_id=file_system_id, mount_path=mount_path, security_group_id=security_group_id)
     raise_errors(
         [
             *check_arguments(existing_openzfs_mount, network=network),
-            *check_constraints(config, "storage.openzfs"),
+            *check_config(config, "storage.openzfs"),
         ],
-        child.node.path,
+        lambda: child.node.path,
     )
-    if security_group_id is not None:
+    return openzfs_mount(child, config, network)
+
+
+def openzfs_mount(child: Construct, config: OpenZfsConfig, network: HyperPodNetwork) -> OpenZfsMount:
+    """The same of a configuration that was judged. `child`: what the rules that let the nodes in are made in."""
+    group = config.security_group_id
+    if group is not None:
         for low, high in _NFS_PORTS:
-            allow_tcp(child, f"NodesToServers{low}", network.security_group_id, security_group_id, low, high, "NFS")
-    stack = Stack.of(child)
-    return OpenZfsMount(
-        dns_name=f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}", mount_path=mount_path, access=child
+            allow_tcp(child, f"NodesToServers{low}", network.security_group_id, group, low, high, "NFS")
+    return OpenZfsMount(dns_name=_dns_name(child, config.file_system_id), mount_path=config.mount_path, access=child)
+
+
+def _lustre_configuration(config: StorageConfig) -> fsx.CfnFileSystem.LustreConfigurationProperty:
+    backups = config.automatic_backup_retention_days
+    return fsx.CfnFileSystem.LustreConfigurationProperty(
+        deployment_type="PERSISTENT_2",
+        per_unit_storage_throughput=config.throughput_mbps_per_tib,
+        data_compression_type="LZ4",
+        efa_enabled=config.efa or None,
+        metadata_configuration=fsx.CfnFileSystem.MetadataConfigurationProperty(
+            mode="AUTOMATIC" if config.metadata_iops is None else "USER_PROVISIONED", iops=config.metadata_iops
+        ),
+        automatic_backup_retention_days=backups,
+        copy_tags_to_backups=True if backups else None,
     )
 
 

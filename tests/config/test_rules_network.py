@@ -44,7 +44,7 @@ def new(cidr: object) -> dict[str, Any]:
         pytest.param({"network.availability_zones": ["c"]}, [f"network.availability_zones[0]: {ZONE}, got 'c'; change it"], {}, id="a zone's letter"),
         pytest.param({"network.availability_zones": ["us-west-1c"]}, ["network.availability_zones[0]: 'us-west-1c' is not in us-west-2; name a zone of the region"], {}, id="a zone of another region"),
         pytest.param({"network.availability_zones": ["use1-az3"]}, ["network.availability_zones[0]: 'use1-az3' is not in us-west-2; name a zone of the region"], {"network.availability_zones": ["usw2-az3"]}, id="a zone id of another region"),
-        pytest.param({"network.availability_zones": ["us-west-2c", "us-west-2c"]}, ["network: the zone 'us-west-2c' stands twice; name each zone once"], {"network.availability_zones": ["us-west-2c", "us-west-2a"]}, id="a zone twice"),
+        pytest.param({"network.availability_zones": ["us-west-2c", "us-west-2c"]}, ["network: the zone 'us-west-2c' is there twice; name each zone once"], {"network.availability_zones": ["us-west-2c", "us-west-2a"]}, id="a zone twice"),
         pytest.param({"network.availability_zones": ["us-west-2c", "usw2-az1"]}, [f"network: zone names and zone ids are mixed; {OF_ONE_KIND}"], {"network.availability_zones": ["usw2-az3", "usw2-az1"]}, id="zone names and ids"),
         # Zones of groups
         pytest.param({"instance_groups.1.availability_zone": "odd-az"}, [f"instance_groups[work].availability_zone: {ZONE}, got 'odd-az'; change it"], {"instance_groups.1.availability_zone": "us-west-2c"}, id="a group's zone that is none"),
@@ -67,18 +67,18 @@ def new(cidr: object) -> dict[str, Any]:
         pytest.param(new("10.0.0.0/22"), ["network.cidr: 10.0.0.0/22 is a /22; use a /16 to /21; an eighth of it is one zone's subnet"], new("10.0.0.0/21"), id="range too small"),
         pytest.param(new("172.32.0.0/16"), ["network.cidr: 172.32.0.0/16 is not a private range; use part of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10"], new("172.31.0.0/16"), id="public range"),
         # An existing VPC
-        pytest.param({"network": {"subnets": [SUBNET], **ENDPOINTS}}, ["network.vpc_id: is missing beside subnets; add the subnets' VPC"], existing(SUBNET), id="subnets without VPC"),
-        pytest.param(existing(), ["network.subnets: is missing beside vpc_id; name a private subnet: {subnet_id: …, availability_zone: …}"], existing(SUBNET, OTHER_SUBNET), id="VPC without subnets"),
+        pytest.param({"network": {"subnets": [SUBNET], **ENDPOINTS}}, ["network.vpc_id: is missing, and subnets is set; add the subnets' VPC"], existing(SUBNET), id="subnets without VPC"),
+        pytest.param(existing(), ["network.subnets: is missing, and vpc_id is set; name a private subnet: {subnet_id: …, availability_zone: …}"], existing(SUBNET, OTHER_SUBNET), id="VPC without subnets"),
         pytest.param(existing(SUBNET, vpc_id="vpc-1"), ["network.vpc_id: must be a VPC id such as vpc-0123456789abcdef0, got 'vpc-1'; change it"], existing(SUBNET, vpc_id="vpc-01234567"), id="VPC id"),
         pytest.param(existing({**SUBNET, "subnet_id": "subnet-xyz"}), ["network.subnets[0].subnet_id: must be a subnet id such as subnet-0123456789abcdef0, got 'subnet-xyz'; change it"], {}, id="subnet id"),
-        pytest.param(existing(SUBNET, availability_zones=["us-west-2c"]), ["network: the zone 'us-west-2c' stands twice; name each zone once", "network.availability_zones: an existing VPC's subnets name their zones; remove it"], existing(SUBNET, availability_zones=[]), id="zones beside subnets"),
+        pytest.param(existing(SUBNET, availability_zones=["us-west-2c"]), ["network: the zone 'us-west-2c' is there twice; name each zone once", "network.availability_zones: an existing VPC's subnets name their zones; remove it"], existing(SUBNET, availability_zones=[]), id="zones beside subnets"),
         pytest.param(existing(SUBNET, interface_endpoints=True), ["network.interface_endpoints: an existing VPC's endpoints are yours to make; remove it"], existing(SUBNET, interface_endpoints=False), id="endpoints in an existing VPC"),
         pytest.param(existing(SUBNET, endpoint_security_group_id="sg-1"), ["network.endpoint_security_group_id: must be a security group id such as sg-0123456789abcdef0, got 'sg-1'; change it"], existing(SUBNET, endpoint_security_group_id="sg-01234567"), id="endpoints' group id"),
         pytest.param({"network.endpoint_security_group_id": "sg-01234567"}, ["network.endpoint_security_group_id: a new VPC's endpoints get a group of their own; remove it"], existing(SUBNET), id="endpoints' group in a new VPC"),
         pytest.param(existing({**SUBNET, "cidr": "wide"}), [f"network.subnets[0].cidr: 'wide' {RANGE}"], existing({**SUBNET, "cidr": "10.0.0.0/24"}), id="a subnet's range that is none"),
         pytest.param(existing({**SUBNET, "cidr": "10.0.0.0/29"}), ["network.subnets[0].cidr: 10.0.0.0/29 is a /29, and AWS has subnets of /16 to /28; write the subnet's own range"], {"instance_groups.1.instance_type": "ml.m5.xlarge", **existing({**SUBNET, "cidr": "10.0.0.0/28"})}, id="a subnet's range that no subnet has"),
         pytest.param(existing({**SUBNET, "availability_zone": "us-east-1a"}), ["network.subnets[0].availability_zone: 'us-east-1a' is not in us-west-2; name a zone of the region"], {}, id="a subnet of another region"),
-        pytest.param(existing(SUBNET, {**OTHER_SUBNET, "availability_zone": "us-west-2c"}), ["network: the zone 'us-west-2c' stands twice; name each zone once"], {}, id="two subnets of one zone"),
+        pytest.param(existing(SUBNET, {**OTHER_SUBNET, "availability_zone": "us-west-2c"}), ["network: the zone 'us-west-2c' is there twice; name each zone once"], {}, id="two subnets of one zone"),
         # Room: P5 takes 32 addresses a node; AWS keeps 5 of each subnet; a closed network has 10 endpoints
         pytest.param({"instance_groups.1.instance_count": 256}, ["network: the subnet 10.0.64.0/19 has 8,187 addresses, and its nodes need 8,203 ('work' alone 8,192); use a larger range, or place groups in several zones"], {"instance_groups.1.instance_count": 255}, id="full: new subnet"),
         pytest.param({**new("10.0.0.0/21"), "instance_groups.1.instance_count": 8}, ["network: the subnet 10.0.2.0/24 has 251 addresses, and its nodes need 267 ('work' alone 256); use a larger range, or place groups in several zones"], {**new("10.0.0.0/21"), "instance_groups.1.instance_count": 7}, id="full: small VPC"),
@@ -181,11 +181,11 @@ def test_an_existing_vpc_names_s3s_prefix_list_where_the_library_does_not_know_i
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        pytest.param({"endpoint_policies": "organization"}, "network.organization_id: is missing beside endpoint_policies: organization; add what `aws organizations describe-organization --query Organization.Id` prints", id="no organization"),
-        pytest.param({"endpoint_policies": "account", "organization_id": "o-a1b2c3d4e5"}, "network.organization_id: means nothing beside endpoint_policies: account; remove it, or set endpoint_policies: organization", id="organization beside account"),
-        pytest.param({"organization_id": "o-a1b2c3d4e5"}, "network.organization_id: means nothing while endpoint_policies is none; set endpoint_policies, or remove it", id="organization without policies"),
-        pytest.param({"trusted_accounts": ["111122223333"]}, "network.trusted_accounts: means nothing while endpoint_policies is none; set endpoint_policies, or remove it", id="trusted without policies"),
-        pytest.param({"endpoint_policies": "account", "trusted_accounts": ["111122223333", "111122223333"]}, "network.trusted_accounts: '111122223333' stands twice; name it once", id="trusted twice"),
+        pytest.param({"endpoint_policies": "organization"}, "network.organization_id: is missing, and endpoint_policies is organization; add what `aws organizations describe-organization --query Organization.Id` prints", id="no organization"),
+        pytest.param({"endpoint_policies": "account", "organization_id": "o-a1b2c3d4e5"}, "network.organization_id: has no effect with endpoint_policies: account; remove it, or set endpoint_policies: organization", id="organization beside account"),
+        pytest.param({"organization_id": "o-a1b2c3d4e5"}, "network.organization_id: has no effect while endpoint_policies is none; set endpoint_policies, or remove it", id="organization without policies"),
+        pytest.param({"trusted_accounts": ["111122223333"]}, "network.trusted_accounts: has no effect while endpoint_policies is none; set endpoint_policies, or remove it", id="trusted without policies"),
+        pytest.param({"endpoint_policies": "account", "trusted_accounts": ["111122223333", "111122223333"]}, "network.trusted_accounts: '111122223333' is there twice; name it once", id="trusted twice"),
         pytest.param({"endpoint_policies": "account", "internet_egress": True}, "warning: network.endpoint_policies: keeps nobody in beside internet_egress: true, which leads past the endpoints; the policies then hold for what still goes through them, such as S3 in the region; set internet_egress: false, or endpoint_policies: none", id="a way past them"),
         pytest.param({"endpoint_policies": "account"}, None, id="account"),
         pytest.param({"endpoint_policies": "organization", "organization_id": "o-a1b2c3d4e5", "trusted_accounts": ["111122223333"]}, None, id="organization and trusted"),
@@ -223,8 +223,8 @@ def test_the_policies_of_an_existing_vpcs_endpoints_are_not_ours() -> None:
 @pytest.mark.parametrize(
     ("network", "end"),
     [
-        (NetworkConfig(), "; network.endpoint_policies: account refuses that (try it first: docs/deploying.md)"),
-        (NetworkConfig(vpc_id=VPC), "; an existing VPC's endpoints and their policies are their owner's"),
+        (NetworkConfig(), "; set network.endpoint_policies: account to refuse that (try it first: docs/deploying.md)"),
+        (NetworkConfig(vpc_id=VPC), "; the owner of the VPC can refuse that by policies of its endpoints"),
         (NetworkConfig(internet_egress=True), None),
         (NetworkConfig(endpoint_policies="account"), None),
     ],
@@ -232,7 +232,9 @@ def test_the_policies_of_an_existing_vpcs_endpoints_are_not_ours() -> None:
 def test_what_closed_means_is_told_where_endpoints_have_no_policy(network: NetworkConfig, end: str | None) -> None:
     said = what_closed_means(network)
     assert (said is None) is (end is None)
-    assert said is None or (said.startswith("closed means no way to the internet") and said.endswith(str(end)))
+    assert said is None or (
+        said.startswith("nodes cannot reach the internet, but data can still leave") and said.endswith(str(end))
+    )
 
 
 def test_a_network_has_at_most_six_zones_also_of_those_that_are_known_at_deployment_only() -> None:

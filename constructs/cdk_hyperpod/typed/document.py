@@ -28,6 +28,8 @@ class Document:
         try:
             node = loader.get_single_node()
             if node is not None:
+                # What the file as a whole lacks is missing where its settings begin.
+                self._places[""] = (0, node.start_mark.line + 1)
                 self._note(node, "", node)
                 self.data = loader.construct_document(node)
         finally:
@@ -56,7 +58,9 @@ class Document:
                 if (key.tag, key.value) in seen:
                     line = key.start_mark.line + 1
                     self.findings.append(
-                        Finding(path=key_path, problem=f"stands twice, again in line {line}", remedy="keep one of them")
+                        Finding(
+                            path=key_path, problem=f"is there twice, again in line {line}", remedy="keep one of them"
+                        )
                     )
                 seen.add((key.tag, key.value))
                 self._note(value, key_path, key)

@@ -27,11 +27,6 @@ _AT_SYNTH = ("its value is known at deployment only", "write it out")
 """What a token means where synth decides by the value."""
 
 
-def check_constraints(value: object, path: str = "") -> Iterator[Finding]:
-    """Every field, at any depth, whose value its type refuses."""
-    yield from check_value(value, type(value), path)
-
-
 def check_value(value: object, annotation: Any, path: str) -> Iterator[Finding]:
     """Why a value is not what the annotation says, at any depth of it."""
     findings: list[Finding] = []
@@ -53,6 +48,15 @@ def check_arguments(function: Callable[..., object], /, **arguments: object) -> 
         yield from check_value(value, annotations[name], name)
 
 
+def check_config(value: T, path: str = "", *rules: Callable[[T], Iterable[Finding]]) -> Iterator[Finding]:
+    """What its types refuse of a configuration, at any depth, and what rules say of the rest."""
+    refused: list[Finding] = []
+    known = without_refused(value, refused, path)
+    yield from refused
+    for rule in rules:
+        yield from rule(known)
+
+
 def check_at_synth(value: object, path: str, remedy: str, *, kinds: tuple[type, ...] = (str,)) -> Iterator[Finding]:
     """Whether synth knows a value that it cannot do without. `kinds`: those that its type allows; a token of another one is
     refused for that already."""
@@ -65,7 +69,7 @@ def check_repeated(values: object, path: str) -> Iterator[Finding]:
     known = [value for value in values if is_known(value)] if isinstance(values, tuple) else []
     for value, count in Counter(known).items():
         if count > 1:
-            yield Finding(path=path, problem=f"{show(value)} stands twice", remedy="name it once")
+            yield Finding(path=path, problem=f"{show(value)} is there twice", remedy="name it once")
 
 
 def as_tuple(value: Sequence[T]) -> tuple[T, ...]:

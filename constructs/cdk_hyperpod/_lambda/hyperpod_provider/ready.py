@@ -1,6 +1,6 @@
 """The seam "make this node ready to go": what has to happen on a node before it may be deleted.
 
-Nothing happens now: nodes go undrained. Whoever fills this in keeps its contract: asked again at every poll, never
+Nothing happens now: nodes go without draining. Whoever fills this in keeps its contract: asked again at every poll, never
 blocks, remembers nothing between polls but what it left on the nodes.
 """
 
