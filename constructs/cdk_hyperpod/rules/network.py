@@ -53,12 +53,12 @@ def what_closed_means(network: NetworkConfig) -> str | None:
     if network.internet_egress or network.endpoint_policies != "none":
         return None
     told = (
-        "closed means no way to the internet, and not no way out: through its endpoints a program on a node that has keys of "
-        "another account copies data to any bucket of the region"
+        "nodes cannot reach the internet, but data can still leave: a program on a node that has keys of another account can "
+        "copy data through the VPC endpoints to any bucket of the region"
     )
     if network.vpc_id is not None:
-        return f"{told}; an existing VPC's endpoints and their policies are their owner's"
-    return f"{told}; network.endpoint_policies: account refuses that (try it first: docs/deploying.md)"
+        return f"{told}; the owner of the VPC can refuse that by policies of its endpoints"
+    return f"{told}; set network.endpoint_policies: account to refuse that (try it first: docs/deploying.md)"
 
 
 def check_network(network: NetworkConfig, *, region: str, path: str = "network") -> Iterator[Finding]:
