@@ -13,6 +13,7 @@ import sysconfig
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -249,7 +250,20 @@ def test_a_new_app_is_rehearsed_from_the_wheel_alone(
     assert "hyperpod-new-cluster: destroyed" in local("destroy")
 
 
-def test_a_template_that_is_not_ours_is_rehearsed_from_the_wheel_alone(
+def unpack(folder: Path) -> None:
+    """CDK for Node, into the folder: npm's own packages, out of the wheels that requirements/dev.lock pins."""
+    for package, module in [
+        ("aws-cdk-lib", "aws_cdk"),
+        ("constructs", "constructs"),
+        ("@aws-cdk/cloud-assembly-schema", "aws_cdk/cloud_assembly_schema"),
+    ]:
+        (archive,) = (Path(sysconfig.get_path("purelib")) / module / "_jsii").glob("*.tgz")
+        target = folder / "node_modules" / package
+        target.mkdir(parents=True)
+        subprocess.run(["tar", "-xzf", archive, "-C", target, "--strip-components=1"], check=True)
+
+
+def test_a_template_and_an_app_that_are_not_ours_are_rehearsed_from_the_wheel_alone(
     local: Callable[..., str], tmp_path: Path
 ) -> None:
     (tmp_path / "plain.yaml").write_text(PLAIN, "utf-8")
@@ -260,5 +274,13 @@ def test_a_template_that_is_not_ours_is_rehearsed_from_the_wheel_alone(
     after = local("deploy", app, "--parameters=Count=1")
     assert len(re.findall(r"^plain +workers +i-[0-9a-f]{17} +at random: ", after, re.MULTILINE)) == 2
     assert "Number of stacks with differences: 0" in local("diff", app)
-    assert "plain: destroyed" in local("destroy")
     assert [path.name for path in tmp_path.iterdir()] == ["plain.yaml"]
+
+    # In TypeScript, as its cdk.json says.
+    copytree(ROOT / "tests" / "typescript_app", tmp_path, dirs_exist_ok=True)
+    unpack(tmp_path)
+    assert re.search(r"^typescript +workers +ml\.m5\.xlarge +3 +- +3 +InService$", local("deploy"), re.MULTILINE)
+    after = local("deploy", "-c", "count=2")
+    assert len(re.findall(r"^typescript +workers +i-[0-9a-f]{17} +at random: ", after, re.MULTILINE)) == 1
+    destroyed = local("destroy")
+    assert "plain: destroyed" in destroyed and "Training: destroyed" in destroyed

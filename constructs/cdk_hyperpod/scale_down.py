@@ -42,11 +42,12 @@ from ._pseudo import ACCOUNT_ID, PARTITION
 from .config.cluster import ScaleDownConfig
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
+from .loader import LoadedConfig
 from .rendering import guard_properties, taking_properties
 from .rules import check_scale_down
 from .rules.guard import check_groups, check_guarded, check_overrides, check_size
 from .tags import STACK_ID_TAG
-from .typed.judge import as_tuple, check_arguments, check_constraints
+from .typed.judge import as_tuple, check_arguments, check_config
 
 UNGUARDED = "cdk-hyperpod:unguarded"
 """The warning of a cluster that nothing guards, which a guard takes back."""
@@ -83,6 +84,15 @@ class ScaleDown(Construct):
         ScaleDown(self, "ScaleDown", cluster=cluster, nodes_to_delete=["i-0123456789abcdef0"])
     """
 
+    prepare: CustomResource
+    """What runs before the cluster changes: it takes nodes, or refuses the change."""
+    finalize: CustomResource
+    """What runs after the cluster has changed: it deletes the groups that should be gone."""
+    nodes_taken: CfnOutput
+    """Which nodes went, for whoever reads a deployment's outputs."""
+    still_standing: CfnOutput
+    """Which groups the last deployment left; `nothing` where all is done."""
+
     def __init__(
         self,
         scope: Construct,
@@ -118,16 +128,15 @@ class ScaleDown(Construct):
         :raises ConfigError: for arguments that contradict each other, and for a cluster that cannot be guarded.
         """
         super().__init__(scope, construct_id)
-        resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
-        is_cluster = isinstance(resource, sagemaker.CfnCluster)
-        seen = _properties(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else {}
         config = ScaleDownConfig(
             nodes_to_delete=as_tuple(nodes_to_delete),
             instance_groups_to_delete=as_tuple(instance_groups_to_delete),
             max_nodes=max_nodes,
             retry=retry,
         )
-        raise_errors(
+        self._make(
+            config,
+            cluster,
             [
                 *check_arguments(
                     ScaleDown.__init__,
@@ -136,16 +145,44 @@ class ScaleDown(Construct):
                     depends_on=depends_on,
                     encryption_key=encryption_key,
                 ),
-                *check_constraints(config, "scale_down"),
-                *check_scale_down(config, ()),
-                *_check_made_here(cluster),
-                *(check_guarded(seen) if is_cluster else ()),
-                *(_check_alone(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
+                *check_config(config, "scale_down", lambda known: check_scale_down(known, ())),
             ],
-            lambda: self.node.path,
+            autoscaled_groups=autoscaled_groups,
+            depends_on=depends_on,
+            encryption_key=encryption_key,
         )
-        raise_errors(check_size(seen, nodes_to_delete, instance_groups_to_delete), lambda: self.node.path)
-        if nodes_to_delete or instance_groups_to_delete:
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        cluster: IHyperPodCluster,
+    ) -> ScaleDown:
+        """The guard of a cluster file's cluster, which takes what its `scale_down` says.
+
+        :param loaded: the file, which is not judged again.
+        :param cluster: one that `HyperPodCluster.from_config` made with `unguarded=True`.
+        :raises ConfigError: for a cluster that cannot be guarded.
+        """
+        raise_errors(check_arguments(ScaleDown.from_config, loaded=loaded, cluster=cluster), construct_id)
+        return JudgedScaleDown(scope, construct_id, loaded.config.scale_down or ScaleDownConfig(), cluster=cluster)
+
+    def _make(
+        self,
+        config: ScaleDownConfig,
+        cluster: sagemaker.CfnCluster | IHyperPodCluster,
+        findings: Sequence[Finding],
+        *,
+        autoscaled_groups: Sequence[str] = (),
+        depends_on: Sequence[IDependable] = (),
+        encryption_key: kms.IKey | None = None,
+    ) -> None:
+        resource, seen = self._guarded(cluster, findings)
+        raise_errors(check_size(seen, config.nodes_to_delete, config.instance_groups_to_delete), lambda: self.node.path)
+        if config.nodes_to_delete or config.instance_groups_to_delete:
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:undrained",
                 "a deployment does not drain the nodes and groups that scale_down names; drain them before you deploy",
@@ -153,7 +190,6 @@ class ScaleDown(Construct):
         if isinstance(cluster, IHyperPodCluster):
             autoscaled_groups = [*dict.fromkeys([*cluster.autoscaled_groups, *autoscaled_groups])]
             encryption_key = encryption_key or cluster.encryption_key
-        assert isinstance(resource, sagemaker.CfnCluster)
         Annotations.of(resource).acknowledge_warning(UNGUARDED, "ScaleDown guards it.")
         self._cluster = resource
         self._name = typing.cast(str, resource.cluster_name)
@@ -164,7 +200,14 @@ class ScaleDown(Construct):
         self._prefix = _prefix(self, stack)
         resource.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
         self._properties = _Properties(resource, stack, seen)
-        self.node.add_validation(_Guarded(self._properties, self._name, [*nodes_to_delete, *instance_groups_to_delete]))
+        names = [*config.nodes_to_delete, *config.instance_groups_to_delete]
+        self.node.add_validation(_Guarded(self._properties, self._name, names))
+        self._add_resources(config, autoscaled_groups, depends_on)
+        self._add_outputs()
+
+    def _add_resources(
+        self, config: ScaleDownConfig, autoscaled_groups: Sequence[str], depends_on: Sequence[IDependable]
+    ) -> None:
         role = self._role()
         on_event = self._function("OnEvent", "on_event", role)
         is_complete = self._function("IsComplete", "is_complete", role)
@@ -177,7 +220,7 @@ class ScaleDown(Construct):
             autoscaled_groups=autoscaled_groups,
             digest=self._properties.late(lambda seen: seen.digest),
         )
-        self.prepare: CustomResource = CustomResource(
+        self.prepare = CustomResource(
             self,
             "Prepare",
             resource_type="Custom::HyperPodScaleDown",
@@ -188,33 +231,48 @@ class ScaleDown(Construct):
                 "CreateOnly": self._properties.late(lambda seen: seen.create_only),
             },
         )
-        """What runs before the cluster changes: it takes nodes, or refuses the change."""
-        self.prepare.node.add_dependency(reading, *depends_on, _Needs(resource, self))
-        resource.node.add_dependency(self.prepare)
+        self.prepare.node.add_dependency(reading, *depends_on, _Needs(self._cluster, self))
+        self._cluster.node.add_dependency(self.prepare)
         writing = self._allow_writing(role)
-        self.finalize: CustomResource = CustomResource(
+        self.finalize = CustomResource(
             self,
             "Finalize",
             resource_type="Custom::HyperPodGroupRemoval",
             service_token=provider.service_token,
             properties=common,
         )
-        """What runs after the cluster has changed: it deletes the groups that should be gone."""
-        self.finalize.node.add_dependency(resource, writing)
-        self.nodes_taken: CfnOutput = CfnOutput(
+        self.finalize.node.add_dependency(self._cluster, writing)
+
+    def _add_outputs(self) -> None:
+        self.nodes_taken = CfnOutput(
             self,
             "NodesTaken",
             value=self.prepare.get_att_string("NodesTaken"),
             description="Nodes that the last deployment which changed the cluster took, and why",
         )
-        """Which nodes went, for whoever reads a deployment's outputs."""
-        self.still_standing: CfnOutput = CfnOutput(
+        self.still_standing = CfnOutput(
             self,
             "StillStanding",
             value=self.finalize.get_att_string("StillStanding"),
             description="Groups that should be gone and still stand; change scale_down.retry to go on",
         )
-        """Which groups the last deployment left; `nothing` where all is done."""
+
+    def _guarded(self, cluster: object, findings: Sequence[Finding]) -> tuple[sagemaker.CfnCluster, dict[str, Any]]:
+        """The cluster's resource, and its properties. Raises ConfigError where it cannot be guarded, with all findings."""
+        resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
+        is_cluster = isinstance(resource, sagemaker.CfnCluster)
+        seen = _properties(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else {}
+        raise_errors(
+            [
+                *findings,
+                *_check_made_here(cluster),
+                *(check_guarded(seen) if is_cluster else ()),
+                *(_check_alone(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
+            ],
+            lambda: self.node.path,
+        )
+        assert isinstance(resource, sagemaker.CfnCluster)
+        return resource, seen
 
     def _warn_of_another(self, stack: Stack) -> None:
         guards = _guards.setdefault(stack, [])
@@ -323,6 +381,22 @@ class ScaleDown(Construct):
         acknowledge(
             provider, {**_reasons.PROVIDER, **dict.fromkeys(wildcards_of_cdk(provider), _reasons.PROVIDER_INVOKES)}
         )
+
+
+class JudgedScaleDown(ScaleDown):
+    """A guard whose configuration was judged: a file's, or a cluster's argument."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        config: ScaleDownConfig,
+        *,
+        cluster: sagemaker.CfnCluster | IHyperPodCluster,
+    ) -> None:
+        """As `ScaleDown` makes one."""
+        Construct.__init__(self, scope, construct_id)
+        self._make(config, cluster, [])
 
 
 def _check_made_here(cluster: object) -> Iterator[Finding]:
