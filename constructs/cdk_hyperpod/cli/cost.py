@@ -76,15 +76,15 @@ def cost_lines(found: Sequence[Cost], prices: Prices) -> Iterator[str]:
         ("what", "count", "each", "an hour", "a month"), cells, columns=_WIDTH, cut=(0,), right=(1, 2, 3, 4)
     )
     yield ""
-    yield f"US dollars, list prices of {prices.region} of {prices.when}; a month has {HOURS} hours."
+    yield f"US dollars, list prices of {prices.when} in {prices.region}; a month has {HOURS} hours."
     unknown = [each for each in found if each.each_hour is None]
     if unknown:
         yield "In no sum:"
     for each in unknown:
         yield f"  {each.what}" + (f": {each.note}" if each.note else ": the price list has no price")
-    for each in known:
-        if each.note:
-            yield f"  {each.what}: {each.note}"
+    if noted := [each for each in known if each.note]:
+        yield "Besides:"
+        yield from (f"  {each.what}: {each.note}" for each in noted)
 
 
 def figure(config: Any) -> str | None:

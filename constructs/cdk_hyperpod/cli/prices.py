@@ -91,10 +91,12 @@ def _beside(config: ClusterConfig, prices: Prices) -> Iterable[Cost]:
     if config.orchestrator == "eks" and config.eks is not None and config.eks.existing_cluster is None:
         yield Cost(what="EKS control plane", count=1, each_hour=prices.hourly.get(EKS))
     if network.vpc_id is None and network.internet_egress:
-        yield Cost(what="NAT gateway", count=1, each_hour=prices.hourly.get(NAT), note="and what goes through it")
+        yield Cost(
+            what="NAT gateway", count=1, each_hour=prices.hourly.get(NAT), note="what goes through it is billed too"
+        )
     if has_interface_endpoints(network):
         count = len(INTERFACE_ENDPOINTS) + len(more_endpoints(config))
-        yield Cost(what="interface endpoints", count=count, each_hour=prices.hourly.get(ENDPOINT), note="and what goes through them")  # fmt: skip
+        yield Cost(what="interface endpoints", count=count, each_hour=prices.hourly.get(ENDPOINT), note="what goes through them is billed too")  # fmt: skip
     if storage is not None and storage.capacity_gib is not None:
         what = f"FSx for Lustre, {storage.capacity_gib} GiB"
         yield Cost(what=what, count=1, each_hour=None, note="`cdk-hyperpod retained` has a guide")
