@@ -7,22 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod_local.hyperpod.samples import group
+from cdk_hyperpod_local.hyperpod.samples import eks, group
 from cli.conftest import Run, World, write
 
 
 def test_no_node(world: World, run: Run) -> None:
-    world.model.call("CreateCluster", _empty())
+    world.model.call("CreateCluster", eks(group("work", 0, node_type=None), name="small"))
     world.quiet()
 
     assert run("nodes") == (0, "small: no nodes\n", "")
     assert run("nodes", "--ids") == (0, "", "")
-
-
-def _empty() -> dict[str, object]:
-    from cdk_hyperpod_local.hyperpod.samples import eks
-
-    return eks(group("work", 0, node_type=None), name="small")
 
 
 def test_one_node_and_its_controller_in_80_columns(world: World, run: Run) -> None:
@@ -94,6 +88,18 @@ def test_filters(options: list[str], found: list[str], world: World, run: Run) -
     assert status == 0
     assert [node["group"] for node in json.loads(out)["nodes"]] == found
     assert run("nodes", "--ids", *options)[1].split() == [node["instance_id"] for node in json.loads(out)["nodes"]]
+
+
+def test_under_eks_nobody_is_a_controller(world: World, run: Run) -> None:
+    world.model.call("CreateCluster", eks(group("work", 2, node_type=None), name="small"))
+    world.quiet()
+    Path("cluster.yaml").unlink()
+
+    status, out, _ = run("nodes", "--cluster", "small", "--region", "us-west-2")
+    assert status == 0 and out.splitlines()[1].endswith("  us-west-2b")
+    told = json.loads(run("nodes", "--cluster", "small", "--region", "us-west-2", "--json")[1])["nodes"]
+    assert [node["node_type"] for node in told] == [None, None]
+    assert run("replace", *world.nodes("work"), "--yes", "--cluster", "small", "--region", "us-west-2")[0] == 0
 
 
 def test_a_group_that_is_none_and_a_node_that_is_none(world: World, run: Run) -> None:

@@ -180,3 +180,20 @@ def test_the_listed_rights_are_enough(
     out, err = capsys.readouterr()
     assert "lack the right" not in out + err
     assert (status, err) == (0, ""), out + err
+
+
+@pytest.mark.usefixtures("place")
+def test_throttling_is_retried_and_then_said(
+    aws: LocalAws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    try:
+        aws.change_hyperpod(faults={"throttle_next": 3, "throttle_operations": ["DescribeCluster"]})
+        assert operate(aws, monkeypatch, "connect", listed("connect")) == 0
+        aws.change_hyperpod(faults={"throttle_next": 9, "throttle_operations": ["DescribeCluster"]})
+        assert operate(aws, monkeypatch, "connect", listed("connect")) == 1
+    finally:
+        aws.change_hyperpod(faults={"throttle_next": 0, "throttle_operations": []})
+    assert (
+        capsys.readouterr().err == "AWS throttles DescribeCluster, after 5 attempts still; try again in some minutes\n"
+    )

@@ -17,7 +17,7 @@ from ..names import cluster_stack_name, foundation_stack_name
 from . import aws, live, tables
 from .live import LiveError, Target
 from .logs import Reader, shown
-from .options import json_option, rights, stack_option
+from .options import json_option, rights
 from .why import reasons
 
 SCHEMA = 1
@@ -122,7 +122,11 @@ def minimum_clock(group: Reply, began: datetime | None) -> str:
         "back; 4: the stack or the cluster failed; 1: it cannot be watched; 130 after Ctrl-C, which changes nothing.",
     )
 )
-@stack_option
+@click.option(
+    "--stack",
+    metavar="NAME",
+    help="The stack that has the cluster in it; default: this app's own, hyperpod-NAME-cluster.",
+)
 @json_option
 @live.target_options
 def watch(
