@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod.cli import cost as command
+from cdk_hyperpod.cli import aws
 from cdk_hyperpod.cli.cost import CostError, cost_lines, read_prices
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.prices import Prices, cache_file, cached, costs, hourly, keep, usage_end
@@ -105,7 +105,7 @@ def test_the_command_asks_once_and_check_ends_with_the_figure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = PriceList([product(f"USW2-{name}", price) for name, price in HOURLY.items() if name.startswith("Cluster")])
-    monkeypatch.setattr(command.aws, "clients", lambda *_: lambda _: asked)
+    monkeypatch.setattr(aws, "clients", lambda *_: lambda _: asked)
     config = str(ROOT / "cluster.yaml")
     assert main(["check", config]) == 0
     assert "an hour" not in capsys.readouterr().out, "no price, no figure"

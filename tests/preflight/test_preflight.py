@@ -14,9 +14,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod.cli import preflight as command
+from cdk_hyperpod.cli import aws
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.preflight import lines, read_world
 from cdk_hyperpod.cli.preflight_judge import (
@@ -115,8 +115,8 @@ class Case:
             except ApiError:
                 continue
         needed = Counter(dict.fromkeys((*TYPES, "ml.m5.4xlarge"), 0))
-        for group in self.config.instance_groups:
-            needed[group.all_instance_types[0]] += group.instance_count
+        for wanted in self.config.instance_groups:
+            needed[wanted.all_instance_types[0]] += wanted.instance_count
         for kind in needed:
             for spot in (True, False):
                 if random.random() < 0.97:
@@ -317,7 +317,7 @@ def test_the_table_has_80_columns_and_says_what_to_do(
 ) -> None:
     case = Case(3)
     case.denied = {"ec2"}
-    monkeypatch.setattr(command.aws, "clients", lambda *_: case.client)
+    monkeypatch.setattr(aws, "clients", lambda *_: case.client)
     (tmp_path / "cluster.yaml").write_text((ROOT / "cluster.yaml").read_text("utf-8"), "utf-8")
 
     status = main(["preflight", "--config", str(tmp_path / "cluster.yaml")])
@@ -336,7 +336,7 @@ def test_the_table_has_80_columns_and_says_what_to_do(
 def test_another_account_than_the_files_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr(command.aws, "clients", lambda *_: Case(1).client)
+    monkeypatch.setattr(aws, "clients", lambda *_: Case(1).client)
     text = (ROOT / "cluster.yaml").read_text("utf-8")
     (tmp_path / "cluster.yaml").write_text(f'{text}\naccount: "111122223333"\n', "utf-8")
 
