@@ -45,6 +45,7 @@ class Cause(StrEnum):
     STATUS_DENIED = "a rollback whose stack's status may not be read"
     KILLED = "a process that was killed in a rollback"
     BUSY_TOO_LONG = "a rollback during which the cluster is busy until the deadline"
+    LOWERED_TWICE = "the function's and somebody else's deletions lower the target late, one after the other"
     NEVER_PATCHED = "a rollback of a cluster whose software somebody has to update first"
     SLOW = "nodes shut down until the deadline, and the deployment fails"
     STANDARD_TARGET = (
@@ -118,7 +119,7 @@ class Judge:
             self.fault("the function raises a target", what)
         elif count > write.before[name].target:
             group = self.life.pod.groups[name]
-            if self.life.actors.counted_since(look.since, name) or group.lowered_at >= look.since:
+            if self.life.actors.counted_since(look.since, name) or group.lowered_since(look.since):
                 self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
             else:
                 self.fault("the function raises a target", what)
@@ -210,8 +211,9 @@ class Judge:
                 self.spare(Cause.STALE_LIST)
             elif acted and len(by_count) <= max(0, max(then.live, seen) - earlier - count - by_name):
                 self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
-            elif request.rollback and len(by_count) == sum(node.launched is None for node in by_count) and counted:
-                # What it took before is in the list as it was, and the autoscaler asks for more all the time.
+            elif request.rollback and counted and all(node.wished >= request.deployment.began for node in by_count):
+                # What it took before is in the list as it was, and the autoscaler asks for more all the time. No node of
+                # before the failed update goes.
                 self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
             else:
                 self.fault(
@@ -395,7 +397,7 @@ class Judge:
             self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
         elif changed:
             self.spare(Cause.CHANGED_BEFORE_CLOUDFORMATION)
-        elif self.life.pod.groups[name].lowered_at >= look.since:
+        elif self.life.pod.groups[name].lowered_since(look.since):
             self.spare(Cause.LATE_OVERWRITES)
         elif self._others_ended(look.since, name, how="replaced"):
             self.spare(Cause.REPLACED_BEFORE_CLOUDFORMATION)
@@ -469,10 +471,17 @@ class Judge:
             (at, call) for at, call in self._explicit.get(name, ()) if at >= lowering.at and isinstance(call, Write)
         ]
         theirs = [call for call in sent if isinstance(call, ClusterUpdate)]
+        group = self.life.pod.groups[name]
+        others = [
+            (at, other) for at, other in group.lowered if other is not lowering and lowering.at <= at <= ending.at
+        ]
+        explicit = [at for at, call in self._explicit.get(name, ()) if isinstance(call, Write)]
         what = f"{ending.node.name} of {name}"
         if lowering.by != "function" or self.life.actors.counted_since(lowering.at, name):
             self.spare(Cause.LATE_OVERWRITES)
-        elif ours:
+        elif any(other.by != "function" for _, other in others):
+            self.spare(Cause.LOWERED_TWICE)
+        elif ours or any(other.at <= at <= when for when, other in others for at in explicit):
             self.spare(Cause.DOUBLE_LOWERING)
         elif theirs and theirs[-1].before is None:
             self.spare(self._not_called(theirs[-1]))

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from lifetimes.actors import Deed
 from lifetimes.cloudformation import STACK, TAG, ClusterUpdate, Deployment, Template
 from lifetimes.function import PREPARE, Look, Request, Write
-from lifetimes.hyperpod import Ending, Group, Measure, Node
+from lifetimes.hyperpod import Ending, Group, Lowering, Measure, Node, Who
 from lifetimes.judge import Cause, Expected
 from lifetimes.lifetime import Lifetime
 
@@ -241,13 +242,48 @@ def test_a_target_that_a_late_lowering_moved_after_the_last_look(lowered: float,
     life.pod.ends_at_random = lambda measure, count: 0  # type: ignore[method-assign]
     made = request(life)
     made.look, made.answered = look(life), 1000.0
-    life.pod.groups["p5"].lowered_at = lowered
+    life.pod.groups["p5"].lowered.append((lowered, Lowering(lowered, "function")))
     update = ClusterUpdate(made.deployment, False, 1001.0, made, {"p5": 3})
     life.judge._cloudformation_at_random(
         Ending(life.pod.groups["p5"].nodes[0], 1001.0, "at random", "cloudformation", update)
     )
     assert bool(life.judge.unavoidable[Cause.LATE_OVERWRITES]) is spared
     assert bool(life.judge.faults) is not spared
+
+
+@pytest.mark.parametrize(
+    ("by", "sent", "cause"),
+    [
+        ("person", (), Cause.LOWERED_TWICE),
+        ("function", (995.0,), Cause.DOUBLE_LOWERING),
+        ("function", (980.0,), None),
+        ("function", (), None),
+    ],
+)
+def test_an_earlier_deletion_lowers_the_target_after_ours(
+    by: Who, sent: tuple[float, ...], cause: Cause | None
+) -> None:
+    """A node that somebody else took, or that this function took and sent a count for, when the target did not fall."""
+    life = lifetime()
+    group, ours = life.pod.groups["p5"], Lowering(1000.0, "function")
+    group.lowered = [(1001.0, Lowering(990.0, by)), (1002.0, ours)]
+    life.judge._explicit["p5"] = [(at, write(request(life), look(life))) for at in sent]
+    life.judge._late_lowering(Ending(group.nodes[0], 1002.0, "late lowering", "hyperpod", ours))
+    assert [Cause(name) for name in life.judge.unavoidable] == ([cause] if cause else [])
+    assert bool(life.judge.faults) is (cause is None)
+
+
+@pytest.mark.parametrize(("wished", "spared"), [(991.0, True), (900.0, False)])
+def test_an_autoscaler_asks_for_more_all_through_a_rollback(wished: float, spared: bool) -> None:
+    """Of nodes of the failed update the function may take one too many, and never one that was there before."""
+    life = lifetime()
+    made = request(life, rollback=True)
+    node = Node("p5", "n5", wished, "hyperpod", id="i-5", launched=996.0, status="Running")
+    life.pod.groups["p5"].nodes.append(node)
+    life.actors.deeds.append(Deed(998.0, "autoscaler", "adds 3", "p5"))
+    life.judge._taken(write(made, look(life), node), "p5", 4, [node], set())
+    assert bool(life.judge.unavoidable[Cause.AUTOSCALER_IN_ROLLBACK]) is spared
+    assert ("more nodes than the count allows" in kinds(life.judge.faults)) is not spared
 
 
 @pytest.mark.parametrize("unheard", [True, False])
