@@ -403,6 +403,9 @@ class Judge:
             self.spare(Cause.REPLACED_BEFORE_CLOUDFORMATION)
         elif self._launched_since(look, name):
             self.spare(Cause.LAUNCHED_MEANWHILE)
+        elif self._stale(look, name, prepare):
+            # What HyperPod asks for in their place was not there yet.
+            self.spare(Cause.STALE_LIST)
         else:
             self.fault("CloudFormation ends a node at random", f"{what}; prepare saw {look.measures[name]}")
 
@@ -435,7 +438,8 @@ class Judge:
             unseen = then._replace(live=live, leaving=leaving, unlaunched=then.unlaunched - asked)
             if not pod.ends_at_random(unseen, count):
                 return Cause.STALE_LIST
-        listed = sum(node["InstanceGroupName"] == name and bool(node.get("InstanceId")) for node in look.nodes)
+        # Nobody documents whether CurrentCount holds what is not launched, either.
+        listed = sum(node["InstanceGroupName"] == name for node in look.nodes)
         waited = look.at - request.began > 290
         if (
             waited

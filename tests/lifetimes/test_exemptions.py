@@ -310,6 +310,36 @@ def test_a_guard_that_came_with_a_failed_change_of_the_name(known: str | None, d
     assert ("the cluster has another name" in expected.refused) is not doubtful
 
 
+@pytest.mark.parametrize(("list_lag", "cause"), [(20.0, Cause.STALE_LIST), (0.0, None)])
+def test_the_list_shows_nodes_as_they_were_before_others_are_asked_for(list_lag: float, cause: Cause | None) -> None:
+    """Nothing ends by what was true at the look; what is asked for in place of the node on its way out makes one too many."""
+    life = lifetime()
+    life.switches = life.pod.switches = replace(life.switches, list_lag=list_lag)
+    life.pod.ends_at_random = lambda measure, count: 0  # type: ignore[method-assign]
+    node = life.pod.groups["p5"].nodes[0]
+    life.pod.endings.append(Ending(node, 990.0, "named", "person", None))
+    made = request(life)
+    made.look, made.answered = look(life), 1000.0
+    update = ClusterUpdate(made.deployment, False, 1001.0, made, {"p5": 4})
+    life.judge._cloudformation_at_random(Ending(node, 1001.0, "at random", "cloudformation", update))
+    assert [Cause(name) for name in life.judge.unavoidable] == ([cause] if cause else [])
+    assert bool(life.judge.faults) is (cause is None)
+
+
+@pytest.mark.parametrize(("current", "cause"), [(2, Cause.HIDDEN_COUNT), (3, None)])
+def test_current_count_may_stand_for_a_request_or_for_a_node_that_ended(current: int, cause: Cause | None) -> None:
+    """One runs, one is asked for, and one has ended: a CurrentCount of 2 may be of the first two."""
+    life = lifetime(
+        counts_leaving=False, counts_ended=True, only_on_a_fall=False, by_target=False, unlaunched_first=False
+    )
+    made = request(life)
+    made.began = 600.0
+    measures = {"p5": Measure(live=2, unlaunched=1, leaving=0, ended=1, target=2)}
+    seen = replace(look(life), before=measures, measures=measures, nodes=look(life).nodes[:2])
+    seen.shown["p5"]["CurrentCount"] = current
+    assert life.judge._hidden(seen, "p5", 2, made) is cause
+
+
 @pytest.mark.parametrize(("list_lag", "faults"), [(0.0, ["an older node goes because of a newer one"]), (20.0, [])])
 def test_a_list_that_shows_others_as_they_were_makes_an_older_node_go(list_lag: float, faults: list[str]) -> None:
     life = lifetime()
