@@ -204,17 +204,23 @@ class Judge:
                 if other.look is not None and other.look.at == look.at
                 for node in other.took
             )
-            counted = any(deed.by == "autoscaler" for deed in life.actors.counted_since(request.began, name))
             if (stale := self._stale(look, name, request)) and len(by_count) <= max(
                 0, before.live + stale - count - by_name
             ):
                 self.spare(Cause.STALE_LIST)
             elif acted and len(by_count) <= max(0, max(then.live, seen) - earlier - count - by_name):
                 self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
-            elif request.rollback and counted and all(node.wished >= request.deployment.began for node in by_count):
+            elif self._against_autoscaler(request, name) and all(
+                node.wished >= request.deployment.began for node in by_count
+            ):
                 # What it took before is in the list as it was, and the autoscaler asks for more all the time. No node of
                 # before the failed update goes.
                 self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
+            elif self._shown_as_they_were(look, name, ours=True, request=request) and all(
+                node.wished > request.heard for node in by_count
+            ):
+                # The same in an update, of those that HyperPod launches in place of what went.
+                self.spare(Cause.STALE_LIST)
             else:
                 self.fault(
                     "more nodes than the count allows",
@@ -345,6 +351,8 @@ class Judge:
             self.fault("the function ends a node at random, without a look", what)
         elif cause := self._hidden(look, name, count, write.request):
             self.spare(cause)
+        elif self._against_autoscaler(write.request, name) and ending.node.wished >= write.request.deployment.began:
+            self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
         elif self._visible(look, name, count):
             self.fault("the function ends a node at random", f"{what}; it saw {look.measures[name]}")
         elif self.life.actors.counted_since(look.since, name) or self._others_ended(look.since, name):
@@ -449,8 +457,17 @@ class Judge:
             return Cause.HIDDEN_COUNT
         return None
 
+    def _against_autoscaler(self, request: Request, name: str) -> bool:
+        """A rollback in which an autoscaler changes the group."""
+        deeds = self.life.actors.counted_since(request.began, name)
+        return request.rollback and any(deed.by == "autoscaler" for deed in deeds)
+
     def _stale(self, look: Look, name: str, request: Request) -> int:
         """Nodes that were shutting down and that the list showed as they were before; not those that this request took."""
+        return self._shown_as_they_were(look, name, ours=False, request=request)
+
+    def _shown_as_they_were(self, look: Look, name: str, *, ours: bool, request: Request) -> int:
+        """The same; `ours`: only those that this request took."""
         if not self.life.switches.list_lag:
             return 0
         shown = {
@@ -462,7 +479,7 @@ class Judge:
         }
         took = [node for write in request.writes for node in write.took]
         return sum(
-            ending.node.id in shown and ending.at <= look.at and ending.node not in took
+            ending.node.id in shown and ending.at <= look.at and (ending.node in took) is ours
             for ending in self.life.pod.endings[-40:]
         )
 

@@ -286,6 +286,33 @@ def test_an_autoscaler_asks_for_more_all_through_a_rollback(wished: float, spare
     assert ("more nodes than the count allows" in kinds(life.judge.faults)) is not spared
 
 
+@pytest.mark.parametrize(("wished", "spared"), [(991.0, True), (900.0, False)])
+def test_an_autoscalers_node_ends_by_the_count_of_a_rollback(wished: float, spared: bool) -> None:
+    life = lifetime()
+    life.pod.ends_at_random = lambda measure, count: 1  # type: ignore[method-assign]
+    made = request(life, rollback=True)
+    sent = write(made, look(life))
+    sent.counts = {"p5": 4}
+    life.actors.deeds.append(Deed(998.0, "autoscaler", "adds 3", "p5"))
+    node = Node("p5", "n5", wished, "autoscaler", id="i-5", launched=996.0, status="Running")
+    life.judge._function_at_random(Ending(node, 1000.0, "at random", "function", sent))
+    assert bool(life.judge.unavoidable[Cause.AUTOSCALER_IN_ROLLBACK]) is spared
+    assert bool(life.judge.faults) is not spared
+
+
+@pytest.mark.parametrize(("wished", "spared"), [(996.0, True), (900.0, False)])
+def test_the_list_shows_what_this_request_took_and_a_newcomer_goes(wished: float, spared: bool) -> None:
+    life = lifetime()
+    life.switches = life.pod.switches = replace(life.switches, list_lag=20.0)
+    made, gone = request(life), life.pod.groups["p5"].nodes[0]
+    write(made, look(life, at=996.0), gone)
+    life.pod.endings.append(Ending(gone, 996.5, "named", "function", None))
+    newcomer = Node("p5", "n5", wished, "hyperpod", id="i-5", launched=997.0, status="Running")
+    life.judge._taken(write(made, look(life), newcomer), "p5", 4, [newcomer], set())
+    assert bool(life.judge.unavoidable[Cause.STALE_LIST]) is spared
+    assert ("more nodes than the count allows" in kinds(life.judge.faults)) is not spared
+
+
 @pytest.mark.parametrize("unheard", [True, False])
 def test_a_lost_reply_keeps_what_is_not_launched_from_being_taken_first(unheard: bool) -> None:
     life = lifetime()
