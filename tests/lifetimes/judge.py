@@ -33,7 +33,7 @@ class Cause(StrEnum):
     LAUNCHED_MEANWHILE = (
         "HyperPod launches a node that the list did not show, between a look and the call that follows it"
     )
-    STALE_LIST = "the list shows a node that somebody else ended, or HyperPod, as it was before"
+    STALE_LIST = "the list shows a node as it was before it ended"
     HIDDEN_COUNT = "CurrentCount leaves out booting nodes and still holds ended ones"
     GUARD_NOT_CALLED = "CloudFormation saw no reason to call prepare"
     BACK_TO_TWO = "after an update that was left in failure, prepare and the cluster go back to different templates"
