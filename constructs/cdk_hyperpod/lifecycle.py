@@ -6,14 +6,13 @@ import dataclasses
 import hashlib
 import json
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import CustomResourceProviderBase, RemovalPolicy, Stack
+from aws_cdk import Annotations, CustomResourceProviderBase, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_deployment as s3_deployment
 from constructs import Construct, IConstruct
@@ -21,6 +20,7 @@ from constructs import Construct, IConstruct
 from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards
 from ._assets import lifecycle_dir
+from ._functions import log_group
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
 from .config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
@@ -29,10 +29,13 @@ from .config.patterns import RoleArn
 from .config.slurm import Group, SlurmAccount, SlurmConfig, User
 from .drain import DrainChannel
 from .errors import Finding, HyperPodError, raise_errors
+from .loader import LoadedConfig
 from .names import bucket_label, check_name_known
+from .removal import check_removal, removal_word
 from .rules import check_backup, check_users, check_writers
 from .typed.judge import as_tuple, check_arguments, without_refused
 from .typed.known import UNKNOWN, is_known
+from .typed.words import show
 
 # Byte code, hidden files and what tools leave are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**"]
@@ -67,6 +70,27 @@ class LifecycleScripts(Construct):
         )
     """
 
+    default_mode: LifecycleMode
+    """When the scripts run, where a cluster that names them does not say."""
+    prefix: str
+    """Where the scripts lie in the bucket; another one for other scripts."""
+    folder: str
+    """Where all scripts of this cluster lie in the bucket, those of earlier deployments too."""
+    encryption_key: kms.IKey
+    """What encrypts the bucket that is made, and the upload's log."""
+    bucket_key: kms.IKey | None
+    """What encrypts the scripts, which nodes decrypt. None: no key of KMS, or none that is known."""
+    drain: DrainChannel | None
+    """Where the agent on the controller is asked to drain nodes; None: there is no agent."""
+    bucket_name: str
+    """The bucket's name; of one that is made, without a reference to its stack."""
+    bucket_arn: str
+    """The bucket's ARN; of one that is made, without a reference to its stack."""
+    bucket: s3.IBucket
+    """The scripts' bucket."""
+    deployment: s3_deployment.BucketDeployment
+    """What uploads the scripts."""
+
     def __init__(
         self,
         scope: Construct,
@@ -86,11 +110,13 @@ class LifecycleScripts(Construct):
         home_path: str = "/home",
         writers: Sequence[RoleArn] = (),
         drain: DrainChannel | None = None,
+        bucket: s3.IBucket | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """Upload a folder of scripts. Under Slurm a folder `eks` in it is not uploaded.
 
         :param cluster_name: whose scripts they are; the bucket's name derives from it.
-        :param encryption_key: encrypts the bucket and the upload's log.
+        :param encryption_key: encrypts the bucket that is made, and the upload's log.
         :param source: a folder of your own, with each of `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Default: - the
             scripts that come with this library, for which the arguments below are.
         :param mount_paths: the Lustre file systems that must be mounted before a node takes work. Default: - none.
@@ -104,6 +130,14 @@ class LifecycleScripts(Construct):
         :param home_path: where homes lie of users who name none.
         :param writers: ARNs of roles that may change scripts in the bucket, besides their deployment. Default: - nobody.
         :param drain: where the controller's agent is asked to drain nodes. Default: - there is no agent.
+        :param bucket: one of your own, in this account and region, whose name begins with `sagemaker-`: HyperPod reads no other by
+            its managed policy. The scripts lie under `CLUSTER_NAME/lifecycle/` then. Its encryption, logs and TLS are yours; a
+            bucket that is imported with a key of its own is imported by its attributes, `encryption_key` among them. A
+            statement in its policy keeps others from writing scripts where CDK may add one, and a warning tells where not.
+            Another bucket reaches new and replaced nodes. Default: - one is made, whose name derives from the cluster's.
+        :param removal_policy: what becomes of the bucket that is made, and of the upload's log, when they leave the stack: DESTROY
+            deletes both with all that is in them; RETAIN keeps them, and the next cluster of this name needs another
+            bucket. Default: - RemovalPolicy.DESTROY.
         :raises HyperPodError: for a folder that lacks a script.
         :raises ConfigError: for arguments that the scripts would refuse.
         """
@@ -126,120 +160,169 @@ class LifecycleScripts(Construct):
                     home_path=home_path,
                     writers=writers,
                     drain=drain,
+                    bucket=bucket,
+                    removal_policy=removal_policy,
                 ),
+                *check_removal(None, removal_policy),
                 *check_name_known(cluster_name),
                 *_check_people(orchestrator, groups, users, accounts),
                 *check_writers(as_tuple(writers), "writers"),
                 *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
+                *_check_bucket(bucket, access_logs),
             ],
             lambda: self.node.path,
         )
-        entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
-        own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
-        folder = own if source is None else Path(source)
-        without = None if orchestrator == "eks" else _EKS
-        missing = [name for name in entry_scripts if not (folder / name).is_file()]
-        if missing:
-            raise HyperPodError(
-                f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
-            )
-        # What the scripts must know of this cluster. No group is in it: a group more must not be a change of the others.
-        # A folder of somebody's own stays as it is.
-        summed = source is None
-        cluster = json.dumps(
-            {
-                "cluster_name": cluster_name,
-                # Sums that are missing tell nothing by themselves: on_create.sh and node.sh look for this.
-                **({"checksums": True} if summed else {}),
-                "mounts": [
-                    *({"path": path, "type": "lustre"} for path in mount_paths),
-                    *({"path": path, "type": "nfs"} for path in nfs_mount_paths),
-                ],
-                "steps": switches(steps or LifecycleSteps()),
-                "groups": [_settings(group) for group in groups],
-                "users": [{**_settings(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
-                "accounts": [_settings(account) for account in accounts],
-                **({} if drain is None else {"drain": drain.settings()}),
-            }
+        self._make(
+            cluster_name,
+            _settings(
+                mount_paths=mount_paths,
+                nfs_mount_paths=nfs_mount_paths,
+                steps=steps or LifecycleSteps(),
+                groups=groups,
+                users=users,
+                accounts=accounts,
+                home_path=home_path,
+                drain=drain,
+            ),
+            encryption_key=encryption_key,
+            source=source,
+            access_logs=access_logs,
+            orchestrator=orchestrator,
+            writers=writers,
+            drain=drain,
+            bucket=bucket,
+            removal_policy=removal_policy,
         )
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None = None,
+        drain: DrainChannel | None = None,
+    ) -> LifecycleScripts:
+        """The scripts of a cluster file's nodes: the library's, which do what the file says, or its own folder's.
+
+        :param loaded: the file, which is not judged again.
+        :param encryption_key: as the constructor's.
+        :param access_logs: as the constructor's.
+        :param drain: as the constructor's, for a file that has `slurm.drain`.
+        :raises HyperPodError: for a folder that lacks a script.
+        """
+        return _ScriptsOfFile(
+            scope, construct_id, loaded, encryption_key=encryption_key, access_logs=access_logs, drain=drain
+        )
+
+    def _make(
+        self,
+        cluster_name: str,
+        settings: Mapping[str, object],
+        *,
+        encryption_key: kms.IKey,
+        source: str | Path | None,
+        access_logs: s3.IBucket | None,
+        orchestrator: Orchestrator,
+        writers: Sequence[RoleArn],
+        drain: DrainChannel | None,
+        bucket: s3.IBucket | None = None,
+        removal_policy: RemovalPolicy | None = None,
+    ) -> None:
+        folder, without = _folder(source, orchestrator)
+        # Sums that are missing tell nothing by themselves: on_create.sh and node.sh look for this. A folder of somebody's own
+        # stays as it is.
+        summed = source is None
+        cluster = json.dumps({"cluster_name": cluster_name, **({"checksums": True} if summed else {}), **settings})
         # A token's own text is a number that any change of the app may change; what it stands for is not.
         known = json.dumps(Stack.of(self).resolve(cluster)) if not is_known(cluster) else cluster
-        self.default_mode: LifecycleMode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
-        """When the scripts run, where a cluster that names them does not say."""
-        self.prefix: str = f"lifecycle/{content_hash(folder, known, without=without)}"
-        """Where the scripts lie in the bucket; another one for other scripts."""
-        self.encryption_key: kms.IKey = encryption_key
-        """What encrypts the scripts, which nodes decrypt."""
-        self.drain: DrainChannel | None = drain
-        """Where the agent on the controller is asked to drain nodes; None: there is no agent."""
-        # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
-        self.bucket_name: str = _bucket_name(self, cluster_name)
-        """The bucket's name, without a reference to its stack."""
-        self.bucket_arn: str = f"arn:{PARTITION}:s3:::{self.bucket_name}"
-        """The bucket's ARN, without a reference to its stack."""
-        self.bucket: s3.Bucket = private_bucket(
-            self,
-            "Bucket",
-            bucket_name=self.bucket_name,
-            encryption_key=encryption_key,
-            removal="destroy",
-            access_logs=access_logs,
-            reasons=_reasons.SCRIPTS_BUCKET,
-        )
-        """The scripts' bucket."""
-        log_group = logs.LogGroup(
-            self,
-            "UploadLog",
-            retention=logs.RetentionDays.ONE_YEAR,
-            removal_policy=RemovalPolicy.DESTROY,
-            encryption_key=encryption_key,
-        )
-        self.deployment: s3_deployment.BucketDeployment = s3_deployment.BucketDeployment(
+        self.default_mode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
+        # A bucket of somebody's own may hold the scripts of several clusters.
+        self.folder = "lifecycle" if bucket is None else f"{cluster_name}/lifecycle"
+        self.prefix = f"{self.folder}/{content_hash(folder, known, without=without)}"
+        self.encryption_key = encryption_key
+        self.drain = drain
+        if bucket is None:
+            # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
+            self.bucket_name = _bucket_name(self, cluster_name)
+            self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
+            self.bucket_key = encryption_key
+            self.bucket = private_bucket(
+                self,
+                "Bucket",
+                bucket_name=self.bucket_name,
+                encryption_key=encryption_key,
+                removal=removal_word(removal_policy, "destroy"),
+                access_logs=access_logs,
+                reasons=_reasons.SCRIPTS_BUCKET,
+            )
+        else:
+            self.bucket_name, self.bucket_arn = bucket.bucket_name, bucket.bucket_arn
+            self.bucket_key, self.bucket = bucket.encryption_key, bucket
+        sources = [
+            s3_deployment.Source.asset(str(folder), exclude=[*_EXCLUDE, *([without] if without else [])]),
+            s3_deployment.Source.data("cluster.json", cluster),
+        ]
+        if summed:
+            sources.append(s3_deployment.Source.data(_CHECKSUMS, checksums(folder, without=without)))
+        self.deployment = s3_deployment.BucketDeployment(
             self,
             "Upload",
-            sources=[
-                s3_deployment.Source.asset(str(folder), exclude=[*_EXCLUDE, *([without] if without else [])]),
-                s3_deployment.Source.data("cluster.json", cluster),
-                *([s3_deployment.Source.data(_CHECKSUMS, checksums(folder, without=without))] if summed else []),
-            ],
+            sources=sources,
             destination_bucket=self.bucket,
             destination_key_prefix=self.prefix,
             # Earlier prefixes stay readable.
             prune=False,
             retain_on_delete=True,
-            log_group=log_group,
+            log_group=log_group(self, "UploadLog", encryption_key=encryption_key, removal_policy=removal_policy),
         )
-        """What uploads the scripts."""
-        self._let_nobody_else_write(writers)
+        self._let_nobody_else_write(writers, own_bucket=bucket is not None)
+        if bucket is None:
+            self._let_no_other_key_in(encryption_key)
         _acknowledge_upload(self)
 
-    def _let_nobody_else_write(self, writers: Sequence[str]) -> None:
+    def _let_nobody_else_write(self, writers: Sequence[str], *, own_bucket: bool) -> None:
         """Whoever writes here is root on every new node, so a right of their own is not enough for it.
 
         Whoever may change the bucket's policy can undo this: it bounds writers, not administrators.
         """
-        emptying = typing.cast(CustomResourceProviderBase, Stack.of(self).node.find_child(_EMPTYING))
-        self.bucket.add_to_resource_policy(
-            iam.PolicyStatement(
-                sid="ScriptsAreWrittenByTheirDeployment",
-                effect=iam.Effect.DENY,
-                principals=[iam.AnyPrincipal()],
-                # A replication rule of another bucket writes here as well, with rights of its own.
-                actions=[
-                    "s3:DeleteObject",
-                    "s3:DeleteObjectVersion",
-                    "s3:PutObject",
-                    "s3:ReplicateDelete",
-                    "s3:ReplicateObject",
-                ],
-                resources=[self.bucket.arn_for_objects("lifecycle/*")],
-                conditions={
-                    "ArnNotEquals": {
-                        "aws:PrincipalArn": [self.deployment.handler_role.role_arn, emptying.role_arn, *writers]
-                    }
-                },
-            )
+        exempt = [self.deployment.handler_role.role_arn, *self._emptying_roles(), *writers]
+        # A policy in another stack would name this one's role, and each stack would wait for the other.
+        is_added = Stack.of(self.bucket) is Stack.of(self) and (
+            self.bucket.add_to_resource_policy(
+                iam.PolicyStatement(
+                    # Two statements of a policy may not have one name.
+                    sid=None if own_bucket else "ScriptsAreWrittenByTheirDeployment",
+                    effect=iam.Effect.DENY,
+                    principals=[iam.AnyPrincipal()],
+                    # A replication rule of another bucket writes here as well, with rights of its own.
+                    actions=[
+                        "s3:DeleteObject",
+                        "s3:DeleteObjectVersion",
+                        "s3:PutObject",
+                        "s3:ReplicateDelete",
+                        "s3:ReplicateObject",
+                    ],
+                    resources=[self.bucket.arn_for_objects(f"{self.folder}/*")],
+                    conditions={"ArnNotEquals": {"aws:PrincipalArn": exempt}},
+                )
+            ).statement_added
         )
+        if not is_added:
+            Annotations.of(self).add_warning_v2(
+                "cdk-hyperpod:scripts-writers",
+                f"whoever may write {self.folder}/ of the bucket is root on every new node, and CDK may not add the statement "
+                f"that keeps others out; let the bucket's policy deny s3:PutObject there to all but the upload's role",
+            )
+
+    def _emptying_roles(self) -> list[str]:
+        """The role of CDK's function that empties buckets, where one of this stack is emptied."""
+        emptying = Stack.of(self).node.try_find_child(_EMPTYING)
+        return [] if emptying is None else [typing.cast(CustomResourceProviderBase, emptying).role_arn]
+
+    def _let_no_other_key_in(self, key: kms.IKey) -> None:
         # A negated condition holds where its key is absent as well: Null leaves those to the bucket's own default.
         given = "s3:x-amz-server-side-encryption-aws-kms-key-id"
         self.bucket.add_to_resource_policy(
@@ -250,7 +333,7 @@ class LifecycleScripts(Construct):
                 actions=["s3:PutObject"],
                 resources=[self.bucket.arn_for_objects("*")],
                 conditions={
-                    "StringNotEquals": {given: self.encryption_key.key_arn},
+                    "StringNotEquals": {given: key.key_arn},
                     "Null": {given: "false"},
                 },
             )
@@ -260,6 +343,92 @@ class LifecycleScripts(Construct):
     def s3_uri(self) -> str:
         """Where the scripts are: `LifeCycleConfig.SourceS3Uri`."""
         return f"s3://{self.bucket_name}/{self.prefix}"
+
+
+class _ScriptsOfFile(LifecycleScripts):
+    """What `from_config` makes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None,
+        drain: DrainChannel | None,
+    ) -> None:
+        Construct.__init__(self, scope, construct_id)
+        raise_errors(
+            check_arguments(
+                LifecycleScripts.from_config,
+                loaded=loaded,
+                encryption_key=encryption_key,
+                access_logs=access_logs,
+                drain=drain,
+            ),
+            lambda: self.node.path,
+        )
+        config = loaded.config
+        # Under EKS pods mount the file system, and nodes do not.
+        storage = config.storage if config.orchestrator == "slurm" else None
+        self._make(
+            config.name,
+            _settings(
+                mount_paths=[] if storage is None else [storage.mount_path],
+                nfs_mount_paths=[] if storage is None or storage.openzfs is None else [storage.openzfs.mount_path],
+                steps=config.lifecycle_steps,
+                groups=config.groups,
+                users=config.users,
+                accounts=() if config.slurm is None else config.slurm.accounts,
+                home_path=config.home_path,
+                drain=drain,
+            ),
+            encryption_key=encryption_key,
+            source=loaded.lifecycle_scripts,
+            access_logs=access_logs,
+            orchestrator=config.orchestrator,
+            writers=() if config.lifecycle is None else config.lifecycle.writers,
+            drain=drain,
+        )
+
+
+def _settings(
+    *,
+    mount_paths: Sequence[str],
+    nfs_mount_paths: Sequence[str],
+    steps: LifecycleSteps,
+    groups: Sequence[Group],
+    users: Sequence[User],
+    accounts: Sequence[SlurmAccount],
+    home_path: str,
+    drain: DrainChannel | None,
+) -> dict[str, object]:
+    """What the scripts must know of this cluster besides. No group is in it: a group more must not be a change of the others."""
+    return {
+        "mounts": [
+            *({"path": path, "type": "lustre"} for path in mount_paths),
+            *({"path": path, "type": "nfs"} for path in nfs_mount_paths),
+        ],
+        "steps": switches(steps),
+        "groups": [_said(group) for group in groups],
+        "users": [{**_said(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
+        "accounts": [_said(account) for account in accounts],
+        **({} if drain is None else {"drain": drain.settings()}),
+    }
+
+
+def _folder(source: str | Path | None, orchestrator: Orchestrator) -> tuple[Path, str | None]:
+    """The folder of scripts, and a folder in it that is no part of them. Raises HyperPodError where one is missing."""
+    entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
+    own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
+    folder = own if source is None else Path(source)
+    missing = [name for name in entry_scripts if not (folder / name).is_file()]
+    if missing:
+        raise HyperPodError(
+            f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
+        )
+    return folder, None if orchestrator == "eks" else _EKS
 
 
 def content_hash(folder: Path, *more: str, without: str | None = None) -> str:
@@ -294,7 +463,7 @@ def _contents(folder: Path, without: str | None) -> Iterator[tuple[str, bytes]]:
             yield name, path.read_bytes()
 
 
-def _settings(value: Group | User | SlurmAccount) -> dict[str, object]:
+def _said(value: Group | User | SlurmAccount) -> dict[str, object]:
     """What is set of a value, as JSON has it."""
     return {name: item for name, item in dataclasses.asdict(value).items() if item not in (None, ())}
 
@@ -327,6 +496,24 @@ def _check_drain(drain: object, orchestrator: object, source: object, mounts: Se
     paths = [path for each in mounts for path in (each if isinstance(each, (list, tuple)) else [UNKNOWN])]
     if drain.drain.backup is not None and all(isinstance(path, str) and is_known(path) for path in paths):
         yield from check_backup(drain.drain.backup, frozenset(paths), "drain.backup")
+
+
+def _check_bucket(bucket: object, access_logs: object) -> Iterator[Finding]:
+    name = getattr(bucket, "bucket_name", None)
+    if not isinstance(name, str):
+        return
+    if is_known(name) and not name.startswith("sagemaker-"):
+        yield Finding(
+            path="bucket",
+            problem=f"{show(name)} has a name that HyperPod's managed policy does not read",
+            remedy="take one whose name begins with sagemaker-",
+        )
+    if access_logs is not None:
+        yield Finding(
+            path="access_logs",
+            problem="is for a bucket that is made, and bucket names one of yours",
+            remedy="leave it out; your bucket's access logs are said where it is made",
+        )
 
 
 def _judged(values: object) -> Any:

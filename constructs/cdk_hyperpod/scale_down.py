@@ -25,28 +25,33 @@ from aws_cdk import (
     IResolvable,
     IResolveContext,
     Lazy,
+    RemovalPolicy,
     Stack,
     custom_resources,
 )
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, Dependable, IConstruct, IDependable, IValidation
 
 from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk
-from ._functions import log_group, python_function
+from ._functions import log_group as make_log_group
+from ._functions import python_function
 from ._overrides import Override, watch_overrides
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .config.cluster import ScaleDownConfig
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
+from .loader import LoadedConfig
+from .removal import check_removal
 from .rendering import guard_properties, taking_properties
 from .rules import check_scale_down
 from .rules.guard import check_groups, check_guarded, check_overrides, check_size
 from .tags import STACK_ID_TAG
-from .typed.judge import as_tuple, check_arguments, check_constraints
+from .typed.judge import as_tuple, check_arguments, check_config
 
 UNGUARDED = "cdk-hyperpod:unguarded"
 """The warning of a cluster that nothing guards, which a guard takes back."""
@@ -83,6 +88,15 @@ class ScaleDown(Construct):
         ScaleDown(self, "ScaleDown", cluster=cluster, nodes_to_delete=["i-0123456789abcdef0"])
     """
 
+    prepare: CustomResource
+    """What runs before the cluster changes: it takes nodes, or refuses the change."""
+    finalize: CustomResource
+    """What runs after the cluster has changed: it deletes the groups that should be gone."""
+    nodes_taken: CfnOutput
+    """Which nodes went, for whoever reads a deployment's outputs."""
+    still_standing: CfnOutput
+    """Which groups the last deployment left; `nothing` where all is done."""
+
     def __init__(
         self,
         scope: Construct,
@@ -96,6 +110,8 @@ class ScaleDown(Construct):
         autoscaled_groups: Sequence[str] = (),
         depends_on: Sequence[IDependable] = (),
         encryption_key: kms.IKey | None = None,
+        log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """Guard a cluster, of this library or of any other app.
 
@@ -115,19 +131,20 @@ class ScaleDown(Construct):
             `HyperPodCluster` adds its own. Default: - none.
         :param depends_on: what else should come before the guard. Default: - what the cluster depends on.
         :param encryption_key: encrypts the logs. Default: - the key of a `HyperPodCluster`, of another cluster CloudWatch's own.
+        :param log_group: where its functions log. Default: - three are made, which keep a year.
+        :param removal_policy: what becomes of those when they leave the stack: RETAIN or DESTROY. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: for arguments that contradict each other, and for a cluster that cannot be guarded.
         """
         super().__init__(scope, construct_id)
-        resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
-        is_cluster = isinstance(resource, sagemaker.CfnCluster)
-        seen = _properties(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else {}
         config = ScaleDownConfig(
             nodes_to_delete=as_tuple(nodes_to_delete),
             instance_groups_to_delete=as_tuple(instance_groups_to_delete),
             max_nodes=max_nodes,
             retry=retry,
         )
-        raise_errors(
+        self._make(
+            config,
+            cluster,
             [
                 *check_arguments(
                     ScaleDown.__init__,
@@ -135,17 +152,52 @@ class ScaleDown(Construct):
                     autoscaled_groups=autoscaled_groups,
                     depends_on=depends_on,
                     encryption_key=encryption_key,
+                    log_group=log_group,
+                    removal_policy=removal_policy,
                 ),
-                *check_constraints(config, "scale_down"),
-                *check_scale_down(config, ()),
-                *_check_made_here(cluster),
-                *(check_guarded(seen) if is_cluster else ()),
-                *(_check_alone(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
+                *check_removal(None, removal_policy),
+                *check_config(config, "scale_down", lambda known: check_scale_down(known, ())),
             ],
-            lambda: self.node.path,
+            autoscaled_groups=autoscaled_groups,
+            depends_on=depends_on,
+            encryption_key=encryption_key,
+            log_group=log_group,
+            removal_policy=removal_policy,
         )
-        raise_errors(check_size(seen, nodes_to_delete, instance_groups_to_delete), lambda: self.node.path)
-        if nodes_to_delete or instance_groups_to_delete:
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        cluster: IHyperPodCluster,
+    ) -> ScaleDown:
+        """The guard of a cluster file's cluster, which takes what its `scale_down` says.
+
+        :param loaded: the file, which is not judged again.
+        :param cluster: one that `HyperPodCluster.from_config` made with `unguarded=True`.
+        :raises ConfigError: for a cluster that cannot be guarded.
+        """
+        raise_errors(check_arguments(ScaleDown.from_config, loaded=loaded, cluster=cluster), construct_id)
+        return JudgedScaleDown(scope, construct_id, loaded.config.scale_down or ScaleDownConfig(), cluster=cluster)
+
+    def _make(
+        self,
+        config: ScaleDownConfig,
+        cluster: sagemaker.CfnCluster | IHyperPodCluster,
+        findings: Sequence[Finding],
+        *,
+        autoscaled_groups: Sequence[str] = (),
+        depends_on: Sequence[IDependable] = (),
+        encryption_key: kms.IKey | None = None,
+        log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
+    ) -> None:
+        resource, seen = self._guarded(cluster, findings)
+        raise_errors(check_size(seen, config.nodes_to_delete, config.instance_groups_to_delete), lambda: self.node.path)
+        if config.nodes_to_delete or config.instance_groups_to_delete:
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:undrained",
                 "a deployment does not drain the nodes and groups that scale_down names; drain them before you deploy",
@@ -153,18 +205,26 @@ class ScaleDown(Construct):
         if isinstance(cluster, IHyperPodCluster):
             autoscaled_groups = [*dict.fromkeys([*cluster.autoscaled_groups, *autoscaled_groups])]
             encryption_key = encryption_key or cluster.encryption_key
-        assert isinstance(resource, sagemaker.CfnCluster)
         Annotations.of(resource).acknowledge_warning(UNGUARDED, "ScaleDown guards it.")
         self._cluster = resource
         self._name = typing.cast(str, resource.cluster_name)
         self._key = encryption_key
+        self._given_log_group = log_group
+        self._removal_policy = removal_policy
         self._stack = stack = Stack.of(self)
         self._region = stack.region
         self._warn_of_another(stack)
         self._prefix = _prefix(self, stack)
         resource.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
         self._properties = _Properties(resource, stack, seen)
-        self.node.add_validation(_Guarded(self._properties, self._name, [*nodes_to_delete, *instance_groups_to_delete]))
+        names = [*config.nodes_to_delete, *config.instance_groups_to_delete]
+        self.node.add_validation(_Guarded(self._properties, self._name, names))
+        self._add_resources(config, autoscaled_groups, depends_on)
+        self._add_outputs()
+
+    def _add_resources(
+        self, config: ScaleDownConfig, autoscaled_groups: Sequence[str], depends_on: Sequence[IDependable]
+    ) -> None:
         role = self._role()
         on_event = self._function("OnEvent", "on_event", role)
         is_complete = self._function("IsComplete", "is_complete", role)
@@ -177,7 +237,7 @@ class ScaleDown(Construct):
             autoscaled_groups=autoscaled_groups,
             digest=self._properties.late(lambda seen: seen.digest),
         )
-        self.prepare: CustomResource = CustomResource(
+        self.prepare = CustomResource(
             self,
             "Prepare",
             resource_type="Custom::HyperPodScaleDown",
@@ -188,33 +248,48 @@ class ScaleDown(Construct):
                 "CreateOnly": self._properties.late(lambda seen: seen.create_only),
             },
         )
-        """What runs before the cluster changes: it takes nodes, or refuses the change."""
-        self.prepare.node.add_dependency(reading, *depends_on, _Needs(resource, self))
-        resource.node.add_dependency(self.prepare)
+        self.prepare.node.add_dependency(reading, *depends_on, _Needs(self._cluster, self))
+        self._cluster.node.add_dependency(self.prepare)
         writing = self._allow_writing(role)
-        self.finalize: CustomResource = CustomResource(
+        self.finalize = CustomResource(
             self,
             "Finalize",
             resource_type="Custom::HyperPodGroupRemoval",
             service_token=provider.service_token,
             properties=common,
         )
-        """What runs after the cluster has changed: it deletes the groups that should be gone."""
-        self.finalize.node.add_dependency(resource, writing)
-        self.nodes_taken: CfnOutput = CfnOutput(
+        self.finalize.node.add_dependency(self._cluster, writing)
+
+    def _add_outputs(self) -> None:
+        self.nodes_taken = CfnOutput(
             self,
             "NodesTaken",
             value=self.prepare.get_att_string("NodesTaken"),
             description="Nodes that the last deployment which changed the cluster took, and why",
         )
-        """Which nodes went, for whoever reads a deployment's outputs."""
-        self.still_standing: CfnOutput = CfnOutput(
+        self.still_standing = CfnOutput(
             self,
             "StillStanding",
             value=self.finalize.get_att_string("StillStanding"),
             description="Groups that should be gone and still stand; change scale_down.retry to go on",
         )
-        """Which groups the last deployment left; `nothing` where all is done."""
+
+    def _guarded(self, cluster: object, findings: Sequence[Finding]) -> tuple[sagemaker.CfnCluster, dict[str, Any]]:
+        """The cluster's resource, and its properties. Raises ConfigError where it cannot be guarded, with all findings."""
+        resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
+        is_cluster = isinstance(resource, sagemaker.CfnCluster)
+        seen = _properties(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else {}
+        raise_errors(
+            [
+                *findings,
+                *_check_made_here(cluster),
+                *(check_guarded(seen) if is_cluster else ()),
+                *(_check_alone(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
+            ],
+            lambda: self.node.path,
+        )
+        assert isinstance(resource, sagemaker.CfnCluster)
+        return resource, seen
 
     def _warn_of_another(self, stack: Stack) -> None:
         guards = _guards.setdefault(stack, [])
@@ -238,7 +313,7 @@ class ScaleDown(Construct):
         """What the functions read, and their own logs: it must exist before prepare runs."""
         stack = self._stack
         cluster_arns = f"arn:{PARTITION}:sagemaker:{self._region}:{ACCOUNT_ID}:cluster/*"
-        log_groups = [function.log_group.log_group_arn for function in functions]
+        log_groups = list(dict.fromkeys(function.log_group.log_group_arn for function in functions))
         policy = self._policy(
             role,
             "Reading",
@@ -294,7 +369,7 @@ class ScaleDown(Construct):
             is_complete_handler=is_complete,
             query_interval=_POLL,
             total_timeout=_TIMEOUT,
-            log_group=log_group(self, "FrameworkLog", encryption_key=self._key),
+            log_group=self._log_group("FrameworkLog"),
             provider_function_name=self._function_name("provider"),
         )
         for name in _FRAMEWORK:
@@ -312,8 +387,13 @@ class ScaleDown(Construct):
             description=f"Scaling down HyperPod cluster {self._name}",
             handler=f"hyperpod_provider.handler.{handler}",
             role=role,
-            log_group=log_group(self, f"{construct_id}Log", encryption_key=self._key),
+            log_group=self._log_group(f"{construct_id}Log"),
         )
+
+    def _log_group(self, construct_id: str) -> logs.ILogGroup:
+        if self._given_log_group is not None:
+            return self._given_log_group
+        return make_log_group(self, construct_id, encryption_key=self._key, removal_policy=self._removal_policy)
 
     def _function_name(self, part: str) -> str:
         return f"{self._prefix}-{part}"
@@ -323,6 +403,24 @@ class ScaleDown(Construct):
         acknowledge(
             provider, {**_reasons.PROVIDER, **dict.fromkeys(wildcards_of_cdk(provider), _reasons.PROVIDER_INVOKES)}
         )
+
+
+class JudgedScaleDown(ScaleDown):
+    """A guard whose configuration was judged: a file's, or a cluster's argument."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        config: ScaleDownConfig,
+        *,
+        cluster: sagemaker.CfnCluster | IHyperPodCluster,
+        log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
+    ) -> None:
+        """As `ScaleDown` makes one."""
+        Construct.__init__(self, scope, construct_id)
+        self._make(config, cluster, [], log_group=log_group, removal_policy=removal_policy)
 
 
 def _check_made_here(cluster: object) -> Iterator[Finding]:

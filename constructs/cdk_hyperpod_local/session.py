@@ -83,11 +83,16 @@ class LocalAws:
         return self._control("GET", "hyperpod")
 
     def change_hyperpod(self, **wanted: Json) -> None:
-        """`faults`, `behaviour`, `timings`, `handler`: fields to set; `capacity`, `quota`: instance type -> limit or None.
+        """`faults`, `behaviour`, `timings`, `handler`: fields to set; `capacity`, `quota`: instance type -> limit or None; `quotas`: name of a quota -> value or None; `plans`: training plans.
 
         `defaults=True` sets all of it back first. `handler`: CloudFormation's, of AWS::SageMaker::Cluster.
         """
         self._control("POST", "hyperpod", wanted)
+
+    def skip(self, seconds: float) -> None:
+        """Let the clock of Lambda functions jump: what gives up after an hour need not be waited for. HyperPod's, FSx's and
+        Step Functions' own times pass as before."""
+        self._control("POST", "clock", seconds)
 
     def _control(self, method: str, name: str, body: Json = None) -> Json:
         request = urllib.request.Request(

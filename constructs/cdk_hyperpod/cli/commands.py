@@ -11,6 +11,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "schema": ("schema", "print the JSON schema of cluster files, for editors"),
     },
     "A deployment": {
+        "preflight": ("preflight", "say whether the account can have the cluster of a file"),
+        "cost": ("cost", "say what the cluster of a file costs an hour and a month"),
         "credentials": ("credentials", "say whether there are AWS credentials to deploy with"),
         "plan": ("plan", "say what a deployment would take away from the live cluster"),
         "why": ("why", "say why the last deployment failed"),
@@ -19,6 +21,12 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "local": ("local", "rehearse a deployment of any app on an AWS on this machine"),
     },
     "The nodes": {
+        "nodes": ("nodes", "list them: group, status, image, age, zone; name them in the file"),
+        "connect": ("connect", "open a session on a node, forward a port, or print ssh's settings"),
+        "logs": ("logs", "print what a node's lifecycle scripts and health agent logged"),
+        "watch": ("watch", "follow the cluster until it is ready, or say why it is not"),
+        "replace": ("repair", "give nodes new instances"),
+        "reboot": ("repair", "reboot nodes"),
         "drain": ("drain", "have Slurm nodes drained, and their data saved, before they go"),
         "undrain": ("drain", "give Slurm nodes back that `drain` asked for"),
         "lifecycle": ("lifecycle", "run a step of the lifecycle scripts again on nodes that live"),
