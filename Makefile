@@ -104,13 +104,23 @@ include constructs/cdk_hyperpod_local/local.mk
 
 ## -- checks ----------------------------------------------------------------------------------------------------------
 
+# A file stays with one worker, which keeps what its tests stand on; tests/conftest.py says which file is begun first.
+PYTEST = python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+# Whole lives of clusters: deployed, and simulated by the thousands.
+LIVES := tests/end_to_end tests/lifetimes/test_soak.py
+NOT_HERE = $(addprefix --ignore=,tests/slurm $(LIVES))
+
 .PHONY: test
-test: setup .kubernetes/ready #: Run every test but those on real Slurm
-	@python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder --ignore=tests/slurm $(PYTEST_FLAGS)
+test: setup .kubernetes/ready #: Run every test but those of test-lives and test-slurm (8 minutes on two cores)
+	@$(PYTEST) $(NOT_HERE) $(PYTEST_FLAGS)
 
 .PHONY: test-fast
-test-fast: setup .kubernetes/ready #: Run the tests that need neither the CDK CLI nor a wheel (under two minutes)
-	@python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder -m "not slow" --ignore=tests/slurm $(PYTEST_FLAGS)
+test-fast: setup .kubernetes/ready #: Run those of them that need neither the CDK CLI nor a wheel (4 minutes on two cores)
+	@$(PYTEST) $(NOT_HERE) -m "not slow" $(PYTEST_FLAGS)
+
+.PHONY: test-lives
+test-lives: setup #: Run whole lives of clusters, from first deployment to destruction (12 minutes on two cores)
+	@$(PYTEST) $(PYTEST_FLAGS) $(LIVES)
 
 .PHONY: lint
 lint: setup #: Style, shell scripts, templates
@@ -139,7 +149,7 @@ fuzz: setup #: Give CASES files that nobody should write to the loader (SEED for
 	@PYTHONPATH=tests python -m fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
 
 .PHONY: check
-check: lint types test wheel audit #: Everything that CI checks
+check: lint types test test-lives wheel audit #: Everything that CI checks
 
 .PHONY: bench
 bench: setup #: Measure synthesis, the function's cold start and its planner as ratios, in one run

@@ -118,9 +118,9 @@ def _command(name: str, text: str) -> click.Command:
         ),
         click.RichOption(
             ["--speed"],
-            default="100",
+            default="200",
             metavar="TIMES",
-            help="How many times faster AWS's long waits pass; an engine that runs keeps its own (default: 100).",
+            help="How many times faster AWS's long waits pass; an engine that runs keeps its own (default: 200).",
         ),
     ]
     return click.RichCommand(
