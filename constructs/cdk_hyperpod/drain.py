@@ -66,6 +66,8 @@ class DrainChannel(Construct):
             ],
             lambda: self.node.path,
         )
+        self.encryption_key: kms.IKey = encryption_key
+        """What encrypts the bucket."""
         self.cluster_name: str = cluster_name
         """Whose nodes are drained."""
         self.drain: DrainConfig = drain or DrainConfig()
