@@ -759,6 +759,10 @@ class Expected:
             more = 0 if name in new.autoscaled else max(0, live - count - len(named))
             if more and group.controller:
                 self.refused.append(f"{name}: the controller's count falls")
+            blocked = life.switches.minimum_blocks and live - len(named) - more < group.minimum
+            if (named or more) and blocked and name not in old.counts:
+                # A rollback left it there: its minimum cannot be sent, since CloudFormation does not know the group.
+                self.doubtful = True
             # A guard that is new in the stack is not told what the cluster's properties were before.
             changes = life.stack.known[PREPARE] is None or old.properties(CLUSTER) != new.properties(CLUSTER)
             if name in new.autoscaled and count < group.target - len(named) and changes:

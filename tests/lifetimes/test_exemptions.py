@@ -313,6 +313,16 @@ def test_the_list_shows_what_this_request_took_and_a_newcomer_goes(wished: float
     assert ("more nodes than the count allows" in kinds(life.judge.faults)) is not spared
 
 
+@pytest.mark.parametrize(
+    ("blocks", "known", "doubtful"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_the_minimum_of_a_group_that_a_rollback_left(blocks: bool, known: bool, doubtful: bool) -> None:
+    life = lifetime(minimum_blocks=blocks)
+    life.pod.groups["p5"].minimum = 4
+    old = OLD if known else replace(OLD, groups=())
+    assert Expected(life, old, NEW).doubtful is doubtful
+
+
 @pytest.mark.parametrize("unheard", [True, False])
 def test_a_lost_reply_keeps_what_is_not_launched_from_being_taken_first(unheard: bool) -> None:
     life = lifetime()
