@@ -75,6 +75,7 @@ class ClusterStack(FileStack):
             nodes_to_delete=scale_down.nodes_to_delete,
             instance_groups_to_delete=scale_down.instance_groups_to_delete,
             max_nodes=scale_down.max_nodes,
+            drain=scale_down.drain,
             retry=scale_down.retry,
         )
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)

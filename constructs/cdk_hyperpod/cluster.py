@@ -126,7 +126,10 @@ class HyperPodCluster(IHyperPodCluster):
             slurm=None if accounting_database is None else SlurmConfig(accounting_database=accounting_database),
             tags={} if tags is None else tags,
             encrypt_root_volumes=encrypt_root_volumes,
-            scale_down=scale_down,
+            # Whether there is an agent to drain nodes the guard knows, by the scripts.
+            scale_down=dataclasses.replace(scale_down, drain=None)
+            if isinstance(scale_down, ScaleDownConfig)
+            else scale_down,
             log_retention_days=log_retention_days,
         )
         self._file_system_zone = file_system.availability_zone if isinstance(file_system, LustreMount) else None
@@ -174,6 +177,7 @@ class HyperPodCluster(IHyperPodCluster):
                 access_logs=access_logs_bucket(self, "AccessLogs", removal="destroy"),
                 orchestrator=config.orchestrator,
             )
+        self.drain_channel = self.lifecycle_scripts.drain
         self.lifecycle_mode: LifecycleMode = lifecycle_mode or self.lifecycle_scripts.default_mode
         self._continuous = node_provisioning_mode == "continuous"
         self._secret_arn = None if accounting_database is None else accounting_database.secret_arn
@@ -337,6 +341,7 @@ class HyperPodCluster(IHyperPodCluster):
             nodes_to_delete=config.nodes_to_delete,
             instance_groups_to_delete=config.instance_groups_to_delete,
             max_nodes=config.max_nodes,
+            drain=config.drain,
             retry=config.retry,
         )
 

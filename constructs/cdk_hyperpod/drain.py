@@ -57,6 +57,7 @@ class DrainChannel(Construct):
             self.node.path,
         )
         self.cluster_name = cluster_name
+        self.encryption_key = encryption_key
         self.drain = drain or DrainConfig()
         # The name is known before the bucket is: the roles of another stack name it without a reference.
         self.bucket_name = drain_bucket_name(cluster_name, ACCOUNT_ID, Stack.of(self).region)

@@ -38,9 +38,11 @@ from constructs import Construct, Dependable, IConstruct, IDependable, IValidati
 from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards, wildcard
 from ._functions import RARELY, log_group, python_function
 from ._overrides import Override, watch_overrides
-from .config.cluster import ScaleDownConfig
+from .config.cluster import ScaleDownConfig, ScaleDownDrain
+from .drain import DrainChannel
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
+from .names import request_key, status_key
 from .rules import check_scale_down
 from .rules.guard import check_groups, check_guarded, check_overrides, check_size
 from .tags import STACK_ID_TAG
@@ -59,8 +61,8 @@ _FRAMEWORK = ("framework-onEvent", "framework-isComplete", "framework-onTimeout"
 class ScaleDown(Construct):
     """Guards one cluster: nodes end only by name, groups only by a tombstone, and accidents before they happen.
 
-    Running nodes: the nodes and groups that the arguments name end, undrained; so do as many others as a lowered count
-    asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
+    Running nodes: the nodes and groups that the arguments name end, drained first where `drain` says so; so do as many
+    others as a lowered count asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
     (docs/scale-down.md tells what nobody can promise). Cost: two small functions that run during deployments.
     """
 
@@ -73,6 +75,8 @@ class ScaleDown(Construct):
         nodes_to_delete: Sequence[str] = (),
         instance_groups_to_delete: Sequence[str] = (),
         max_nodes: int = 16,
+        drain: ScaleDownDrain | None = None,
+        drain_channel: DrainChannel | None = None,
         retry: str | None = None,
         autoscaled_groups: Sequence[str] = (),
         depends_on: Sequence[IDependable] = (),
@@ -83,7 +87,10 @@ class ScaleDown(Construct):
         `cluster`: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
         already, unless it was made with `unguarded=True`. What the guard sends is rendered at synthesis, so whatever is
         changed of the cluster until then counts; `add_property_override` of what the guard goes by is an error at synthesis.
-        `nodes_to_delete`: ids of nodes that are gone may stay, up to a few thousand. `retry`: any text; another one makes
+        `nodes_to_delete`: ids of nodes that are gone may stay, up to a few thousand. `drain`: nodes are drained before they go,
+        by the agent that reads `drain_channel` on the controller; absent: they go as they are. `drain_channel` absent: that of a
+        `HyperPodCluster`'s lifecycle scripts; for another cluster one is made, which needs `encryption_key`, and it is yours
+        to start an agent there (docs/scale-down.md), so `drain.on_silent` must be said. `retry`: any text; another one makes
         the next deployment go on where a group still stands. `autoscaled_groups`: groups whose
         count an autoscaler owns, of which only named nodes are taken; a `HyperPodCluster` adds its own. Whatever the cluster
         depends on, now or later, comes first, so that nothing can fail between the guard and the cluster; `depends_on`: what
@@ -98,8 +105,11 @@ class ScaleDown(Construct):
             nodes_to_delete=as_tuple(nodes_to_delete),
             instance_groups_to_delete=as_tuple(instance_groups_to_delete),
             max_nodes=max_nodes,
+            drain=drain,
             retry=retry,
         )
+        if isinstance(cluster, IHyperPodCluster):
+            encryption_key = encryption_key or cluster.encryption_key
         raise_errors(
             [
                 *check_arguments(
@@ -108,24 +118,25 @@ class ScaleDown(Construct):
                     autoscaled_groups=autoscaled_groups,
                     depends_on=depends_on,
                     encryption_key=encryption_key,
+                    drain_channel=drain_channel,
                 ),
                 *check_constraints(config, "scale_down"),
                 *check_scale_down(config, ()),
                 *_check_made_here(cluster),
                 *(check_guarded(seen) if is_cluster else ()),
                 *(_check_alone(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
+                *_check_drain(drain, drain_channel, cluster, seen, encryption_key),
             ],
             self.node.path,
         )
         raise_errors(check_size(seen, nodes_to_delete, instance_groups_to_delete), self.node.path)
-        if nodes_to_delete or instance_groups_to_delete:
+        if drain is None and (nodes_to_delete or instance_groups_to_delete):
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:undrained",
-                "nodes and groups that scale_down names end undrained; drain them before you deploy",
+                "nodes and groups that scale_down names end undrained; drain them before you deploy, or set scale_down.drain",
             )
         if isinstance(cluster, IHyperPodCluster):
             autoscaled_groups = [*dict.fromkeys([*cluster.autoscaled_groups, *autoscaled_groups])]
-            encryption_key = encryption_key or cluster.encryption_key
         assert isinstance(resource, sagemaker.CfnCluster)
         Annotations.of(resource).acknowledge_warning(UNGUARDED, "ScaleDown guards it.")
         self._cluster = resource
@@ -137,6 +148,8 @@ class ScaleDown(Construct):
         resource.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
         self._properties = _Properties(resource, seen)
         self.node.add_validation(_Guarded(self._properties, self._name, [*nodes_to_delete, *instance_groups_to_delete]))
+        self.drain_channel = self._channel(cluster, drain_channel) if drain is not None else None
+        """Where an agent is asked to drain nodes. None: they go as they are."""
         role = self._role()
         on_event = self._function("OnEvent", "on_event", role)
         is_complete = self._function("IsComplete", "is_complete", role)
@@ -149,6 +162,7 @@ class ScaleDown(Construct):
             "AutoscaledGroups": list(autoscaled_groups),
             "Digest": self._properties.late(lambda seen: seen.digest),
             "Retry": retry or "",
+            **_drain_properties(stack, drain, self.drain_channel),
         }
         self.prepare = CustomResource(
             self,
@@ -163,6 +177,8 @@ class ScaleDown(Construct):
             },
         )
         self.prepare.node.add_dependency(reading, *depends_on, _Needs(resource, self))
+        if self.drain_channel is not None and Stack.of(self.drain_channel) is stack:
+            self.prepare.node.add_dependency(self.drain_channel)
         resource.node.add_dependency(self.prepare)
         writing = self._allow_writing(role)
         self.finalize = CustomResource(
@@ -198,6 +214,13 @@ class ScaleDown(Construct):
             )
         guards.append(self)
 
+    def _channel(self, cluster: object, given: DrainChannel | None) -> DrainChannel:
+        known = cluster.drain_channel if isinstance(cluster, IHyperPodCluster) else None
+        if channel := given or known:
+            return channel
+        assert self._key is not None
+        return DrainChannel(self, "DrainChannel", cluster_name=self._name, encryption_key=self._key)
+
     def _role(self) -> iam.Role:
         return iam.Role(
             self,
@@ -226,6 +249,7 @@ class ScaleDown(Construct):
                     "Resource": stack.stack_id,
                 },
                 {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": log_groups},
+                *self._draining_statements(cluster_arns),
             ],
         )
         of_logs = (
@@ -241,6 +265,24 @@ class ScaleDown(Construct):
             },
         )
         return policy
+
+    def _draining_statements(self, cluster_arns: str) -> list[dict[str, Any]]:
+        """To ask for nodes, and to read the answer, object by object."""
+        channel = self.drain_channel
+        if channel is None:
+            return []
+        ours = {"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}}
+        status, request = status_key(channel.cluster_name), request_key(channel.cluster_name, "deployment")
+        by_s3 = {"StringEquals": {"kms:ViaService": f"s3.{Stack.of(self).region}.{Aws.URL_SUFFIX}"}}
+        return [
+            # The addresses of nodes, by which the agent knows them.
+            _allow(["sagemaker:DescribeClusterNode"], cluster_arns),
+            # Without it S3 says of a status that is not there that access is denied.
+            _allow(["s3:ListBucket"], channel.bucket_arn, ours),
+            _allow(["s3:GetObject"], f"{channel.bucket_arn}/{status}", ours),
+            _allow(["s3:PutObject"], f"{channel.bucket_arn}/{request}", ours),
+            _allow(["kms:Decrypt", "kms:GenerateDataKey"], channel.encryption_key.key_arn, by_s3),
+        ]
 
     def _allow_writing(self, role: iam.Role) -> iam.CfnManagedPolicy:
         """What the functions change: this one cluster, and nothing before it exists."""
@@ -332,6 +374,74 @@ def _check_made_here(cluster: object) -> Iterator[Finding]:
             path="cluster",
             problem="is not made by this app",
             remedy="guard it in the stack that makes it",
+        )
+
+
+def _allow(actions: list[str], resource: str, conditions: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    statement = {"Effect": "Allow", "Action": actions, "Resource": resource}
+    return statement if conditions is None else {**statement, "Condition": conditions}
+
+
+def _drain_properties(stack: Stack, drain: ScaleDownDrain | None, channel: DrainChannel | None) -> dict[str, str]:
+    if drain is None or channel is None:
+        return {}
+    backup = channel.drain.backup
+    told = {
+        "Bucket": channel.bucket_name,
+        "TimeoutMinutes": drain.timeout_minutes,
+        "OnTimeout": drain.on_timeout,
+        "OnSilent": drain.on_silent or "fail",
+        "MustBeSaved": backup is not None and backup.on_failure == "fail",
+    }
+    return {"Drain": stack.to_json_string(told)}
+
+
+def _check_drain(
+    drain: object,
+    channel: object,
+    cluster: object,
+    properties: Mapping[str, Any],
+    encryption_key: kms.IKey | None,
+) -> Iterator[Finding]:
+    """Nodes that nobody could drain."""
+    if not isinstance(drain, ScaleDownDrain):
+        if channel is not None and drain is None:
+            yield Finding(
+                path="drain_channel", problem="means nothing without drain", remedy="give both, or none of them"
+            )
+        return
+    ours = isinstance(cluster, IHyperPodCluster)
+    orchestrator = properties.get("Orchestrator")
+    if isinstance(orchestrator, Mapping) and "Eks" in orchestrator:
+        yield Finding(
+            path="drain",
+            problem="drains nodes of Slurm, and this cluster is under EKS",
+            remedy="leave it out, and drain the nodes with `kubectl drain` before you deploy",
+        )
+    elif ours and channel is None and typing.cast(IHyperPodCluster, cluster).drain_channel is None:
+        yield Finding(
+            path="drain",
+            problem="asks an agent on the controller, and the cluster's lifecycle scripts start none",
+            remedy="give LifecycleScripts a DrainChannel",
+        )
+    elif not ours:
+        if drain.on_silent is None:
+            yield Finding(
+                path="drain.on_silent",
+                problem="is missing, and nobody knows whether an agent runs on this cluster's controller",
+                remedy="say fail or undrained",
+            )
+        if channel is None and encryption_key is None:
+            yield Finding(
+                path="encryption_key",
+                problem="is missing, and the bucket in which an agent is asked to drain nodes is encrypted with it",
+                remedy="give it, or a drain_channel",
+            )
+    if isinstance(channel, DrainChannel) and channel.cluster_name != properties.get("ClusterName"):
+        yield Finding(
+            path="drain_channel",
+            problem=f"is that of cluster {channel.cluster_name}",
+            remedy="give the one of this cluster",
         )
 
 

@@ -33,7 +33,7 @@ NO_VALUE = "give it a value, or remove the line"
         pytest.param({"zzz": 1}, f"zzz: is not a setting; remove it, or use one of {SETTINGS}", id="unknown key"),
         pytest.param({"instance_groups.1.count": 2}, "instance_groups[work].count: is not a setting; did you mean instance_count?", id="unknown key of a group"),
         pytest.param({"instance_groups.1.min_count": 2}, "instance_groups[work].min_count: is not a setting; did you mean min_instance_count?", id="a key that lacks a word"),
-        pytest.param({"scale_down.drain": True}, "scale_down.drain: draining does not exist yet: nodes end without their jobs being drained; remove it, and drain the nodes yourself before the deployment", id="a key that will exist"),
+        pytest.param({"slurm": {"drain": {}}, "scale_down.drain": {"backup": {}}}, "scale_down.drain.backup: what is saved stands in slurm.drain.backup, for deployments and `cdk-hyperpod drain` alike; move it there", id="a key that stands elsewhere"),
         pytest.param({"name": REMOVED}, "name: is missing; add `name:`", id="missing"),
         pytest.param({"instance_groups.1.instance_count": REMOVED}, "instance_groups[work].instance_count: is missing; add `instance_count:`", id="missing in a group"),
         # Text
