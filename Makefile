@@ -147,6 +147,7 @@ check: lint types test wheel audit #: Everything that CI checks
 .PHONY: bench
 bench: setup #: Measure synthesis, the function's cold start and its planner as ratios, in one run
 	@python tools/bench/synth.py
+	@python tools/bench/calls.py
 	@python tools/bench/cold_start.py
 	@python tools/bench/planner.py
 
@@ -155,7 +156,7 @@ wheel: setup #: Build the wheel into dist/
 	@rm -rf dist && hatchling build -t wheel
 
 .PHONY: docs
-docs: setup #: Write again what is made from the code: schema, reference, bootstrap policy
+docs: setup #: Write again what is made from the code: schema, references, bootstrap policy
 	@python tools/make_docs.py
 	@python tools/make_bootstrap_policy.py
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import CfnOutput, Environment
+from aws_cdk import CfnOutput, CfnWaitConditionHandle, Environment
 from constructs import Construct
 
 from cdk_hyperpod import HyperPodCluster, LoadedConfig, ScaleDown
+from cdk_hyperpod.config.changes import METADATA, record
 from cdk_hyperpod.config.cluster import ScaleDownConfig
 from cdk_hyperpod.names import cluster_stack_name
 from cdk_hyperpod.tags import FOUNDATION_TAG
@@ -78,6 +79,9 @@ class ClusterStack(FileStack):
             drain=scale_down.drain,
             retry=scale_down.retry,
         )
+        # What `plan` compares the next file with. A handle costs nothing and does nothing; its metadata is what CloudFormation
+        # deploys by itself, which it does not do with a template's own.
+        CfnWaitConditionHandle(self, "Settings").cfn_options.metadata = {METADATA: record(config)}
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)
         CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
         CfnOutput(self, "LogGroupName", value=self.cluster.log_group_name)

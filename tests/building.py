@@ -112,4 +112,4 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float, progress: Callable[[
             if progress is not None and now - told >= PROGRESS_S:
                 told = now
                 say(f"{(now - started) / 60:.1f} minutes: {progress()}")
-    raise CannotBuildError(f"{process.args!r} did not end within {limit_s / 60:.0f} minutes")
+    raise CannotBuildError(f"{process.args!r} did not finish within {limit_s / 60:.0f} minutes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,21 +39,37 @@ FOUND = {
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with the wheel and its locked dependencies alone."""
-    folder = tmp_path_factory.mktemp("outside")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
     hatchling = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(hatchling, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
-    uv, made = str(ROOT / ".tools" / "bin" / "uv"), folder / "venv" / "bin" / "python"
-    locked = str(ROOT / "examples" / "ci" / "requirements.lock")
+    return wheel
+
+
+def environment(folder: Path, wheel: Path, locked: Path | None) -> Path:
+    """The interpreter of a new environment with the wheel, and the locked packages."""
+    uv, made = str(ROOT / ".tools" / "bin" / "uv"), folder / "bin" / "python"
     for command in (
-        ["venv", "--quiet", "--offline", "--python", sys.executable, str(folder / "venv")],
-        ["pip", "sync", "--quiet", "--require-hashes", "--python", str(made), locked],
+        ["venv", "--quiet", "--offline", "--python", sys.executable, str(folder)],
+        *(
+            []
+            if locked is None
+            else [["pip", "sync", "--quiet", "--require-hashes", "--python", str(made), str(locked)]]
+        ),
         ["pip", "install", "--quiet", "--offline", "--no-deps", "--python", str(made), str(wheel)],
     ):
         subprocess.run([uv, *command], check=True)
     return made
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel and its locked dependencies alone."""
+    return environment(
+        tmp_path_factory.mktemp("outside") / "venv", wheel, ROOT / "examples" / "ci" / "requirements.lock"
+    )
 
 
 def synthesize(python: Path, outdir: Path, context: dict[str, Any]) -> dict[str, Any]:
@@ -172,3 +189,41 @@ def test_who_knows_the_cluster_by_its_attributes_hears_of_it(assembly: Path) -> 
     rule = template.only("AWS::Events::Rule")
     assert rule["EventPattern"]["resources"] == ["arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab"]
     assert template.only("AWS::Logs::MetricFilter")["LogGroupName"] == "/aws/sagemaker/Clusters/training/0123456789ab"
+
+
+def test_pyright_takes_the_app_and_tells_each_mistake(python: Path, tmp_path: Path) -> None:
+    settings = {
+        "include": ["app"],
+        "typeCheckingMode": "strict",
+        # What is let through is wrong: a line without its mistake is one.
+        "reportUnnecessaryTypeIgnoreComment": "error",
+    }
+    shutil.copytree(APP, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
+    pyright = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", str(python), "--project", str(tmp_path)]
+    done = subprocess.run(pyright, cwd=tmp_path, capture_output=True, text=True, check=False)
+    told = json.loads(done.stdout)
+    assert [
+        f"{each['file']}:{each['range']['start']['line'] + 1}: {each['message']}" for each in told["generalDiagnostics"]
+    ] == []
+    assert told["summary"]["filesAnalyzed"] == len([*APP.glob("*.py")])
+
+
+def test_mypy_takes_the_app_and_tells_each_mistake(wheel: Path, tmp_path: Path) -> None:
+    """The wheel among the project's own packages: what mypy knows of CDK, which takes minutes, it has from `make types`."""
+    made = environment(tmp_path / "venv", wheel, None)
+    (packages,) = made.parent.parent.glob("lib/*/site-packages")
+    (packages / "locked.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n", "utf-8")
+    for file in sorted(APP.glob("*.py")):
+        mypy = [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--python-executable",
+            str(made),
+            "--cache-dir",
+            str(ROOT / ".mypy_cache"),
+        ]
+        done = subprocess.run([*mypy, str(file)], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.stdout == "Success: no issues found in 1 source file\n", done.stdout + done.stderr

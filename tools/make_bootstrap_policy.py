@@ -61,6 +61,9 @@ UNDECLARED: Mapping[str, Iterable[str]] = {
     ),
     # CDK's own note of its version: nothing is made.
     "AWS::CDK::Metadata": (),
+    # CloudFormation signs an address of a bucket of its own. Ours waits for nothing: its metadata is the file's record.
+    # https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-cloudformation-waitconditionhandle.html
+    "AWS::CloudFormation::WaitConditionHandle": (),
     # A custom resource is a function that CloudFormation invokes with this role.
     # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/template-custom-resources-lambda.html
     "Custom::*": ("lambda:InvokeFunction",),

@@ -1,4 +1,4 @@
-"""Writes what is made from the typed model and the catalogue: the JSON schema, the reference, and what nodes know of types.
+"""Writes what is made from the code: the JSON schema, both references, and what nodes know of types.
 
 `make docs` runs it.
 """
@@ -6,12 +6,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from cdk_hyperpod.config.schema import json_schema, reference
 from cdk_hyperpod.instance_types import catalogue
 
+# `make docs` runs this file, and a test imports it: its neighbours are found from either.
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))
+
+from tools import api_page
 
 
 def generated() -> dict[Path, str]:
@@ -19,6 +24,7 @@ def generated() -> dict[Path, str]:
     return {
         ROOT / "cluster.schema.json": json.dumps(json_schema(), indent=1) + "\n",
         ROOT / "docs" / "reference.md": reference(),
+        ROOT / "docs" / "api.md": api_page.page(),
         ROOT / "lifecycle" / "devices.json": devices(),
     }
 

@@ -1,8 +1,9 @@
-"""Pins the API models of the Lambda functions: the operations they call, cut from the locked botocore.
+"""Pins the API models of the Lambda functions and of the command line: the operations they call, cut from the locked botocore.
 
 The Lambda runtime's own botocore lags behind: it drops response members that it does not know and rejects request members
 that it does not know. The pinned model comes first on botocore's data path (botocore.loaders, "The data path"), and being
-small it also makes the client quicker to build. Run `python tools/trim_model.py` after botocore moved in the lock file;
+small it also makes the client quicker to build. A user's boto3 may lag behind too, so the commands pin SageMaker's model, and
+take all else from it. Run `python tools/trim_model.py` after botocore moved in the lock file;
 a test fails until the committed files are what this tool makes.
 """
 
@@ -35,6 +36,24 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
 """What hyperpod_provider/api.py, cluster_log.py and foundation_guard/look.py declare, by service, and what `cdk-hyperpod plan` asks besides
 (GetTemplate)."""
 
+CLI_FOLDER = FOLDER.parent.parent / "cli" / "models"
+
+CLI_OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "sagemaker": (
+        "BatchRebootClusterNodes",
+        "BatchReplaceClusterNodes",
+        "DescribeCluster",
+        "DescribeClusterEvent",
+        "DescribeClusterNode",
+        "DescribeTrainingPlan",
+        "ListClusterEvents",
+        "ListClusterNodes",
+        "ListClusters",
+        "ListTags",
+    ),
+}
+"""What the commands ask of HyperPod, which moves faster than users' boto3."""
+
 AS_THEY_ARE = ("_retry", "partitions", "sdk-default-configuration")
 """Small tables that botocore may read for any client."""
 
@@ -57,6 +76,17 @@ def make() -> dict[str, str]:
         files[f"{folder}/service-2.json"] = trim(loader.load_service_model(service, "service-2"), operations)
         files[f"{folder}/endpoint-rule-set-1.json"] = loader.load_service_model(service, "endpoint-rule-set-1")
     return {path: json.dumps(content, indent=1, sort_keys=True) + "\n" for path, content in sorted(files.items())}
+
+
+def make_for_commands() -> dict[str, str]:
+    """Path below the commands' folder -> content."""
+    loader = Loader()
+    files = {}
+    for service, operations in CLI_OPERATIONS.items():
+        version = loader.determine_latest_version(service, "service-2")
+        content = trim(loader.load_service_model(service, "service-2"), operations)
+        files[f"{service}/{version}/service-2.json"] = json.dumps(content, indent=1, sort_keys=True) + "\n"
+    return files
 
 
 def trim(model: Mapping[str, Any], operations: Iterable[str]) -> Json:
@@ -113,15 +143,15 @@ def trim_endpoints(endpoints: Mapping[str, Any]) -> Json:
 
 def main() -> None:
     """Write the files, and remove what an earlier version made."""
-    files = make()
-    stale = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.json")} - files.keys()
-    for name in stale:
-        (FOLDER / name).unlink()
-    for name, content in files.items():
-        path = FOLDER / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-        print(f"{len(content):>9,} bytes  {path}")
+    for folder, files in ((FOLDER, make()), (CLI_FOLDER, make_for_commands())):
+        stale = {str(path.relative_to(folder)) for path in folder.rglob("*.json")} - files.keys()
+        for name in stale:
+            (folder / name).unlink()
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+            print(f"{len(content):>9,} bytes  {path}")
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ aws_cdk nor its Node process.
 
 from __future__ import annotations
 
-import ast
+import functools
 import importlib
-import pkgutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __all__: list[str]
+
     from .cluster import HyperPodCluster as HyperPodCluster
     from .config.cluster import ClusterConfig as ClusterConfig
     from .config.cluster import DataRepository as DataRepository
@@ -69,8 +70,13 @@ if TYPE_CHECKING:
     from .storage import existing_openzfs_mount as existing_openzfs_mount
 
 
-def _listed() -> dict[str, str]:
-    """Each public name and its module. Python runs no block that is for type checkers, so it is read."""
+@functools.cache
+def _modules() -> dict[str, str]:
+    """Each public name and its module. Python runs no block that is for type checkers, so it is read; and only when a name is
+    first used, since that is half of what the command-line tool takes to start."""
+    import ast
+    import pkgutil
+
     (block,) = (
         node for node in ast.parse(pkgutil.get_data(__name__, "__init__.py") or b"").body if isinstance(node, ast.If)
     )
@@ -79,17 +85,15 @@ def _listed() -> dict[str, str]:
     }
 
 
-_MODULE_OF = _listed()
-__all__ = list(_MODULE_OF)
-
-
 def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
+    if name == "__all__":
+        return [*_modules()]
+    if name not in _modules():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_MODULE_OF[name], __name__), name)
+    value: object = getattr(importlib.import_module(_modules()[name], __name__), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), "__all__", *_modules()]

@@ -9,7 +9,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aws_cdk import Acknowledgment, Validations
+from aws_cdk import Acknowledgment, Stack, Validations
+from aws_cdk import aws_iam as iam
 from constructs import IConstruct
 
 from ._pseudo import ACCOUNT_ID, PARTITION, REGION
@@ -46,6 +47,13 @@ def policy_wildcards(statements: Iterable[Mapping[str, Any]]) -> list[str]:
             texts = [_flat(value) for value in (values if isinstance(values, list) else [values])]
             found += [f"AwsSolutions-IAM5[{kind}::{text}]" for text in texts if "*" in text]
     return list(dict.fromkeys(found))
+
+
+def wildcards_of_cdk(scope: IConstruct) -> list[str]:
+    """The same for every policy that CDK makes in a construct of its own."""
+    stack = Stack.of(scope)
+    policies = [child for child in scope.node.find_all() if isinstance(child, iam.Policy)]
+    return policy_wildcards(each for policy in policies for each in stack.resolve(policy.document)["Statement"])
 
 
 def _flat(value: Any) -> str:

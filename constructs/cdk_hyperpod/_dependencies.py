@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jsii
@@ -29,31 +30,33 @@ class AtSynth(Dependable):
         return list(self._roots())
 
 
-def without_circle(needed: IConstruct, resource: CfnResource) -> list[IConstruct]:
-    """The resources of a construct that a resource can wait for: those that do not refer to it, nor to what does."""
+def without_circle(needed: Iterable[IConstruct], resource: CfnResource) -> list[IConstruct]:
+    """The resources of constructs that a resource can wait for: those that do not refer to it, nor to what does."""
     stack = Stack.of(resource)
-    here = [child for child in needed.node.find_all() if CfnResource.is_cfn_resource(child)]
-    known: dict[str, IConstruct] = {}
-
-    def refer(names: set[str]) -> bool:
-        """Whether one of the resources is the one asked about, or leads to it."""
-        if own in names:
-            return True
-        if names and not known:
-            for each in stack.node.find_all():
-                if CfnResource.is_cfn_resource(each) and Stack.of(each) is stack:
-                    known[stack.resolve(each.logical_id)] = each  # type: ignore[attr-defined]
-        new = {name for name in names if name in known} - seen
-        seen.update(new)
-        return any(refer(_references(known[name])) for name in sorted(new))
-
     own = stack.resolve(resource.logical_id)
-    found = []
-    for child in here:
-        seen: set[str] = set()
-        if not refer(_references(child)):
-            found.append(child)
-    return found
+    found = [child for each in needed for child in each.node.find_all() if CfnResource.is_cfn_resource(child)]
+    named = [_references(child) for child in found]
+    known = _resources(stack) if any(named) else {}
+    named_by = functools.cache(lambda name: _references(known[name]))
+
+    def lead_to_it(names: set[str]) -> bool:
+        left, seen = list(names), set[str]()
+        while left:
+            name = left.pop()
+            if name == own:
+                return True
+            if name in known and name not in seen:
+                seen.add(name)
+                left += named_by(name)
+        return False
+
+    return [child for child, names in zip(found, named, strict=True) if not lead_to_it(names)]
+
+
+def _resources(stack: Stack) -> dict[str, IConstruct]:
+    """A stack's resources by their logical ids."""
+    here = [each for each in stack.node.find_all() if CfnResource.is_cfn_resource(each) and Stack.of(each) is stack]
+    return {stack.resolve(each.logical_id): each for each in here}  # type: ignore[attr-defined]
 
 
 def _references(resource: Any) -> set[str]:

@@ -9,10 +9,14 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from . import _reasons
 from ._acknowledge import acknowledge
 from ._assets import lambda_dir
 
-RARELY = "CloudFormation alone invokes it, a few times in a deployment that changes something it looks at; "
+# Each look-up is a call to Node.
+_RUNTIME = lambda_.Runtime.PYTHON_3_14
+_ARCHITECTURE = lambda_.Architecture.ARM_64
+_TIMEOUT = Duration.minutes(5)
 
 
 def python_function(
@@ -31,24 +35,16 @@ def python_function(
         construct_id,
         function_name=function_name,
         description=description,
-        runtime=lambda_.Runtime.PYTHON_3_14,
-        architecture=lambda_.Architecture.ARM_64,
+        runtime=_RUNTIME,
+        architecture=_ARCHITECTURE,
         handler=handler,
         code=lambda_.Code.from_asset(str(lambda_dir()), exclude=["**/__pycache__", "**/*.pyc"]),
         role=role,
-        timeout=Duration.minutes(5),
+        timeout=_TIMEOUT,
         memory_size=512,
         log_group=log_group,
     )
-    acknowledge(
-        function,
-        {
-            "NIST.800.53.R5-LambdaConcurrency": RARELY
-            + "reserved concurrency would fail in accounts with small limits.",
-            "NIST.800.53.R5-LambdaDLQ": RARELY + "CloudFormation itself reports and rolls back a failure.",
-            "NIST.800.53.R5-LambdaInsideVPC": RARELY + "a closed VPC would cut it off from the APIs that it calls.",
-        },
-    )
+    acknowledge(function, _reasons.FUNCTION)
     return function
 
 

@@ -10,6 +10,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from . import _reasons
 from ._acknowledge import acknowledge
 from ._pseudo import ACCOUNT_ID
 from .config.cluster import Removal
@@ -41,15 +42,7 @@ def access_logs_bucket(scope: Construct, construct_id: str, *, removal: Removal)
         )
     )
     _keep_policy(bucket, removal)
-    acknowledge(
-        bucket,
-        {
-            "AwsSolutions-S1": "This is the bucket that access logs go to; logging it into itself would never end.",
-            "NIST.800.53.R5-S3BucketLoggingEnabled": "This is the bucket that access logs go to.",
-            "NIST.800.53.R5-S3DefaultEncryptionKMS": "S3 delivers access logs to buckets with SSE-S3 only.",
-            "NIST.800.53.R5-S3BucketReplicationEnabled": "Access logs of one region's buckets; kept there for a year.",
-        },
-    )
+    acknowledge(bucket, _reasons.ACCESS_LOGS)
     return bucket
 
 
@@ -59,13 +52,13 @@ def private_bucket(
     *,
     encryption_key: kms.IKey,
     removal: Removal,
-    replication_reason: str,
+    reasons: _reasons.Reasons,
     access_logs: s3.IBucket | None = None,
     bucket_name: str | None = None,
 ) -> s3.Bucket:
     """A private bucket. Removal `destroy` deletes it with all that is in it; `retain` keeps both.
 
-    `replication_reason` says to a reviewer why the bucket is not copied to another region. `access_logs`: a bucket of
+    `reasons`: why it is as it is, such as not copied to another region. `access_logs`: a bucket of
     `access_logs_bucket`; absent: nobody logs who read what.
     """
     bucket = s3.Bucket(
@@ -90,7 +83,7 @@ def private_bucket(
             destination_bucket_name=access_logs.bucket_name, log_file_prefix=f"{construct_id.lower()}/"
         )
     _keep_policy(bucket, removal)
-    acknowledge(bucket, {"NIST.800.53.R5-S3BucketReplicationEnabled": replication_reason})
+    acknowledge(bucket, reasons)
     return bucket
 
 

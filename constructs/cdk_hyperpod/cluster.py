@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jsii
 from aws_cdk import Annotations, CfnTag, Stack
@@ -15,18 +15,16 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, IConstruct, IValidation
 
+from . import _reasons
 from ._acknowledge import acknowledge
 from ._dependencies import AtSynth, without_circle
 from ._overrides import watch_overrides
 from .buckets import access_logs_bucket
 from .cluster_log import ClusterLog
 from .config.cluster import (
-    EKS_ENTRY_SCRIPT,
-    ENTRY_SCRIPTS,
     ClusterArn,
     ClusterConfig,
     ClusterName,
-    EbsVolume,
     InstanceGroup,
     LogRetentionDays,
     NetworkConfig,
@@ -42,6 +40,7 @@ from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster, RoleName
 from .lifecycle import LifecycleScripts
 from .network import HyperPodNetwork
+from .rendering import Surroundings, in_words_of_cdk, mount_spec, network_spec, render_group
 from .roles import GivenRole, InstanceRole, NodeNeeds, autoscaling_role
 from .rules import check_cluster, check_file_system_zone
 from .scale_down import UNGUARDED, ScaleDown
@@ -61,6 +60,22 @@ class HyperPodCluster(IHyperPodCluster):
     Running nodes: raising a count adds nodes. What lowering one does says `ScaleDown`, which guards the cluster; without it
     HyperPod ends nodes that it picks at random. The name
     and the network replace the cluster; CloudFormation refuses to replace one with a name of its own, so nothing ends.
+
+    Example::
+
+        cluster = HyperPodCluster(
+            self,
+            "Cluster",
+            cluster_name="train",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            instance_groups=[
+                InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1),
+                InstanceGroup(
+                    name="p5", node_type="compute", partition="p5", instance_type="ml.p5.48xlarge", instance_count=4
+                ),
+            ],
+        )
+        s3.Bucket(self, "Datasets").grant_read(cluster)
     """
 
     def __init__(
@@ -91,30 +106,40 @@ class HyperPodCluster(IHyperPodCluster):
     ) -> None:
         """Make a cluster, and the guard without which a lowered count ends nodes at random.
 
-        The arguments are those of `ClusterConfig`, where they are described. `file_system` is mounted by every node;
-        absent: none is. `openzfs` is another that every node mounts, under Slurm only. `lifecycle_scripts`: an upload that exists, or a folder; absent: the scripts that come with
-        the library. A folder is uploaded to a bucket that is made, and a second one gets its access logs.
-        `lifecycle_mode`: what runs on a new node, as `LifecycleConfig.mode` says; a change touches no running node.
-        `accounting_database`: yours for Slurm's accounts; absent: one on the controller.
-        `encryption_key` encrypts the scripts and, under continuous provisioning, the groups' EBS volumes; absent: one is
-        made. `eks_cluster_arn`: the
-        EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount `file_system`, not nodes.
-        Absent: Slurm. `autoscaled_groups`: groups whose counts are Karpenter's. `roles`: execution roles of yours, by node type
-        (under EKS `node`), which trust sagemaker.amazonaws.com; each gets what its nodes need where CDK may change it, and
-        a warning tells what it needs where not. Absent: one is made for each node type. One of a type that no group has is an error at synthesis. HyperPod changes no role of a group
-        that lives. `scale_down`: which nodes and groups the
-        guard takes; absent: none by name. `unguarded`: True leaves the guard out, which a warning says until a `ScaleDown`
-        of your own guards the cluster; nodes of a lowered count then end at random. A key of this app's gets a
-        statement that lets CloudWatch Logs use it. An imported key must have it: without it CloudWatch refuses the log groups
-        of the guard and so the deployment, and HyperPod's own keeps CloudWatch's key, as the stack's output says. Raises ConfigError with everything that
-        HyperPod would refuse; what is only worth knowing becomes a warning.
+        Arguments that are not described here are fields of `ClusterConfig`, and described there.
+
+        :param cluster_name: the cluster's name, for life: CloudFormation refuses to replace a cluster that has a name.
+        :param network: where nodes live, for life.
+        :param file_system: what every node mounts; under EKS pods do. Another one reaches new and replaced nodes. Default: - none.
+        :param openzfs: another file system that every node mounts, under Slurm only. Default: - none.
+        :param lifecycle_scripts: an upload that exists, or a folder, which is uploaded to a bucket that is made; a second
+            bucket gets its access logs. Changed scripts reach new and replaced nodes. Default: - the scripts that come with the library.
+        :param lifecycle_mode: what runs on a new node, as `LifecycleConfig.mode` says; a change touches no running node.
+            Default: - extended for the library's scripts under Slurm, otherwise customer_managed.
+        :param accounting_database: yours for Slurm's accounts. Default: - one on the controller.
+        :param encryption_key: encrypts the scripts and, under continuous provisioning, the groups' EBS volumes. HyperPod changes no
+            key of a group that lives. A key of this app's gets a statement that lets CloudWatch Logs use it. An imported one must
+            have it: without it CloudWatch refuses the log groups of the guard and so the deployment, and HyperPod's own keeps
+            CloudWatch's key, as the stack's output says. Default: - one is made.
+        :param eks_cluster_arn: the EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount
+            `file_system`, not nodes. It is the cluster's for life. Default: - Slurm.
+        :param autoscaled_groups: groups whose counts are Karpenter's. Default: - none.
+        :param roles: execution roles of yours, by node type (under EKS `node`), which trust sagemaker.amazonaws.com. Each gets
+            what its nodes need where CDK may change it, and a warning tells what it needs where not. One of a type that no
+            group has is an error at synthesis. HyperPod changes no role of a group that lives. Default: - one is made for
+            each node type.
+        :param scale_down: which nodes and groups the guard takes. Default: - none by name.
+        :param unguarded: True leaves the guard out, which a warning says until a `ScaleDown` of your own guards the cluster; nodes of
+            a lowered count then end at random.
+        :raises ConfigError: with everything that HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
-        stack = Stack.of(self)
+        self._stack = stack = Stack.of(self)
+        self._region = stack.region
         refused_mode = [*check_arguments(HyperPodCluster.__init__, lifecycle_mode=lifecycle_mode)]
         config = ClusterConfig(
             name=cluster_name,
-            region=stack.region,
+            region=self._region,
             instance_groups=as_tuple(instance_groups),
             orchestrator="slurm" if eks_cluster_arn is None else "eks",
             eks=None if eks_cluster_arn is None else _eks_config(autoscaled_groups),
@@ -164,7 +189,8 @@ class HyperPodCluster(IHyperPodCluster):
         self._key = self.encryption_key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
         allow_logs(self._key)
         if isinstance(lifecycle_scripts, LifecycleScripts):
-            self.lifecycle_scripts = lifecycle_scripts
+            self.lifecycle_scripts: LifecycleScripts = lifecycle_scripts
+            """The upload of what runs on new nodes."""
         else:
             self.lifecycle_scripts = LifecycleScripts(
                 self,
@@ -179,7 +205,16 @@ class HyperPodCluster(IHyperPodCluster):
             )
         self.drain_channel = self.lifecycle_scripts.drain
         self.lifecycle_mode: LifecycleMode = lifecycle_mode or self.lifecycle_scripts.default_mode
-        self._continuous = node_provisioning_mode == "continuous"
+        """What runs on a new node, as `LifecycleConfig.mode` says."""
+        continuous = node_provisioning_mode == "continuous"
+        self._surroundings = Surroundings(
+            continuous=continuous,
+            encrypts_root_volumes=config.encrypts_root_volumes,
+            volume_key_arn=self._key.key_arn,
+            lifecycle_mode=self.lifecycle_mode,
+            scripts_uri=self.lifecycle_scripts.s3_uri,
+            mounts=_mounts(self._file_system, self._openzfs),
+        )
         self._secret_arn = None if accounting_database is None else accounting_database.secret_arn
         self._given_roles = dict(roles or {})
         self.node.add_validation(_RolesInUse(self._given_roles, self))
@@ -193,13 +228,13 @@ class HyperPodCluster(IHyperPodCluster):
             "Resource",
             cluster_name=cluster_name,
             orchestrator=_orchestrator(eks_cluster_arn, accounting_database),
-            node_provisioning_mode="Continuous" if self._continuous else None,
+            node_provisioning_mode="Continuous" if continuous else None,
             node_recovery="Automatic" if node_recovery == "automatic" else "None",
             vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
                 security_group_ids=[network.security_group_id], subnets=[own.subnet_id]
             ),
             tiered_storage_config=_tiered_storage(tiered_storage),
-            instance_groups=[self._instance_group(group) for group in config.instance_groups],
+            instance_groups=self._rendered(),
             auto_scaling=sagemaker.CfnCluster.ClusterAutoScalingConfigProperty(
                 mode="Enable", auto_scaler_type="Karpenter"
             )
@@ -234,7 +269,7 @@ class HyperPodCluster(IHyperPodCluster):
             self._come_after_rights(self._roles[name].role)
         self.cluster_arn = resource.attr_cluster_arn
         self._acknowledge_new_types()
-        self.log = ClusterLog(
+        self.log: ClusterLog = ClusterLog(
             self,
             "Log",
             cluster=self.resource,
@@ -244,12 +279,12 @@ class HyperPodCluster(IHyperPodCluster):
             encryption_key=self._key,
         )
         """What encrypts HyperPod's own log group of the cluster and lets it expire."""
-        self.scale_down = None if unguarded else self._guard(scale_down or ScaleDownConfig())
+        self.scale_down: ScaleDown | None = None if unguarded else self._guard(scale_down or ScaleDownConfig())
         """The guard; None: left out."""
         if unguarded:
             Annotations.of(resource).add_warning_v2(
                 UNGUARDED,
-                "nothing guards the cluster: whatever lowers a count ends nodes at random; leave unguarded out, or add a "
+                "nothing guards the cluster: HyperPod terminates nodes at random when a count is lowered; leave unguarded out, or add a "
                 "ScaleDown",
             )
 
@@ -266,9 +301,22 @@ class HyperPodCluster(IHyperPodCluster):
     ) -> IHyperPodCluster:
         """A cluster that another app makes, for this one's grants, rules and alarms. It makes no resource.
 
-        `cluster_arn`: as the output `ClusterArn` of the stack, or `aws sagemaker describe-cluster`, tells it.
-        `security_groups`: the nodes', without which nothing can be let in. `roles`: the groups' execution roles by node type,
-        without which nothing can be granted. Raises ConfigError for arguments that no cluster has.
+        Example::
+
+            known = HyperPodCluster.from_cluster_attributes(
+                self,
+                "Known",
+                cluster_name="research",
+                cluster_arn="arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
+                roles={"compute": iam.Role.from_role_name(self, "ResearchNodes", "research-nodes")},
+            )
+            s3.Bucket(self, "Papers").grant_read(known)
+
+        :param cluster_name: the cluster's name.
+        :param cluster_arn: as the output `ClusterArn` of the stack, or `aws sagemaker describe-cluster`, tells it.
+        :param security_groups: the nodes'. Default: - none, and nothing can be let in.
+        :param roles: the groups' execution roles by node type. Default: - none, and nothing can be granted.
+        :raises ConfigError: for arguments that no cluster has.
         """
         raise_errors(
             check_arguments(
@@ -288,11 +336,14 @@ class HyperPodCluster(IHyperPodCluster):
         return self._config.instance_groups
 
     def add_instance_group(self, group: InstanceGroup) -> None:
-        """Add a group behind those that are there, until synthesis. Raises ConfigError for one that HyperPod would refuse.
+        """Add a group behind those that are there, until synthesis.
 
         Running nodes: none is touched; deployed, it adds the group's nodes.
+
+        :param group: the group.
+        :raises ConfigError: for one that HyperPod would refuse.
         """
-        raise_errors(check_arguments(HyperPodCluster.add_instance_group, group=group), self.node.path)
+        raise_errors(check_arguments(HyperPodCluster.add_instance_group, group=group), lambda: self.node.path)
         config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
         self._judge(config, [])
         self._config = config
@@ -301,7 +352,7 @@ class HyperPodCluster(IHyperPodCluster):
         if self._principal is not None:
             for name in sorted(set(self._roles) - before):
                 self._principal.welcome(self.roles[name])
-        self.resource.instance_groups = [self._instance_group(each) for each in self.instance_groups]
+        self.resource.instance_groups = self._rendered()
         self._acknowledge_new_types()
 
     def _judge(self, config: ClusterConfig, findings: Sequence[Finding]) -> None:
@@ -313,7 +364,7 @@ class HyperPodCluster(IHyperPodCluster):
                 *_check_known(known),
                 *check_file_system_zone(known.instance_groups, self._file_system_zone),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         for warning in warnings:
             if warning not in self._warned:
@@ -321,14 +372,15 @@ class HyperPodCluster(IHyperPodCluster):
                 Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
 
     def _come_after(self, needed: IConstruct) -> None:
-        if Stack.of(needed) is Stack.of(self):
+        if Stack.of(needed) is self._stack:
             self.resource.node.add_dependency(needed)
 
     def _come_after_rights(self, role: iam.IRole) -> None:
         """Wait for a role's policies, but for those that name the cluster: they have to wait for it."""
-        if role not in self._awaited and Stack.of(role) is Stack.of(self):
+        if role not in self._awaited and Stack.of(role) is self._stack:
             self._awaited.append(role)
-            self.resource.node.add_dependency(AtSynth(lambda: without_circle(role, self.resource)))
+            if len(self._awaited) == 1:
+                self.resource.node.add_dependency(AtSynth(lambda: without_circle(self._awaited, self.resource)))
 
     def _security_groups(self) -> list[ec2.ISecurityGroup]:
         return [self._network.security_group]
@@ -352,7 +404,7 @@ class HyperPodCluster(IHyperPodCluster):
     def _add_roles(self) -> None:
         """Make the roles that groups need and that are not there yet, and let those that are do what they need by now."""
         for name in sorted({_node_type(group) for group in self.instance_groups}):
-            statements = self._needs(name).statements(Stack.of(self).region)
+            statements = self._needs(name).statements(self._region)
             if name in self._roles:
                 self._roles[name].allow(statements)
             elif name in self._given_roles:
@@ -376,126 +428,37 @@ class HyperPodCluster(IHyperPodCluster):
             drain_bucket_arn=drain.bucket_arn if drain is not None and name == "controller" else None,
         )
 
-    def _volumes(self, group: InstanceGroup) -> tuple[EbsVolume, ...]:
-        """The group's volumes of which something has to be said: its own, and the root volume by its key."""
-        if not self._config.encrypts_root_volumes or any(volume.root_volume for volume in group.ebs_volumes):
-            return group.ebs_volumes
-        return (EbsVolume(root_volume=True), *group.ebs_volumes)
-
     def _volume_keys(self, node_type: str) -> list[str]:
-        volumes = [
-            volume
+        return self._surroundings.volume_keys([each for each in self.instance_groups if _node_type(each) == node_type])
+
+    def _rendered(self) -> list[Any]:
+        """The groups as CDK's class takes them."""
+        return [
+            in_words_of_cdk(
+                render_group(
+                    group,
+                    self._surroundings,
+                    role_arn=self._roles[_node_type(group)].role_arn,
+                    network=self._network_of(group),
+                )
+            )
             for group in self.instance_groups
-            if _node_type(group) == node_type
-            for volume in self._volumes(group)
         ]
-        return list(dict.fromkeys(arn for arn in map(self._volume_key, volumes) if arn is not None))
 
-    def _volume_key(self, volume: EbsVolume) -> str | None:
-        """HyperPod takes a customer managed key under continuous provisioning only.
-
-        https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html
-        """
-        return volume.volume_kms_key_arn or (self._key.key_arn if self._continuous else None)
-
-    def _instance_group(self, group: InstanceGroup) -> sagemaker.CfnCluster.ClusterInstanceGroupProperty:
-        override = None
-        if (
-            group.availability_zone is not None
-            and group.availability_zone != self._network.subnets[0].availability_zone
-        ):
-            override = sagemaker.CfnCluster.VpcConfigProperty(
-                security_group_ids=[self._network.security_group_id],
-                subnets=[self._network.subnet_in(group.availability_zone).subnet_id],
-            )
-        return sagemaker.CfnCluster.ClusterInstanceGroupProperty(
-            instance_group_name=group.name,
-            instance_type=group.instance_type,
-            instance_requirements=sagemaker.CfnCluster.InstanceRequirementsProperty(
-                instance_types=list(group.instance_types)
-            )
-            if group.instance_types
-            else None,
-            instance_count=group.instance_count,
-            # Sent even if it is 0: nobody knows whether an update without it keeps the minimum that the group had.
-            min_instance_count=group.min_instance_count if self._continuous else None,
-            execution_role=self._roles[_node_type(group)].role_arn,
-            life_cycle_config=self._life_cycle_config(group),
-            slurm_config=sagemaker.CfnCluster.ClusterSlurmConfigProperty(
-                node_type=group.node_type.capitalize(),
-                partition_names=None if group.partition is None else [group.partition],
-            )
-            if group.node_type is not None
-            else None,
-            kubernetes_config=_kubernetes_config(group),
-            instance_storage_configs=self._storage_configs(group) or None,
-            threads_per_core=group.threads_per_core,
-            on_start_deep_health_checks=[
-                "".join(word.capitalize() for word in check.split("_")) for check in group.on_start_deep_health_checks
-            ]
-            or None,
-            training_plan_arn=group.training_plan_arn,
-            capacity_requirements=sagemaker.CfnCluster.ClusterCapacityRequirementsProperty(spot={})
-            if group.spot
-            else None,
-            override_vpc_config=override,
-        )
-
-    def _life_cycle_config(self, group: InstanceGroup) -> sagemaker.CfnCluster.ClusterLifeCycleConfigProperty | None:
-        """Which hook names the script decides who sets the node up: OnInitComplete HyperPod, OnCreate the script."""
-        script = EKS_ENTRY_SCRIPT if group.node_type is None else ENTRY_SCRIPTS[group.node_type]
-        if self.lifecycle_mode == "bootstrap":
+    def _network_of(self, group: InstanceGroup) -> dict[str, Any] | None:
+        own = self._network.subnets[0]
+        if group.availability_zone in (None, own.availability_zone):
             return None
-        return sagemaker.CfnCluster.ClusterLifeCycleConfigProperty(
-            source_s3_uri=self.lifecycle_scripts.s3_uri,
-            on_create=script if self.lifecycle_mode == "customer_managed" else None,
-            on_init_complete=script if self.lifecycle_mode == "extended" else None,
-        )
-
-    def _storage_configs(self, group: InstanceGroup) -> list[sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty]:
-        configs = [
-            sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(ebs_volume_config=self._ebs_volume(volume))
-            for volume in self._volumes(group)
-        ]
-        if self._file_system is not None:
-            configs.append(
-                sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
-                    fsx_lustre_config=sagemaker.CfnCluster.ClusterFsxLustreConfigProperty(
-                        dns_name=self._file_system.dns_name,
-                        mount_name=self._file_system.mount_name,
-                        mount_path=self._file_system.mount_path,
-                    )
-                )
-            )
-        if self._openzfs is not None:
-            configs.append(
-                sagemaker.CfnCluster.ClusterInstanceStorageConfigProperty(
-                    fsx_open_zfs_config=sagemaker.CfnCluster.ClusterFsxOpenZfsConfigProperty(
-                        dns_name=self._openzfs.dns_name, mount_path=self._openzfs.mount_path
-                    )
-                )
-            )
-        return configs
-
-    def _ebs_volume(self, volume: EbsVolume) -> sagemaker.CfnCluster.ClusterEbsVolumeConfigProperty:
-        return sagemaker.CfnCluster.ClusterEbsVolumeConfigProperty(
-            root_volume=True if volume.root_volume else None,
-            volume_size_in_gb=volume.volume_size_gib,
-            volume_kms_key_id=self._volume_key(volume),
+        return network_spec(
+            subnets=[self._network.subnet_in(group.availability_zone).subnet_id],
+            security_groups=[self._network.security_group_id],
         )
 
     def _acknowledge_new_types(self) -> None:
         types = {name for group in self.instance_groups for name in group.all_instance_types if is_known(name)}
         if types & _MISSING_IN_SCHEMA:
             self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3644"]}})
-            acknowledge(
-                self.resource,
-                {
-                    "CloudFormation-Validate::E3644": (
-                        "The CreateCluster API has the type; the schema that checks templates does not have it yet."
-                    )
-                },
-            )
+            acknowledge(self.resource, _reasons.NEW_INSTANCE_TYPES)
 
 
 class _ImportedCluster(IHyperPodCluster):
@@ -600,6 +563,16 @@ def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:
     return EksConfig(dependencies_chart=INSTALLED, autoscaling=autoscaling)
 
 
+def _mounts(lustre: LustreMount | None, openzfs: OpenZfsMount | None) -> list[dict[str, Any]]:
+    """What every node mounts."""
+    mounts = []
+    if lustre is not None:
+        mounts.append(mount_spec(dns_name=lustre.dns_name, mount_path=lustre.mount_path, mount_name=lustre.mount_name))
+    if openzfs is not None:
+        mounts.append(mount_spec(dns_name=openzfs.dns_name, mount_path=openzfs.mount_path, mount_name=None))
+    return mounts
+
+
 def _node_type(group: InstanceGroup) -> RoleName:
     """The group's node type; under EKS all nodes are of one."""
     return group.node_type or "node"
@@ -621,23 +594,6 @@ def _orchestrator(
                 endpoint=database.endpoint, secret_arn=database.secret_arn, port=database.port, name=database.name
             )
         )
-    )
-
-
-def _kubernetes_config(group: InstanceGroup) -> sagemaker.CfnCluster.ClusterKubernetesConfigProperty | None:
-    if not group.labels and not group.taints:
-        return None
-    return sagemaker.CfnCluster.ClusterKubernetesConfigProperty(
-        labels=dict(group.labels) or None,
-        taints=[
-            sagemaker.CfnCluster.ClusterKubernetesTaintProperty(
-                key=taint.key,
-                value=taint.value,
-                effect="".join(word.capitalize() for word in taint.effect.split("_")),
-            )
-            for taint in group.taints
-        ]
-        or None,
     )
 
 

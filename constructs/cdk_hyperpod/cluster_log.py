@@ -12,6 +12,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
 
+from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards
 from ._functions import log_group, python_function
 from ._pseudo import ACCOUNT_ID, PARTITION
@@ -78,14 +79,7 @@ class ClusterLog(Construct):
             roles=[role.role_name],
             policy_document={"Version": "2012-10-17", "Statement": statements},
         )
-        acknowledge(
-            policy,
-            dict.fromkeys(
-                policy_wildcards(stack.resolve(statements)),
-                "A log group's ARN ends in a wildcard for its streams, and the function reaches the cluster's group and its "
-                "own only.",
-            ),
-        )
+        acknowledge(policy, dict.fromkeys(policy_wildcards(stack.resolve(statements)), _reasons.CLUSTER_LOG))
         self.resource = CustomResource(
             self,
             "Resource",

@@ -10,6 +10,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from . import _reasons
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
 from .config.slurm import DrainConfig
@@ -25,6 +26,12 @@ class DrainChannel(Construct):
     may not write what runs on it as root, and a status a minute would pile up there. Give it to `LifecycleScripts`, which
     installs the agent on the controller; `HyperPodCluster` then lets the controller's role, and no other, read the requests
     and write the status. Running nodes: none is touched.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+        channel = DrainChannel(self, "Drain", cluster_name="train", encryption_key=key)
+        scripts = LifecycleScripts(self, "Scripts", cluster_name="train", encryption_key=key, drain=channel)
     """
 
     def __init__(
@@ -39,8 +46,11 @@ class DrainChannel(Construct):
     ) -> None:
         """Make the bucket.
 
-        `drain`: what the agent saves of a node before it drains it; absent: nothing. `access_logs`: a bucket of
-        `access_logs_bucket`; absent: nobody logs who asked.
+        :param cluster_name: whose nodes are drained; the bucket's name derives from it.
+        :param encryption_key: encrypts the bucket.
+        :param drain: what the agent saves of a node before it drains it. Default: - nothing.
+        :param access_logs: where the bucket writes its access logs. Default: - nobody logs who asked.
+        :raises ConfigError: for a cluster name that is no name, or not known at synthesis.
         """
         super().__init__(scope, construct_id)
         raise_errors(
@@ -54,23 +64,29 @@ class DrainChannel(Construct):
                 ),
                 *check_name_known(cluster_name),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
-        self.cluster_name = cluster_name
-        self.encryption_key = encryption_key
-        self.drain = drain or DrainConfig()
+        self.cluster_name: str = cluster_name
+        """Whose nodes are drained."""
+        self.encryption_key: kms.IKey = encryption_key
+        """The bucket's key."""
+        self.drain: DrainConfig = drain or DrainConfig()
+        """What the agent saves of a node before it drains it."""
         # The name is known before the bucket is: the roles of another stack name it without a reference.
-        self.bucket_name = drain_bucket_name(cluster_name, ACCOUNT_ID, Stack.of(self).region)
-        self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
-        self.bucket = private_bucket(
+        self.bucket_name: str = drain_bucket_name(cluster_name, ACCOUNT_ID, Stack.of(self).region)
+        """The bucket's name, without a reference to its stack."""
+        self.bucket_arn: str = f"arn:{PARTITION}:s3:::{self.bucket_name}"
+        """The bucket's ARN, without a reference to its stack."""
+        self.bucket: s3.Bucket = private_bucket(
             self,
             "Bucket",
             bucket_name=self.bucket_name,
             encryption_key=encryption_key,
             removal="destroy",
             access_logs=access_logs,
-            replication_reason="Requests and answers of a few minutes, which mean something to this one cluster.",
+            reasons=_reasons.DRAIN_BUCKET,
         )
+        """The bucket of requests and of the agent's status."""
         # Also a broken request ends so: whoever wrote it may be gone.
         self.bucket.add_lifecycle_rule(
             id="NothingStays", expiration=Duration.days(1), noncurrent_version_expiration=Duration.days(1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableSet
+from weakref import WeakSet
+
 from aws_cdk import RemovalPolicy, Stack, Tags
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -13,39 +16,48 @@ from .errors import raise_errors
 from .tags import KEY_TAG
 from .typed.judge import check_arguments
 
+_LETS_LOGS_IN: MutableSet[kms.IKey] = WeakSet()
+"""The keys whose policies have that statement already."""
+
 
 def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> kms.Key:
-    """A key that rotates every year. Removal `destroy` schedules its deletion, after which its data is unreadable."""
+    """A key that rotates every year, and that CloudWatch Logs may use.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+
+    :param removal: retain keeps it when its stack is deleted; destroy schedules its deletion, after which its data is unreadable.
+    """
     raise_errors(check_arguments(encryption_key, removal=removal), construct_id)
-    stack = Stack.of(scope)
+    stack_name = Stack.of(scope).stack_name
     key = kms.Key(
         scope,
         construct_id,
-        description=f"Data of HyperPod stack {stack.stack_name}",
+        description=f"Data of HyperPod stack {stack_name}",
         enable_key_rotation=True,
         removal_policy=RemovalPolicy.RETAIN if removal == "retain" else RemovalPolicy.DESTROY,
     )
-    Tags.of(key).add(KEY_TAG, stack.stack_name)
+    Tags.of(key).add(KEY_TAG, stack_name)
     allow_logs(key)
     return key
 
 
 def allow_logs(key: kms.IKey) -> None:
-    """Let CloudWatch Logs encrypt log groups with a key, as it asks for before it makes one. An imported key keeps its policy.
-
-    Said twice it is one statement: CDK drops doubles.
-    """
+    """Let CloudWatch Logs encrypt log groups with a key, as it asks for before it makes one. An imported key keeps its policy."""
+    if key in _LETS_LOGS_IN:
+        return
+    _LETS_LOGS_IN.add(key)
     stack = Stack.of(key)
+    region = stack.region
     key.add_to_resource_policy(
         iam.PolicyStatement(
             sid="Logs",
             actions=["kms:Decrypt*", "kms:Describe*", "kms:Encrypt*", "kms:GenerateDataKey*", "kms:ReEncrypt*"],
-            principals=[iam.ServicePrincipal(f"logs.{stack.region}.{URL_SUFFIX}")],
+            principals=[iam.ServicePrincipal(f"logs.{region}.{URL_SUFFIX}")],
             resources=["*"],
             conditions={
-                "ArnLike": {
-                    "kms:EncryptionContext:aws:logs:arn": f"arn:{PARTITION}:logs:{stack.region}:{stack.account}:*"
-                }
+                "ArnLike": {"kms:EncryptionContext:aws:logs:arn": f"arn:{PARTITION}:logs:{region}:{stack.account}:*"}
             },
         )
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -37,8 +37,15 @@ class ConfigError(HyperPodError):
     """A configuration that cannot become a cluster. Holds every finding, not only the first."""
 
     def __init__(self, findings: Iterable[Finding], source: str = "") -> None:
+        """Say everything that was found.
+
+        :param findings: what was found; doubles are said once.
+        :param source: where: the file, or the construct's path. Default: - not known.
+        """
         self.findings: Sequence[Finding] = tuple(dict.fromkeys(findings))
-        self.source = source
+        """Everything that is wrong, each thing once."""
+        self.source: str = source
+        """What is wrong: the file, or the construct's path."""
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -56,10 +63,13 @@ def with_lines(findings: Sequence[Finding]) -> list[str]:
     ]
 
 
-def raise_errors(findings: Iterable[Finding], source: str = "") -> tuple[Finding, ...]:
-    """Raise ConfigError with every error among the findings; return the warnings."""
+def raise_errors(findings: Iterable[Finding], source: str | Callable[[], str] = "") -> tuple[Finding, ...]:
+    """Raise ConfigError with every error among the findings; return the warnings.
+
+    `source`: what was judged, or what tells it: to ask CDK for a path takes time, and hardly anything is wrong.
+    """
     findings = tuple(findings)
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
-        raise ConfigError(errors, source)
+        raise ConfigError(errors, source if isinstance(source, str) else source())
     return findings

@@ -6,13 +6,15 @@ cluster. A template cannot know what lives, so a custom resource comes first of 
 
 from __future__ import annotations
 
-from aws_cdk import Aws, CustomResource, Duration, Fn, Stack
+from aws_cdk import CustomResource, Duration, Fn, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct
 
+from . import _reasons
 from ._acknowledge import acknowledge, wildcard
 from ._functions import log_group, python_function
 from ._lambda.hyperpod_provider.foundation_guard.wish import KIND, write
+from ._pseudo import ACCOUNT_ID, PARTITION
 from .config.cluster import ClusterConfig
 from .for_life import wish
 
@@ -38,15 +40,7 @@ class FoundationGuard(Construct):
         )
         # Not with the foundation's key, which comes after the guard.
         log = log_group(self, "Log", encryption_key=None)
-        acknowledge(
-            log,
-            {
-                "NIST.800.53.R5-CloudWatchLogGroupEncrypted": (
-                    "CloudWatch encrypts it with a key of its own: the foundation's key is made after this function has "
-                    "run, and the log holds names, ranges and ids alone."
-                )
-            },
-        )
+        acknowledge(log, _reasons.FOUNDATION_GUARD_LOG)
         reading = self._allow_reading(role, log.log_group_arn)
         function = python_function(
             self,
@@ -76,7 +70,7 @@ class FoundationGuard(Construct):
 
     def _allow_reading(self, role: iam.Role, log_arn: str) -> iam.CfnManagedPolicy:
         stack = Stack.of(self)
-        clusters = f"arn:{Aws.PARTITION}:sagemaker:{stack.region}:{Aws.ACCOUNT_ID}:cluster/*"
+        clusters = f"arn:{PARTITION}:sagemaker:{stack.region}:{ACCOUNT_ID}:cluster/*"
         statements = [
             {"Action": ["sagemaker:DescribeCluster", "sagemaker:ListTags"], "Resource": clusters},
             {
@@ -99,12 +93,8 @@ class FoundationGuard(Construct):
         acknowledge(
             policy,
             {
-                wildcard("Resource", clusters): (
-                    "It is read whether the cluster exists, and a cluster's ARN holds an id that HyperPod chooses."
-                ),
-                "AwsSolutions-IAM5[Resource::*]": (
-                    "Neither call can be limited to a resource (service authorization reference), and both only read."
-                ),
+                wildcard("Resource", clusters): _reasons.ANY_CLUSTER_TO_READ,
+                wildcard("Resource", "*"): _reasons.READ_ONLY,
             },
         )
         return policy

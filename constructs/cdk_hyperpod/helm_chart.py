@@ -202,7 +202,7 @@ def _archive(content: bytes, room: _Room) -> dict[str, bytes]:
     except NoChart:
         raise
     except (OSError, EOFError, RecursionError, tarfile.TarError, zlib.error, *_OF_BROKEN_HEADERS) as error:
-        raise NoChart(f"it is no packed chart: {error}") from None
+        raise NoChart(f"it is not a packed chart: {error}") from None
     return files
 
 
@@ -233,7 +233,7 @@ def _checked_name(name: str, shown: str = "") -> str:
         or "\\" in name
         or re.match("[A-Za-z]:", name)
     ):
-        raise NoChart(f"{shown_name(shown or name)} is no path below the chart's folder")
+        raise NoChart(f"{shown_name(shown or name)} is not a path below the chart's folder")
     return name
 
 

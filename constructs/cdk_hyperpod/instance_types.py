@@ -84,6 +84,8 @@ class InstanceType:
         AWS documents P5: 32 under Slurm, one for each network card, and 81 under EKS. For every other type this is an
         assumption, one address for each network card, and a lower bound: under EKS the VPC CNI plug-in takes more of
         them as pods come. Source: https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-hyperpod-prerequisites.html
+
+        :param orchestrator: what schedules work on the node.
         """
         per_card = max(1, self.network_cards)
         return _EKS_IP_ADDRESSES.get(self.name, per_card) if orchestrator == "eks" else per_card

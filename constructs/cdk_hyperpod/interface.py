@@ -88,7 +88,7 @@ class IHyperPodCluster(Resource):
             finding = Finding(
                 path="roles", problem="none is known that a right could be given to", remedy="name them by node type"
             )
-            raise_errors([finding], self.node.path)
+            raise_errors([finding], lambda: self.node.path)
         if self._principal is None:
             self._principal = _AllNodes(self)
         return self._principal
@@ -119,13 +119,16 @@ class IHyperPodCluster(Resource):
         detail: Mapping[str, Any] | None = None,
         description: str | None = None,
     ) -> events.Rule:
-        """A rule for what HyperPod tells EventBridge of this cluster.
+        """A rule for what HyperPod tells EventBridge of this cluster. No node is touched.
 
-        `kinds`: `state_change` (the cluster's status), `node_health` (what the health monitoring agent finds, with the repair
-        that it recommends), `event` (launches, scaling, patching; under continuous provisioning only). `detail` narrows
-        them, as in `{"EventDetails": {"EventLevel": ["Error"]}}`. `target` absent: add it to the rule that is returned.
-        Source: the developer guide's page "SageMaker HyperPod cluster events reference". No node is touched.
-        Raises ConfigError for kinds that there are not.
+        Source: the developer guide's page "SageMaker HyperPod cluster events reference".
+
+        :param target: what is told. Default: - nothing; add it to the rule that is returned.
+        :param kinds: `state_change` (the cluster's status), `node_health` (what the health monitoring agent finds, with the
+            repair that it recommends), `event` (launches, scaling, patching; under continuous provisioning only). Default: - all.
+        :param detail: narrows them, as in `{"EventDetails": {"EventLevel": ["Error"]}}`. Default: - all of these kinds.
+        :param description: the rule's description. Default: - none.
+        :raises ConfigError: for kinds that there are not.
         """
         from aws_cdk import aws_events as events  # only here: most apps have no use for it
 

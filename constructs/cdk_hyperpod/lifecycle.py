@@ -18,7 +18,8 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_deployment as s3_deployment
 from constructs import Construct, IConstruct
 
-from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
+from . import _reasons
+from ._acknowledge import acknowledge, policy_wildcards
 from ._assets import lifecycle_dir
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
@@ -50,6 +51,20 @@ class LifecycleScripts(Construct):
     Earlier prefixes stay, because a rollback and the replacement of a node read them. The bucket holds nothing that
     cannot be made again, and is deleted with its stack. Running nodes: none is touched; new and replaced nodes run
     the new scripts.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+        scripts = LifecycleScripts(
+            self,
+            "Scripts",
+            cluster_name="train",
+            encryption_key=key,
+            mount_paths=["/fsx"],
+            groups=[Group(name="research", gid=5000)],
+            users=[User(name="alice", uid=5001, group="research")],
+            home_path="/fsx/home",
+        )
     """
 
     def __init__(
@@ -72,15 +87,25 @@ class LifecycleScripts(Construct):
         writers: Sequence[RoleArn] = (),
         drain: DrainChannel | None = None,
     ) -> None:
-        """Upload a folder of scripts.
+        """Upload a folder of scripts. Under Slurm a folder `eks` in it is not uploaded.
 
-        `source` absent: the scripts that come with this library. Under Slurm they verify that the file systems at
-        `mount_paths` (Lustre) and `nfs_mount_paths` (OpenZFS) are mounted before a node takes work, and do what `steps`
-        leaves on; absent: every step. They make `groups` and `users`, whose homes lie in `home_path` where they name
-        none, and Slurm's `accounts`. `writers`: roles that may change them in the bucket besides. `drain`:
-        where the controller's agent is asked to drain nodes; absent: there is no agent. Raises HyperPodError
-        for a folder that lacks one of
-        `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Under Slurm a folder `eks` in it is not uploaded.
+        :param cluster_name: whose scripts they are; the bucket's name derives from it.
+        :param encryption_key: encrypts the bucket and the upload's log.
+        :param source: a folder of your own, with each of `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Default: - the
+            scripts that come with this library, for which the arguments below are.
+        :param mount_paths: the Lustre file systems that must be mounted before a node takes work. Default: - none.
+        :param nfs_mount_paths: the OpenZFS ones. Default: - none.
+        :param access_logs: where the bucket writes its access logs. Default: - it keeps none.
+        :param orchestrator: whose scripts they are.
+        :param steps: what the scripts do. Default: - every step.
+        :param groups: Linux groups of every node. Default: - those of the image.
+        :param users: Linux users of every node. Default: - those of the image.
+        :param accounts: Slurm's accounts. Default: - none, and nobody is limited.
+        :param home_path: where homes lie of users who name none.
+        :param writers: ARNs of roles that may change scripts in the bucket, besides their deployment. Default: - nobody.
+        :param drain: where the controller's agent is asked to drain nodes. Default: - there is no agent.
+        :raises HyperPodError: for a folder that lacks a script.
+        :raises ConfigError: for arguments that the scripts would refuse.
         """
         super().__init__(scope, construct_id)
         raise_errors(
@@ -107,7 +132,7 @@ class LifecycleScripts(Construct):
                 *check_writers(as_tuple(writers), "writers"),
                 *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
         own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
@@ -141,22 +166,27 @@ class LifecycleScripts(Construct):
         known = json.dumps(Stack.of(self).resolve(cluster)) if not is_known(cluster) else cluster
         self.default_mode: LifecycleMode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
         """When the scripts run, where a cluster that names them does not say."""
-        self.prefix = f"lifecycle/{content_hash(folder, known, without=without)}"
-        self.encryption_key = encryption_key
-        self.drain = drain
+        self.prefix: str = f"lifecycle/{content_hash(folder, known, without=without)}"
+        """Where the scripts lie in the bucket; another one for other scripts."""
+        self.encryption_key: kms.IKey = encryption_key
+        """What encrypts the scripts, which nodes decrypt."""
+        self.drain: DrainChannel | None = drain
         """Where the agent on the controller is asked to drain nodes; None: there is no agent."""
         # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
-        self.bucket_name = _bucket_name(self, cluster_name)
-        self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
-        self.bucket = private_bucket(
+        self.bucket_name: str = _bucket_name(self, cluster_name)
+        """The bucket's name, without a reference to its stack."""
+        self.bucket_arn: str = f"arn:{PARTITION}:s3:::{self.bucket_name}"
+        """The bucket's ARN, without a reference to its stack."""
+        self.bucket: s3.Bucket = private_bucket(
             self,
             "Bucket",
             bucket_name=self.bucket_name,
             encryption_key=encryption_key,
             removal="destroy",
             access_logs=access_logs,
-            replication_reason="The scripts are in the source repository, and are uploaded again by any deployment.",
+            reasons=_reasons.SCRIPTS_BUCKET,
         )
+        """The scripts' bucket."""
         log_group = logs.LogGroup(
             self,
             "UploadLog",
@@ -164,7 +194,7 @@ class LifecycleScripts(Construct):
             removal_policy=RemovalPolicy.DESTROY,
             encryption_key=encryption_key,
         )
-        self.deployment = s3_deployment.BucketDeployment(
+        self.deployment: s3_deployment.BucketDeployment = s3_deployment.BucketDeployment(
             self,
             "Upload",
             sources=[
@@ -179,6 +209,7 @@ class LifecycleScripts(Construct):
             retain_on_delete=True,
             log_group=log_group,
         )
+        """What uploads the scripts."""
         self._let_nobody_else_write(writers)
         _acknowledge_upload(self)
 
@@ -317,22 +348,4 @@ def _acknowledge_upload(scope: LifecycleScripts) -> None:
     function = typing.cast(IConstruct, role.node.scope)
     policy = typing.cast(iam.Policy, role.node.find_child("DefaultPolicy"))
     wildcards = policy_wildcards(stack.resolve(policy.document)["Statement"])
-    of_cdk = "CDK's own upload function decides this; "
-    rarely = "CloudFormation alone invokes the function, once in a deployment that changes the scripts; "
-    acknowledge(
-        function,
-        {
-            **dict.fromkeys(
-                wildcards,
-                of_cdk + "it reads CDK's asset bucket and writes the scripts' bucket, whose objects it must name by "
-                "wildcard, and nothing else.",
-            ),
-            managed_policy_finding("AWSLambdaBasicExecutionRole"): of_cdk + "the policy lets it write its own log.",
-            "AwsSolutions-L1": of_cdk + "the runtime follows the pinned version of CDK.",
-            "NIST.800.53.R5-IAMNoInlinePolicy": of_cdk + "the policy belongs to this one role.",
-            "NIST.800.53.R5-LambdaConcurrency": rarely
-            + "reserved concurrency would fail in accounts with small limits.",
-            "NIST.800.53.R5-LambdaDLQ": rarely + "CloudFormation itself reports and rolls back a failure.",
-            "NIST.800.53.R5-LambdaInsideVPC": rarely + "a closed VPC would cut it off from CloudFormation.",
-        },
-    )
+    acknowledge(function, {**_reasons.UPLOAD, **dict.fromkeys(wildcards, _reasons.UPLOAD_COPIES)})

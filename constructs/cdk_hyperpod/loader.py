@@ -26,7 +26,9 @@ class LoadedConfig:
     """A cluster file that has no error."""
 
     config: ClusterConfig
+    """The cluster."""
     warnings: tuple[Finding, ...]
+    """What is only worth knowing."""
     folder: Path
     """The file's own folder: relative paths in the file begin there."""
 
@@ -40,9 +42,16 @@ class LoadedConfig:
 def load_config(path: str | Path) -> LoadedConfig:
     """The cluster that a file describes.
 
-    Raises ConfigError, with every finding in the order of the file, for a file that is missing, unreadable, not YAML,
-    or describes a cluster that HyperPod would refuse. Reads nothing but the file and the names in the folder that it
-    may point to.
+    Reads nothing but the file and the names in the folder that it may point to.
+
+    Example::
+
+        loaded = load_config("cluster.yaml")
+        groups = loaded.config.instance_groups
+
+    :param path: the file.
+    :raises ConfigError: with every finding in the order of the file, for a file that is missing, unreadable, not YAML,
+        or describes a cluster that HyperPod would refuse.
     """
     raise_errors(check_arguments(load_config, path=path))
     path = Path(path)

@@ -16,6 +16,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
+from . import _reasons
 from ._acknowledge import acknowledge
 from ._dependencies import AtSynth
 from .config.cluster import NetworkConfig, SubnetConfig
@@ -51,6 +52,7 @@ class PrivateSubnet:
     """A private subnet and the zone that it lies in."""
 
     subnet_id: str
+    """The subnet's id."""
     availability_zone: str | None
     """None: the account's first zone."""
     cidr: str | None
@@ -68,6 +70,16 @@ class HyperPodNetwork(Construct):
     Cost: interface endpoints are billed by the hour (closed networks have ten), a NAT gateway by hour and by data.
     Running nodes: changing the first zone, `cidr` or `vpc_id` makes another subnet. A live cluster cannot move there
     (CloudFormation refuses to replace a cluster that has a name), so make a new cluster instead.
+
+    Example::
+
+        network = HyperPodNetwork(
+            self,
+            "Network",
+            vpc=ec2.Vpc.from_lookup(self, "Vpc", tags={"Name": "shared"}),
+            vpc_subnets=ec2.SubnetSelection(availability_zones=["us-west-2b"]),
+            internet_egress=True,
+        )
     """
 
     def __init__(
@@ -95,16 +107,22 @@ class HyperPodNetwork(Construct):
     ) -> None:
         """Make or adopt a network.
 
-        `vpc`: one that exists, or that this app makes, in place of `vpc_id` and `subnets`; nodes live in those of
-        `vpc_subnets`, one in each zone, the first zone is the cluster's own; absent: its private ones, never public ones. A `Vpc.from_lookup` works:
-        in CDK's first pass, which knows nothing of the VPC yet, nothing is judged.
-        The other arguments are those of `NetworkConfig`, where they are described; `availability_zones` also names the zones
-        of groups that live elsewhere than the cluster. `more_endpoints`: services that need an interface endpoint
-        besides those that every cluster needs; an EKS cluster needs eks, eks-auth and lambda.
-        `control_plane_zone`: the second zone that a new EKS cluster wants, where `availability_zones` names one; its subnet
-        is for the control plane alone, and for good. `log_encryption_key` encrypts the flow log, an imported one where its policy lets CloudWatch Logs use it; absent: CloudWatch's own key does. `flow_log_group`: where the flow log of a
-        new VPC goes; absent: a log group is made. Raises ConfigError with
-        everything that AWS would refuse.
+        Arguments that are not described here are fields of `NetworkConfig`, and described there.
+
+        :param availability_zones: the cluster's own zone first, then those of groups that live elsewhere. Default: - the
+            account's first zone.
+        :param vpc: one that exists, or that this app makes, in place of `vpc_id` and `subnets`. A `Vpc.from_lookup` works: in CDK's
+            first pass, which knows nothing of the VPC yet, nothing is judged. Default: - a new one.
+        :param vpc_subnets: in which of its subnets nodes live, one in each zone, never public ones; the first zone is the
+            cluster's own. Default: - its private ones.
+        :param more_endpoints: services that need an interface endpoint besides those that every cluster needs; an EKS cluster
+            needs eks, eks-auth and lambda. Default: - none.
+        :param control_plane_zone: the second zone that a new EKS cluster wants, where `availability_zones` names one; its subnet
+            is for the control plane alone, and for good. Default: - none.
+        :param log_encryption_key: encrypts the flow log of a new VPC, an imported one where its policy lets CloudWatch Logs use it.
+            Default: - CloudWatch's own key.
+        :param flow_log_group: where the flow log of a new VPC goes. Default: - a log group is made, which keeps a year.
+        :raises ConfigError: with everything that AWS would refuse.
         """
         super().__init__(scope, construct_id)
         refused = [
@@ -126,7 +144,8 @@ class HyperPodNetwork(Construct):
         if vpc is not None and not refused:
             self._is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
             vpc_id = vpc.vpc_id if self._is_looked_up else _late(vpc.vpc_id)
-            chosen = _choose(vpc, vpc_subnets)
+            # A stand-in has neither the zones nor the subnet groups that the selection names.
+            chosen = _choose(vpc, vpc_subnets if self._is_looked_up else None)
             refused += _check_private(vpc, chosen)
             self._given_subnets = chosen
             subnets = _subnets_of(chosen, known=self._is_looked_up)
@@ -155,9 +174,10 @@ class HyperPodNetwork(Construct):
                 # A new VPC's range is cut up at synth.
                 *(check_at_synth(config.cidr, "network.cidr", _WRITE_CIDR) if config.vpc_id is None else ()),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
-        self.config = config
+        self.config: NetworkConfig = config
+        """What the arguments say, as a file would."""
         note = what_closed_means(config)
         if note is not None:
             Annotations.of(self).add_info_v2("cdk-hyperpod:what-closed-means", note)
@@ -167,21 +187,15 @@ class HyperPodNetwork(Construct):
         self._retainable: list[ec2.CfnVPC | ec2.CfnSubnet] = []
         plans = plan_subnets(config, services=more_endpoints)
         if vpc_id is not None:
-            self.vpc_id = vpc_id
-            self.subnets = tuple(_existing(plan) for plan in plans)
+            self.vpc_id: str = vpc_id
+            """The VPC's id."""
+            self.subnets: tuple[PrivateSubnet, ...] = tuple(_existing(plan) for plan in plans)
+            """Where nodes live: the cluster's own subnet first, then one in each other zone."""
         else:
             made = ec2.CfnVPC(
                 self, "Vpc", cidr_block=cidr, enable_dns_hostnames=True, enable_dns_support=True, tags=self._named()
             )
-            acknowledge(
-                made,
-                {
-                    "NIST.800.53.R5-VPCDefaultSecurityGroupClosed": (
-                        "CloudFormation cannot change the default security group's rules, and nothing is in that group: "
-                        "every interface in this VPC names a group of its own."
-                    )
-                },
-            )
+            acknowledge(made, _reasons.VPC)
             self._retainable.append(made)
             self.vpc_id = made.attr_vpc_id
             self._add_flow_log(log_encryption_key, flow_log_group)
@@ -200,11 +214,13 @@ class HyperPodNetwork(Construct):
             )
             if internet_egress:
                 self._add_internet_egress(plans[0], routes)
-        self.resource = self._add_node_security_group()
+        self.resource: ec2.CfnSecurityGroup = self._add_node_security_group()
+        """The security group that every node is in."""
         # A node calls AWS as soon as it starts, so its group waits for the ways that lead there, as the cluster waits for it.
         self.resource.node.add_dependency(AtSynth(self._given_ways_out))
-        self.more_endpoints = tuple(more_endpoints)
-        self.endpoint_security_group_id = endpoint_security_group_id
+        self.more_endpoints: tuple[str, ...] = tuple(more_endpoints)
+        """The services that have an interface endpoint besides those that every cluster needs."""
+        self.endpoint_security_group_id: str | None = endpoint_security_group_id
         """The security group of the interface endpoints, made or existing. None: there are none."""
         if has_interface_endpoints(config):
             self.endpoint_security_group_id = self._add_interface_endpoints([*INTERFACE_ENDPOINTS, *more_endpoints])
@@ -259,7 +275,11 @@ class HyperPodNetwork(Construct):
         )
 
     def subnet_in(self, availability_zone: str | None) -> PrivateSubnet:
-        """The subnet of a zone; None: the cluster's own. Raises KeyError for a zone without a subnet."""
+        """The subnet of a zone.
+
+        :param availability_zone: the zone. None: the cluster's own.
+        :raises KeyError: for a zone without a subnet.
+        """
         if availability_zone is None:
             return self.subnets[0]
         for subnet in self.subnets:
@@ -288,12 +308,7 @@ class HyperPodNetwork(Construct):
             availability_zone_id=zone_id,
             tags=self._named(kind.lower()),
         )
-        acknowledge(
-            subnet,
-            {
-                "CloudFormation-Validate::W3010": "The zone is where the capacity is, which only the cluster's owner knows."
-            },
-        )
+        acknowledge(subnet, _reasons.SUBNET)
         ec2.CfnSubnetRouteTableAssociation(
             self, f"{kind}{plan.key}Routes", subnet_id=subnet.attr_subnet_id, route_table_id=routes.ref
         )
@@ -332,14 +347,7 @@ class HyperPodNetwork(Construct):
             gateway_id=gateway.ref,
         )
         to_internet.add_resource_dependency(attachment)
-        acknowledge(
-            to_internet,
-            {
-                "NIST.800.53.R5-VPCNoUnrestrictedRouteToIGW": (
-                    "Internet egress was asked for; only the NAT gateway is in this subnet, and no node."
-                )
-            },
-        )
+        acknowledge(to_internet, _reasons.ROUTE_TO_INTERNET)
         subnet = self._add_subnet("Public", plan, public_routes)
         address = ec2.CfnEIP(self, "NatAddress", domain="vpc", tags=self._named("nat"))
         address.add_resource_dependency(attachment)
@@ -484,14 +492,7 @@ class HyperPodNetwork(Construct):
         )
         log_group.apply_removal_policy(RemovalPolicy.DESTROY)
         if key is None:
-            acknowledge(
-                log_group,
-                {
-                    "NIST.800.53.R5-CloudWatchLogGroupEncrypted": (
-                        "CloudWatch Logs encrypts it with a key of its own; log_encryption_key names another."
-                    )
-                },
-            )
+            acknowledge(log_group, _reasons.FLOW_LOG_WITHOUT_KEY)
         return log_group.attr_arn
 
     def _named(self, part: str = "") -> list[CfnTag]:
@@ -560,14 +561,7 @@ def allow_all(
         ip_protocol="-1",
         description=description,
     )
-    acknowledge(
-        ingress,
-        {
-            "NIST.800.53.R5-EC2RestrictedCommonPorts": (
-                "EFA needs all traffic between members of the groups; the rule names a group and no address range."
-            )
-        },
-    )
+    acknowledge(ingress, _reasons.ALL_TRAFFIC)
     return ingress, egress
 
 

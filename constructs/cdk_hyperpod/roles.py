@@ -17,6 +17,7 @@ from aws_cdk import Annotations, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct, Dependable
 
+from . import _reasons
 from ._acknowledge import acknowledge, wildcard
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config.cluster import NodeType
@@ -185,7 +186,7 @@ def _wildcard_reasons(statements: Sequence[Statement]) -> dict[str, str]:
 
 def _logs(region: str, cluster_name: str) -> list[Statement]:
     group = f"arn:{PARTITION}:logs:{region}:{ACCOUNT_ID}:log-group:/aws/sagemaker/Clusters/{cluster_name}/*"
-    reason = "HyperPod names the log group by an id that it gives the cluster, and a stream by group and instance."
+    reason = _reasons.NODE_LOGS
     return [
         Statement(actions=["logs:CreateLogGroup"], resources=[group], wildcard_reason=reason),
         Statement(
@@ -196,18 +197,12 @@ def _logs(region: str, cluster_name: str) -> list[Statement]:
     ]
 
 
-_UNSCOPED = (
-    "IAM has no resource for these actions: metrics (limited to HyperPod's namespace), SSM session channels, and "
-    "the descriptions of network parts that HyperPod reads before it plugs a node in."
-)
-
-
 def _metrics() -> Statement:
     return Statement(
         actions=["cloudwatch:PutMetricData"],
         resources=["*"],
         conditions={"StringEquals": {"cloudwatch:namespace": "/aws/sagemaker/Clusters"}},
-        wildcard_reason=_UNSCOPED,
+        wildcard_reason=_reasons.NO_RESOURCE,
     )
 
 
@@ -219,7 +214,7 @@ def _scripts(region: str, bucket_arn: str, key_arn: str) -> list[Statement]:
             actions=["s3:GetObject"],
             resources=[f"{bucket_arn}/lifecycle/*"],
             conditions=ours,
-            wildcard_reason="Nodes read every file of the scripts' bucket below one prefix.",
+            wildcard_reason=_reasons.SCRIPTS,
         ),
         Statement(
             actions=["kms:Decrypt"],
@@ -255,7 +250,7 @@ def _sessions() -> Statement:
             "ssmmessages:OpenDataChannel",
         ],
         resources=["*"],
-        wildcard_reason=_UNSCOPED,
+        wildcard_reason=_reasons.NO_RESOURCE,
     )
 
 
@@ -268,7 +263,7 @@ def _network_interfaces(region: str, vpc_id: str, subnet_ids: Sequence[str], sec
     ec2 = f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}"
     interfaces = f"{ec2}:network-interface/*"
     subnets = [f"{ec2}:subnet/{subnet_id}" for subnet_id in subnet_ids]
-    reason = "EC2 gives an interface its id when it is made; its VPC, subnets or security group are named."
+    reason = _reasons.INTERFACES
     return [
         Statement(
             actions=[
@@ -279,7 +274,7 @@ def _network_interfaces(region: str, vpc_id: str, subnet_ids: Sequence[str], sec
                 "ec2:DescribeVpcs",
             ],
             resources=["*"],
-            wildcard_reason=_UNSCOPED,
+            wildcard_reason=_reasons.NO_RESOURCE,
         ),
         Statement(
             actions=["ec2:CreateNetworkInterface"],
@@ -325,13 +320,13 @@ def _in_vpc(region: str, vpc_id: str) -> dict[str, str | list[str]]:
 def _kubernetes(region: str, vpc_id: str, eks_cluster_arn: str) -> list[Statement]:
     """What the VPC CNI plug-in, the kubelet and the pod identity agent do with the node's own role."""
     ec2 = f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}"
-    reason = "EC2 gives an interface and an instance their ids when they are made."
+    reason = _reasons.INSTANCES
     repositories = f"arn:{PARTITION}:ecr:{region}:*:repository/*"
     return [
         Statement(
             actions=["ec2:DescribeInstances", "ec2:DescribeInstanceTypes", "ec2:DescribeTags"],
             resources=["*"],
-            wildcard_reason=_UNSCOPED,
+            wildcard_reason=_reasons.NO_RESOURCE,
         ),
         Statement(
             actions=[
@@ -350,11 +345,11 @@ def _kubernetes(region: str, vpc_id: str, eks_cluster_arn: str) -> list[Statemen
             resources=[f"{ec2}:instance/*"],
             wildcard_reason=reason,
         ),
-        Statement(actions=["ecr:GetAuthorizationToken"], resources=["*"], wildcard_reason=_UNSCOPED),
+        Statement(actions=["ecr:GetAuthorizationToken"], resources=["*"], wildcard_reason=_reasons.NO_RESOURCE),
         Statement(
             actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
             resources=[repositories],
-            wildcard_reason="Add-ons' images are in repositories of AWS's own accounts, jobs' in those that teams choose.",
+            wildcard_reason=_reasons.IMAGES,
         ),
         Statement(actions=["eks-auth:AssumeRoleForPodIdentity"], resources=[eks_cluster_arn]),
     ]
@@ -368,7 +363,7 @@ def autoscaling_role(scope: Construct, *, cluster_name: str, volume_key_arns: Se
         actions=["sagemaker:BatchAddClusterNodes", "sagemaker:BatchDeleteClusterNodes"],
         resources=[clusters],
         conditions={"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}},
-        wildcard_reason="The cluster names this role, so the role is there before the cluster has an ARN.",
+        wildcard_reason=_reasons.AUTOSCALED_CLUSTER,
     )
     policy = iam.CfnManagedPolicy(
         scope,

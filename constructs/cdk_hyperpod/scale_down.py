@@ -2,8 +2,8 @@
 
 Two custom resources stand around the cluster. `prepare` runs before CloudFormation touches the cluster, whenever
 anything of the cluster changes: it refuses what would be an accident, and takes the nodes that have to go, by name, so
-that the cluster's own update, which would end nodes at random, finds nothing left to remove. `finalize` runs after, and
-deletes the groups that should be gone and are still there. docs/scale-down.md tells it for users.
+that the cluster's own update, for which HyperPod would terminate nodes at random, finds nothing left to remove. `finalize` runs after, and
+deletes the groups that should be gone and are still there. docs/scale-down.md explains it for users.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary
 import jsii
 from aws_cdk import (
     Annotations,
-    Aws,
     CfnOutput,
     CustomResource,
     Duration,
@@ -35,14 +34,17 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, Dependable, IConstruct, IDependable, IValidation
 
-from ._acknowledge import acknowledge, managed_policy_finding, policy_wildcards, wildcard
-from ._functions import RARELY, log_group, python_function
+from . import _reasons
+from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk
+from ._functions import log_group, python_function
 from ._overrides import Override, watch_overrides
+from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config.cluster import ScaleDownConfig, ScaleDownDrain
 from .drain import DrainChannel
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
 from .names import request_key, status_key
+from .rendering import guard_properties, taking_properties
 from .rules import check_scale_down
 from .rules.guard import check_groups, check_guarded, check_overrides, check_size
 from .tags import STACK_ID_TAG
@@ -59,11 +61,28 @@ _FRAMEWORK = ("framework-onEvent", "framework-isComplete", "framework-onTimeout"
 
 
 class ScaleDown(Construct):
-    """Guards one cluster: nodes end only by name, groups only by a tombstone, and accidents before they happen.
+    """Guards one cluster: it takes nodes only by name, deletes groups only where you name them, and refuses accidents.
 
-    Running nodes: the nodes and groups that the arguments name end, drained first where `drain` says so; so do as many
-    others as a lowered count asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
-    (docs/scale-down.md tells what nobody can promise). Cost: two small functions that run during deployments.
+    Running nodes: the nodes and groups that the arguments name are deleted, drained first where `drain` says so; so are as
+    many others as a lowered count asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
+    (docs/scale-down.md says what nobody can promise). Cost: two small functions that run during deployments.
+
+    Example::
+
+        cluster = sagemaker.CfnCluster(
+            self,
+            "Cluster",
+            cluster_name="adopted",
+            instance_groups=[
+                sagemaker.CfnCluster.ClusterInstanceGroupProperty(
+                    instance_group_name="workers",
+                    instance_type="ml.g6.12xlarge",
+                    instance_count=2,
+                    execution_role="arn:aws:iam::111122223333:role/adopted",
+                )
+            ],
+        )
+        ScaleDown(self, "ScaleDown", cluster=cluster, nodes_to_delete=["i-0123456789abcdef0"])
     """
 
     def __init__(
@@ -84,18 +103,27 @@ class ScaleDown(Construct):
     ) -> None:
         """Guard a cluster, of this library or of any other app.
 
-        `cluster`: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
-        already, unless it was made with `unguarded=True`. What the guard sends is rendered at synthesis, so whatever is
-        changed of the cluster until then counts; `add_property_override` of what the guard goes by is an error at synthesis.
-        `nodes_to_delete`: ids of nodes that are gone may stay, up to a few thousand. `drain`: nodes are drained before they go,
-        by the agent that reads `drain_channel` on the controller; absent: they go as they are. `drain_channel` absent: that of a
-        `HyperPodCluster`'s lifecycle scripts; for another cluster one is made, which needs `encryption_key`, and it is yours
-        to start an agent there (docs/scale-down.md), so `drain.on_silent` must be said. `retry`: any text; another one makes
-        the next deployment go on where a group still stands. `autoscaled_groups`: groups whose
-        count an autoscaler owns, of which only named nodes are taken; a `HyperPodCluster` adds its own. Whatever the cluster
-        depends on, now or later, comes first, so that nothing can fail between the guard and the cluster; `depends_on`: what
-        else should. `encryption_key` encrypts the logs; absent: the key of a `HyperPodCluster`, of another cluster
-        CloudWatch's own. Raises ConfigError for arguments that contradict each other, and for a cluster that cannot be guarded.
+        What the guard sends is rendered at synthesis, so whatever is changed of the cluster until then counts;
+        `add_property_override` of what the guard goes by is an error at synthesis. Whatever the cluster depends on, now or
+        later, comes first, so that nothing can fail between the guard and the cluster.
+
+        :param cluster: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
+            already, unless it was made with `unguarded=True`.
+        :param nodes_to_delete: nodes that end with the next deployment; ids of nodes that are gone may stay, up to a few
+            thousand. Default: - none by name.
+        :param instance_groups_to_delete: groups that end with the next deployment, with all their nodes; take them out of the
+            cluster with it. Default: - none.
+        :param max_nodes: a deployment that would take more nodes than this is refused, and takes none.
+        :param drain: how nodes are drained before they go, by an agent on the controller. Default: - they go as they are.
+        :param drain_channel: where that agent is asked. Default: - that of a `HyperPodCluster`'s lifecycle scripts; for another
+            cluster one is made, which needs `encryption_key`. It is yours to start an agent there (docs/scale-down.md), so
+            `drain.on_silent` must be said.
+        :param retry: any text; another one makes the next deployment go on where a group still stands. Default: - none.
+        :param autoscaled_groups: groups whose count an autoscaler owns, of which only named nodes are taken; a
+            `HyperPodCluster` adds its own. Default: - none.
+        :param depends_on: what else should come before the guard. Default: - what the cluster depends on.
+        :param encryption_key: encrypts the logs, and a drain channel that is made. Default: - the key of a `HyperPodCluster`, of another cluster CloudWatch's own.
+        :raises ConfigError: for arguments that contradict each other, and for a cluster that cannot be guarded.
         """
         super().__init__(scope, construct_id)
         resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
@@ -127,13 +155,13 @@ class ScaleDown(Construct):
                 *(_check_alone(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
                 *_check_drain(drain, drain_channel, cluster, seen, encryption_key),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
-        raise_errors(check_size(seen, nodes_to_delete, instance_groups_to_delete), self.node.path)
+        raise_errors(check_size(seen, nodes_to_delete, instance_groups_to_delete), lambda: self.node.path)
         if drain is None and (nodes_to_delete or instance_groups_to_delete):
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:undrained",
-                "nodes and groups that scale_down names end undrained; drain them before you deploy, or set scale_down.drain",
+                "a deployment does not drain the nodes and groups that scale_down names; drain them before you deploy, or set scale_down.drain",
             )
         if isinstance(cluster, IHyperPodCluster):
             autoscaled_groups = [*dict.fromkeys([*cluster.autoscaled_groups, *autoscaled_groups])]
@@ -142,61 +170,61 @@ class ScaleDown(Construct):
         self._cluster = resource
         self._name = typing.cast(str, resource.cluster_name)
         self._key = encryption_key
-        stack = Stack.of(self)
+        self._stack = stack = Stack.of(self)
+        self._region = stack.region
         self._warn_of_another(stack)
         self._prefix = _prefix(self, stack)
         resource.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
-        self._properties = _Properties(resource, seen)
+        self._properties = _Properties(resource, stack, seen)
         self.node.add_validation(_Guarded(self._properties, self._name, [*nodes_to_delete, *instance_groups_to_delete]))
-        self.drain_channel = self._channel(cluster, drain_channel) if drain is not None else None
+        self.drain_channel: DrainChannel | None = self._channel(cluster, drain_channel) if drain is not None else None
         """Where an agent is asked to drain nodes. None: they go as they are."""
         role = self._role()
         on_event = self._function("OnEvent", "on_event", role)
         is_complete = self._function("IsComplete", "is_complete", role)
         reading = self._allow_reading(role, [on_event, is_complete])
         provider = self._provider(on_event, is_complete)
-        common = {
-            "ClusterName": self._name,
-            "Groups": self._properties.late(lambda seen: seen.group_texts),
-            "InstanceGroupsToDelete": list(instance_groups_to_delete),
-            "AutoscaledGroups": list(autoscaled_groups),
-            "Digest": self._properties.late(lambda seen: seen.digest),
-            "Retry": retry or "",
-            **_drain_properties(stack, drain, self.drain_channel),
-        }
-        self.prepare = CustomResource(
+        common = guard_properties(
+            self._name,
+            self._properties.late(lambda seen: seen.group_texts),
+            config,
+            autoscaled_groups=autoscaled_groups,
+            digest=self._properties.late(lambda seen: seen.digest),
+        ) | _drain_properties(stack, drain, self.drain_channel)
+        self.prepare: CustomResource = CustomResource(
             self,
             "Prepare",
             resource_type="Custom::HyperPodScaleDown",
             service_token=provider.service_token,
             properties={
                 **common,
-                "NodesToDelete": list(nodes_to_delete),
-                "MaxNodes": str(max_nodes),
+                **taking_properties(config),
                 "CreateOnly": self._properties.late(lambda seen: seen.create_only),
             },
         )
+        """What runs before the cluster changes: it takes nodes, or refuses the change."""
         self.prepare.node.add_dependency(reading, *depends_on, _Needs(resource, self))
         if self.drain_channel is not None and Stack.of(self.drain_channel) is stack:
             self.prepare.node.add_dependency(self.drain_channel)
         resource.node.add_dependency(self.prepare)
         writing = self._allow_writing(role)
-        self.finalize = CustomResource(
+        self.finalize: CustomResource = CustomResource(
             self,
             "Finalize",
             resource_type="Custom::HyperPodGroupRemoval",
             service_token=provider.service_token,
             properties=common,
         )
+        """What runs after the cluster has changed: it deletes the groups that should be gone."""
         self.finalize.node.add_dependency(resource, writing)
-        self.nodes_taken = CfnOutput(
+        self.nodes_taken: CfnOutput = CfnOutput(
             self,
             "NodesTaken",
             value=self.prepare.get_att_string("NodesTaken"),
             description="Nodes that the last deployment which changed the cluster took, and why",
         )
         """Which nodes went, for whoever reads a deployment's outputs."""
-        self.still_standing = CfnOutput(
+        self.still_standing: CfnOutput = CfnOutput(
             self,
             "StillStanding",
             value=self.finalize.get_att_string("StillStanding"),
@@ -231,8 +259,8 @@ class ScaleDown(Construct):
 
     def _allow_reading(self, role: iam.Role, functions: Sequence[lambda_.Function]) -> iam.CfnManagedPolicy:
         """What the functions read, and their own logs: it must exist before prepare runs."""
-        stack = Stack.of(self)
-        cluster_arns = f"arn:{Aws.PARTITION}:sagemaker:{stack.region}:{Aws.ACCOUNT_ID}:cluster/*"
+        stack = self._stack
+        cluster_arns = f"arn:{PARTITION}:sagemaker:{self._region}:{ACCOUNT_ID}:cluster/*"
         log_groups = [function.log_group.log_group_arn for function in functions]
         policy = self._policy(
             role,
@@ -252,16 +280,11 @@ class ScaleDown(Construct):
                 *self._draining_statements(cluster_arns),
             ],
         )
-        of_logs = (
-            "A log group's ARN ends in a wildcard for its streams, and the functions write to their own group only."
-        )
         acknowledge(
             policy,
             {
-                wildcard("Resource", cluster_arns): (
-                    "It is read before the cluster exists, and a cluster's ARN holds an id that HyperPod chooses."
-                ),
-                **dict.fromkeys(policy_wildcards([{"Resource": stack.resolve(log_groups)}]), of_logs),
+                wildcard("Resource", cluster_arns): _reasons.ANY_CLUSTER_TO_READ,
+                **dict.fromkeys(policy_wildcards([{"Resource": stack.resolve(log_groups)}]), _reasons.FUNCTION_LOGS),
             },
         )
         return policy
@@ -271,9 +294,9 @@ class ScaleDown(Construct):
         channel = self.drain_channel
         if channel is None:
             return []
-        ours = {"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}}
+        ours = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
         status, request = status_key(channel.cluster_name), request_key(channel.cluster_name, "deployment")
-        by_s3 = {"StringEquals": {"kms:ViaService": f"s3.{Stack.of(self).region}.{Aws.URL_SUFFIX}"}}
+        by_s3 = {"StringEquals": {"kms:ViaService": f"s3.{self._region}.{URL_SUFFIX}"}}
         return [
             # The addresses of nodes, by which the agent knows them.
             _allow(["sagemaker:DescribeClusterNode"], cluster_arns),
@@ -286,20 +309,12 @@ class ScaleDown(Construct):
 
     def _allow_writing(self, role: iam.Role) -> iam.CfnManagedPolicy:
         """What the functions change: this one cluster, and nothing before it exists."""
-        stack = Stack.of(self)
-        capacity = f"arn:{Aws.PARTITION}:sagemaker:{stack.region}:{Aws.ACCOUNT_ID}:reserved-capacity/*"
+        capacity = f"arn:{PARTITION}:sagemaker:{self._region}:{ACCOUNT_ID}:reserved-capacity/*"
         cluster_arn = self._cluster.attr_cluster_arn
         policy = self._policy(
             role, "Writing", self._properties.late(lambda seen: _writing_statements(seen.groups, cluster_arn, capacity))
         )
-        acknowledge(
-            policy,
-            {
-                wildcard("Resource", capacity): (
-                    "A training plan's reserved capacity has an id that SageMaker chooses, and nothing tells it beforehand."
-                )
-            },
-        )
+        acknowledge(policy, {wildcard("Resource", capacity): _reasons.CAPACITY})
         return policy
 
     def _policy(
@@ -347,25 +362,9 @@ class ScaleDown(Construct):
 
     def _acknowledge_provider(self, provider: custom_resources.Provider) -> None:
         """The provider framework is CDK's own: its roles, its runtime and its waiter."""
-        of_cdk = "CDK's own provider framework decides this; "
-        reasons = {
-            "AwsSolutions-L1": of_cdk + "the runtime follows the pinned version of CDK.",
-            "NIST.800.53.R5-IAMNoInlinePolicy": of_cdk + "each policy belongs to one role.",
-            "NIST.800.53.R5-LambdaConcurrency": RARELY
-            + "reserved concurrency would fail in accounts with small limits.",
-            "NIST.800.53.R5-LambdaDLQ": RARELY + "CloudFormation itself reports and rolls back a failure.",
-            "NIST.800.53.R5-LambdaInsideVPC": RARELY + "a closed VPC would cut it off from CloudFormation.",
-            "AwsSolutions-SF1": "The waiter's events hold the pre-signed address that answers CloudFormation; "
-            "whoever reads it could answer in its place, so it is not logged.",
-            "AwsSolutions-SF2": "The waiter calls one function every half a minute; there is nothing to trace.",
-            managed_policy_finding("AWSLambdaBasicExecutionRole"): of_cdk + "the policy lets it write its own log.",
-        }
-        stack = Stack.of(self)
-        for child in provider.node.find_all():
-            if isinstance(child, iam.Policy):
-                for finding in policy_wildcards(stack.resolve(child.document)["Statement"]):
-                    reasons[finding] = of_cdk + "it invokes every version of the two functions, and nothing else."
-        acknowledge(provider, reasons)
+        acknowledge(
+            provider, {**_reasons.PROVIDER, **dict.fromkeys(wildcards_of_cdk(provider), _reasons.PROVIDER_INVOKES)}
+        )
 
 
 def _check_made_here(cluster: object) -> Iterator[Finding]:
@@ -467,9 +466,10 @@ def _prefix(construct: Construct, stack: Stack) -> str:
     """
     while stack.nested_stack_parent is not None:
         stack = stack.nested_stack_parent
+    name = stack.stack_name
     inside = construct.node.path.removeprefix(f"{stack.node.path}/")
-    digest = hashlib.sha256(f"{stack.stack_name}/{inside}".encode()).hexdigest()[:8]
-    return f"hyperpod-{stack.stack_name.removeprefix('hyperpod-')[:35]}-{digest}"
+    digest = hashlib.sha256(f"{name}/{inside}".encode()).hexdigest()[:8]
+    return f"hyperpod-{name.removeprefix('hyperpod-')[:35]}-{digest}"
 
 
 @jsii.implements(IDependable)
@@ -480,8 +480,7 @@ class _Needs(Dependable):
         super().__init__()
         self._cluster = cluster
         self._guard = guard.node.path
-        around = {scope.node.path for scope in guard.node.scopes}
-        self._inside = [scope for scope in cluster.node.scopes if scope.node.path not in around]
+        self._inside = [scope for scope in cluster.node.scopes if not _is_in(self._guard, scope.node.path)]
         Dependable.implement(self, self)
 
     @property
@@ -490,7 +489,12 @@ class _Needs(Dependable):
         """`add_dependency` of the cluster's own node, of a construct around it, and of CloudFormation's resource itself."""
         found = [root for scope in self._inside for root in scope.node.dependencies]
         found += typing.cast(list[IConstruct], self._cluster.obtain_dependencies())
-        return [root for root in found if not f"{root.node.path}/".startswith(f"{self._guard}/")]
+        return [root for root in found if not _is_in(root.node.path, self._guard)]
+
+
+def _is_in(path: str, scope: str) -> bool:
+    """Whether a construct is in a scope, or is it; the app's own path is empty."""
+    return not scope or f"{path}/".startswith(f"{scope}/")
 
 
 @jsii.implements(IAnyProducer)
@@ -508,11 +512,12 @@ class _Late:
 class _Properties:
     """The cluster's properties: looked up whenever they are asked for, until synthesis has judged them."""
 
-    def __init__(self, cluster: sagemaker.CfnCluster, seen: dict[str, Any]) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: sagemaker.CfnCluster, stack: Stack, seen: dict[str, Any]) -> None:
+        self._cluster = cluster
+        self._stack = stack
         self.overrides: Sequence[Override] = watch_overrides(cluster)
         self._judged: _Seen | None = None
-        self._last = _Seen(cluster, seen, ())
+        self._last = _Seen(cluster, stack, seen, ())
 
     def late(self, make: Callable[[_Seen], object]) -> IResolvable:
         """A token of what is made of the properties."""
@@ -520,9 +525,9 @@ class _Properties:
 
     def look(self) -> _Seen:
         """As they are now."""
-        seen = _properties(self.cluster)
+        seen = _properties(self._cluster)
         if seen != self._last.properties or tuple(self.overrides) != self._last.overrides:
-            self._last = _Seen(self.cluster, seen, tuple(self.overrides))
+            self._last = _Seen(self._cluster, self._stack, seen, tuple(self.overrides))
         return self._last
 
     def judge(self) -> _Seen:
@@ -535,28 +540,31 @@ class _Seen:
     """The cluster's properties at one moment, with what was made of them. Each text is a call to Node, so it is kept."""
 
     def __init__(
-        self, cluster: sagemaker.CfnCluster, properties: dict[str, Any], overrides: tuple[Override, ...]
+        self,
+        cluster: sagemaker.CfnCluster,
+        stack: Stack,
+        properties: dict[str, Any],
+        overrides: tuple[Override, ...],
     ) -> None:
-        self.cluster = cluster
+        self._cluster = cluster
+        self._stack = stack
         self.properties = properties
         self.overrides = overrides
         self.groups = typing.cast(list[dict[str, Any]], properties.get("InstanceGroups") or [])
 
     @cached_property
     def group_texts(self) -> list[str]:
-        # CloudFormation would turn the numbers of nested properties into strings, so each group is one JSON text.
-        return [Stack.of(self.cluster).to_json_string(group) for group in self.groups]
+        return [self._stack.to_json_string(group) for group in self.groups]
 
     @cached_property
     def digest(self) -> str:
         """Whatever makes CloudFormation update the cluster must run prepare first, a stack's tag included."""
-        stack = Stack.of(self.cluster)
         rest = {key: value for key, value in self.properties.items() if key not in ("ClusterName", "InstanceGroups")}
-        return stack.to_json_string(
+        return self._stack.to_json_string(
             {
                 **rest,
-                "Tags": self.cluster.cdk_tag_manager.rendered_tags,
-                "StackTags": stack.tags.rendered_tags,
+                "Tags": self._cluster.cdk_tag_manager.rendered_tags,
+                "StackTags": self._stack.tags.rendered_tags,
                 **({"Overrides": [list(override) for override in self.overrides]} if self.overrides else {}),
             }
         )
@@ -564,7 +572,7 @@ class _Seen:
     @cached_property
     def create_only(self) -> str:
         values = {key: self.properties[key] for key in ("VpcConfig", "Orchestrator") if key in self.properties}
-        return Stack.of(self.cluster).to_json_string(values)
+        return self._stack.to_json_string(values)
 
 
 def _writing_statements(groups: Sequence[Mapping[str, Any]], cluster_arn: str, capacity: str) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IConstruct
 
+from . import _reasons
 from .buckets import private_bucket
 from .config.cluster import DataRepository, OpenZfsConfig, Removal, StorageConfig
 from .encryption import allow_data_repositories
@@ -34,8 +35,11 @@ class LustreMount:
     """What a node needs to mount a file system, and where."""
 
     dns_name: str
+    """The file system's DNS name."""
     mount_name: str
+    """FSx's name for it (`MountName`)."""
     mount_path: str = "/fsx"
+    """Where nodes mount it."""
     availability_zone: str | None = None
     """The file system's zone. None: not known."""
     access: IConstruct | None = None
@@ -47,7 +51,9 @@ class OpenZfsMount:
     """What a node needs to mount an FSx for OpenZFS file system, and where."""
 
     dns_name: str
+    """The file system's DNS name."""
     mount_path: str = "/home"
+    """Where nodes mount it."""
     access: IConstruct | None = None
     """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
 
@@ -86,6 +92,18 @@ class LustreFileSystem(ILustreFileSystem):
     data, also where a change replaces it.
     Running nodes: capacity grows in place; a change of subnet, key or EFA makes a new, empty file system, which nodes
     that start from then on mount.
+
+    Example::
+
+        file_system = LustreFileSystem(
+            self,
+            "FileSystem",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            encryption_key=encryption_key(self, "Key", removal="retain"),
+            capacity_gib=4800,
+            data_repositories=[DataRepository(file_system_path="/data")],
+        )
+        mount = file_system.mount  # `file_system` of a HyperPodCluster
     """
 
     def __init__(
@@ -107,9 +125,14 @@ class LustreFileSystem(ILustreFileSystem):
     ) -> None:
         """Make a file system.
 
-        The arguments are those of `StorageConfig`, where they are described. `access_logs` is where a new data bucket
-        writes its access logs; absent: it keeps none. Raises ConfigError with everything that FSx would
-        refuse.
+        Arguments that are not described here are fields of `StorageConfig`, and described there.
+
+        :param network: whose first subnet it lies in, and whose nodes may reach it. Another one makes a new, empty file system.
+        :param encryption_key: encrypts the data. Another one makes a new, empty file system.
+        :param capacity_gib: its capacity in GiB; more of it comes in place, less is refused.
+        :param removal: retain or destroy, as the class says.
+        :param access_logs: where a new data bucket writes its access logs. Default: - it keeps none.
+        :raises ConfigError: with everything that FSx would refuse.
         """
         super().__init__(scope, construct_id)
         config = StorageConfig(
@@ -133,13 +156,14 @@ class LustreFileSystem(ILustreFileSystem):
                 *check_constraints(config, "storage"),
                 *check_storage(config),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         subnet = network.subnets[0]
-        self.security_group = closed_security_group(
+        self.security_group: ec2.CfnSecurityGroup = closed_security_group(
             self, "Servers", network, "Servers of an FSx for Lustre file system", "lustre"
         )
-        self.resource = fsx.CfnFileSystem(
+        """The file servers' security group."""
+        self.resource: fsx.CfnFileSystem = fsx.CfnFileSystem(
             self,
             "Resource",
             file_system_type="LUSTRE",
@@ -162,6 +186,7 @@ class LustreFileSystem(ILustreFileSystem):
             ),
             tags=[CfnTag(key="Name", value=Stack.of(self).stack_name)],
         )
+        """CloudFormation's resource."""
         inner_rules = self._allow_lustre(network, efa)
         # FSx looks at the rules when it makes the file system.
         for rule in inner_rules:
@@ -198,13 +223,31 @@ class LustreFileSystem(ILustreFileSystem):
     ) -> ILustreFileSystem:
         """A file system that exists already. It makes no file system, only rules where it is told a security group.
 
-        With its `security_group`, rules let the nodes of `network` in; absent: letting them in is the caller's part.
-        `availability_zone` absent: it is not compared with the nodes'. Raises ConfigError for arguments that FSx would refuse.
+        Example::
+
+            network = HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"])
+            scratch = LustreFileSystem.from_attributes(
+                self,
+                "Scratch",
+                network=network,
+                file_system_id="fs-0123456789abcdef0",
+                mount_name="abcdef12",
+                security_group=ec2.SecurityGroup.from_security_group_id(self, "Servers", "sg-0123456789abcdef0"),
+            )
+
+        :param network: whose nodes mount it.
+        :param file_system_id: such as fs-0123456789abcdef0.
+        :param mount_name: FSx's name for it (`MountName`).
+        :param mount_path: where nodes mount it.
+        :param security_group: the servers', which rules then let the nodes of `network` into. Default: - letting them in is the
+            caller's part.
+        :param availability_zone: its zone. Default: - it is not compared with the nodes'.
+        :raises ConfigError: for arguments that FSx would refuse.
         """
         imported = _ImportedLustreFileSystem(scope, construct_id)
         raise_errors(
             check_arguments(LustreFileSystem.from_attributes, network=network, security_group=security_group),
-            imported.node.path,
+            lambda: imported.node.path,
         )
         imported.file_system_id = file_system_id
         imported.security_group = security_group
@@ -251,7 +294,7 @@ class LustreFileSystem(ILustreFileSystem):
                     encryption_key=key,
                     removal=removal,
                     access_logs=access_logs,
-                    replication_reason="The file system holds the working copy; a second region's is its owner's choice.",
+                    reasons=_reasons.DATA_BUCKET,
                 )
                 allow_data_repositories(self, key)
                 bucket_name = bucket.bucket_name
@@ -291,8 +334,24 @@ def existing_lustre_mount(
 ) -> LustreMount:
     """The mount of a file system that exists already.
 
-    With its `security_group_id`, rules let the nodes in; absent: letting them in is the caller's part. Raises
-    ConfigError for arguments that FSx would refuse.
+    Example::
+
+        mount = existing_lustre_mount(
+            self,
+            "Scratch",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            file_system_id="fs-0123456789abcdef0",
+            mount_name="abcdef12",
+            security_group_id="sg-0123456789abcdef0",
+        )
+
+    :param network: whose nodes mount it.
+    :param file_system_id: such as fs-0123456789abcdef0.
+    :param mount_name: FSx's name for it (`MountName`).
+    :param mount_path: where nodes mount it.
+    :param security_group_id: the servers' group, which rules then let the nodes into. Default: - letting them in is the caller's part.
+    :param availability_zone: its zone. Default: - it is not compared with the nodes'.
+    :raises ConfigError: for arguments that FSx would refuse.
     """
     raise_errors(check_arguments(existing_lustre_mount, network=network), construct_id)
     return _existing_mount(
@@ -337,7 +396,7 @@ def _existing_mount(
             *check_constraints(config, "storage"),
             *check_storage(config),
         ],
-        child.node.path,
+        lambda: child.node.path,
     )
     if security_group_id is not None:
         _allow_nodes(child, network, security_group_id)
@@ -362,8 +421,21 @@ def existing_openzfs_mount(
 ) -> OpenZfsMount:
     """The mount of an FSx for OpenZFS file system that exists already: its root volume, over NFS.
 
-    With its `security_group_id`, rules let the nodes in; absent: letting them in is the caller's part. Raises
-    ConfigError for arguments that FSx would refuse.
+    Example::
+
+        homes = existing_openzfs_mount(
+            self,
+            "Homes",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            file_system_id="fs-0123456789abcdef0",
+            security_group_id="sg-0123456789abcdef0",
+        )
+
+    :param network: whose nodes mount it.
+    :param file_system_id: such as fs-0123456789abcdef0.
+    :param mount_path: where nodes mount it.
+    :param security_group_id: its group, which rules then let the nodes into. Default: - letting them in is the caller's part.
+    :raises ConfigError: for arguments that FSx would refuse.
     """
     child = Construct(scope, construct_id)
     config = OpenZfsConfig(file_system_id=file_system_id, mount_path=mount_path, security_group_id=security_group_id)
@@ -372,7 +444,7 @@ def existing_openzfs_mount(
             *check_arguments(existing_openzfs_mount, network=network),
             *check_constraints(config, "storage.openzfs"),
         ],
-        child.node.path,
+        lambda: child.node.path,
     )
     if security_group_id is not None:
         for low, high in _NFS_PORTS:

@@ -53,7 +53,7 @@ cluster.yaml: 21 errors
   line 14  instance_groups[p5].node_type: must be one of controller, login, compute, got 'worker'; use one of these
   line 15  instance_groups[p5].instance_type: HyperPod has no instance type 'ml.p5.48xlrge'; did you mean \
 ml.p5.48xlarge?
-  line 17  instance_groups[p5].min_instance_count: stands twice, again in line 18; keep one of them
+  line 17  instance_groups[p5].min_instance_count: is there twice, again in line 18; keep one of them
   line 17  instance_groups[p5].min_instance_count: 9 is more than instance_count, which is 4; lower it, or raise \
 instance_count
   line 19  instance_groups[2].name: is missing; add `name:`
@@ -64,7 +64,7 @@ the group's
   line 21  instance_groups[2].threads_per_core: must be a whole number, got 'two'; write digits without quotes
   line 23  storage.capacity_gib: FSx refuses 5000 GiB; use 1200 or a multiple of 2400, such as 7200
   line 24  storage.data_repositories[1].file_system_path: /a/b overlaps /a; link folders that lie beside each other
-  line 26  scale_down.instance_groups_to_delete: the group 'p5' is to be deleted and stands in instance_groups; \
+  line 26  scale_down.instance_groups_to_delete: the group 'p5' is to be deleted, and is still in instance_groups; \
 remove it from \
 one of the two
   line 27  scale_down.drain: asks an agent on the controller, which slurm.drain starts, and that is absent; \

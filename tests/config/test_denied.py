@@ -73,7 +73,8 @@ def test_other_files_are_refused_in_one_line(
     (tmp_path / name).write_bytes(gzip.compress(content) if packed else content)
     assert main(["denied", str(tmp_path)]) == 1
     assert (
-        capsys.readouterr().err == f"{tmp_path / name}: is no file of CloudTrail; keep such files alone in the folder\n"
+        capsys.readouterr().err
+        == f"{tmp_path / name}: is not a file of CloudTrail; keep such files alone in the folder\n"
     )
 
 
@@ -84,7 +85,7 @@ def test_a_file_that_takes_all_memory_is_not_unpacked(
     write(tmp_path / name, *[OURS] * 1000)
     monkeypatch.setattr(denied, "MAX_BYTES", 10_000)
     assert main(["denied", str(tmp_path)]) == 1
-    assert "is no file of CloudTrail" in capsys.readouterr().err
+    assert "is not a file of CloudTrail" in capsys.readouterr().err
 
 
 DIGEST = b'{"digestS3Bucket": "trail", "logFiles": []}'
@@ -107,7 +108,7 @@ def test_json_without_events_is_passed_over(content: bytes, tmp_path: Path, caps
 
 def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["denied", str(tmp_path / "none")]) == 1
-    assert "is no folder; copy the trail's files there" in capsys.readouterr().err
+    assert "is not a folder; copy the trail's files there" in capsys.readouterr().err
 
 
 def test_what_the_refused_caller_chose_cannot_write_on_the_terminal(

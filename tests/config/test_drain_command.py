@@ -318,7 +318,7 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
     [
         ([], "name the nodes to drain, or say --status"),
         (["i-0123456789abcdef0", "--status"], "name the nodes to drain, or say --status"),
-        (["i-0; reboot", "ip-10-0-0-1"], "'i-0; reboot', 'ip-10-0-0-1': no instance id, such as"),
+        (["i-0; reboot", "ip-10-0-0-1"], "'i-0; reboot', 'ip-10-0-0-1': is not an instance id such as"),
         (["i-0123456789abcdef0", "--hold", "25h"], "--hold: must be minutes or hours such as 90m or 12h, at most 24h"),
         (["i-0123456789abcdef0", "--hold", "soon"], "got 'soon'"),
         (["i-0123456789abcdef0", "--hold", "1h", "--force-after", "2h"], "--force-after 2h is later than the end"),

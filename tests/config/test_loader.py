@@ -79,20 +79,22 @@ def yaml_error(text: str) -> str:
         ),
         pytest.param(
             "a: 1\nb: 2024-02-30\n",
-            yaml_error("'2024-02-30' is no valid date, number or truth value in line 2"),
+            yaml_error("'2024-02-30' is not a valid date, number or truth value in line 2"),
             id="a day that never was",
         ),
         pytest.param(
-            "a: !!int ''\n", yaml_error("'' is no valid date, number or truth value in line 1"), id="number of nothing"
+            "a: !!int ''\n",
+            yaml_error("'' is not a valid date, number or truth value in line 1"),
+            id="number of nothing",
         ),
         pytest.param(
             "a: !!bool maybe\n",
-            yaml_error("'maybe' is no valid date, number or truth value in line 1"),
+            yaml_error("'maybe' is not a valid date, number or truth value in line 1"),
             id="neither true nor false",
         ),
         pytest.param(
             "a: !!timestamp soon\n",
-            yaml_error("'soon' is no valid date, number or truth value in line 1"),
+            yaml_error("'soon' is not a valid date, number or truth value in line 1"),
             id="no date at all",
         ),
         pytest.param("[" * 100_000, yaml_error("nested too deeply in line 1"), id="nested deeply"),
@@ -246,17 +248,17 @@ def test_anchors_and_merge_keys_may_save_typing() -> None:
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
-        pytest.param("name: a\nname: b\n", ["name: stands twice, again in line 2; keep one of them"], id="top"),
+        pytest.param("name: a\nname: b\n", ["name: is there twice, again in line 2; keep one of them"], id="top"),
         pytest.param(
             "network: {cidr: 10.0.0.0/16, 'cidr': 10.1.0.0/16}\n",
-            ["network.cidr: stands twice, again in line 1; keep one of them"],
+            ["network.cidr: is there twice, again in line 1; keep one of them"],
             id="nested, quoted once",
         ),
         pytest.param(
             "instance_groups:\n- name: a\n- name: b\n  spot: true\n  spot: true\n  spot: true\n",
             [
-                "instance_groups[b].spot: stands twice, again in line 5; keep one of them",
-                "instance_groups[b].spot: stands twice, again in line 6; keep one of them",
+                "instance_groups[b].spot: is there twice, again in line 5; keep one of them",
+                "instance_groups[b].spot: is there twice, again in line 6; keep one of them",
             ],
             id="in a group, three times",
         ),

@@ -56,7 +56,7 @@ TAKES_NO = "an autoscaled group cannot have it: HyperPod's autoscaler takes on-d
 
 NO_EKS = "and the control plane is in the first two zones; name two others first; groups of nodes may be in it"
 NO_MINIMUM = "no group without a taint has a minimum, so the cluster is ready without a node for CoreDNS and the operators, which may time out before there is one; set min_instance_count on a group without a taint, best one without accelerators"  # fmt: skip
-NOT_GOVERNED = "means something only under task governance, which is off; remove it, or turn task governance on"
+NOT_GOVERNED = "applies only under task governance, which is off; remove it, or turn task governance on"
 FEW_ADDRESSES = "has addresses for 14 pods at most"
 
 
@@ -75,8 +75,8 @@ def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
     [
         # The orchestrator, and what only the other one has
         pytest.param({"eks": REMOVED}, ["eks: is missing, and the orchestrator is eks; add eks: {dependencies_chart: …} with the path of HyperPod's Helm chart, or installed"], {}, id="no EKS"),
-        pytest.param({"instance_groups.1.node_type": "compute"}, ["instance_groups[work].node_type: means something only under Slurm; remove it"], {}, id="node type"),
-        pytest.param({"instance_groups.1.partition": "p5"}, ["instance_groups[work].partition: means something only under Slurm; remove it"], {}, id="partition"),
+        pytest.param({"instance_groups.1.node_type": "compute"}, ["instance_groups[work].node_type: applies only under Slurm; remove it"], {}, id="node type"),
+        pytest.param({"instance_groups.1.partition": "p5"}, ["instance_groups[work].partition: applies only under Slurm; remove it"], {}, id="partition"),
         pytest.param({"instance_groups.1.labels": {f"k{n}": "v" for n in range(51)}}, ["instance_groups[work].labels: there are 51 labels; use at most 50"], {"instance_groups.1.labels": {f"k{n}": "v" for n in range(50)}}, id="labels"),
         pytest.param({"instance_groups.1.labels": {"x y": "z z"}}, [f"instance_groups[work].labels.x y: a label cannot have the key 'x y'; {KEY}", f"instance_groups[work].labels.x y: a label cannot have the value 'z z'; {VALUE}"], {"instance_groups.1.labels": {"example.com/x_y": "z.z"}}, id="label"),
         pytest.param({"instance_groups.1.labels": {"Example.com/pool": ""}}, [f"instance_groups[work].labels.Example.com/pool: a label cannot have the key 'Example.com/pool'; {KEY}", f"instance_groups[work].labels.Example.com/pool: a label cannot have the value ''; {VALUE}"], {"instance_groups.1.labels": {f"{'a' * 253}/{'b' * 63}": "c" * 63}}, id="label's domain, empty value"),
@@ -113,8 +113,8 @@ def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
         pytest.param({"eks.public_access_cidrs": ["0.0.0.0/0"]}, [f"warning: eks.public_access_cidrs: lets the whole internet {OPEN}"], {"eks.public_access_cidrs": []}, id="the whole internet"),
         pytest.param({"eks.public_access_cidrs": ["0.0.0.0/1", "128.0.0.0/1"]}, [f"warning: eks.public_access_cidrs: lets the whole internet {OPEN}"], {"eks.public_access_cidrs": []}, id="the whole internet in halves"),
         pytest.param({"eks.public_access_cidrs": ["11.0.0.0/17", "11.0.128.0/17", "203.0.113.5/32"]}, [f"warning: eks.public_access_cidrs: lets 65,537 addresses {OPEN}"], {"eks.public_access_cidrs": ["11.0.0.0/17", "11.0.128.0/17", "11.0.7.0/24"]}, id="more than a /16, ranges that overlap counted once"),
-        pytest.param({"eks.public_access_cidrs": ["203.0.113.0/24"] * 2}, ["eks.public_access_cidrs: '203.0.113.0/24' stands twice; name it once"], {"eks.public_access_cidrs": ["203.0.113.0/24"]}, id="range twice"),
-        pytest.param({"eks.admin_role_arns": [ADMIN, ADMIN]}, [f"eks.admin_role_arns: '{ADMIN}' stands twice; name it once"], {"eks.admin_role_arns": [ADMIN, f"{ADMIN}2"]}, id="administrator twice"),
+        pytest.param({"eks.public_access_cidrs": ["203.0.113.0/24"] * 2}, ["eks.public_access_cidrs: '203.0.113.0/24' is there twice; name it once"], {"eks.public_access_cidrs": ["203.0.113.0/24"]}, id="range twice"),
+        pytest.param({"eks.admin_role_arns": [ADMIN, ADMIN]}, [f"eks.admin_role_arns: '{ADMIN}' is there twice; name it once"], {"eks.admin_role_arns": [ADMIN, f"{ADMIN}2"]}, id="administrator twice"),
         pytest.param({"eks.existing_cluster": OLD_EKS["eks.existing_cluster"]}, ["eks.existing_cluster: an existing EKS cluster has a VPC, and network describes a new one; add network.vpc_id and network.subnets of the EKS cluster's VPC"], OLD_EKS, id="existing cluster, new VPC"),
         pytest.param({**OLD_EKS, "eks.kubernetes_version": "1.35"}, ["eks.kubernetes_version: describes a new EKS cluster, and existing_cluster names one; remove one of the two"], OLD_EKS, id="version of an existing cluster"),
         pytest.param({"eks.add_ons": {"vpc_cni": {"enabled": False}}}, ["eks.add_ons.vpc_cni.enabled: a new EKS cluster does not work without it; remove the line"], {**OLD_EKS, "eks.add_ons": {"vpc_cni": {"enabled": False}}}, id="no VPC CNI"),
@@ -126,10 +126,10 @@ def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> list[str]:
         # Autoscaling
         pytest.param({**SCALED, "eks.autoscaling": {"instance_groups": []}}, ["eks.autoscaling.instance_groups: there are 0 groups; name 1 to 10"], SCALED, id="no autoscaled group"),
         pytest.param({**SCALED, "eks.autoscaling": {"instance_groups": ["gone"]}}, ["eks.autoscaling.instance_groups[0]: no instance group has the name 'gone'; name one of instance_groups"], SCALED, id="unknown autoscaled group"),
-        pytest.param({**SCALED, "eks.autoscaling": {"instance_groups": ["work", "work"]}, "instance_groups.1.instance_count": 3, "instance_groups.1.min_instance_count": 3}, ["eks.autoscaling.instance_groups: 'work' stands twice; name it once", "instance_groups[work].min_instance_count: the autoscaler owns the count, and begins at 0, got 3; remove it, or take the group out of eks.autoscaling"], SCALED, id="autoscaled group twice"),
+        pytest.param({**SCALED, "eks.autoscaling": {"instance_groups": ["work", "work"]}, "instance_groups.1.instance_count": 3, "instance_groups.1.min_instance_count": 3}, ["eks.autoscaling.instance_groups: 'work' is there twice; name it once", "instance_groups[work].min_instance_count: the autoscaler owns the count, and begins at 0, got 3; remove it, or take the group out of eks.autoscaling"], SCALED, id="autoscaled group twice"),
         pytest.param({**SCALED, "eks.autoscaling": {"instance_groups": ["work"], "limits": {"cpu": "abc", "memory": "-1"}}}, [f"eks.autoscaling.limits.cpu: must be a quantity, got 'abc'; {QUANTITY}", f"eks.autoscaling.limits.memory: must be a quantity, got '-1'; {QUANTITY}"], {**SCALED, "eks.autoscaling": {"instance_groups": ["work"], "limits": {"cpu": "1536", "memory": "5120Gi"}}}, id="limits that are no quantities"),
         pytest.param({**SCALED, "eks.autoscaling": {"instance_groups": ["work"], "limits": {"gpu": "8", "requests.cpu": "8", "zebras": "8"}}}, ["eks.autoscaling.limits.gpu: nodes have no resource 'gpu'; did you mean nvidia.com/gpu?", "eks.autoscaling.limits.requests.cpu: nodes have no resource 'requests.cpu'; did you mean cpu?", "eks.autoscaling.limits.zebras: nodes have no resource 'zebras'; use one such as cpu, memory, nvidia.com/gpu"], {**SCALED, "eks.autoscaling": {"instance_groups": ["work"], "limits": {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "32", "nodes": "4"}}}, id="limits of what no node has"),
-        pytest.param({**SCALED, "instance_groups.1.instance_count": 3}, ["warning: instance_groups[work].instance_count: is 3, and the autoscaler ends the nodes that no pod needs; set it to 0 for a new group; to change a cluster, to what the group holds"], SCALED, id="count of an autoscaled group"),
+        pytest.param({**SCALED, "instance_groups.1.instance_count": 3}, ["warning: instance_groups[work].instance_count: is 3, and the autoscaler terminates the nodes that no pod needs; set it to 0 for a new group; to change a cluster, to what the group holds"], SCALED, id="count of an autoscaled group"),
         pytest.param({**SCALED, "instance_groups.1.instance_count": 3, "instance_groups.1.min_instance_count": 3}, ["instance_groups[work].min_instance_count: the autoscaler owns the count, and begins at 0, got 3; remove it, or take the group out of eks.autoscaling"], SCALED, id="minimum of an autoscaled group"),
         pytest.param({**SCALED, "instance_groups.1.spot": True}, [f"instance_groups[work].spot: {TAKES_NO}"], SCALED, id="autoscaled spot"),
         pytest.param({**SCALED, "instance_groups.1.training_plan_arn": PLAN}, [f"instance_groups[work].training_plan_arn: {TAKES_NO}"], SCALED, id="autoscaled training plan"),
@@ -168,9 +168,7 @@ def test_rule(bad: Changes, messages: list[str], good: Changes) -> None:
     ("setting", "value"), [("eks", {"dependencies_chart": "installed"}), ("teams", [TEAM])], ids=["eks", "teams"]
 )
 def test_under_slurm_nothing_of_eks_has_a_meaning(setting: str, value: object) -> None:
-    assert judge({setting: value}, SMALL) == [
-        f"{setting}: means something only under EKS; remove it, or set orchestrator: eks"
-    ]
+    assert judge({setting: value}, SMALL) == [f"{setting}: applies only under EKS; remove it, or set orchestrator: eks"]
 
 
 def test_what_the_subnets_hold_counts_the_endpoints_of_eks_and_more_addresses_for_each_p5() -> None:

@@ -52,7 +52,7 @@ MODE = "node_provisioning_mode"
         pytest.param(
             {"instance_groups.1.instance_type": REMOVED, "instance_groups.1.instance_types": ["p5.48xlarge", "ml.g5.xlarge", "ml.g5.xlarge"]},
             [
-                "instance_groups[work].instance_types: 'ml.g5.xlarge' stands twice; name it once",
+                "instance_groups[work].instance_types: 'ml.g5.xlarge' is there twice; name it once",
                 "instance_groups[work].instance_types: HyperPod has no instance type 'p5.48xlarge'; did you mean ml.p5.48xlarge?",
             ],
             {"instance_groups.1.instance_type": REMOVED, "instance_groups.1.instance_types": ["ml.p5.48xlarge", "ml.g5.xlarge"]},
@@ -114,15 +114,15 @@ MODE = "node_provisioning_mode"
         pytest.param({"instance_groups.1.training_plan_arn": PLAN.replace("us-west-2", "us-east-1")}, ["instance_groups[work].training_plan_arn: is in 'us-east-1', the cluster in us-west-2; use one of the cluster's region"], {"instance_groups.1.training_plan_arn": PLAN}, id="plan of another region"),
         pytest.param({"instance_groups.1.training_plan_arn": PLAN, "instance_groups.1.spot": True}, ["instance_groups[work].spot: a training plan's capacity is not spot; remove spot or training_plan_arn"], {"instance_groups.1.spot": True}, id="spot with a plan"),
         # Health checks
-        pytest.param({"instance_groups.1.on_start_deep_health_checks": ["instance_stress", "instance_stress"]}, ["instance_groups[work].on_start_deep_health_checks: 'instance_stress' stands twice; name it once"], {"instance_groups.1.on_start_deep_health_checks": ["instance_stress", "instance_connectivity"]}, id="health check twice"),
+        pytest.param({"instance_groups.1.on_start_deep_health_checks": ["instance_stress", "instance_stress"]}, ["instance_groups[work].on_start_deep_health_checks: 'instance_stress' is there twice; name it once"], {"instance_groups.1.on_start_deep_health_checks": ["instance_stress", "instance_connectivity"]}, id="health check twice"),
         pytest.param({"instance_groups.1.on_start_deep_health_checks": ["stress"]}, ["instance_groups[work].on_start_deep_health_checks[0]: must be one of instance_stress, instance_connectivity, got 'stress'; did you mean instance_stress?"], {"instance_groups.1.on_start_deep_health_checks": []}, id="health check that does not exist"),
         # Slurm
         pytest.param({"instance_groups.1.node_type": REMOVED}, ["instance_groups[work].node_type: is missing, and Slurm needs it; set it to controller, login or compute"], {}, id="no node type"),
         pytest.param({"instance_groups.1.partition": REMOVED}, ["instance_groups[work].partition: a compute group must name its partition; add partition: with a name such as the group's"], {"instance_groups.2": {**CPU, "partition": "p5"}}, id="compute without partition"),
         pytest.param({"instance_groups.0.partition": "p5"}, ["instance_groups[head].partition: a controller group has no partition; remove it; only compute groups run jobs"], {}, id="controller with partition"),
         pytest.param({"instance_groups.2": {**LOGIN, "partition": "p5"}}, ["instance_groups[login].partition: a login group has no partition; remove it; only compute groups run jobs"], {"instance_groups.2": LOGIN}, id="login with partition"),
-        pytest.param({"instance_groups.1.labels": {"a": "b"}}, ["instance_groups[work].labels: means something only under EKS; remove it"], {"instance_groups.1.labels": {}}, id="labels on Slurm"),
-        pytest.param({"instance_groups.1.taints": [{"key": "a", "effect": "no_schedule"}]}, ["instance_groups[work].taints: means something only under EKS; remove it"], {"instance_groups.1.taints": []}, id="taints on Slurm"),
+        pytest.param({"instance_groups.1.labels": {"a": "b"}}, ["instance_groups[work].labels: applies only under EKS; remove it"], {"instance_groups.1.labels": {}}, id="labels on Slurm"),
+        pytest.param({"instance_groups.1.taints": [{"key": "a", "effect": "no_schedule"}]}, ["instance_groups[work].taints: applies only under EKS; remove it"], {"instance_groups.1.taints": []}, id="taints on Slurm"),
         pytest.param({"instance_groups.0.spot": True}, ["instance_groups[head].spot: when AWS takes a spot controller back, Slurm is gone; remove it"], {"instance_groups.2": {**LOGIN, "spot": True}}, id="spot controller"),
         pytest.param({"instance_groups.0": REMOVED}, ["instance_groups: no group is the controller; give one group node_type: controller and instance_count: 1"], {}, id="no controller"),
         pytest.param({"instance_groups.2": {**LOGIN, "node_type": "controller"}}, ["instance_groups: 2 groups have node_type: controller ([head], [login]); keep one controller group"], {"instance_groups.2": LOGIN}, id="two controllers"),

@@ -146,6 +146,6 @@ def test_where_nothing_is_found_it_says_where_to_look(
 ) -> None:
     since = ("--since", str((WHEN + timedelta(hours=1)).timestamp()), "--profile", "prod")
     assert why(monkeypatch, capsys, WHEN, *since) == (
-        "The stacks' events tell of no failure since then. The last one, whenever it was: "
+        "The stacks' events show no failure since then. The last one, whenever it was: "
         f"cdk-hyperpod why --config {ROOT / 'cluster.yaml'} --profile prod\n"
     )

@@ -107,27 +107,27 @@ def test_a_chart_that_is_not_there_is_refused_with_the_command_that_gets_it(tmp_
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        pytest.param(b"not an archive", "it is no packed chart: Not a gzipped file (b'no')", id="no archive"),
-        pytest.param(b"", "it is no packed chart: empty file", id="empty"),
+        pytest.param(b"not an archive", "it is not a packed chart: Not a gzipped file (b'no')", id="no archive"),
+        pytest.param(b"", "it is not a packed chart: empty file", id="empty"),
     ],
 )
 def test_a_file_that_is_no_chart_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "chart.tgz").write_bytes(content)
     assert findings(tmp_path / "chart.tgz") == [
-        f"eks.dependencies_chart: 'charts/hyperpod' is no Helm chart ({reason}); get it with: {GET_CHART}"
+        f"eks.dependencies_chart: 'charts/hyperpod' is not a Helm chart ({reason}); get it with: {GET_CHART}"
     ]
 
 
 def test_a_folder_that_is_no_chart_is_refused(tmp_path: Path) -> None:
     assert findings(tmp_path) == [
-        f"eks.dependencies_chart: 'charts/hyperpod' is no Helm chart (has no Chart.yaml); get it with: {GET_CHART}"
+        f"eks.dependencies_chart: 'charts/hyperpod' is not a Helm chart (has no Chart.yaml); get it with: {GET_CHART}"
     ]
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cdk_hyperpod.helm_chart.MAX_CHART_BYTES", 10)
     (message,) = findings(pack(CHART, tmp_path / "chart.tgz"))
-    assert "is no Helm chart (it unpacks to more than 10 bytes)" in message
+    assert "is not a Helm chart (it unpacks to more than 10 bytes)" in message
 
 
 def test_a_chart_without_the_charts_that_it_depends_on_is_refused(chart: Path) -> None:

@@ -66,7 +66,7 @@ NAMES = [
 def test_a_path_out_of_the_charts_folder_is_refused(name: str, tmp_path: Path) -> None:
     content = packed() if name.endswith(".tgz") else b"x"
 
-    assert "is no path below the chart's folder" in of_archive(packed((name, content)), tmp_path)
+    assert "is not a path below the chart's folder" in of_archive(packed((name, content)), tmp_path)
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
     header[148:156] = b" " * 8
     unpacked[at + 148 : at + 156] = b"%06o\0 " % sum(header)
 
-    assert "is no path below the chart's folder" in of_archive(gzip.compress(unpacked), tmp_path)
+    assert "is not a path below the chart's folder" in of_archive(gzip.compress(unpacked), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_links_and_devices_of_an_archive_are_refused(kind: bytes, tmp_path: Path) -> None:
     assert (
         of_archive(packed(special("c/x", kind, "/etc/passwd")), tmp_path)
-        == "'chart' is no Helm chart (c/x is a link, a device or a sparse file)"
+        == "'chart' is not a Helm chart (c/x is a link, a device or a sparse file)"
     )
 
 
@@ -109,7 +109,7 @@ def test_links_and_devices_of_an_archive_are_refused(kind: bytes, tmp_path: Path
 def test_files_that_would_overwrite_each_other_are_refused(
     members: list[tuple[str, bytes]], reason: str, tmp_path: Path
 ) -> None:
-    assert f"'chart' is no Helm chart ({reason})" == of_archive(packed(*members), tmp_path)
+    assert f"'chart' is not a Helm chart ({reason})" == of_archive(packed(*members), tmp_path)
 
 
 def test_what_is_written_lies_in_the_folder(tmp_path: Path) -> None:
@@ -192,14 +192,14 @@ def test_a_pipe_does_not_wait_for_a_writer(folder: Path) -> None:
 def test_a_chart_yaml_of_a_wrong_kind_is_one_message(folder: Path, about: bytes, reason: str) -> None:
     (folder / "Chart.yaml").write_bytes(about)
 
-    assert message(folder) == f"'chart' is no Helm chart ({reason})"
+    assert message(folder) == f"'chart' is not a Helm chart ({reason})"
 
 
 def test_so_is_that_of_a_chart_inside(folder: Path) -> None:
     (folder / "charts" / "a").mkdir(parents=True)
     (folder / "charts" / "a" / "Chart.yaml").write_text("null")
 
-    assert message(folder) == "'chart' is no Helm chart (charts/a/Chart.yaml names no chart, but holds null)"
+    assert message(folder) == "'chart' is not a Helm chart (charts/a/Chart.yaml names no chart, but holds null)"
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def truncated() -> bytes:
             f"it holds more than {MAX_CHART_FILES:,} files",
             id="files",
         ),
-        pytest.param(truncated, "it is no packed chart", id="truncated"),
+        pytest.param(truncated, "it is not a packed chart", id="truncated"),
     ],
 )
 def test_a_bomb_is_refused_and_takes_little_memory(make: Callable[[], bytes], reason: str, tmp_path: Path) -> None:

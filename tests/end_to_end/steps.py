@@ -60,7 +60,7 @@ def refused(life: Rehearsal, step: Step, message: str, *, name: str = "") -> Non
     assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
     (reason,) = step.failures()
     told = reason.splitlines()[0]
-    assert told == f"Error: Scaling down {name or life.name} was refused, nothing of the cluster was changed. {message}"
+    assert told == f"Error: Scaling down {name or life.name} was refused, nothing in the cluster was changed. {message}"
     assert step.ended() == {}
     assert step.calls() == {}
 

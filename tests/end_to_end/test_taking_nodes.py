@@ -235,8 +235,8 @@ def test_a_lower_count_for_an_autoscaled_group_is_refused(scaled: Rehearsal) -> 
     refused(
         scaled,
         step,
-        "instance_groups[p5].instance_count: is 6, its autoscaler holds 8, and this change sends the lower count, which "
-        "ends nodes at random; set it to 8, or let the autoscaler give nodes back first.",
+        "instance_groups[p5].instance_count: is 6, its autoscaler holds 8, and this deployment sends the lower count, for "
+        "which HyperPod would terminate nodes at random; set it to 8, or let the autoscaler give nodes back first.",
     )
 
 
@@ -250,7 +250,7 @@ def test_a_node_that_does_not_end_in_time(life: Rehearsal) -> None:
     assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
     (reason,) = step.failures()
     assert reason.splitlines()[0] == (
-        "Error: Scaling down standing did not end within 55 minutes: 1 of 1 node taken. Deploying again goes on from here, "
+        "Error: Scaling down standing did not finish within 55 minutes: 1 of 1 node taken. Deploying again goes on from here, "
         f'and takes only what is left. Group "p5" has 1 node shutting down ({stuck}).'
     )
     life.aws.change_hyperpod(defaults=True)

@@ -46,7 +46,7 @@ def test_the_reason_of_a_failure_is_read_last(life: Rehearsal, tmp_path: Path) -
     failed = life.deploy(without_group(STANDING, "trn1"), only=life.cluster)
     assert not failed.ok
     sentence = (
-        'Scaling down standing was refused, nothing of the cluster was changed. instance_groups: the live group "trn1" with '
+        'Scaling down standing was refused, nothing in the cluster was changed. instance_groups: the live group "trn1" with '
         "4 nodes is missing; dropping a group is not enough to delete it; put it back, or name it in "
         "scale_down.instance_groups_to_delete."
     )

@@ -249,7 +249,7 @@ def scales(**changes: ScaleSettings | None) -> dict[str, Any]:
                 "(2, 4, 6, …, 100); use a step that divides 99, or max_replicas 100"
             ),
         ),
-        (values(2, 4, 4, 8), f"{VALUES}: 4 stands twice; name it once"),
+        (values(2, 4, 4, 8), f"{VALUES}: 4 is there twice; name it once"),
         (
             values(2, 8, 16),
             f"{VALUES}: 16 is outside of min_replicas 2 and max_replicas 8; leave it out, or move the bound",
@@ -309,11 +309,11 @@ def scales(**changes: ScaleSettings | None) -> dict[str, Any]:
             ),
         ),
         ({"nproc_per_node": 0}, "nproc_per_node: must be 1 to 512, got 0; change it"),
-        ({"command": ("x",)}, "command: is there beside a script; keep one of them"),
+        ({"command": ("x",)}, "command: does not go with a script; keep one of them"),
         ({"script": None, "script_args": ("x",)}, "script_args: there is no script for them; add the script"),
         (
             {"env": {"1X": "y"}},
-            "env.1X: '1X' is no name of an environment variable; use letters, digits and underscores, no digit first",
+            "env.1X: '1X' is not a name for an environment variable; use letters, digits and underscores, no digit first",
         ),
         (
             {"env": {"HYPERPOD_SIGNAL_COORDINATION": "disabled"}},

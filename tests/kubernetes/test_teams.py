@@ -163,7 +163,7 @@ RESERVED = "belongs to Kubernetes, EKS or HyperPod; use one of the team's own"
         ({"borrow_limit": 501}, "teams[t].borrow_limit: must be 1 to 500, got 501; change it"),
         (
             {"borrow_limit": 50, "absolute_borrow_limits": {"ml.p5.48xlarge": 1}},
-            "teams[t].borrow_limit: absolute_borrow_limits is there too; keep one of them: percent of the share, or nodes",
+            "teams[t].borrow_limit: absolute_borrow_limits is set too; keep one of them: percent of the share, or nodes",
         ),
         (
             {"quota": {}, "borrow_limit": 50},
@@ -187,11 +187,11 @@ RESERVED = "belongs to Kubernetes, EKS or HyperPod; use one of the team's own"
                 "and no service's own role, got 'research'; change it"
             ),
         ),
-        ({"role_arns": (ROLE, ROLE)}, f"teams[t].role_arns: '{ROLE}' stands twice; name it once"),
+        ({"role_arns": (ROLE, ROLE)}, f"teams[t].role_arns: '{ROLE}' is there twice; name it once"),
         (
             {"patch_workloads": True},
             (
-                "teams[t].patch_workloads: means something only under task governance, which is off; remove it, or turn "
+                "teams[t].patch_workloads: applies only under task governance, which is off; remove it, or turn "
                 "task governance on"
             ),
         ),
@@ -214,7 +214,7 @@ RESERVED = "belongs to Kubernetes, EKS or HyperPod; use one of the team's own"
                 "system-, got 'system-x'; change it"
             ),
         ),
-        ({"priority_classes": ("a", "a")}, "teams[t].priority_classes: 'a' stands twice; name it once"),
+        ({"priority_classes": ("a", "a")}, "teams[t].priority_classes: 'a' is there twice; name it once"),
         ({"default_vcpus": 0}, "teams[t].default_vcpus: must be 1 to 192, got 0; change it"),
         (
             {"default_vcpus": 180},

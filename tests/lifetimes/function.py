@@ -69,6 +69,8 @@ class Write:
     """Its deployment was over when the function last looked at its stack (or now, where it did not look)."""
     before: dict[str, Measure]
     """What was true when the call arrived."""
+    unheard: bool = False
+    """Its reply was lost: the function got no further with what it had seen."""
     took: list[Node] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     specs: list[dict[str, Any]] = field(default_factory=list)
@@ -369,6 +371,8 @@ class Calls:
         if lost:
             self._request.faults += 1
             life.tell(f"  {operation}: took effect, its reply is lost ({lost})")
+            if write and self._request.writes:
+                self._request.writes[-1].unheard = True
             if lost == "killed":
                 raise Killed
             if lost == "lost":

@@ -203,12 +203,16 @@ class Judge:
                 if other.look is not None and other.look.at == look.at
                 for node in other.took
             )
+            counted = any(deed.by == "autoscaler" for deed in life.actors.counted_since(request.began, name))
             if (stale := self._stale(look, name, request)) and len(by_count) <= max(
                 0, before.live + stale - count - by_name
             ):
                 self.spare(Cause.STALE_LIST)
             elif acted and len(by_count) <= max(0, max(then.live, seen) - earlier - count - by_name):
                 self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
+            elif request.rollback and len(by_count) == sum(node.launched is None for node in by_count) and counted:
+                # What it took before is in the list as it was, and the autoscaler asks for more all the time.
+                self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
             else:
                 self.fault(
                     "more nodes than the count allows",
@@ -273,8 +277,8 @@ class Judge:
             launched = node.get("LaunchTime") if node.get("InstanceId") else None
             if since is None and launched is None and self.life.pod.ever[node_id].wished > request.heard:
                 continue  # It replaces one that went, and waits for that one.
-            if launched is None and node_id not in by_count and isinstance(request.error, Killed):
-                continue  # What is not launched may go with the target, after the others: a killed function got no further.
+            if launched is None and node_id not in by_count and (write.unheard or isinstance(request.error, Killed)):
+                continue  # What is not launched may go with the target, after the others: the function got no further.
             if since is not None:
                 ranks[node_id] = (launched is not None and launched < since,)
             elif launched is not None and launched.timestamp() > began:
@@ -688,7 +692,11 @@ class Expected:
         self.exact = life.switches.lowering != "never"
         known = {node.name: node for group in pod.groups.values() for node in group.nodes}
         by_count = total = 0
-        if new.name != old.name and life.stack.known[PREPARE]:
+        guard = life.stack.known[PREPARE]
+        if new.name != old.name and (guard is None or guard.name == new.name):
+            # It is new with this update, or came with one that failed: it sees no cluster, and CloudFormation's own call fails.
+            self.doubtful = True
+        elif new.name != old.name:
             self.refused.append("the cluster has another name")
         elif new.name == old.name and pod.tags.get(TAG) != STACK:
             self.refused.append("the cluster is another stack's")
@@ -732,7 +740,6 @@ class Expected:
         for name in new.groups_to_delete:
             if name in counts:
                 self.refused.append(f"{name} is in both lists")
-        guard = life.stack.known[PREPARE]
         deployed = guard.nodes_to_delete if guard else ()
         strangers = [name for name in new.nodes_to_delete if name not in known and name not in deployed]
         if strangers and by_count:

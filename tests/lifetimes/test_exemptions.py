@@ -250,6 +250,30 @@ def test_a_target_that_a_late_lowering_moved_after_the_last_look(lowered: float,
     assert bool(life.judge.faults) is not spared
 
 
+@pytest.mark.parametrize("unheard", [True, False])
+def test_a_lost_reply_keeps_what_is_not_launched_from_being_taken_first(unheard: bool) -> None:
+    life = lifetime()
+    waiting = Node("p5", "n5", 0.0, "person")
+    life.pod.ever[waiting.name] = waiting
+    made, seen = request(life), look(life)
+    seen.nodes.append(
+        {"InstanceGroupName": "p5", "NodeLogicalId": waiting.name, "InstanceStatus": {"Status": "Pending"}}
+    )
+    taken = write(made, seen, life.pod.groups["p5"].nodes[3])
+    taken.unheard = unheard
+    life.judge._order(taken, "p5")
+    assert kinds(life.judge.faults) == ([] if unheard else ["the wrong order"])
+
+
+@pytest.mark.parametrize(("known", "doubtful"), [("another", True), (None, True), ("llm", False)])
+def test_a_guard_that_came_with_a_failed_change_of_the_name(known: str | None, doubtful: bool) -> None:
+    life = lifetime()
+    life.stack.known[PREPARE] = replace(OLD, name=known) if known else None
+    expected = Expected(life, replace(OLD, name="llm"), replace(NEW, name="another"))
+    assert expected.doubtful is doubtful
+    assert ("the cluster has another name" in expected.refused) is not doubtful
+
+
 @pytest.mark.parametrize(("list_lag", "faults"), [(0.0, ["an older node goes because of a newer one"]), (20.0, [])])
 def test_a_list_that_shows_others_as_they_were_makes_an_older_node_go(list_lag: float, faults: list[str]) -> None:
     life = lifetime()

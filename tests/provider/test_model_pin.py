@@ -124,6 +124,14 @@ def test_committed_files_are_what_the_tool_makes() -> None:
     assert committed == made, "run python tools/trim_model.py"
 
 
+def test_the_commands_pin_is_what_the_tool_makes() -> None:
+    committed = {
+        str(path.relative_to(trim_model.CLI_FOLDER)): path.read_text(encoding="utf-8")
+        for path in trim_model.CLI_FOLDER.rglob("*.json")
+    }
+    assert committed == trim_model.make_for_commands(), "run python tools/trim_model.py"
+
+
 def test_pin_holds_every_call_that_the_package_declares() -> None:
     declared = {
         "".join(part.capitalize() for part in name.split("_"))

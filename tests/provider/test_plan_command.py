@@ -18,6 +18,8 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.config.changes import METADATA, Record, record
+from cdk_hyperpod.loader import load_config
 from cdk_hyperpod.names import cluster_stack_name
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import VPC, eks, group, run_until_quiet, slurm
@@ -96,7 +98,7 @@ def test_nodes_and_groups_that_would_go(address: str, capsys: pytest.CaptureFixt
     assert re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "(some time ago)", out) == (
         f"""\
 small: a deployment would take 4 nodes away.
-Nodes are not drained and not backed up before they end: their jobs stop, and
+A deployment does not drain the nodes or save their data: jobs on them stop, and
 what is only on their disks is lost.
 
 work: 2 nodes
@@ -179,7 +181,7 @@ def test_count_of_an_autoscaler_is_refused_as_in_a_deployment(
     with serve(joining) as address:
         status, out, err = run(capsys, "--endpoint-url", address)
     assert (status, err) == (1, "")
-    assert "instance_groups[trn1].instance_count: is 0, its autoscaler holds 3, and this change" in " ".join(
+    assert "instance_groups[trn1].instance_count: is 0, its autoscaler holds 3, and this deployment" in " ".join(
         out.split()
     )
 
@@ -196,10 +198,9 @@ def test_named_nodes_alone_go_from_an_autoscalers_group(joining: HyperPod, capsy
 
 
 def test_help_tells_what_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["plan", "--help"])
+    assert main(["plan", "--help"]) == 0
     words = " ".join(capsys.readouterr().out.split())
-    assert "the groups' roles and subnets are known to a deployment only" in words
+    assert "Only a deployment knows the groups' roles and subnets" in words
 
 
 def test_nodes_that_would_have_to_wait(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
@@ -220,7 +221,7 @@ def test_cluster_of_another_stack(address: str, capsys: pytest.CaptureFixture[st
     status, out, _ = run(capsys, "--endpoint-url", address, "--stack", cluster_stack_name("small"))
     assert status == 1
     assert (
-        'name: a cluster "small" lives that this stack did not make: it lacks the tag cdk-hyperpod:stack-id = the id of '
+        'name: a cluster "small" exists that this stack did not make: it lacks the tag cdk-hyperpod:stack-id = the id of '
         "stack hyperpod-small-cluster"
     ) in " ".join(out.split())
 
@@ -418,7 +419,7 @@ def test_what_may_not_be_read_is_said_and_stops_nothing(model: HyperPod, capsys:
     with serve(model, {**STANDS, "DescribeSubnets": (403, denied)}) as address:
         status, out, err = run(capsys, "--endpoint-url", address)
     assert (status, err) == (0, "")
-    assert out.endswith("\nWhat is for life was not compared: UnauthorizedOperation: no\n")
+    assert out.endswith("\nWhat you cannot change later was not compared: UnauthorizedOperation: no\n")
 
 
 @pytest.mark.parametrize(("standing", "told"), [("old: 2 nodes", True), ("nothing", False), (None, False)])
@@ -441,17 +442,20 @@ def test_what_still_stands_is_told_with_the_way_on(
 TYPO = "i-0123456789abcdef0"
 
 
-def template(*ids: str) -> dict[str, tuple[int, str]]:
-    """The template that was deployed last, with these nodes to delete."""
+def template(*ids: str, settings: Record | None = None) -> dict[str, tuple[int, str]]:
+    """The template that was deployed last, with these nodes to delete and the record of its file."""
     guard = {"Type": "Custom::HyperPodScaleDown", "Properties": {"NodesToDelete": list(ids)}}
-    body = escape(json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}, "ScaleDownPrepare": guard}}))
+    handle: dict[str, object] = {"Type": "AWS::CloudFormation::WaitConditionHandle"}
+    if settings is not None:
+        handle["Metadata"] = {METADATA: settings}
+    body = escape(json.dumps({"Resources": {"Settings": handle, "ScaleDownPrepare": guard}}))
     reply = f"<GetTemplateResult><TemplateBody>{body}</TemplateBody></GetTemplateResult>"
     return {"GetTemplate": (200, f"<GetTemplateResponse>{reply}</GetTemplateResponse>")}
 
 
 DENIED = "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
 REFUSED = f"names {TYPO}, which is not in this cluster, and 1 node of group"
-UNREAD = "Which ids were deployed before was not read"
+UNREAD = "What was deployed before was not read"
 
 
 @pytest.mark.parametrize(
@@ -466,7 +470,7 @@ UNREAD = "Which ids were deployed before was not read"
             {"GetTemplate": (200, "<GetTemplateResponse><GetTemplateResult/></GetTemplateResponse>")},
             3,
             2,
-            f"{UNREAD}: the stack's template is no JSON.",
+            f"{UNREAD}: the stack's template is not JSON.",
             id="no JSON",
         ),
     ],
@@ -483,6 +487,53 @@ def test_an_id_that_is_no_node_is_judged_as_a_deployment_does(
     with serve(model, {**STANDS, **deployed}) as address:
         found, out, _ = run(capsys, "--endpoint-url", address)
     assert (found, told in " ".join(out.split())) == (status, True), out
+
+
+def test_each_changed_setting_with_what_its_change_does(
+    address: str, capsys: pytest.CaptureFixture[str], model: HyperPod
+) -> None:
+    write(keep_old())
+    deployed = record(load_config("cluster.yaml").config)
+    write(
+        {
+            "node_recovery": "none",
+            "instance_groups.1.instance_count": 5,
+            **keep_old(),
+            "lifecycle.steps": {"clock": False},
+        }
+    )
+    with serve(model, {**STANDS, **template(settings=deployed)}) as found:
+        status, out, _ = run(capsys, "--endpoint-url", found)
+
+    assert status == 0
+    assert out.split("\n\n", 1)[1] == (
+        "New nodes only: running nodes keep what they have; new and replaced ones have it\n"
+        "  lifecycle.steps.clock: true → false; lifecycle run brings it to the others\n"
+        "\n"
+        "In place: running nodes stay, but for those that a line names\n"
+        "  instance_groups[work].instance_count: 2 → 5; more: nodes come; fewer: nodes\n"
+        "    end, which ones scale_down says\n"
+        "  node_recovery: automatic → none\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        pytest.param(None, "The stack keeps no record of its file: the next deployment writes one.", id="no record"),
+        pytest.param({}, "In place", id="everything is new"),
+        pytest.param("itself", "No setting differs from what was deployed.", id="the same file"),
+    ],
+)
+def test_a_plan_says_what_it_can_of_the_settings(
+    model: HyperPod, capsys: pytest.CaptureFixture[str], settings: Record | str | None, told: str
+) -> None:
+    write({"instance_groups.1.instance_count": 4, **keep_old()})
+    kept = record(load_config("cluster.yaml").config) if isinstance(settings, str) else settings
+    with serve(model, {**STANDS, **template(settings=kept)}) as found:
+        _, out, _ = run(capsys, "--endpoint-url", found)
+
+    assert told in out
 
 
 # -- before a deployment ----------------------------------------------------------------------------------------------

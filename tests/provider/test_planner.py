@@ -170,8 +170,8 @@ def test_replacements_of_replacements_are_refused_at_last() -> None:
     again = [replace(node, launched=START + timedelta(minutes=11)) for node in nodes("p5", 3, first=9)]
     crowd = [*nodes("p5", 5), *again]
     assert refusal(live(group(), nodes=crowd), desired(wish(count=5)), first=False) == (
-        "instance_groups[p5].instance_count: is 5, and HyperPod holds on to a target of 8: it launches others for the nodes "
-        "that were taken, again and again; set it to 8, and ask AWS why the target does not fall"
+        "instance_groups[p5].instance_count: is 5, and HyperPod keeps a target of 8: it launches other nodes for "
+        "those that were taken, again and again; set it to 8, and ask AWS why the target does not fall"
     )
     fallen = plan(live(group(target=5, current=8), nodes=crowd), desired(wish(count=5)), occasion(first=False))
     assert not fallen.refusals, "with the target down they are HyperPod's own business"
@@ -338,7 +338,7 @@ def test_count_that_may_hold_nodes_that_left_the_list_is_waited_for_while_in_dou
     booting = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="Pending")]
     cluster = live(group(target=6, current=6), nodes=booting)
     found = plan(cluster, desired(wish(count=6)), occasion(first=False, doubting=True))
-    why = 'group "p5" counts 6 nodes, 5 of them past their boot: the rest boots, or ends'
+    why = 'group "p5" counts 6 nodes, 5 of them past their boot: the rest are starting, or shutting down'
     assert found == Plan(waits=(Wait(why=why),))
     assert plan(cluster, desired(wish(count=6)), occasion(first=False)).done
     assert plan(cluster, desired(wish(count=7)), occasion(first=False, doubting=True)).done, "there is room for it"
@@ -399,7 +399,7 @@ def test_renamed() -> None:
 @pytest.mark.parametrize("tags", [{}, {"cdk-hyperpod:stack-id": "another stack"}])
 def test_not_ours(tags: dict[str, str]) -> None:
     assert refusal(replace(EIGHT, tags=tags), desired(wish(count=2))) == (
-        'name: a cluster "train" lives that this stack did not make: it lacks the tag cdk-hyperpod:stack-id = '
+        'name: a cluster "train" exists that this stack did not make: it lacks the tag cdk-hyperpod:stack-id = '
         "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b; choose another name, or adopt that cluster in a "
         "deployment of its own, before scaling it down"
     )
@@ -483,7 +483,7 @@ def test_group_to_delete_that_is_the_controller() -> None:
     wanted = replace(desired(wish()), groups=(wish(),), groups_to_delete=("controller",))
     assert refusal(EIGHT, wanted) == (
         'scale_down.instance_groups_to_delete: names "controller", the controller group; '
-        "keep it; a cluster without its controller is no cluster"
+        "keep it; HyperPod does not delete the controller group"
     )
 
 
@@ -580,7 +580,7 @@ def test_nodes_shutting_down_in_a_deleted_group_do_not_count() -> None:
 )
 def test_replacement_of_the_cluster(wanted: Desired, path: str) -> None:
     assert refusal(EIGHT, wanted) == (
-        f"{path}: differs from the live cluster, and CloudFormation would replace the cluster: every node would end; "
+        f"{path}: differs from the live cluster, and CloudFormation would replace the cluster: every node would be terminated; "
         "undo this change, or deploy a new cluster under another name and move over"
     )
 
@@ -720,6 +720,30 @@ def test_nodes_of_the_first_look_stay_chosen() -> None:
     assert taken(more)[2:] == [(node_id(3), "failed")]
 
 
+@pytest.mark.parametrize(
+    ("target", "running", "waits"), [(8, 8, False), (8, 7, False), (7, 8, False), (7, 7, True), (6, 6, True)]
+)
+def test_names_wait_where_somebody_lowered_the_group_after_the_first_look(
+    target: int, running: int, waits: bool
+) -> None:
+    """Node 1 may go from 8 to 7. With 7 and a target of 7 the target would fall to 6, behind CloudFormation's count of 7."""
+    seen = live(group(target=target, current=running), nodes=nodes("p5", running))
+    wanted = desired(wish(count=7), nodes_to_delete=(node_id(1),))
+    found = plan(seen, wanted, occasion(first=False, chosen=frozenset({node_id(1)})))
+    if waits:
+        assert not found.changes
+        assert "after this deployment began" in found.waits[0].why
+    else:
+        assert taken(found) == [(node_id(1), "named")]
+
+
+def test_names_do_not_wait_once_nodes_of_the_first_look_went() -> None:
+    wanted = desired(wish(count=6), nodes_to_delete=(node_id(1), node_id(8)))
+    seen = live(group(target=6, current=6), nodes=nodes("p5", 6))
+    found = plan(seen, wanted, occasion(first=False, chosen=frozenset({node_id(1), node_id(8)})))
+    assert taken(found) == [(node_id(1), "named")]
+
+
 def test_request_that_was_launched_meanwhile_leaves_no_place_for_a_replacement() -> None:
     """One of the two requests of the first look has its instance now; of the other two, one is new."""
     crowd = [*nodes("p5", 4), *late("p5", 9), *waiting("p5", 7, 8)]
@@ -775,8 +799,8 @@ def test_minimum_is_not_sent_with_a_target_that_may_be_falling() -> None:
 def test_standard_target_that_does_not_fall_is_refused() -> None:
     after = live(group(target=8, current=6), nodes=nodes("p5", 6), continuous=False)
     assert refusal(after, desired(wish(count=6)), first=False) == (
-        "instance_groups[p5].instance_count: is 6, and HyperPod holds on to a target of 8 with 6 nodes there; under "
-        "standard provisioning, lowering the target would end nodes at random; set it to 8, wait until the group has its "
+        "instance_groups[p5].instance_count: is 6, and HyperPod keeps a target of 8 with 6 nodes there; under "
+        "standard provisioning, HyperPod would terminate nodes at random for a lower target; set it to 8, wait until the group has its "
         "8 nodes, and take them from there"
     )
 
@@ -813,8 +837,8 @@ def test_autoscaled_group_loses_named_nodes_only() -> None:
 def test_autoscaled_group_whose_lower_count_would_be_sent_again() -> None:
     before = desired(wish(count=2, autoscaled=True), digest="before")
     assert refusal(EIGHT, desired(wish(count=2, autoscaled=True)), previous=before) == (
-        "instance_groups[p5].instance_count: is 2, its autoscaler holds 8, and this change sends the lower count, which "
-        "ends nodes at random; set it to 8, or let the autoscaler give nodes back first"
+        "instance_groups[p5].instance_count: is 2, its autoscaler holds 8, and this deployment sends the lower count, for "
+        "which HyperPod would terminate nodes at random; set it to 8, or let the autoscaler give nodes back first"
     )
 
 

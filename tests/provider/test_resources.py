@@ -78,7 +78,7 @@ def test_first_deployment_finds_no_cluster() -> None:
 
 def test_unknown_request_is_refused() -> None:
     with pytest.raises(
-        ScaleDownError, match=r"^The properties of this resource are malformed, nothing of the cluster was changed"
+        ScaleDownError, match=r"^The properties of this resource are malformed, nothing in the cluster was changed"
     ):
         four().provider.on_event(event("Import", FOUR))
 
@@ -96,7 +96,7 @@ def test_log_holds_no_event() -> None:
 def test_refusal_is_readable_and_nothing_happened() -> None:
     train = four()
     assert failure(train, replace(TWO, max_nodes=1)) == (
-        "Scaling down train was refused, nothing of the cluster was changed. scale_down.max_nodes: is 1, and this deployment would take "
+        "Scaling down train was refused, nothing in the cluster was changed. scale_down.max_nodes: is 1, and this deployment would take "
         "2 nodes; raise it to 2 if that is meant, or take them in several deployments."
     )
     assert changes(train) == {}
@@ -107,7 +107,7 @@ def test_many_refusals_are_counted() -> None:
     train = Stack(Wish(groups=tuple(group(name, 1) for name in names)), timings=QUICK)
     reason = failure(train, Wish(groups=()))
     assert reason.startswith(
-        "Scaling down train was refused, nothing of the cluster was changed. instance_groups: the live group"
+        "Scaling down train was refused, nothing in the cluster was changed. instance_groups: the live group"
     )
     assert reason.endswith("more, in the log.")
     assert sum("is missing; dropping a group" in line for line in train.log) == 30, "all of them are in the log"
@@ -117,7 +117,7 @@ def test_renamed_cluster_is_refused_without_a_look_at_it() -> None:
     train = four()
     since = len(train.model.journal)
     assert failure(train, replace(FOUR, name="other")).startswith(
-        'Scaling down other was refused, nothing of the cluster was changed. name: the deployed cluster is "train" and the file says "other"'
+        'Scaling down other was refused, nothing in the cluster was changed. name: the deployed cluster is "train" and the file says "other"'
     )
     # The rollback looks at the old cluster, and does nothing.
     assert {call.params.get("ClusterName") for call in train.model.journal[since:]} <= {"train", None}
@@ -155,7 +155,7 @@ def test_standard_target_that_stays_is_refused_and_not_lowered() -> None:
     train = Stack(six, timings=QUICK, behaviour=Behaviour(**stays))
     chosen = ids(train, "p5")[:2]
     wish = replace(six, groups=(group("p5", 4),), nodes_to_delete=tuple(chosen))
-    assert "HyperPod holds on to a target of 6 with 4 nodes there" in failure(train, wish)
+    assert "HyperPod keeps a target of 6 with 4 nodes there" in failure(train, wish)
     assert changes(train) == {"BatchDeleteClusterNodes": 1}
     assert ended(train) == set(chosen)
 
@@ -190,7 +190,7 @@ def test_permission_that_is_missing(operation: str) -> None:
     assert f"is not authorized to perform: sagemaker:{operation}" in reason
     first = "its permissions come with it: deploy once without taking anything, then again." in reason
     assert first is (operation == "BatchDeleteClusterNodes"), "rights to read are there before"
-    assert ("look for what takes it away" in reason) is not first
+    assert ("find what denies it" in reason) is not first
     assert changes(train) == {}
 
 
@@ -221,9 +221,8 @@ def test_nothing_is_done_without_the_stacks_status(kind: str, code: str) -> None
     with pytest.raises(ScaleDownError) as caught:
         train.provider.on_event(event("Update", wish, kind, both))
     assert str(caught.value) == (
-        f"Scaling down train failed. Reading the stack's status: {code}: not now. Nothing was changed: whether the stack "
-        "rolls back must be known before, for which the function needs the right cloudformation:DescribeStacks on its own "
-        "stack."
+        f"Scaling down train failed. Reading the stack's status: {code}: not now. Nothing was changed: the function has to "
+        "know first whether the stack rolls back, and needs the permission cloudformation:DescribeStacks on its own stack."
     )
     assert 60 < train.clock.now() - began <= module.LOOKING.total_seconds()
 
@@ -252,17 +251,17 @@ def test_events_that_cannot_be_read_yet(code: str, seconds: float) -> None:
     assert train.deploy(Wish(groups=(group("p5", 6),)), fail="before", meanwhile=fails) == "rolled back", train.reasons
     assert train.clock.now() >= train.events_fail_until
     assert not ended(train)
-    assert train.log[-1] == "note: the failed update never got as far as the cluster: there is nothing to undo"
+    assert train.log[-1] == "note: the failed update never reached the cluster: there is nothing to undo"
 
 
 def test_events_that_may_not_be_read_fail_a_rollback_that_would_take_nodes() -> None:
-    """Nothing is taken before it is known whether the cluster is sent back; the sentence names the right."""
+    """Nothing is taken before it is known whether the cluster is sent back; the sentence names the permission."""
     train = four()
     here = ids(train)
     train.events_fail, train.events_fail_until = "AccessDenied", train.clock.now() + 1_000_000
     assert train.deploy(Wish(groups=(group("p5", 6),)), fail="after") == "rollback failed"
     assert len(ids(train)) == len(here) + 2
-    assert "the function needs the right cloudformation:DescribeStackEvents on its own stack" in train.reasons[-1]
+    assert "the function needs the permission cloudformation:DescribeStackEvents on its own stack" in train.reasons[-1]
     train.events_fail_until = train.clock.now()
     assert train.roll_back() == "rolled back", train.reasons
     assert ids(train) == here
@@ -312,7 +311,7 @@ SIX = Wish(groups=(group("p5", 6),))
 def test_rollback_says_at_its_end_what_hyperpod_refused() -> None:
     train = four(patched_once_required="always")
     assert train.deploy(SIX, fail="after") == "rollback failed"
-    assert train.reasons[-1].startswith("Scaling down train did not end within 55 minutes: 0 of 2 nodes taken.")
+    assert train.reasons[-1].startswith("Scaling down train did not finish within 55 minutes: 0 of 2 nodes taken.")
     assert train.reasons[-1].endswith("wait until the cluster is InService, and continue the rollback.")
     assert "Run `aws sagemaker update-cluster-software --cluster-name train`" in train.reasons[-1]
     train.model.behaviour = Behaviour()
@@ -325,7 +324,7 @@ def test_rollback_says_at_its_end_what_is_not_allowed() -> None:
     assert train.deploy(SIX, fail="after") == "rollback failed"
     assert "BatchDeleteClusterNodes: AccessDeniedException: User: lambda is not authorized" in train.reasons[-1]
     assert train.reasons[-1].endswith(
-        "look for what takes it away, such as a permissions boundary or a service control policy."
+        "find what denies it, such as a permissions boundary or a service control policy."
     )
 
 
@@ -416,7 +415,7 @@ def test_time_limit_says_what_is_done_and_what_is_left() -> None:
     began = train.clock.now()
     reason = failure(train, replace(TWO, nodes_to_delete=(first, second)))
     assert reason.startswith(
-        "Scaling down train did not end within 55 minutes: 1 of 2 nodes taken. Deploying again goes on from here, and takes "
+        "Scaling down train did not finish within 55 minutes: 1 of 2 nodes taken. Deploying again goes on from here, and takes "
         f"only what is left. Left: {second}. {second}: ValidationException"
     )
     assert "NodeIdInUse" in reason
@@ -432,7 +431,7 @@ def test_time_limit_while_nodes_shut_down() -> None:
     victims = ids(train, "p5")[-2:]
     train.disturbance = Faults(undying_nodes=set(victims))
     assert failure(train, replace(TWO, nodes_to_delete=tuple(victims))) == (
-        "Scaling down train did not end within 55 minutes: 2 of 2 nodes taken. Deploying again goes on from here, and takes "
+        "Scaling down train did not finish within 55 minutes: 2 of 2 nodes taken. Deploying again goes on from here, and takes "
         f'only what is left. Group "p5" has 2 nodes shutting down ({victims[0]}, {victims[1]}).'
     )
 
@@ -447,7 +446,7 @@ def test_time_limit_of_a_wait_names_what_could_not_go() -> None:
     reason = failure(train, Wish(groups=(group("p5", 5, minimum=5),)))
     (left,) = (node.logical_id for node in train.model.nodes("train", "p5") if node.logical_id in reason)
     assert reason == (
-        "Scaling down train did not end within 55 minutes: 0 of 1 node taken. Deploying again goes on from here, and takes "
+        "Scaling down train did not finish within 55 minutes: 0 of 1 node taken. Deploying again goes on from here, and takes "
         f'only what is left. Left: {left}. Group "p5" has 4 of the 5 nodes of its minimum.'
     )
 
@@ -479,7 +478,7 @@ def test_sentences_of_the_end() -> None:
     """AWS ends a sentence with a period, or not; ids and paths keep their first letter."""
     waits = ["the cluster is Updating", "ConflictException: The cluster is being updated.", "i-0a1b: NodeIdInUse it."]
     assert messages.out_of_time("train", 55, None, [], waits, back=False) == (
-        "Scaling down train did not end within 55 minutes: nodes that were taken stay taken. Deploying again goes on from "
+        "Scaling down train did not finish within 55 minutes: nodes that were taken stay taken. Deploying again goes on from "
         "here, and takes only what is left. The cluster is Updating. ConflictException: The cluster is being updated. "
         "i-0a1b: NodeIdInUse it."
     )
@@ -603,7 +602,7 @@ def test_rollback_whose_nodes_still_shut_down_fails_and_says_how_to_go_on() -> N
 
     assert train.deploy(SIX, fail="after", meanwhile=stay) == "rollback failed"
     assert train.reasons[-1].startswith(
-        "Scaling down train did not end within 55 minutes: 2 of 2 nodes taken. Continuing"
+        "Scaling down train did not finish within 55 minutes: 2 of 2 nodes taken. Continuing"
     )
     assert "aws cloudformation continue-update-rollback" in train.reasons[-1]
     train.disturbance = train.model.faults = Faults()

@@ -231,7 +231,7 @@ def test_bad_property_is_refused_before_anything_is_called(values: object, said:
         Provider(nothing, Stacks, s3=nothing, log=lambda _: None).on_event(event)
     text = str(caught.value)
     assert text.startswith(
-        f"The properties of {PREPARE} are malformed, nothing of the cluster was changed. {said[:60]}"
+        f"The properties of {PREPARE} are malformed, nothing in the cluster was changed. {said[:60]}"
     )
     assert "\n" not in text and len(text) <= 1_000
 

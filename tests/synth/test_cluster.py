@@ -357,7 +357,7 @@ def test_groups_of_an_autoscaler_are_told_to_the_guard() -> None:
 def test_leaving_the_guard_out_is_a_word_that_synth_repeats() -> None:
     assert not template_with(P5, unguarded=True).of("Custom::HyperPodScaleDown")
     (warning,) = warnings_of(groups=[P5], unguarded=True)
-    assert warning.startswith("nothing guards the cluster: whatever lowers a count ends nodes at random")
+    assert warning.startswith("nothing guards the cluster: HyperPod terminates nodes at random when a count is lowered")
 
 
 def test_a_guard_of_ones_own_ends_the_warning() -> None:
@@ -551,7 +551,7 @@ def test_types_that_the_template_schema_lacks_are_let_through_on_their_cluster_a
         ),
         pytest.param(
             dataclasses.replace(P5, labels={"team": "a"}),
-            "instance_groups[p5].labels: means something only under EKS",
+            "instance_groups[p5].labels: applies only under EKS",
             id="labels",
         ),
         pytest.param(

@@ -297,7 +297,7 @@ def test_other_constructs_can_live_in_the_vpc_however_often_they_ask() -> None:
         ),
         pytest.param(
             {"vpc_id": "vpc-0123456789abcdef0"},
-            "network.subnets: is missing beside vpc_id; name a private subnet: {subnet_id: …, availability_zone: …}",
+            "network.subnets: is missing, and vpc_id is set; name a private subnet: {subnet_id: …, availability_zone: …}",
             id="VPC without subnets",
         ),
         pytest.param(

@@ -121,19 +121,27 @@ def test_one_subnet_of_each_zone_and_no_public_one() -> None:
         cluster_in(public, vpc=vpc_with(public, ec2.SubnetType.PUBLIC))
 
 
-def looked_up(context: dict[str, Any]) -> tuple[Template, list[Any]]:
+def looked_up(context: dict[str, Any], chosen: ec2.SubnetSelection) -> tuple[Template, list[Any]]:
     app = new_app(**context)
     stack = Stack(app, "Stack", env=Environment(account="111122223333", region="us-west-2"))
     vpc = ec2.Vpc.from_lookup(stack, "Vpc", vpc_name="shared")
-    cluster_in(stack, vpc=vpc, vpc_subnets=ec2.SubnetSelection(subnet_group_name="Nodes") if context else None)
+    cluster_in(stack, vpc=vpc, vpc_subnets=chosen)
     folder = folder_of(app)
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
     return templates_in(folder)["Stack"], [missing["key"] for missing in manifest.get("missing", [])]
 
 
-def test_a_vpc_that_is_looked_up_is_judged_only_once_it_is_known() -> None:
-    """CDK's first pass has stand-ins, whose ids no rule would take and whose zones no group names."""
-    _, missing = looked_up({})
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ec2.SubnetSelection(subnet_group_name="Nodes"),
+        ec2.SubnetSelection(availability_zones=["us-west-2a", "us-west-2b"]),
+    ],
+    ids=["by group", "by zones"],
+)
+def test_a_vpc_that_is_looked_up_is_judged_only_once_it_is_known(chosen: ec2.SubnetSelection) -> None:
+    """CDK's first pass has stand-ins, whose ids no rule would take, and which nothing that an app selects by is about."""
+    _, missing = looked_up({}, chosen)
     (key,) = missing
     found = {
         "vpcId": "vpc-0123456789abcdef0",
@@ -153,7 +161,7 @@ def test_a_vpc_that_is_looked_up_is_judged_only_once_it_is_known() -> None:
             }
         ],
     }
-    template, missing = looked_up({key: found})
+    template, missing = looked_up({key: found}, chosen)
     assert not missing
     assert template.groups()["work"]["OverrideVpcConfig"]["Subnets"] == SUBNETS[1:]
 

@@ -85,7 +85,7 @@ NO_NAME = (
     "there; give the cluster a name"
 )
 RESTRICTED = (
-    "cluster.restricted_instance_groups: are not guarded: HyperPod ends nodes at random where a count there falls; give "
+    "cluster.restricted_instance_groups: are not guarded: HyperPod terminates nodes at random when you lower a count there; give "
     "them a cluster of their own, without ScaleDown"
 )
 NO_GROUPS = "cluster.instance_groups: are missing, and there is nothing else that ScaleDown guards; set them, or leave ScaleDown out"
@@ -183,7 +183,7 @@ def test_what_is_known_at_deployment_only_counts() -> None:
 def test_what_is_named_ends_undrained_and_synthesis_says_so(arguments: dict[str, Any], warned: bool) -> None:
     stack = Stack(new_app(), "Stack")
     guard(stack, arguments)
-    found = Annotations.from_stack(stack).find_warning("/Stack/ScaleDown", Match.string_like_regexp("end undrained"))
+    found = Annotations.from_stack(stack).find_warning("/Stack/ScaleDown", Match.string_like_regexp("does not drain"))
     assert bool(found) is warned
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import rich_click as click
+
 from ..errors import HyperPodError
 from ..typed.words import shown_name
 
@@ -25,6 +27,13 @@ MAX_CELL = 200
 """Characters of a cell that are shown: an ARN's, and no page's."""
 
 
+@click.command
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+def denied(folder: Path) -> None:
+    """Say what VPC endpoints refused. FOLDER is a copy of what a trail of CloudTrail has written."""
+    print(denied_table(folder))
+
+
 def denied_table(folder: Path) -> str:
     """Who was refused what, by which endpoint and how often, the most frequent first. Reads every file of a trail in the folder.
 
@@ -32,7 +41,7 @@ def denied_table(folder: Path) -> str:
     for a folder that is not there, for files none of which has events, and for one that CloudTrail cannot have written.
     """
     if not folder.is_dir():
-        raise HyperPodError(f"{folder}: is no folder; copy the trail's files there (docs/deploying.md)")
+        raise HyperPodError(f"{folder}: is not a folder; copy the trail's files there (docs/deploying.md)")
     files = [_rows(path) for path in _files(folder)]
     if files and all(rows is None for rows in files):
         raise HyperPodError(
@@ -67,7 +76,7 @@ def _rows(path: Path) -> list[tuple[str, str, str, str]] | None:
             return None
         return [_row(event) for event in found["Records"] if event.get("errorCode") == "VpceAccessDenied"]
     except (OSError, EOFError, ValueError, TypeError, AttributeError, RecursionError, zlib.error):
-        raise HyperPodError(f"{path}: is no file of CloudTrail; keep such files alone in the folder") from None
+        raise HyperPodError(f"{path}: is not a file of CloudTrail; keep such files alone in the folder") from None
 
 
 def _content(path: Path) -> bytes:

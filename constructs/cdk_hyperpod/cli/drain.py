@@ -6,7 +6,6 @@ cluster. Several operators may ask at once: each changes the request only as it 
 
 from __future__ import annotations
 
-import argparse
 import email.utils
 import json
 import re
@@ -16,12 +15,15 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import rich_click as click
+
 from ..config.cluster import ClusterConfig
 from ..config.slurm import DrainBackup
 from ..errors import ConfigError, Finding, HyperPodError
 from ..loader import load_config
 from ..names import drain_bucket_name, request_key, status_key
-from .plan import add_config_option, add_profile_option, user_session
+from .aws import user_session
+from .options import config_option, profile_option
 
 SILENT_S = 180
 """The agent writes its status every minute; after this long it is taken for dead."""
@@ -49,49 +51,42 @@ class DrainError(HyperPodError):
     """The agent could not be asked, or could not do it."""
 
 
-def add_drain_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `drain` and `undrain` to a tool's commands; each sets `run`, which takes the options."""
-    drain = subparsers.add_parser(
-        "drain",
-        help="have Slurm nodes drained, and their data saved, before they go",
-        description=_DRAIN,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    drain.add_argument("nodes", nargs="*", metavar="NODE", help="instance ids, such as i-0123456789abcdef0")
-    drain.add_argument("--status", action="store_true", help="only say what the agent does now")
-    drain.add_argument("--wait", action="store_true", help="follow it until every node is ready, or cannot be")
-    drain.add_argument("--hold", default="12h", metavar="TIME", help="such as 90m; default: 12h, at most 24h")
-    drain.add_argument(
-        "--force-after",
-        metavar="TIME",
-        help="then requeue the jobs that still run, or cancel those that cannot be; default: never, the nodes go back "
-        "when the hold is over",
-    )
-    drain.add_argument("--no-backup", action="store_true", help="save nothing, whatever the file says")
-    undrain = subparsers.add_parser(
-        "undrain",
-        help="give Slurm nodes back that `drain` asked for",
-        description="Give nodes back that `drain` asked for. Drains of others, and of HyperPod, stay.",
-    )
-    undrain.add_argument("nodes", nargs="+", metavar="NODE", help="instance ids")
-    for command in (drain, undrain):
-        add_config_option(command)
-        add_profile_option(command)
-    drain.set_defaults(run=_drain)
-    undrain.set_defaults(run=_undrain)
-
-
-def _drain(options: argparse.Namespace) -> int:
-    if options.status == bool(options.nodes):
+@click.command(help=_DRAIN)
+@click.argument("nodes", nargs=-1, metavar="[NODE]…")
+@click.option("--status", "status_only", is_flag=True, help="Only say what the agent does now.")
+@click.option("--wait", is_flag=True, help="Follow it until every node is ready, or cannot be.")
+@click.option("--hold", default="12h", metavar="TIME", help="Such as 90m; default: 12h, at most 24h.")
+@click.option(
+    "--force-after",
+    metavar="TIME",
+    help="Then requeue the jobs that still run, or cancel those that cannot be; default: never, the nodes go back when the "
+    "hold is over.",
+)
+@click.option("--no-backup", is_flag=True, help="Save nothing, whatever the file says.")
+@config_option
+@profile_option
+def drain(
+    nodes: Sequence[str],
+    hold: str,
+    force_after: str | None,
+    config: str,
+    profile: str | None,
+    *,
+    status_only: bool,
+    wait: bool,
+    no_backup: bool,
+) -> int:
+    """Ask for the nodes, or say what the agent does."""
+    if status_only == bool(nodes):
         raise DrainError("name the nodes to drain, or say --status")
-    channel, config = _open(options)
-    if options.status:
+    channel, cluster = _open(config, profile)
+    if status_only:
         return _show_status(channel)
-    hold_s = seconds(options.hold, "--hold")
-    force_s = None if options.force_after is None else seconds(options.force_after, "--force-after")
+    hold_s = seconds(hold, "--hold")
+    force_s = None if force_after is None else seconds(force_after, "--force-after")
     if force_s is not None and force_s > hold_s:
-        raise DrainError(f"--force-after {options.force_after} is later than the end of --hold {options.hold}")
-    found = channel.addresses(options.nodes, config)
+        raise DrainError(f"--force-after {force_after} is later than the end of --hold {hold}")
+    found = channel.addresses(nodes, cluster)
     status, now = channel.status()
     expires = now + hold_s
     fresh = {
@@ -102,7 +97,7 @@ def _drain(options: argparse.Namespace) -> int:
             "deadline": expires if force_s is None else now + force_s,
             "expires": expires,
             "on_timeout": "fail" if force_s is None else "force",
-            "backup": not options.no_backup,
+            "backup": not no_backup,
         }
         for node, ip in found.items()
     }
@@ -121,9 +116,9 @@ def _drain(options: argparse.Namespace) -> int:
         if any(wish[name] != fresh[node][name] for name in ("expires", "deadline", "on_timeout", "backup")):
             print(f"{node}: somebody had asked for it already, so it is {_terms(wish)}")
     _check_awake(status, now)
-    if options.wait:
-        drain = config.slurm.drain if config.slurm else None
-        return _follow(channel, asked, drain.backup if drain else None)
+    if wait:
+        agent = cluster.slurm.drain if cluster.slurm else None
+        return _follow(channel, asked, agent.backup if agent else None)
     print("`cdk-hyperpod drain --status` says how far it is")
     return 0
 
@@ -156,21 +151,25 @@ def _moment(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
 
 
-def _undrain(options: argparse.Namespace) -> int:
-    channel, _ = _open(options)
-    nodes = _instance_ids(options.nodes)
+@click.command
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
+@config_option
+@profile_option
+def undrain(nodes: Sequence[str], config: str, profile: str | None) -> None:
+    """Give nodes back that `drain` asked for. Drains of others, and of HyperPod, stay."""
+    channel, _ = _open(config, profile)
+    named = _instance_ids(nodes)
     gone: list[str] = []
 
     def remove(wishes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        gone[:] = [wish["id"] for wish in wishes if wish["id"] in nodes]
-        return [wish for wish in wishes if wish["id"] not in nodes]
+        gone[:] = [wish["id"] for wish in wishes if wish["id"] in named]
+        return [wish for wish in wishes if wish["id"] not in named]
 
     channel.change(remove)
-    for node in nodes:
+    for node in named:
         print(f"{node}: {'is given back' if node in gone else 'nobody had asked for it'}")
     status, now = channel.status()
     _check_awake(status, now)
-    return 0
 
 
 def seconds(text: str, option: str) -> int:
@@ -187,7 +186,7 @@ def _instance_ids(nodes: Sequence[str]) -> list[str]:
     if wrong:
         shown = ", ".join(ascii(node) for node in wrong[:10])
         raise DrainError(
-            f"{shown}: no instance id, such as i-0123456789abcdef0; `aws sagemaker list-cluster-nodes` has them"
+            f"{shown}: is not an instance id such as i-0123456789abcdef0; `aws sagemaker list-cluster-nodes` has them"
         )
     return list(dict.fromkeys(nodes))
 
@@ -195,13 +194,13 @@ def _instance_ids(nodes: Sequence[str]) -> list[str]:
 # -- the channel ------------------------------------------------------------------------------------------------------
 
 
-def _open(options: argparse.Namespace) -> tuple[Channel, ClusterConfig]:
-    config = load_config(options.config).config
+def _open(path: str, profile: str | None) -> tuple[Channel, ClusterConfig]:
+    config = load_config(path).config
     if config.slurm is None or config.slurm.drain is None:
         problem = "is absent, so the cluster has no agent that drains nodes"
         remedy = "add `slurm: {drain: {}}` and deploy, or drain by scontrol (docs/scale-down.md)"
-        raise ConfigError([Finding(path="slurm.drain", problem=problem, remedy=remedy)], options.config)
-    return Channel(config, user_session(options.profile)), config
+        raise ConfigError([Finding(path="slurm.drain", problem=problem, remedy=remedy)], path)
+    return Channel(config, user_session(profile)), config
 
 
 class Channel:

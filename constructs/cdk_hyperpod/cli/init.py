@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -11,6 +10,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import rich_click as click
 import yaml
 
 from .._assets import project_file
@@ -36,48 +36,35 @@ class InitError(HyperPodError):
     """The files could not be written, and none was."""
 
 
-def add_init_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    """Add `init` to a tool's commands; it sets `run`, which takes the options."""
-    init = subparsers.add_parser(
-        "init",
-        help="write the files of a new app into the current folder",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    init.add_argument("--name", metavar="NAME", help="the HyperPod cluster's name")
-    init.add_argument("--region", metavar="REGION", help="the AWS region, such as us-west-2")
-    init.add_argument("--eks", action="store_true", help="the cluster is under EKS; absent: under Slurm")
-    init.add_argument("--yes", action="store_true", help="ask for nothing")
-    init.set_defaults(run=_run)
-    return init
-
-
-def _run(options: argparse.Namespace) -> int:
+@click.command(help=_DESCRIPTION)
+@click.option("--name", metavar="NAME", help="The HyperPod cluster's name.")
+@click.option("--region", metavar="REGION", help="The AWS region, such as us-west-2.")
+@click.option("--eks", is_flag=True, help="The cluster is under EKS; absent: under Slurm.")
+@click.option("--yes", is_flag=True, help="Ask for nothing.")
+def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
+    """Write the files of a new app into the current folder."""
     folder = Path()
-    orchestrator = "eks" if options.eks else "slurm"
+    orchestrator = "eks" if eks else "slurm"
     _refuse_existing(folder)
-    name, region = _asked(options)
+    name, region = _asked(name, region, yes=yes)
     _write(folder, files(name, region, orchestrator))
     cli = f"npx aws-cdk@{cli_version()}"
-    print(f"Wrote {', '.join(_NAMES)}: {name} in {region}, under {'EKS' if options.eks else 'Slurm'}. Next:\n")
+    print(f"Wrote {', '.join(_NAMES)}: {name} in {region}, under {'EKS' if eks else 'Slurm'}. Next:\n")
     commands = [
         ("pip install -r requirements.txt", "Node, and the pinned versions"),
         (f"{cli} synth --quiet", "the templates, in cdk.out; needs no AWS account"),
     ]
-    if options.eks:
+    if eks:
         commands += [
             (
                 f"{cli} deploy {eks_stack_name(name)}",
                 "into your account, once it is bootstrapped; then install HyperPod's chart",
             ),
         ]
-    commands += [
-        (f"{cli} deploy --all", "all the rest" if options.eks else "into your account, once it is bootstrapped")
-    ]
+    commands += [(f"{cli} deploy --all", "all the rest" if eks else "into your account, once it is bootstrapped")]
     width = max(len(command) for command, _ in commands)
     for command, what in commands:
         print(f"  {command:<{width}}  # {what}")
-    return 0
 
 
 _NAMES = ("cluster.yaml", "app.py", "cdk.json", "requirements.txt", ".gitignore")
@@ -137,21 +124,22 @@ def _check(cluster: str) -> None:
             raise ConfigError([replace(finding, line=None) for finding in error.findings], "init") from None
 
 
-def _asked(options: argparse.Namespace) -> tuple[str, str]:
-    missing = [f"--{field}" for field in ("name", "region") if getattr(options, field) is None]
-    if missing and (options.yes or not sys.stdin.isatty()):
-        because = "--yes says to ask for nothing" if options.yes else "there is no terminal to ask on"
+def _asked(name: str | None, region: str | None, *, yes: bool) -> tuple[str, str]:
+    given = {"name": name, "region": region}
+    missing = [f"--{field}" for field, value in given.items() if value is None]
+    if missing and (yes or not sys.stdin.isatty()):
+        because = "--yes says to ask for nothing" if yes else "there is no terminal to ask on"
         raise InitError(f"init needs {' and '.join(missing)}: {because}")
     answers = []
     for field, question in (("name", "Name of the cluster"), ("region", "AWS region, such as us-west-2")):
-        given = getattr(options, field)
-        if given is None:
+        answer = given[field]
+        if answer is None:
             try:
-                given = input(f"{question}: ").strip()
-            except (EOFError, KeyboardInterrupt):
+                answer = input(f"{question}: ").strip()
+            except EOFError:
                 print()
                 raise InitError("nothing was written") from None
-        answers.append(given)
+        answers.append(answer)
     return answers[0], answers[1]
 
 

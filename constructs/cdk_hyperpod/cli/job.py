@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import difflib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import rich_click as click
 
 from ..config.cluster import ZONE, ClusterConfig, InstanceGroup
 from ..config.eks import is_on
@@ -26,7 +29,7 @@ from ..rules.network import own_zones
 from ..typed.words import show
 from ..zones import is_zone_id
 
-__all__ = ["add_job_parser"]
+__all__ = ["job"]
 
 _DESCRIPTION = """\
 Write a HyperPodPyTorchJob of one size (--nodes), or an elastic one, which shrinks and grows between two. The YAML goes to
@@ -40,168 +43,224 @@ checkpoint, and is started again with the new number of ranks.
 """
 
 _EPILOG = """\
+\b
 examples:
   2, 4, 6 or 8 nodes:
     cdk-hyperpod job render --name llama --namespace research --image ACCOUNT.dkr.ecr.REGION.amazonaws.com/train:1 \\
       --instance-type ml.p5.48xlarge --min-replicas 2 --max-replicas 8 --replica-increment-step 2 \\
       --claim fsx=/fsx --quota-nodes 8 -- train.py --checkpoint-dir /fsx/llama | kubectl apply -f -
 
+\b
   4 nodes of a group of the cluster file, on its taints, with its labels, in its zone:
     cdk-hyperpod job render … --config cluster.yaml --group p5 --nodes 4 -- train.py
 
+\b
   2, 4 or 8 nodes, always 128 samples a step, and the first 2 nodes are never preempted:
     cdk-hyperpod job render … --min-replicas 2 --max-replicas 8 --replica-discrete-values 2,4,8 \\
       --train-batch-size 128 --priority-class low --base-priority-class high
 """
 
 
-def add_job_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    """Add `job` and its command `render` to a tool's commands; each sets `run`, which takes the options."""
-    job = subparsers.add_parser(
-        "job", help="training jobs, elastic or of one size", description="Training jobs, elastic or of one size."
-    )
-    commands = job.add_subparsers(required=True, metavar="COMMAND")
-    render = commands.add_parser(
-        "render",
-        help="write a training job as YAML, elastic or of one size",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    render.set_defaults(run=_render)
-    _add_options(render)
-    return job
+def _whole_numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...]:
+    try:
+        return () if text is None else tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"write whole numbers with commas between them, such as 2,4,8, got {text!r}") from None
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    what = parser.add_argument_group("the job")
-    what.add_argument("--name", required=True, help="its name, unique in the namespace")
-    what.add_argument("--namespace", required=True, help="the team's; hyperpod-ns-TEAM under task governance")
-    what.add_argument("--image", required=True, help="container image with hyperpod-elastic-agent in it")
-    what.add_argument("--instance-type", metavar="TYPE", help="such as ml.p5.48xlarge; default: that of --group")
-    what.add_argument(
-        "--group",
-        metavar="NAME",
-        help="an instance group of --config: its type, labels, zone and threads per core, and its taints are tolerated",
-    )
-    what.add_argument(
-        "--zone",
-        metavar="ZONE",
-        help="keep the job in this zone, a name or an id: EFA does not cross zones; default: that of --group",
-    )
-    what.add_argument(
-        "--config",
-        metavar="PATH",
-        help="the cluster file; its team with this --namespace is checked (quota, PriorityClasses, service account); default with --group: cluster.yaml",
-    )
-    what.add_argument(
-        "script",
-        nargs="*",
-        metavar="SCRIPT [ARG …]",
-        help="after --: the training script and its arguments, started by hyperpodrun; default: the image's entry point, "
-        "which must call hyperpodrun itself",
-    )
-    what.add_argument("--env", action="append", default=[], type=_env, metavar="NAME=VALUE", help="may be repeated")
-    what.add_argument(
-        "--claim",
-        action="append",
-        default=[],
-        type=_claim,
-        metavar="CLAIM=/PATH",
-        help="mount a PersistentVolumeClaim; checkpoints need a shared one; may be repeated",
-    )
-    what.add_argument("--service-account", metavar="NAME", help="default: the namespace's default")
+def _pairs(form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], list[tuple[str, str]]]:
+    """Reads texts of this form, which has an equals sign in it."""
 
-    sizes = parser.add_argument_group("sizes, in nodes")
-    sizes.add_argument("--nodes", type=int, metavar="N", help="an ordinary job of N nodes, in place of all below")
-    sizes.add_argument("--min-replicas", type=int, metavar="N", help="it waits until it has these")
-    sizes.add_argument("--max-replicas", type=int, metavar="N", help="it asks for these all the time")
-    sizes.add_argument("--replica-increment-step", type=int, metavar="N", help="grow and shrink by N; this or the next")
-    sizes.add_argument(
-        "--replica-discrete-values",
-        type=_whole_numbers,
-        default=(),
-        metavar="N,N,…",
-        help="exactly these sizes, such as 2,4,8",
-    )
-    sizes.add_argument("--replicas", type=int, metavar="N", help="the size to start with; default: --min-replicas")
-    sizes.add_argument(
-        "--quota-nodes",
-        type=int,
-        metavar="N",
-        help="the team's quota in nodes of this type; a maximum beyond it is refused, as Kubernetes would",
-    )
+    def read(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, str]]:
+        for text in texts:
+            if "=" not in text:
+                raise click.BadParameter(f"write {form}, got {text!r}")
+        return [(text.partition("=")[0], text.partition("=")[2]) for text in texts]
 
-    node = parser.add_argument_group("what a replica has of its node")
-    node.add_argument("--vcpus", type=int, metavar="N", help="default: all that pods can have")
-    node.add_argument("--memory-gib", type=int, metavar="N", help="host memory; default: all that pods can have")
-    node.add_argument(
-        "--neuron-resource",
-        choices=("neuron", "neurondevice"),
-        help="the name by which Trainium chips are requested; default: neurondevice through a queue, otherwise neuron",
-    )
-    node.add_argument("--nproc-per-node", type=int, metavar="N", help="default: one for each GPU or NeuronCore")
-
-    policy = ElasticPolicy(min_replicas=1, max_replicas=1)
-    times = parser.add_argument_group("times, in seconds")
-    for option, default, text in (
-        ("--scaling-timeout", policy.scaling_timeout_in_seconds, "wait before growing"),
-        (
-            "--graceful-shutdown-timeout",
-            policy.graceful_shutdown_timeout_in_seconds,
-            "for the checkpoint at a change of size",
-        ),
-        (
-            "--faulty-scale-down-timeout",
-            policy.faulty_scale_down_timeout_in_seconds,
-            "wait for failed replicas before going on with fewer",
-        ),
-    ):
-        times.add_argument(option, type=int, default=default, metavar="SECONDS", help=f"{text}; default: {default}")
-    times.add_argument(
-        "--scale-up-snooze-time",
-        type=int,
-        metavar="SECONDS",
-        help="do not grow for so long after a restart; default: 0",
-    )
-
-    order = parser.add_argument_group("queue and priority")
-    order.add_argument(
-        "--queue", metavar="NAME", help="Kueue's; default: hyperpod-ns-TEAM-localqueue in such a namespace"
-    )
-    order.add_argument(
-        "--workload-priority-class",
-        metavar="NAME",
-        help="Kueue's for the job; of a class of task governance: CLASS-priority",
-    )
-    order.add_argument("--priority-class", metavar="NAME", help="PriorityClass of the pods")
-    order.add_argument(
-        "--base-priority-class",
-        metavar="NAME",
-        help="a higher one for the first --min-replicas pods: preemption then takes only what the job grew by",
-    )
-    order.add_argument(
-        "--disruption-budget",
-        action="store_true",
-        help="also write a PodDisruptionBudget: drains stop at --min-replicas",
-    )
-
-    batch = parser.add_argument_group("batch by size, as the recipes' scale_config (with --replica-discrete-values)")
-    batch.add_argument(
-        "--train-batch-size",
-        type=int,
-        metavar="N",
-        help="samples of a step over all ranks, the same at every size; in /config/scale_config.yaml",
-    )
-    batch.add_argument("--learning-rate", type=float, metavar="X", help="the same at every size")
-
-    failures = parser.add_argument_group("failures")
-    failures.add_argument(
-        "--max-retries", type=int, metavar="N", help="restarts after failures; default: the operator's"
-    )
+    return read
 
 
-def _render(options: argparse.Namespace) -> int:
+_TIMES = ElasticPolicy(min_replicas=1, max_replicas=1)
+
+
+@click.group
+def job() -> None:
+    """Training jobs, elastic or of one size."""
+
+
+@job.command(help=_DESCRIPTION, epilog=_EPILOG)
+@click.option("--name", required=True, panel="The job", help="Its name, unique in the namespace.")
+@click.option("--namespace", required=True, panel="The job", help="The team's; hyperpod-ns-TEAM under task governance.")
+@click.option("--image", required=True, panel="The job", help="Container image with hyperpod-elastic-agent in it.")
+@click.option(
+    "--instance-type", metavar="TYPE", panel="The job", help="Such as ml.p5.48xlarge; default: that of --group."
+)
+@click.option(
+    "--group",
+    metavar="NAME",
+    panel="The job",
+    help="An instance group of --config: its type, labels, zone and threads per core, and its taints are tolerated.",
+)
+@click.option(
+    "--zone",
+    metavar="ZONE",
+    panel="The job",
+    help="Keep the job in this zone, a name or an id: EFA does not cross zones; default: that of --group.",
+)
+@click.option(
+    "--config",
+    type=click.Path(),
+    metavar="PATH",
+    panel="The job",
+    help="The cluster file; its team with this --namespace is checked (quota, PriorityClasses, service account); default with --group: cluster.yaml.",
+)
+@click.argument("script", nargs=-1, metavar="[-- SCRIPT [ARG]…]")
+@click.option(
+    "--env",
+    multiple=True,
+    callback=_pairs("NAME=VALUE"),
+    metavar="NAME=VALUE",
+    panel="The job",
+    help="May be repeated.",
+)
+@click.option(
+    "--claim",
+    multiple=True,
+    callback=_pairs("CLAIM=/PATH"),
+    metavar="CLAIM=/PATH",
+    panel="The job",
+    help="Mount a PersistentVolumeClaim; checkpoints need a shared one; may be repeated.",
+)
+@click.option("--service-account", metavar="NAME", panel="The job", help="Default: the namespace's default.")
+@click.option(
+    "--nodes", type=int, metavar="N", panel="Sizes, in nodes", help="An ordinary job of N nodes, in place of all below."
+)
+@click.option("--min-replicas", type=int, metavar="N", panel="Sizes, in nodes", help="It waits until it has these.")
+@click.option("--max-replicas", type=int, metavar="N", panel="Sizes, in nodes", help="It asks for these all the time.")
+@click.option(
+    "--replica-increment-step",
+    type=int,
+    metavar="N",
+    panel="Sizes, in nodes",
+    help="Grow and shrink by N; this or the next.",
+)
+@click.option(
+    "--replica-discrete-values",
+    callback=_whole_numbers,
+    metavar="N,N,…",
+    panel="Sizes, in nodes",
+    help="Exactly these sizes, such as 2,4,8.",
+)
+@click.option(
+    "--replicas",
+    type=int,
+    metavar="N",
+    panel="Sizes, in nodes",
+    help="The size to start with; default: --min-replicas.",
+)
+@click.option(
+    "--quota-nodes",
+    type=int,
+    metavar="N",
+    panel="Sizes, in nodes",
+    help="The team's quota in nodes of this type; a maximum beyond it is refused, as Kubernetes would.",
+)
+@click.option(
+    "--vcpus", type=int, metavar="N", panel="What a replica has of its node", help="Default: all that pods can have."
+)
+@click.option(
+    "--memory-gib",
+    type=int,
+    metavar="N",
+    panel="What a replica has of its node",
+    help="Host memory; default: all that pods can have.",
+)
+@click.option(
+    "--neuron-resource",
+    type=click.Choice(["neuron", "neurondevice"]),
+    panel="What a replica has of its node",
+    help="The name by which Trainium chips are requested; default: neurondevice through a queue, otherwise neuron.",
+)
+@click.option(
+    "--nproc-per-node",
+    type=int,
+    metavar="N",
+    panel="What a replica has of its node",
+    help="Default: one for each GPU or NeuronCore.",
+)
+@click.option(
+    "--scaling-timeout",
+    default=_TIMES.scaling_timeout_in_seconds,
+    metavar="SECONDS",
+    panel="Times, in seconds",
+    help="Wait before growing; default: 60.",
+)
+@click.option(
+    "--graceful-shutdown-timeout",
+    default=_TIMES.graceful_shutdown_timeout_in_seconds,
+    metavar="SECONDS",
+    panel="Times, in seconds",
+    help="For the checkpoint at a change of size; default: 600.",
+)
+@click.option(
+    "--faulty-scale-down-timeout",
+    default=_TIMES.faulty_scale_down_timeout_in_seconds,
+    metavar="SECONDS",
+    panel="Times, in seconds",
+    help="Wait for failed replicas before going on with fewer; default: 30.",
+)
+@click.option(
+    "--scale-up-snooze-time",
+    type=int,
+    metavar="SECONDS",
+    panel="Times, in seconds",
+    help="Do not grow for so long after a restart; default: 0.",
+)
+@click.option(
+    "--queue",
+    metavar="NAME",
+    panel="Queue and priority",
+    help="Kueue's; default: hyperpod-ns-TEAM-localqueue in such a namespace.",
+)
+@click.option(
+    "--workload-priority-class",
+    metavar="NAME",
+    panel="Queue and priority",
+    help="Kueue's for the job; of a class of task governance: CLASS-priority.",
+)
+@click.option("--priority-class", metavar="NAME", panel="Queue and priority", help="PriorityClass of the pods.")
+@click.option(
+    "--base-priority-class",
+    metavar="NAME",
+    panel="Queue and priority",
+    help="A higher one for the first --min-replicas pods: preemption then takes only what the job grew by.",
+)
+@click.option(
+    "--disruption-budget",
+    is_flag=True,
+    panel="Queue and priority",
+    help="Also write a PodDisruptionBudget: drains stop at --min-replicas.",
+)
+@click.option(
+    "--train-batch-size",
+    type=int,
+    metavar="N",
+    panel="Batch by size, as the recipes' scale_config (with --replica-discrete-values)",
+    help="Samples of a step over all ranks, the same at every size; in /config/scale_config.yaml.",
+)
+@click.option(
+    "--learning-rate",
+    type=float,
+    metavar="X",
+    panel="Batch by size, as the recipes' scale_config (with --replica-discrete-values)",
+    help="The same at every size.",
+)
+@click.option(
+    "--max-retries", type=int, metavar="N", panel="Failures", help="Restarts after failures; default: the operator's."
+)
+def render(**given: Any) -> None:
+    """Write a training job as YAML, elastic or of one size."""
+    options = SimpleNamespace(**given)
     config = _cluster(options)
     findings = [*_check_sizes(options), *_check_zone(options, config), *_check_team(options, config)]
     group = None
@@ -212,30 +271,29 @@ def _render(options: argparse.Namespace) -> int:
         problem, remedy = "is missing", "name the type of the nodes, or a --group of the cluster file"
         findings.append(Finding(path="instance_type", problem=problem, remedy=remedy))
     raise_errors([_in_words_of_the_command(finding) for finding in findings], "job render")
-    job = _job(options, group, config)
+    made = _job(options, group, config)
     findings = [
-        *check_job(job, hard=_hard(options, config)),
+        *check_job(made, hard=_hard(options, config)),
         *_check_options(options),
-        *_check_elastic(job, group, config),
+        *_check_elastic(made, group, config),
     ]
     for warning in raise_errors([_in_words_of_the_command(finding) for finding in findings], "job render"):
         print(f"warning: {warning}", file=sys.stderr)
-    sys.stdout.write(to_yaml(job_manifests(job)))
-    return 0
+    sys.stdout.write(to_yaml(job_manifests(made)))
 
 
-def _cluster(options: argparse.Namespace) -> ClusterConfig | None:
+def _cluster(options: SimpleNamespace) -> ClusterConfig | None:
     if options.config is None and options.group is None:
         return None
     return load_config(options.config or "cluster.yaml").config
 
 
-def _check_sizes(options: argparse.Namespace) -> Iterator[Finding]:
+def _check_sizes(options: SimpleNamespace) -> Iterator[Finding]:
     elastic = ("min_replicas", "max_replicas", "replica_increment_step", "replica_discrete_values", "replicas")
     given = [name for name in elastic if getattr(options, name)]
     if options.nodes is not None and given:
         yield Finding(
-            path="nodes", problem=f"is there beside {given[0]}", remedy="keep --nodes, or the sizes of an elastic job"
+            path="nodes", problem=f"does not go with {given[0]}", remedy="keep --nodes, or the sizes of an elastic job"
         )
     for name in ("min_replicas", "max_replicas"):
         if options.nodes is None and getattr(options, name) is None:
@@ -244,7 +302,7 @@ def _check_sizes(options: argparse.Namespace) -> Iterator[Finding]:
         yield Finding(path="nodes", problem=f"must be 1 to 6758, got {options.nodes}", remedy="change it")
 
 
-def _check_group(options: argparse.Namespace, config: ClusterConfig) -> Iterator[Finding]:
+def _check_group(options: SimpleNamespace, config: ClusterConfig) -> Iterator[Finding]:
     if config.orchestrator != "eks":
         yield Finding(path="config", problem="is a cluster under Slurm", remedy="submit the job with sbatch")
     groups = {group.name: group for group in config.instance_groups}
@@ -278,7 +336,7 @@ def _check_group(options: argparse.Namespace, config: ClusterConfig) -> Iterator
         )
 
 
-def _check_team(options: argparse.Namespace, config: ClusterConfig | None) -> Iterator[Finding]:
+def _check_team(options: SimpleNamespace, config: ClusterConfig | None) -> Iterator[Finding]:
     """What Kubernetes would refuse of the team whose namespace the job is in, as far as the file tells."""
     if config is None or config.eks is None or not config.teams:
         return
@@ -337,9 +395,7 @@ def _zone(group: InstanceGroup, config: ClusterConfig) -> str | None:
     return group.availability_zone or (own[0] if own else None)
 
 
-def _node_labels(
-    options: argparse.Namespace, group: InstanceGroup | None, config: ClusterConfig | None
-) -> dict[str, str]:
+def _node_labels(options: SimpleNamespace, group: InstanceGroup | None, config: ClusterConfig | None) -> dict[str, str]:
     """What tells the nodes from others of their type: labels of the group's own, and the zone where it is known."""
     zone = options.zone
     if zone is None and group is not None and config is not None:
@@ -348,7 +404,7 @@ def _node_labels(
     return labels if zone is None else labels | {ZONE_LABELS[1 if is_zone_id(zone) else 0]: zone}
 
 
-def _check_zone(options: argparse.Namespace, config: ClusterConfig | None) -> Iterator[Finding]:
+def _check_zone(options: SimpleNamespace, config: ClusterConfig | None) -> Iterator[Finding]:
     """Whether the zone is one, and, where none is named, whether nodes with EFA are in several."""
     if options.zone is not None and (words := ZONE.problem(options.zone)):
         yield Finding(path="zone", problem=f"{words}, got {show(options.zone)}", remedy="change it")
@@ -364,7 +420,7 @@ def _check_zone(options: argparse.Namespace, config: ClusterConfig | None) -> It
         )
 
 
-def _job(options: argparse.Namespace, group: InstanceGroup | None, config: ClusterConfig | None) -> ElasticJob:
+def _job(options: SimpleNamespace, group: InstanceGroup | None, config: ClusterConfig | None) -> ElasticJob:
     script, *arguments = options.script or [None]
     least = options.nodes or options.min_replicas
     most = options.nodes or options.max_replicas
@@ -400,7 +456,7 @@ def _job(options: argparse.Namespace, group: InstanceGroup | None, config: Clust
         priority_class_name=options.priority_class,
         base_priority_class_name=options.base_priority_class,
         service_account_name=options.service_account,
-        claims=tuple(options.claim),
+        claims=tuple(ClaimMount(claim_name=name, mount_path=path) for name, path in options.claim),
         disruption_budget=options.disruption_budget,
         run_policy=RunPolicy(
             job_max_retry_count=options.max_retries, scale_up_snooze_time_in_seconds=options.scale_up_snooze_time
@@ -419,7 +475,7 @@ def _job(options: argparse.Namespace, group: InstanceGroup | None, config: Clust
     return dataclasses.replace(job, scale_config=scale_config)
 
 
-def _check_options(options: argparse.Namespace) -> list[Finding]:
+def _check_options(options: SimpleNamespace) -> list[Finding]:
     findings = []
     if options.quota_nodes is not None and options.quota_nodes < 1:
         findings.append(
@@ -444,7 +500,7 @@ def _check_options(options: argparse.Namespace) -> list[Finding]:
     return findings
 
 
-def _hard(options: argparse.Namespace, config: ClusterConfig | None) -> dict[str, str] | None:
+def _hard(options: SimpleNamespace, config: ClusterConfig | None) -> dict[str, str] | None:
     if options.quota_nodes is None and config is not None and config.eks is not None:
         teams = _teams(config)
         return quota_hard(teams[options.namespace]) if options.namespace in teams else None
@@ -518,26 +574,3 @@ def _in_words_of_the_command(finding: Finding) -> Finding:
 
 def _flag(match: re.Match[str]) -> str:
     return _FLAGS[match[1]]
-
-
-def _whole_numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"write whole numbers with commas between them, such as 2,4,8, got {text!r}"
-        ) from None
-
-
-def _env(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"write NAME=VALUE, got {text!r}")
-    return name, value
-
-
-def _claim(text: str) -> ClaimMount:
-    name, equals, path = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"write CLAIM=/PATH, got {text!r}")
-    return ClaimMount(claim_name=name, mount_path=path)

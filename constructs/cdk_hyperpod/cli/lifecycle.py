@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import shlex
+
+import rich_click as click
 
 from ..config.cluster import ENTRY_SCRIPTS, ClusterConfig, InstanceGroup, NodeType
 from ..config.lifecycle import LifecycleSteps
 from ..errors import ConfigError, Finding
 from ..loader import load_config
-from .plan import add_config_option
+from .options import config_option
 
-__all__ = ["add_lifecycle_parser"]
+__all__ = ["lifecycle"]
 
 _DESCRIPTION = """\
 Print a shell script that runs one step of the lifecycle scripts again, as root,
@@ -22,11 +23,14 @@ deploy first. A new user, say, reaches all nodes without replacing any. Nothing
 is changed until you run it, with your AWS credentials and the Session Manager
 plug-in of the AWS CLI:
 
+\b
   cdk-hyperpod lifecycle run users | bash
 
 A step changes nothing where nothing is to be done, and ends no job. accounting
 brings slurm_conf along: Slurm enforces no account without it. A node that fails
 or is not reached is named at the end, with exit code 1; the others go on.
+
+STEP is one of {steps}.
 """
 STEPS = tuple(field.name for field in dataclasses.fields(LifecycleSteps))
 _CONTROLLER_ONLY = ("slurm_conf", "accounting", "drain")
@@ -72,25 +76,20 @@ _ON_NODE = (
 )
 
 
-def add_lifecycle_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `lifecycle` to a tool's commands; it sets `run`, which takes the options."""
-    lifecycle = subparsers.add_parser("lifecycle", help="run a step of the lifecycle scripts again on nodes that live")
-    commands = lifecycle.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser(
-        "run",
-        help="print the commands that run one step again on the nodes that live",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    run.add_argument("step", choices=STEPS, metavar="STEP", help=", ".join(STEPS))
-    add_config_option(run)
-    run.set_defaults(run=_run)
+@click.group
+def lifecycle() -> None:
+    """Run a step of the lifecycle scripts again on nodes that live."""
 
 
-def _run(options: argparse.Namespace) -> int:
-    config = load_config(options.config).config
-    print(script(config, options.step, source=options.config), end="")
-    return 0
+@lifecycle.command(
+    help=_DESCRIPTION.format(steps=", ".join(STEPS)),
+    short_help="print the commands that run one step again on the nodes that live",
+)
+@click.argument("step", type=click.Choice(STEPS), metavar="STEP")
+@config_option
+def run(step: str, config: str) -> None:
+    """Print the commands; nothing is run here."""
+    print(script(load_config(config).config, step, source=config), end="")
 
 
 def script(config: ClusterConfig, step: str, *, source: str = "") -> str:

@@ -5,112 +5,91 @@ The planner is the deployment's own, on the same pinned API models; only the cre
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import rich_click as click
 
 from ..config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
 from ..errors import HyperPodError
 from ..loader import load_config
 from ..names import cluster_stack_name, foundation_stack_name
+from ..rendering import Surroundings, guard_properties, network_spec, render_group, taking_properties
+from .aws import Clients, clients
+from .options import config_option, profile_option, stack_option
 
 if TYPE_CHECKING:
     from .._lambda.hyperpod_provider.actions import Plan, Refuse
-    from .._lambda.hyperpod_provider.model import Cluster, Desired, DesiredGroup
+    from .._lambda.hyperpod_provider.model import Cluster, Desired, Group
 
-__all__ = ["PlanError", "add_plan_parser", "clients", "desired", "user_session"]
+__all__ = ["PlanError", "desired", "plan"]
 
 _DESCRIPTION = """\
-Read the live cluster with your AWS credentials and say what a deployment of the
-file would take away: which nodes, and why. Nothing is changed. What is for life
-(first zone, range, VPC, orchestrator, the file system's EFA) is compared with
-what lives; the groups' roles and subnets are known to a deployment only: a
-change of them is refused there. A group that an autoscaler owns is judged as if
-the deployment changed something of the cluster; one that changes nothing of it
-sends no count, and is not refused.
+Read the live cluster with your AWS credentials, and say what a deployment of the
+file would take away: which nodes, and why. Say also which settings differ from the
+file that was deployed, and what each change does. It changes nothing.
 
-Exit code 0: nothing would be taken away; 2: nodes or groups would go, undrained;
+It also compares what you cannot change later (first zone, range, VPC,
+orchestrator, the file system's EFA) with the live cluster. Only a deployment
+knows the groups' roles and subnets, and refuses a change of them. For a group
+that an autoscaler owns, plan assumes that the deployment changes something in
+the cluster: one that changes nothing there sends no count, and is not refused.
+
+Exit code 0: nothing would be taken away; 2: nodes or groups would go;
 1: the deployment would be refused, or the cluster could not be read. With
 --confirm, 0: a deployment may go on; 1: it may not.
 """
 
-Clients = Callable[[str], Any]
-"""A client of each service, with the user's credentials."""
+_LATE = "arn:known-at-deployment-only"
+"""Stands for what only a deployment knows, and nothing that a plan says depends on."""
 
 
 class PlanError(HyperPodError):
     """The live cluster could not be read, or is not the file's."""
 
 
-def add_plan_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    """Add `plan` to a tool's commands; it sets `run`, which takes the options."""
-    plan = subparsers.add_parser(
-        "plan",
-        help="say what a deployment would take away from the live cluster",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_asking_options(plan)
-    plan.add_argument("--endpoint-url", metavar="URL", help="another endpoint than the region's own, for every service")
-    plan.add_argument("--confirm", action="store_true", help="ask before a deployment where something would go")
-    plan.add_argument("--yes", action="store_true", help="with --confirm: do not ask, it is meant")
-    plan.set_defaults(run=_run)
-    return plan
-
-
-def add_asking_options(command: argparse.ArgumentParser) -> None:
-    """What every command that asks AWS about a file needs to know."""
-    add_config_option(command)
-    add_profile_option(command)
-    command.add_argument(
-        "--stack",
-        metavar="NAME",
-        help="the stack that has the cluster in it; default: the one that the live cluster's tag names",
-    )
-
-
-def add_config_option(command: argparse.ArgumentParser) -> None:
-    """The file that a command is about."""
-    command.add_argument("--config", default="cluster.yaml", metavar="PATH", help="default: cluster.yaml")
-
-
-def add_profile_option(command: argparse.ArgumentParser) -> None:
-    """Whose credentials a command uses."""
-    command.add_argument(
-        "--profile", metavar="NAME", help="of your AWS configuration; default: AWS_PROFILE, or default"
-    )
-
-
-def _run(options: argparse.Namespace) -> int:
-    config = load_config(options.config).config
+@click.command(help=_DESCRIPTION)
+@config_option
+@profile_option
+@stack_option
+@click.option("--endpoint-url", metavar="URL", help="Another endpoint than the region's own, for every service.")
+@click.option("--confirm", is_flag=True, help="Ask before a deployment where something would go.")
+@click.option("--yes", is_flag=True, help="With --confirm: do not ask, it is meant.")
+def plan(
+    config: str, profile: str | None, stack: str | None, endpoint_url: str | None, *, confirm: bool, yes: bool
+) -> int:
+    """Say what a deployment would take away; the exit codes are in its help."""
+    cluster = load_config(config).config
     from .._lambda.hyperpod_provider.actions import Plan
     from .._lambda.hyperpod_provider.model import FIRST
-    from .._lambda.hyperpod_provider.planner import plan
+    from .._lambda.hyperpod_provider.planner import plan as planned
     from .report import CHANGES, WIDTH, exit_code, report
 
-    client = clients(config.region, options.profile, options.endpoint_url)
-    live = _read(config, client)
+    client = clients(cluster.region, profile, endpoint_url)
+    live = _read(cluster, client)
     # `--confirm` comes before a deployment of this app's own stacks.
-    stack = options.stack or (None if options.confirm else tagged_stack(live)) or cluster_stack_name(config.name)
-    wanted = desired(config, live, stack)
-    deployed, unread = _deployed_ids(wanted, live, stack, client)
-    found = plan(live, wanted, replace(FIRST, deployed_ids=deployed))
-    refused, notes = (
-        _for_life(config, client) if stack == cluster_stack_name(config.name) else ((), _of_another(config, stack))
-    )
+    name = stack or (None if confirm else tagged_stack(live)) or cluster_stack_name(cluster.name)
+    wanted = desired(cluster, live, name)
+    resources, unread = _template(live, name, client)
+    deployed = None if live is None or resources is None else _deployed_ids(resources)
+    found = planned(live, wanted, replace(FIRST, deployed_ids=deployed))
+    own = name == cluster_stack_name(cluster.name)
+    refused, notes = _for_life(cluster, client) if own else ((), _of_another(cluster, name))
     if refused:
         found = Plan(refusals=(*refused, *found.refusals))
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     sys.stdout.write(report(found, live, wanted, colour=colour))
-    for note in (*unread, *notes, *_standing(stack, found, client)):
+    for line in _changed(cluster, live, resources):
+        print(line)
+    for note in (*unread, *notes, *_standing(name, found, client)):
         print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
     status = exit_code(found)
-    return _confirmed(yes=options.yes) if options.confirm and status == CHANGES else status
+    return _confirmed(yes=yes) if confirm and status == CHANGES else status
 
 
 def _confirmed(*, yes: bool) -> int:
@@ -170,7 +149,7 @@ def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...
         return refusals(wanted, look(wanted, foundation_stack_name(config.name), client)), ()
     except api.CALL_ERRORS as error:
         # Not everybody who deploys may read this; the deployment's own guard may.
-        return (), (f"What is for life was not compared: {api.reason(error)}",)
+        return (), (f"What you cannot change later was not compared: {api.reason(error)}",)
 
 
 def _of_another(config: ClusterConfig, stack: str) -> tuple[str, ...]:
@@ -182,30 +161,47 @@ def _of_another(config: ClusterConfig, stack: str) -> tuple[str, ...]:
     return (said,)
 
 
-def _deployed_ids(
-    wanted: Desired, live: Cluster | None, stack: str, client: Clients
-) -> tuple[frozenset[str] | None, tuple[str, ...]]:
-    """Ids that the deployed template names: tombstones, which a deployment refuses for nothing. None: nobody knows, with a note.
-
-    The template is asked for only where an id of the file is no node of the cluster.
-    """
+def _template(live: Cluster | None, stack: str, client: Clients) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+    """The resources of the deployed template; None: nobody knows, with a note where there is a cluster."""
     from .._lambda.hyperpod_provider import api
-    from .._lambda.hyperpod_provider.wire import PREPARE
 
-    here = {node.instance_id for node in live.nodes} if live else set()
-    if live is None or here.issuperset(wanted.nodes_to_delete):
+    if live is None:
         return None, ()
+    unread = "What was deployed before was not read"
     try:
         reply = client("cloudformation").get_template(StackName=stack)
-        resources = json.loads(reply.get("TemplateBody", ""))["Resources"].values()
+        body = reply.get("TemplateBody", "")
+        # botocore reads the text of a JSON template by itself (botocore.handlers.json_decode_template_body).
+        resources: Mapping[str, Any] = (json.loads(body) if isinstance(body, str) else body)["Resources"]
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
-            return frozenset(), ()
-        return None, (f"Which ids were deployed before was not read: {api.reason(error)}",)
-    except ValueError:
-        return None, ("Which ids were deployed before was not read: the stack's template is no JSON.",)
-    (guard,) = [each for each in resources if each["Type"] == PREPARE] or [{}]
-    return frozenset(guard.get("Properties", {}).get("NodesToDelete", ())), ()
+            return {}, ()
+        return None, (f"{unread}: {api.reason(error)}",)
+    except (ValueError, KeyError, TypeError):
+        return None, (f"{unread}: the stack's template is not JSON.",)
+    return resources, ()
+
+
+def _deployed_ids(resources: Mapping[str, Any]) -> frozenset[str]:
+    """Ids that the deployed template names: tombstones, which a deployment refuses for nothing."""
+    from .._lambda.hyperpod_provider.wire import PREPARE
+
+    (guard,) = [each for each in resources.values() if each["Type"] == PREPARE] or [{}]
+    return frozenset(guard.get("Properties", {}).get("NodesToDelete", ()))
+
+
+def _changed(config: ClusterConfig, live: Cluster | None, resources: Mapping[str, Any] | None) -> Iterator[str]:
+    """What changes of the file that was deployed, setting by setting."""
+    from ..config.changes import changed, record
+    from .changes import change_lines, deployed_record
+
+    deployed = deployed_record(resources or {})
+    if live is None or not resources:
+        return
+    if deployed is None:
+        yield from ("", "The stack keeps no record of its file: the next deployment writes one.")
+    else:
+        yield from change_lines(changed(deployed, record(config))) or ("", "No setting differs from what was deployed.")
 
 
 def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
@@ -228,91 +224,38 @@ def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
         )
 
 
-def user_session(profile: str | None = None) -> Any:
-    """botocore's own session, with the user's credentials. Raises PlanError where there are none."""
-    # Only what asks AWS needs botocore.
-    try:
-        import botocore.session  # type: ignore[import-untyped]
-    except ModuleNotFoundError:
-        raise PlanError("this command reads AWS with boto3, which is not installed: pip install boto3") from None
-    try:
-        session = botocore.session.Session(profile=profile)
-        credentials = session.get_credentials()
-    except botocore.exceptions.BotoCoreError as error:
-        raise PlanError(f"your AWS credentials cannot be read: {error}") from None
-    if credentials is None:
-        raise PlanError(
-            "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME "
-            "(PROFILE=NAME with make)"
-        )
-    return session
-
-
-def clients(region: str, profile: str | None = None, endpoint_url: str | None = None) -> Clients:
-    """Clients with the user's credentials. Raises PlanError where there are none."""
-    # The pinned models know no service that hands out credentials (SSO, STS), so botocore's own session gets them.
-    session = user_session(profile)
-
-    from .._lambda.hyperpod_provider import handler
-
-    keys = session.get_credentials().get_frozen_credentials()
-    made: dict[str, Any] = {}
-
-    def client(service: str) -> Any:
-        if service == "sts":
-            return session.create_client(service, region_name=region, endpoint_url=endpoint_url)
-        if service not in made:
-            made[service] = handler.make_client(
-                service,
-                profile=profile,
-                region_name=region,
-                endpoint_url=endpoint_url,
-                aws_access_key_id=keys.access_key,
-                aws_secret_access_key=keys.secret_key,
-                aws_session_token=keys.token,
-            )
-        return made[service]
-
-    return client
-
-
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
 def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
-    """What a deployment of the file wants of the cluster, as far as the file alone tells. `stack`: the name of the stack that
-    has the cluster in it."""
-    from .._lambda.hyperpod_provider.model import Desired
+    """What a deployment of the file wants of the cluster, as far as the file alone tells: what the guard reads of the template.
+    `stack`: the name of the stack that has the cluster in it."""
+    from .._lambda.hyperpod_provider.wire import PREPARE, read_properties
 
     scale_down = config.scale_down or ScaleDownConfig()
-    autoscaled = () if config.eks is None else config.eks.autoscaled_groups
-    return Desired(
-        cluster=config.name,
-        groups=tuple(_group(group, live, autoscaled) for group in config.instance_groups),
-        nodes_to_delete=scale_down.nodes_to_delete,
-        groups_to_delete=scale_down.instance_groups_to_delete,
-        max_nodes=scale_down.max_nodes,
-        owner=_owner(stack, live),
+    surroundings = Surroundings(
+        continuous=config.node_provisioning_mode == "continuous",
+        encrypts_root_volumes=config.encrypts_root_volumes,
+        lifecycle_mode=config.lifecycle_mode,
+        scripts_uri=_LATE,
     )
+    lives = {group.name: group for group in live.groups} if live else {}
+    groups = [json.dumps(_rendered(group, surroundings, lives.get(group.name))) for group in config.instance_groups]
+    autoscaled = () if config.eks is None else config.eks.autoscaled_groups
+    common = guard_properties(config.name, groups, scale_down, autoscaled_groups=autoscaled, digest="")
+    return read_properties({**common, **taking_properties(scale_down)}, kind=PREPARE, owner=_owner(stack, live))
 
 
-def _group(group: InstanceGroup, live: Cluster | None, autoscaled: Sequence[str]) -> DesiredGroup:
-    from .._lambda.hyperpod_provider.model import DesiredGroup, Fixed
-
-    # A deployment alone knows ids of subnets; an absent network would stand for the cluster's own.
-    networks = {each.name: each.fixed.network for each in live.groups} if live else {}
-    return DesiredGroup(
-        name=group.name,
-        count=group.instance_count,
-        minimum=group.min_instance_count,
-        fixed=Fixed(
-            instance_types=group.all_instance_types,
-            flexible=bool(group.instance_types),
-            node_type=group.node_type and group.node_type.capitalize(),
-            network=networks.get(group.name),
-            threads_per_core=group.threads_per_core,
-        ),
-        autoscaled=group.name in autoscaled,
+def _rendered(group: InstanceGroup, cluster: Surroundings, live: Group | None) -> dict[str, Any]:
+    """The group as the template has it. Roles and subnets have ids that only a deployment knows: they are what lives."""
+    there = None if live is None else live.fixed.network
+    return render_group(
+        group,
+        cluster,
+        role_arn=_LATE if live is None else live.fixed.execution_role or _LATE,
+        network=None
+        if there is None
+        else network_spec(subnets=sorted(there.subnets), security_groups=sorted(there.security_groups)),
     )
 
 

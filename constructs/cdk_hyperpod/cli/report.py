@@ -17,9 +17,7 @@ NOTHING, REFUSED, CHANGES = 0, 1, 2
 """Exit codes of the dry run. A failure to read the cluster is a 1 as well."""
 
 WIDTH = 80
-UNDRAINED = (
-    "Nodes are not drained and not backed up before they end: their jobs stop, and what is only on their disks is lost."
-)
+UNDRAINED = "A deployment does not drain the nodes or save their data: jobs on them stop, and what is only on their disks is lost."
 _HEADINGS = ("why", "status", "launched (UTC)", "node")
 _BOLD, _RED = "1", "31"
 

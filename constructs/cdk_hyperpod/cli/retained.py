@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import rich_click as click
+
 from ..config.cluster import ClusterConfig
+from ..loader import load_config
 from ..names import foundation_stack_name
+from .options import config_option
 
 # US dollars for a GB-month of PERSISTENT_2 SSD storage by MB/s/TiB: list prices of us-east-1, a guide and no quote.
 # https://aws.amazon.com/fsx/lustre/pricing/
 _LUSTRE_GB_MONTH = {125: 0.145, 250: 0.210, 500: 0.340, 1000: 0.600}
 _KEY_MONTH = 1.0
+
+
+@click.command
+@config_option
+@click.option(
+    "--stack", metavar="NAME", help="The stack that network and storage are in; default: hyperpod-NAME-foundation."
+)
+def retained(config: str, stack: str | None) -> None:
+    """Say what stays after cdk destroy, and what it costs."""
+    print(retained_table(load_config(config).config, stack))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import rich_click as click
+
 from ..config.cluster import ClusterConfig
 from ..loader import load_config
 from ..names import stack_names
-from .plan import Clients, PlanError, add_asking_options, clients, tagged_stack
+from .aws import Clients, clients
+from .options import config_option, profile_option, stack_option
+from .plan import PlanError, tagged_stack
 
-__all__ = ["add_why_parser", "reasons"]
+__all__ = ["reasons", "why"]
 
 _DESCRIPTION = """\
 Say why the last deployment of the file's stacks failed: the first reason of each
@@ -34,38 +37,32 @@ _AROUND = re.compile(r"^(?:Received response status \[FAILED\] from custom resou
 _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
 
 
-def add_why_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    """Add `why` to a tool's commands; it sets `run`, which takes the options."""
-    why = subparsers.add_parser(
-        "why",
-        help="say why the last deployment failed",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_asking_options(why)
-    why.add_argument(
-        "--since", type=float, metavar="SECONDS", help="only what failed at this time or later, in seconds since 1970"
-    )
-    why.set_defaults(run=_run)
-    return why
-
-
-def _run(options: argparse.Namespace) -> int:
-    config = load_config(options.config).config
-    since = None if options.since is None else datetime.fromtimestamp(options.since, UTC) - _SKEW
-    found = reasons(config, clients(config.region, options.profile), since, stack=options.stack)
+@click.command(help=_DESCRIPTION)
+@config_option
+@profile_option
+@stack_option
+@click.option(
+    "--since",
+    type=float,
+    metavar="SECONDS",
+    help="Only what failed at this time or later, in seconds since 1970.",
+)
+def why(config: str, profile: str | None, stack: str | None, since: float | None) -> None:
+    """Say why the last deployment failed."""
+    cluster = load_config(config).config
+    moment = None if since is None else datetime.fromtimestamp(since, UTC) - _SKEW
+    found = reasons(cluster, clients(cluster.region, profile), moment, stack=stack)
     if found:
         print("\n".join(found))
-    elif since is None:
+    elif moment is None:
         print("Nothing has failed in the last deployment of these stacks.")
     else:
         print(
-            "The stacks' events tell of no failure since then. The last one, whenever it was: "
-            f"cdk-hyperpod why --config {shlex.quote(options.config)}"
-            + (f" --profile {shlex.quote(options.profile)}" if options.profile else "")
-            + (f" --stack {shlex.quote(options.stack)}" if options.stack else "")
+            "The stacks' events show no failure since then. The last one, whenever it was: "
+            f"cdk-hyperpod why --config {shlex.quote(config)}"
+            + (f" --profile {shlex.quote(profile)}" if profile else "")
+            + (f" --stack {shlex.quote(stack)}" if stack else "")
         )
-    return 0
 
 
 def reasons(

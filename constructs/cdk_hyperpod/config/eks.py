@@ -26,7 +26,7 @@ class ExistingEksCluster:
     """An EKS cluster that exists already, in the VPC of `network`. Its authentication mode must include the API."""
 
     name: Annotated[str, Pattern(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}", "an EKS cluster's name, 1 to 100 characters")]
-    """The EKS cluster's name. A change replaces the HyperPod cluster: every node ends."""
+    """The EKS cluster's name. A change would replace the HyperPod cluster and end every node, so a deployment refuses it."""
     security_group_id: Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")]
     """The cluster security group, as `aws eks describe-cluster` prints it: nodes and kubectl are let into it, and it to
     the nodes."""

@@ -10,6 +10,7 @@ from typing import Any
 from ..instance_types import catalogue, regions
 from ..typed.annotations import field_types
 from ..typed.schema import object_schema, places, texts, value_schema
+from .changes import CHANGES, EFFECTS, Change
 from .cluster import ClusterConfig
 
 
@@ -34,6 +35,9 @@ def reference() -> str:
     parts = [
         "# Reference of the cluster file",
         "Made from `constructs/cdk_hyperpod/config/` by `make docs`; change it there.",
+        "What a change of a setting does, while the cluster lives, stands beside it:",
+        "\n".join(f"- {effect}: {says}" for effect, says in EFFECTS.items()),
+        "`cdk-hyperpod plan` says it of each setting that differs from what is deployed.",
     ]
     for kind, path in places(ClusterConfig).items():
         title = f"`{path}`" if path else "The file"
@@ -44,12 +48,21 @@ def reference() -> str:
 
 
 def _reference_rows(kind: type) -> Iterator[str]:
-    yield "| setting | type | default | |"
-    yield "|---|---|---|---|"
+    yield "| setting | type | default | a change | |"
+    yield "|---|---|---|---|---|"
     for field in dataclasses.fields(kind):
         schema = value_schema(field_types(kind)[field.name])
         text = texts(kind).get(field.name, "").replace("|", "\\|")
-        yield f"| `{field.name}` | {_type_words(schema)} | {_default_words(field)} | {text} |"
+        yield f"| `{field.name}` | {_type_words(schema)} | {_default_words(field)} | {_change_words(kind, field.name)} | {text} |"
+
+
+def _change_words(kind: type, name: str) -> str:
+    entry = CHANGES[kind][name]
+    if not isinstance(entry, Change):
+        return "as below"
+    words = f"{entry.effect}: {entry.says}".removesuffix(": ")
+    gone = entry.taken_out
+    return words if gone is None or gone.effect == entry.effect else f"{words}; taken out: {gone.effect}, {gone.says}"
 
 
 def _type_words(schema: Mapping[str, Any]) -> str:

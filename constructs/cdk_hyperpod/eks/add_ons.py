@@ -36,6 +36,29 @@ class HyperPodAddOns(Construct):
 
     Running nodes: none is touched. An add-on that is taken out goes with what it did: without the training operator
     nobody restarts jobs, without task governance nothing leaves a queue.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+        network = HyperPodNetwork(
+            self, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True
+        )
+        control_plane = EksControlPlane(
+            self,
+            "Eks",
+            cluster_name="train",
+            eks_config=EksConfig(dependencies_chart="installed"),
+            network=network,
+            encryption_key=key,
+        )
+        HyperPodAddOns(
+            self,
+            "AddOns",
+            control_plane=control_plane,
+            hyperpod_cluster_arn="arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
+            encryption_key=key,
+            has_file_system=False,
+        )
     """
 
     def __init__(
@@ -48,7 +71,14 @@ class HyperPodAddOns(Construct):
         encryption_key: kms.IKey,
         has_file_system: bool,
     ) -> None:
-        """Install what the control plane's configuration has on. `encryption_key` encrypts the metrics."""
+        """Install what the control plane's configuration has on.
+
+        :param control_plane: where they are installed, and which are on.
+        :param hyperpod_cluster_arn: the cluster whose nodes run them; jobs of the training operator are about it.
+        :param encryption_key: encrypts the metrics.
+        :param has_file_system: whether pods mount one, for which the FSx CSI driver is.
+        :raises ConfigError: for arguments of another kind.
+        """
         super().__init__(scope, construct_id)
         raise_errors(
             check_arguments(
@@ -58,7 +88,7 @@ class HyperPodAddOns(Construct):
                 encryption_key=encryption_key,
                 has_file_system=has_file_system,
             ),
-            self.node.path,
+            lambda: self.node.path,
         )
         self._cluster_name = control_plane.cluster_name
         self._cluster_arn = control_plane.cluster_arn

@@ -14,6 +14,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
+from .. import _reasons
 from .._acknowledge import acknowledge
 from ..config.eks import DEFAULT_KUBERNETES_VERSION, INSTALLED, AddOn, EksConfig, is_on
 from ..errors import Finding, raise_errors
@@ -39,6 +40,23 @@ class EksControlPlane(Construct):
 
     Running nodes: none is touched. Removal: the HyperPod cluster must go first; what its nodes ran is gone with it.
     Cost: an EKS cluster is billed by the hour; kubectl's functions run during deployments only.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+        network = HyperPodNetwork(
+            self, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True
+        )
+        control_plane = EksControlPlane(
+            self,
+            "Eks",
+            cluster_name="train",
+            eks_config=EksConfig(
+                dependencies_chart="installed", admin_role_arns=("arn:aws:iam::111122223333:role/admin",)
+            ),
+            network=network,
+            encryption_key=key,
+        )
     """
 
     def __init__(
@@ -55,9 +73,14 @@ class EksControlPlane(Construct):
     ) -> None:
         """Make or adopt an EKS cluster.
 
-        `cluster_name` names a new one; `eks_config` is described where it is defined, and `chart_folder` is where the
-        path of its chart begins. `encryption_key` encrypts secrets and logs. `neuron`: whether any group has Neuron
-        devices. Raises ConfigError with everything that EKS or Helm would refuse.
+        :param cluster_name: names a new one, for life. One that exists has its name in `eks_config`.
+        :param eks_config: which version, add-ons, administrators and chart.
+        :param network: where the control plane's interfaces and the nodes live. It needs the endpoints of eks, eks-auth and lambda
+            where it is closed.
+        :param encryption_key: encrypts secrets and logs, for life.
+        :param chart_folder: where the path of `eks_config`'s chart begins.
+        :param neuron: whether any group has Neuron devices.
+        :raises ConfigError: with everything that EKS or Helm would refuse.
         """
         super().__init__(scope, construct_id)
         chart: Path | None = None
@@ -88,13 +111,17 @@ class EksControlPlane(Construct):
             ]
             chart = _chart_path(chart_folder, known)
             wrong += () if chart is None else _check_chart(chart, eks_config, neuron)
-        raise_errors(wrong, self.node.path)
-        self.config = eks_config
+        raise_errors(wrong, lambda: self.node.path)
+        self.config: EksConfig = eks_config
+        """What the arguments say of add-ons, autoscaling and administrators."""
         existing = eks_config.existing_cluster
-        self.cluster_name = cluster_name if existing is None else existing.name
+        self.cluster_name: str = cluster_name if existing is None else existing.name
+        """The EKS cluster's name."""
         # Literal, so that the stack of the nodes needs no reference to this one.
-        self.cluster_arn = eks_cluster_arn(self, self.cluster_name)
+        self.cluster_arn: str = eks_cluster_arn(self, self.cluster_name)
+        """The EKS cluster's ARN: `eks_cluster_arn` of a `HyperPodCluster`."""
         self.cluster: eks.ICluster
+        """The EKS cluster, as CDK knows it."""
         self._network = network
         self._key = encryption_key
         if existing is None:
@@ -154,18 +181,9 @@ class EksControlPlane(Construct):
             "@aws-cdk/aws-eks:clusterMustManuallyTagSubnet",
             "The tag chooses subnets for load balancers, which this library does not make.",
         )
-        acknowledge(
-            cluster,
-            {
-                "AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AmazonEKSClusterPolicy]": (
-                    "EKS asks for this policy of AWS's own, and changes it with what a control plane does."
-                )
-            },
-        )
+        acknowledge(cluster, _reasons.CONTROL_PLANE)
         if config.public_access_cidrs:
-            acknowledge(
-                cluster, {"AwsSolutions-EKS1": "The API is open to the addresses that the configuration names alone."}
-            )
+            acknowledge(cluster, _reasons.PUBLIC_API)
         return cluster
 
     def _existing_cluster(self, name: str, security_group_id: str) -> eks.ICluster:

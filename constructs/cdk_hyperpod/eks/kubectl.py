@@ -14,7 +14,8 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from .._acknowledge import acknowledge, managed_policy_finding, policy_wildcards
+from .. import _reasons
+from .._acknowledge import acknowledge, wildcards_of_cdk
 from ..errors import HyperPodError
 from ..network import HyperPodNetwork, allow_tcp, closed_security_group
 
@@ -57,14 +58,7 @@ def connect(scope: Construct, network: HyperPodNetwork, control_plane: str) -> N
     allow_tcp(scope, "NodesToControlPlane", nodes, control_plane, 443, 443, "Kubernetes API")
     for low, high, what in ((443, 443, "Webhooks"), (1025, 65535, "Kubelets, webhooks and metrics of pods")):
         ingress, _ = allow_tcp(scope, f"ControlPlaneToNodes{low}", control_plane, nodes, low, high, what)
-        acknowledge(
-            ingress,
-            {
-                "NIST.800.53.R5-EC2RestrictedCommonPorts": (
-                    "Add-ons choose the ports of their webhooks; the rule names the control plane's own security group."
-                )
-            },
-        )
+        acknowledge(ingress, _reasons.WEBHOOKS)
 
 
 def control_plane_security_group(scope: Construct, network: HyperPodNetwork) -> ec2.CfnSecurityGroup:
@@ -82,25 +76,7 @@ def finish_provider(scope: Construct, key: kms.IKey) -> None:
             child.kms_key_id = key.key_arn
             child.retention_in_days = 365
             child.apply_removal_policy(RemovalPolicy.DESTROY)
-    stack = Stack.of(scope)
-    of_cdk = "CDK's own kubectl functions decide this; "
-    rarely = "CloudFormation alone invokes the function, a few times in a deployment that changes Kubernetes objects; "
-    reasons = {
-        "AwsSolutions-L1": of_cdk + "the runtimes follow the pinned version of CDK.",
-        "NIST.800.53.R5-IAMNoInlinePolicy": of_cdk + "each policy belongs to one role.",
-        "NIST.800.53.R5-LambdaConcurrency": rarely + "reserved concurrency would fail in accounts with small limits.",
-        "NIST.800.53.R5-LambdaDLQ": rarely + "CloudFormation itself reports and rolls back a failure.",
-        "NIST.800.53.R5-LambdaInsideVPC": rarely + "this one is in no VPC where CDK makes it without one.",
-        managed_policy_finding("AWSLambdaBasicExecutionRole"): of_cdk + "the policy lets it write its own log.",
-        managed_policy_finding("AWSLambdaVPCAccessExecutionRole"): of_cdk + "the policy lets it live in the VPC.",
-    }
-    for policy in scope.node.find_all():
-        if isinstance(policy, iam.Policy):
-            for finding in policy_wildcards(stack.resolve(policy.document)["Statement"]):
-                reasons[finding] = (
-                    of_cdk + "it invokes every version of one function, and reads assets from one bucket."
-                )
-    acknowledge(scope, reasons)
+    acknowledge(scope, {**_reasons.KUBECTL, **dict.fromkeys(wildcards_of_cdk(scope), _reasons.KUBECTL_INVOKES)})
 
 
 def _take_registries_away(scope: Construct) -> None:

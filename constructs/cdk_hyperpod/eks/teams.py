@@ -12,6 +12,7 @@ from aws_cdk import CfnResource
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct, IDependable
 
+from .. import _reasons
 from .._acknowledge import acknowledge
 from ..config.cluster import InstanceGroup
 from ..config.eks import EksConfig, is_on
@@ -41,6 +42,35 @@ class HyperPodTeams(Construct):
     Running nodes: none is touched, but where Karpenter owns groups: it ends nodes of those that are taken from it, and
     empty ones. Running pods: none ends by a changed quota; a team that is taken out loses its namespace and all in it,
     unless HyperPod made that.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+        network = HyperPodNetwork(
+            self, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True
+        )
+        control_plane = EksControlPlane(
+            self,
+            "Eks",
+            cluster_name="train",
+            eks_config=EksConfig(dependencies_chart="installed"),
+            network=network,
+            encryption_key=key,
+        )
+        HyperPodTeams(
+            self,
+            "Teams",
+            control_plane=control_plane,
+            cluster_name="train",
+            hyperpod_cluster_arn="arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
+            teams=[
+                Team(
+                    name="research",
+                    quota={"ml.p5.48xlarge": 4},
+                    role_arns=("arn:aws:iam::111122223333:role/research",),
+                )
+            ],
+        )
     """
 
     def __init__(
@@ -59,10 +89,15 @@ class HyperPodTeams(Construct):
     ) -> None:
         """Let teams in.
 
-        `cluster_name` is the HyperPod cluster's. `instance_groups`: the cluster's, which no shares may exceed; absent:
-        they are not compared. `file_system`: every team gets a claim on it, without teams the namespace `default` does;
-        `capacity_gib` is only shown. `add_ons` are in the cluster before anything of this. Raises ConfigError with
-        everything that is wrong with the teams.
+        :param control_plane: the EKS cluster that they share.
+        :param cluster_name: the HyperPod cluster's.
+        :param hyperpod_cluster_arn: the HyperPod cluster's ARN, whose capacity task governance shares out.
+        :param teams: who shares the cluster. Default: - nobody, and the namespace `default` has the claim on `file_system`.
+        :param instance_groups: the cluster's, which no shares may exceed. Default: - they are not compared.
+        :param file_system: every team gets a claim on it. Default: - none.
+        :param capacity_gib: what the claims show of its capacity; nothing depends on it. Default: - 1200.
+        :param add_ons: what is in the cluster before anything of this. Default: - nothing.
+        :raises ConfigError: with everything that is wrong with the teams.
         """
         super().__init__(scope, construct_id)
         raise_errors(
@@ -90,7 +125,7 @@ class HyperPodTeams(Construct):
                 ),
                 *_check_known(as_tuple(teams)),
             ],
-            self.node.path,
+            lambda: self.node.path,
         )
         self._control_plane = control_plane
         eks_config = control_plane.config
@@ -200,14 +235,7 @@ class HyperPodTeams(Construct):
 
     def _governance(self, construct_id: str, kind: str, properties: Mapping[str, Any]) -> CfnResource:
         resource = CfnResource(self, construct_id, type=f"AWS::SageMaker::{kind}", properties=properties)
-        acknowledge(
-            resource,
-            {
-                "CloudFormation-Validate::F3006": (
-                    "CloudFormation has the type; the list that CDK checks with does not have it yet."
-                )
-            },
-        )
+        acknowledge(resource, _reasons.GOVERNANCE)
         return resource
 
 

@@ -23,7 +23,7 @@ def check_chart(
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else shown_name(str(error), 300)
         yield Finding(
-            path=place, problem=f"{show(shown)} is no Helm chart ({reason})", remedy=f"get it with: {GET_CHART}"
+            path=place, problem=f"{show(shown)} is not a Helm chart ({reason})", remedy=f"get it with: {GET_CHART}"
         )
         return
     if chart.missing:

@@ -36,7 +36,7 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
         for field in ("eks", "teams"):
             if getattr(config, field):
                 yield Finding(
-                    path=field, problem="means something only under EKS", remedy="remove it, or set orchestrator: eks"
+                    path=field, problem="applies only under EKS", remedy="remove it, or set orchestrator: eks"
                 )
         return
     if config.orchestrator != "eks":
@@ -124,7 +124,7 @@ def _check_groups(groups: tuple[InstanceGroup, ...]) -> Iterator[Finding]:
     for path, group in _known(groups):
         for field in ("node_type", "partition"):
             if getattr(group, field) is not None:
-                yield Finding(path=f"{path}.{field}", problem="means something only under Slurm", remedy="remove it")
+                yield Finding(path=f"{path}.{field}", problem="applies only under Slurm", remedy="remove it")
         for field in ("labels", "taints"):
             values = getattr(group, field)
             if is_known(values) and len(values) > 50:
@@ -367,7 +367,7 @@ def _check_autoscaled(path: str, group: InstanceGroup) -> Iterator[Finding]:
     if is_known(group.instance_count) and group.instance_count != 0:
         yield Finding(
             path=f"{path}.instance_count",
-            problem=f"is {group.instance_count}, and the autoscaler ends the nodes that no pod needs",
+            problem=f"is {group.instance_count}, and the autoscaler terminates the nodes that no pod needs",
             remedy="set it to 0 for a new group; to change a cluster, to what the group holds",
             level="warning",
             topic="autoscaled-count",

@@ -250,7 +250,7 @@ def _check_capacity(group: InstanceGroup, path: str) -> Iterator[Finding]:
 def _check_slurm_group(group: InstanceGroup, path: str) -> Iterator[Finding]:
     for field in ("labels", "taints"):
         if getattr(group, field):
-            yield Finding(path=f"{path}.{field}", problem="means something only under EKS", remedy="remove it")
+            yield Finding(path=f"{path}.{field}", problem="applies only under EKS", remedy="remove it")
     if group.node_type is None:
         yield Finding(
             path=f"{path}.node_type",

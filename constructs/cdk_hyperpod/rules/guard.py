@@ -52,7 +52,7 @@ def check_guarded(cluster: Mapping[str, Any], *, name: str | None = None) -> Ite
     if cluster.get("RestrictedInstanceGroups"):
         yield Finding(
             path="cluster.restricted_instance_groups",
-            problem="are not guarded: HyperPod ends nodes at random where a count there falls",
+            problem="are not guarded: HyperPod terminates nodes at random when you lower a count there",
             remedy="give them a cluster of their own, without ScaleDown",
         )
 

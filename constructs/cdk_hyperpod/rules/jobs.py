@@ -30,14 +30,7 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
     yield from field_findings(job.run_policy, "run_policy")
     if not job.image.strip() or job.image != job.image.strip():
         yield Finding(path="image", problem=f"must be an image, got {show(job.image)}", remedy="name one")
-    if not job.namespace.startswith("hyperpod-ns-"):
-        yield from namespace_findings(job.namespace, "namespace")
-    elif job.queue_name is None and len(queue := queue_of(job) or "") > 63:
-        yield Finding(
-            path="namespace",
-            problem=f"its queue would be {show(queue)}, and a label holds 63 characters",
-            remedy="name the queue (queue_name), or use a shorter team name",
-        )
+    yield from _check_namespace(job)
     kind = catalogue().get(job.instance_type)
     if kind is None:
         yield Finding(
@@ -70,6 +63,17 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
         if hard is not None and not wrong_sizes:
             yield from _check_quota(job, hard)
     yield from _check_container(job)
+
+
+def _check_namespace(job: ElasticJob) -> Iterator[Finding]:
+    if not job.namespace.startswith("hyperpod-ns-"):
+        yield from namespace_findings(job.namespace, "namespace")
+    elif job.queue_name is None and len(queue := queue_of(job) or "") > 63:
+        yield Finding(
+            path="namespace",
+            problem=f"its queue would be {show(queue)}, and a label holds 63 characters",
+            remedy="name the queue (queue_name), or use a shorter team name",
+        )
 
 
 def _check_granularity(policy: ElasticPolicy) -> Iterator[Finding]:
@@ -112,7 +116,7 @@ def _check_values(values: tuple[int, ...], low: int, high: int) -> Iterator[Find
     path = "elastic_policy.replica_discrete_values"
     for value, count in Counter(values).items():
         if count > 1:
-            yield Finding(path=path, problem=f"{show(value)} stands twice", remedy="name it once")
+            yield Finding(path=path, problem=f"{show(value)} is there twice", remedy="name it once")
         if low <= high and not low <= value <= high:
             yield Finding(
                 path=path,
@@ -196,14 +200,14 @@ def _check_quota(job: ElasticJob, hard: Mapping[str, str]) -> Iterator[Finding]:
 
 def _check_container(job: ElasticJob) -> Iterator[Finding]:
     if job.command and (job.script is not None or job.script_args):
-        yield Finding(path="command", problem="is there beside a script", remedy="keep one of them")
+        yield Finding(path="command", problem="does not go with a script", remedy="keep one of them")
     elif job.script_args and job.script is None:
         yield Finding(path="script_args", problem="there is no script for them", remedy="add the script")
     for name, value in job.env.items():
         if not name.isidentifier() or not name.isascii():
             yield Finding(
                 path=join("env", name),
-                problem=f"{show(name)} is no name of an environment variable",
+                problem=f"{show(name)} is not a name for an environment variable",
                 remedy="use letters, digits and underscores, no digit first",
             )
         elif name == COORDINATION and value != "distributed":

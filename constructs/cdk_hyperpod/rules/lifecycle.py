@@ -19,7 +19,7 @@ MAX_WRITERS_CHARACTERS = 15_000
 
 
 def check_writers(writers: object, path: str) -> Iterator[Finding]:
-    """More roles than the bucket's policy has room for, and one that stands twice."""
+    """More roles than the bucket's policy has room for, and one that is there twice."""
     if not isinstance(writers, tuple):
         return
     # What is no text is reported by its type.

@@ -94,7 +94,7 @@ def check_network(network: NetworkConfig, *, region: str, path: str = "network")
         )
     for zone, count in Counter(zone for _, zone in zones).items():
         if count > 1:
-            yield Finding(path=path, problem=f"the zone {show(zone)} stands twice", remedy="name each zone once")
+            yield Finding(path=path, problem=f"the zone {show(zone)} is there twice", remedy="name each zone once")
 
 
 def _check_zone_region(zone: str, region: str, path: str) -> Iterator[Finding]:
@@ -118,11 +118,11 @@ def _known_zones(network: NetworkConfig) -> list[tuple[str, str]]:
 
 def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
     if network.vpc_id is None:
-        yield Finding(path=f"{path}.vpc_id", problem="is missing beside subnets", remedy="add the subnets' VPC")
+        yield Finding(path=f"{path}.vpc_id", problem="is missing, and subnets is set", remedy="add the subnets' VPC")
     if not network.subnets:
         yield Finding(
             path=f"{path}.subnets",
-            problem="is missing beside vpc_id",
+            problem="is missing, and vpc_id is set",
             remedy="name a private subnet: {subnet_id: …, availability_zone: …}",
         )
     if network.availability_zones:
@@ -179,7 +179,7 @@ def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Find
             if value and value is not UNKNOWN:
                 yield Finding(
                     path=f"{path}.{key}",
-                    problem="means nothing while endpoint_policies is none",
+                    problem="has no effect while endpoint_policies is none",
                     remedy="set endpoint_policies, or remove it",
                 )
         return
@@ -192,13 +192,13 @@ def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Find
     if policies == "organization" and network.organization_id is None:
         yield Finding(
             path=f"{path}.organization_id",
-            problem="is missing beside endpoint_policies: organization",
+            problem="is missing, and endpoint_policies is organization",
             remedy="add what `aws organizations describe-organization --query Organization.Id` prints",
         )
     if policies == "account" and network.organization_id is not None:
         yield Finding(
             path=f"{path}.organization_id",
-            problem="means nothing beside endpoint_policies: account",
+            problem="has no effect with endpoint_policies: account",
             remedy="remove it, or set endpoint_policies: organization",
         )
     if network.vpc_id is None and network.internet_egress:

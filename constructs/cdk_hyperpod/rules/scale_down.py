@@ -24,6 +24,6 @@ def check_scale_down(scale_down: ScaleDownConfig, groups: Sequence[InstanceGroup
         if is_known(name) and name in kept:
             yield Finding(
                 path=f"{path}.instance_groups_to_delete",
-                problem=f"the group {show(name)} is to be deleted and stands in instance_groups",
+                problem=f"the group {show(name)} is to be deleted, and is still in instance_groups",
                 remedy="remove it from one of the two",
             )

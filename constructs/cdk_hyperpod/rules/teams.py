@@ -109,7 +109,7 @@ def _check_not_governed(team: Team, path: str) -> Iterator[Finding]:
         if is_known(value) and value:
             yield Finding(
                 path=f"{path}.{field}",
-                problem="means something only under task governance, which is off",
+                problem="applies only under task governance, which is off",
                 remedy="remove it, or turn task governance on",
             )
 
@@ -131,13 +131,36 @@ def _check_quota(
             level="warning",
             topic="cpu-limit",
         )
-    if not team.quota and autoscaling:
+    if not team.quota:
+        yield from _check_unlimited(team, path, task_governance, autoscaling)
+    for name in ("quota", "absolute_borrow_limits"):
+        if task_governance and len(getattr(team, name)) > 15:
+            yield Finding(
+                path=f"{path}.{name}",
+                problem=f"there are {len(getattr(team, name))} instance types, and a compute quota holds 15",
+                remedy="use fewer",
+            )
+    if team.borrow_limit is not None and team.absolute_borrow_limits:
+        yield Finding(
+            path=f"{path}.borrow_limit",
+            problem="absolute_borrow_limits is set too",
+            remedy="keep one of them: percent of the share, or nodes",
+        )
+    if not team.quota and (team.borrow_limit is not None or team.absolute_borrow_limits):
+        yield Finding(
+            path=path, problem="borrows, and has no quota to borrow beyond", remedy="add a quota, or borrow nothing"
+        )
+
+
+def _check_unlimited(team: Team, path: str, task_governance: bool, autoscaling: bool) -> Iterator[Finding]:
+    """What a team without a quota could take."""
+    if autoscaling:
         yield Finding(
             path=f"{path}.quota",
             problem="is missing, and autoscaling is on: the team's requests could provision nodes without limit",
             remedy="add one such as {ml.p5.48xlarge: 8}",
         )
-    elif not team.quota and task_governance:
+    elif task_governance:
         yield Finding(
             path=f"{path}.quota",
             problem="is missing, and task governance gives each team a share",
@@ -150,23 +173,6 @@ def _check_quota(
             remedy="add one such as {ml.p5.48xlarge: 8}, or acknowledge that it has no ceiling",
             level="warning",
             topic="no-quota",
-        )
-    for name in ("quota", "absolute_borrow_limits"):
-        if task_governance and len(getattr(team, name)) > 15:
-            yield Finding(
-                path=f"{path}.{name}",
-                problem=f"there are {len(getattr(team, name))} instance types, and a compute quota holds 15",
-                remedy="use fewer",
-            )
-    if team.borrow_limit is not None and team.absolute_borrow_limits:
-        yield Finding(
-            path=f"{path}.borrow_limit",
-            problem="absolute_borrow_limits is there too",
-            remedy="keep one of them: percent of the share, or nodes",
-        )
-    if not team.quota and (team.borrow_limit is not None or team.absolute_borrow_limits):
-        yield Finding(
-            path=path, problem="borrows, and has no quota to borrow beyond", remedy="add a quota, or borrow nothing"
         )
 
 

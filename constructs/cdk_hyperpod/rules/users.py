@@ -104,7 +104,7 @@ def check_users(config: ClusterConfig) -> Iterator[Finding]:
     if config.orchestrator == "eks":
         for field in ("groups", "users", "slurm"):
             if getattr(config, field):
-                yield Finding(path=field, problem="means something only under Slurm", remedy="remove it")
+                yield Finding(path=field, problem="applies only under Slurm", remedy="remove it")
         if config.storage is not None and is_known(config.storage) and config.storage.openzfs is not None:
             problem = "nodes mount it, and under EKS pods mount file systems"
             yield Finding(path="storage.openzfs", problem=problem, remedy="remove it")
@@ -195,7 +195,7 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
         if user.home is not None and (home in mounts or is_the_nodes_own(home)):
             yield Finding(
                 path=f"{path}.home",
-                problem=f"{home} is no folder that one user can own",
+                problem=f"{home} is not a folder that one user can own",
                 remedy=f"name a folder of the user's own, such as {default or '/fsx/home'}/{user.name if is_known(user.name) else 'NAME'}",
             )
         above = [str(parent) for parent in PurePosixPath(home).parents]
@@ -217,7 +217,7 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
         if user.home is not None and mounts and not mounts.intersection(above):
             yield Finding(
                 path=f"{path}.home",
-                problem=f"{home} is on no storage of the file, so each node has one of its own, which ends with the node",
+                problem=f"{home} is on no storage of the file, so each node has one of its own, which is lost with the node",
                 remedy=f"put it below {' or '.join(sorted(mounts))}, or see that your own scripts mount something there",
                 level="warning",
                 topic="homes-on-each-node",

@@ -56,7 +56,9 @@ class Document:
                 if (key.tag, key.value) in seen:
                     line = key.start_mark.line + 1
                     self.findings.append(
-                        Finding(path=key_path, problem=f"stands twice, again in line {line}", remedy="keep one of them")
+                        Finding(
+                            path=key_path, problem=f"is there twice, again in line {line}", remedy="keep one of them"
+                        )
                     )
                 seen.add((key.tag, key.value))
                 self._note(value, key_path, key)

@@ -65,7 +65,7 @@ def check_repeated(values: object, path: str) -> Iterator[Finding]:
     known = [value for value in values if is_known(value)] if isinstance(values, tuple) else []
     for value, count in Counter(known).items():
         if count > 1:
-            yield Finding(path=path, problem=f"{show(value)} stands twice", remedy="name it once")
+            yield Finding(path=path, problem=f"{show(value)} is there twice", remedy="name it once")
 
 
 def as_tuple(value: Sequence[T]) -> tuple[T, ...]:

@@ -62,7 +62,7 @@ class Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            raise _problem(f"{show(node.value)} is no valid date, number or truth value", node.start_mark) from None
+            raise _problem(f"{show(node.value)} is not a valid date, number or truth value", node.start_mark) from None
 
 
 def _problem(text: str, mark: yaml.Mark | None) -> yaml.MarkedYAMLError:

@@ -142,9 +142,19 @@ def immutable_problems(group: Group, spec: Json, live_types: frozenset[str]) -> 
     for member in ("ExecutionRole", "ThreadsPerCore", "OverrideVpcConfig"):
         if old.get(member) != spec.get(member):
             yield f"{member} cannot be changed for existing instance group {group.name}"
+    for root in (False, True):
+        # "Customer managed AWS KMS key encryption for SageMaker HyperPod". Whether a first key is taken, nobody says.
+        before, after = _volume_key(old, root=root), _volume_key(spec, root=root)
+        if before and after and before != after:
+            yield f"VolumeKmsKeyId cannot be changed for existing instance group {group.name}"
     node_type = spec.get("SlurmConfig", {}).get("NodeType")
     if group.node_type and node_type != group.node_type:
         yield f"SlurmConfig NodeType cannot be changed for existing instance group {group.name}"
+
+
+def _volume_key(spec: Json, *, root: bool) -> str | None:
+    volumes = [each["EbsVolumeConfig"] for each in spec.get("InstanceStorageConfigs", []) if "EbsVolumeConfig" in each]
+    return next((each.get("VolumeKmsKeyId") for each in volumes if bool(each.get("RootVolume")) == root), None)
 
 
 def settings_problems(cluster: Cluster, changes: Mapping[str, Any], *, may_become_continuous: bool) -> Iterator[str]:

@@ -64,13 +64,13 @@ def fit(head: str, items: Sequence[str], limit: int = LIMIT) -> str:
 
 def refused(cluster: str, refusals: Sequence[Refuse], *, first: bool) -> str:
     """The reason of a refused deployment."""
-    done = "nothing of the cluster was changed" if first else "nodes already taken stay taken"
+    done = "nothing in the cluster was changed" if first else "nodes already taken stay taken"
     return fit(f"Scaling down {cluster} was refused, {done}.", [str(refusal) for refusal in refusals])
 
 
 def malformed(resource: str, problems: Sequence[str]) -> str:
     """The reason when the resource's properties make no sense."""
-    return fit(f"The properties of {resource} are malformed, nothing of the cluster was changed.", problems)
+    return fit(f"The properties of {resource} are malformed, nothing in the cluster was changed.", problems)
 
 
 def renamed(old: str, new: str) -> Refuse:
@@ -84,7 +84,7 @@ def renamed(old: str, new: str) -> Refuse:
 def not_ours(cluster: str, tag: str, owner: str) -> Refuse:
     return Refuse(
         path="name",
-        why=f'a cluster "{cluster}" lives that this stack did not make: it lacks the tag {tag} = {owner}',
+        why=f'a cluster "{cluster}" exists that this stack did not make: it lacks the tag {tag} = {owner}',
         fix="choose another name, or adopt that cluster in a deployment of its own, before scaling it down",
     )
 
@@ -92,7 +92,7 @@ def not_ours(cluster: str, tag: str, owner: str) -> Refuse:
 def replaced(what: str) -> Refuse:
     return Refuse(
         path=what,
-        why="differs from the live cluster, and CloudFormation would replace the cluster: every node would end",
+        why="differs from the live cluster, and CloudFormation would replace the cluster: every node would be terminated",
         fix="undo this change, or deploy a new cluster under another name and move over",
     )
 
@@ -170,7 +170,7 @@ def controller_group(group: str) -> Refuse:
     return Refuse(
         path="scale_down.instance_groups_to_delete",
         why=f'names "{group}", the controller group',
-        fix="keep it; a cluster without its controller is no cluster",
+        fix="keep it; HyperPod does not delete the controller group",
     )
 
 
@@ -193,7 +193,8 @@ def too_many(nodes: int, limit: int) -> Refuse:
 def autoscaled_count(group: str, held: int, count: int) -> Refuse:
     return Refuse(
         path=f"instance_groups[{group}].instance_count",
-        why=f"is {count}, its autoscaler holds {held}, and this change sends the lower count, which ends nodes at random",
+        why=f"is {count}, its autoscaler holds {held}, and this deployment sends the lower count, for which "
+        "HyperPod would terminate nodes at random",
         fix=f"set it to {held}, or let the autoscaler give nodes back first",
     )
 
@@ -201,8 +202,8 @@ def autoscaled_count(group: str, held: int, count: int) -> Refuse:
 def target_stays(group: str, target: int, nodes: int, count: int) -> Refuse:
     return Refuse(
         path=f"instance_groups[{group}].instance_count",
-        why=f"is {count}, and HyperPod holds on to a target of {target} with {several(nodes, 'node')} there; under standard "
-        "provisioning, lowering the target would end nodes at random",
+        why=f"is {count}, and HyperPod keeps a target of {target} with {several(nodes, 'node')} there; under standard "
+        "provisioning, HyperPod would terminate nodes at random for a lower target",
         fix=f"set it to {target}, wait until the group has its {several(target, 'node')}, and take them from there",
     )
 
@@ -210,7 +211,8 @@ def target_stays(group: str, target: int, nodes: int, count: int) -> Refuse:
 def launched_again(group: str, target: int, count: int) -> Refuse:
     return Refuse(
         path=f"instance_groups[{group}].instance_count",
-        why=f"is {count}, and HyperPod holds on to a target of {target}: it launches others for the nodes that were taken, again and again",
+        why=f"is {count}, and HyperPod keeps a target of {target}: it launches other nodes for those that were "
+        "taken, again and again",
         fix=f"set it to {target}, and ask AWS why the target does not fall",
     )
 
@@ -234,6 +236,13 @@ def health_check(group: str, nodes: int) -> Wait:
     return Wait(why=f'group "{group}" has {several(nodes, "node")} under a deep health check', passing=True)
 
 
+def lowered_meanwhile(group: str, named: int, most: int, count: int) -> Wait:
+    return Wait(
+        why=f'somebody brought group "{group}" to {several(most, "node")} after this deployment began: with a count of {count}, '
+        f"{several(named, 'node')} of nodes_to_delete may not go any more"
+    )
+
+
 def below_minimum(group: str, nodes: int, minimum: int) -> Wait:
     return Wait(why=f'group "{group}" has {nodes} of the {minimum} nodes of its minimum')
 
@@ -254,7 +263,8 @@ def still_counted(group: str, current: int, listed: int) -> Wait:
 
 def maybe_counted(group: str, current: int, booted: int) -> Wait:
     return Wait(
-        why=f'group "{group}" counts {several(current, "node")}, {booted} of them past their boot: the rest boots, or ends'
+        why=f'group "{group}" counts {several(current, "node")}, {booted} of them past their boot: '
+        "the rest are starting, or shutting down"
     )
 
 
@@ -274,14 +284,14 @@ def controller_excess(group: str) -> str:
     return f'the controller group "{group}" has more nodes than the file says; HyperPod never deletes a controller'
 
 
-NOT_REACHED = "the failed update never got as far as the cluster: there is nothing to undo"
+NOT_REACHED = "the failed update never reached the cluster: there is nothing to undo"
 
 
 NOT_KNOWN = Refuse(
     path="the rollback",
-    why="it is not known whether the failed update got as far as the cluster, and nodes would end in either case: the function "
-    "needs the right cloudformation:DescribeStackEvents on its own stack",
-    fix="see what takes that right away, such as a permissions boundary or a service control policy, or bring the groups to "
+    why="it is not known whether the failed update reached the cluster, and nodes would go in either case: the function "
+    "needs the permission cloudformation:DescribeStackEvents on its own stack",
+    fix="find what denies that permission, such as a permissions boundary or a service control policy, or bring the groups to "
     "the counts of the template before yourself; then continue the rollback (`aws cloudformation continue-update-rollback`)",
 )
 
@@ -335,7 +345,7 @@ def line(action: Action) -> str:
         case TakeNodes():
             return f'take {several(len(action.picks), "node")} of group "{action.group}": {picks(action.picks)}'
         case Lower():
-            return f'send group "{action.group}" a target of {action.count} and a minimum of {action.minimum}; no node ends'
+            return f'set group "{action.group}" to a target of {action.count} and a minimum of {action.minimum}; no node goes'
         case DeleteGroup():
             return (
                 f'delete group "{action.group}" with {several(action.nodes, "node")}, after the cluster\'s own update'
@@ -370,7 +380,7 @@ def out_of_time(
         if back
         else "Deploying again goes on from here, and takes only what is left"
     )
-    head = f"Scaling down {cluster} did not end within {minutes} minutes: {done}."
+    head = f"Scaling down {cluster} did not finish within {minutes} minutes: {done}."
     return fit(head, [again, *([f"Left: {some(left, 8)}"] if left else []), *waits])
 
 
@@ -394,12 +404,12 @@ FIRST_HINT = (
 """For a right to change something, which comes after prepare in a first deployment."""
 
 STATUS_HINT = (
-    "Nothing was changed: whether the stack rolls back must be known before, for which the function needs the right "
+    "Nothing was changed: the function has to know first whether the stack rolls back, and needs the permission "
     "cloudformation:DescribeStacks on its own stack"
 )
 
 DENIED_HINT = (
-    "The stack gives the function this right: look for what takes it away, such as a permissions boundary or a service "
+    "The stack gives the function this permission: find what denies it, such as a permissions boundary or a service "
     "control policy"
 )
 

@@ -78,6 +78,8 @@ def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
 
 def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
     group, wanted, rolling_back = need.group, need.wanted, occasion.rolling_back
+    if wait := _lowered_meanwhile(live, need, occasion):
+        return wait
     if live.status in MOVING:
         return messages.cluster_moving(live.status)
     running = sum(node.status == "Running" for node in need.staying)
@@ -104,6 +106,20 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
         picks=need.old_picks or need.picks,
         minimum=wanted.minimum if below else None,
     )
+
+
+def _lowered_meanwhile(live: Cluster, need: Need, occasion: Occasion) -> Wait | None:
+    """The names were fewer than what the count takes at the first look, and are no longer: somebody else took nodes or lowered
+    the target. The target would fall below the count, after CloudFormation sent that, and end a node at random.
+
+    Once nodes of the first look are gone, it is their going that shows.
+    """
+    most, count = max(need.group.target, len(need.staying)), need.wanted.count
+    if occasion.first or need.wanted.autoscaled or len(need.named) <= max(0, most - count):
+        return None
+    here = {node.name for node in live.nodes if not node.leaving}
+    untouched = bool(occasion.chosen) and occasion.chosen <= here
+    return messages.lowered_meanwhile(need.group.name, len(need.named), most, count) if untouched else None
 
 
 def _lower_minimum(need: Need, occasion: Occasion, minimum: int) -> Lower | Wait | None:

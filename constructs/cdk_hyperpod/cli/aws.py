@@ -1,0 +1,136 @@
+"""AWS with the user's credentials: a session, clients, and the one sentence for each way in which it cannot be asked.
+
+Clients come with the pinned API models of this folder first, so that an older boto3 hides no member and no operation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import HyperPodError
+
+Clients = Callable[[str], Any]
+"""A client of each service, with the user's credentials."""
+
+ATTEMPTS = 5
+"""How often a call is made that AWS throttles or that does not arrive, with botocore's standard waits in between."""
+
+_MODELS = Path(__file__).parent / "models"
+_SIGN_IN = "sign in again (aws sso login, or whatever gave you the credentials)"
+_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
+_UNKNOWN = frozenset(
+    {
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+        "SignatureDoesNotMatch",
+        "InvalidSignatureException",
+        "IncompleteSignature",
+        "AuthFailure",
+        "InvalidAccessKeyId",
+        "MissingAuthenticationToken",
+    }
+)
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "Forbidden", "403"})
+_THROTTLED = frozenset(
+    {"Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "RequestLimitExceeded"}
+)
+_GONE = frozenset({"ResourceNotFound", "ResourceNotFoundException"})
+_ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:[A-Za-z0-9]+)(?: on resource: (\S+))?")
+
+
+class AwsError(HyperPodError):
+    """AWS cannot be asked."""
+
+
+def user_session(profile: str | None = None) -> Any:
+    """botocore's own session, with the user's credentials. Raises AwsError where there are none."""
+    # Only what asks AWS needs botocore.
+    try:
+        import botocore.session  # type: ignore[import-untyped]
+        from botocore.loaders import Loader  # type: ignore[import-untyped]
+    except ModuleNotFoundError:
+        raise AwsError("this command reads AWS with boto3, which is not installed: pip install boto3") from None
+    try:
+        session = botocore.session.Session(profile=profile)
+        session.register_component("data_loader", Loader(extra_search_paths=[str(_MODELS)]))
+        credentials = session.get_credentials()
+    except botocore.exceptions.BotoCoreError as error:
+        raise AwsError(f"your AWS credentials cannot be read: {error}") from None
+    if credentials is None:
+        raise AwsError(
+            "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME "
+            "(PROFILE=NAME with make)"
+        )
+    return session
+
+
+def clients(region: str, profile: str | None = None, endpoint_url: str | None = None) -> Clients:
+    """Clients with the user's credentials, which are renewed as long as they can be. Raises AwsError where there are none."""
+    session = user_session(profile)
+
+    from botocore.config import Config  # type: ignore[import-untyped]
+
+    config = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": ATTEMPTS})
+    made: dict[str, Any] = {}
+
+    def client(service: str) -> Any:
+        if service not in made:
+            made[service] = session.create_client(service, region_name=region, endpoint_url=endpoint_url, config=config)
+        return made[service]
+
+    return client
+
+
+def code(error: Exception) -> str:
+    """The error's code on the wire; empty for one that never reached AWS."""
+    return str((getattr(error, "response", None) or {}).get("Error", {}).get("Code", ""))
+
+
+def is_denied(error: Exception) -> bool:
+    """A permission is missing."""
+    return code(error) in _DENIED
+
+
+def is_gone(error: Exception) -> bool:
+    """There is no such cluster, node or stream; HyperPod's own code has no suffix "Exception"."""
+    return code(error) in _GONE
+
+
+def sentence(error: Exception) -> str:
+    """What to tell the user of an error of botocore's: what is wrong and what to do, in one sentence."""
+    said = " ".join(str((getattr(error, "response", None) or {}).get("Error", {}).get("Message", "")).split())
+    operation = str(getattr(error, "operation_name", "") or "")
+    match code(error):
+        case name if name in _EXPIRED:
+            return f"your AWS credentials have expired: {_SIGN_IN}"
+        case name if name in _UNKNOWN:
+            return f"AWS does not know your credentials ({name}): {_SIGN_IN}, or name another --profile"
+        case name if name in _DENIED:
+            found = _ACTION.search(said)
+            action = found[1] if found else operation
+            where = f" on {found[2]}" if found and found[2] else ""
+            return f"your credentials lack the right {action}{where}; the command's --help lists what it needs"
+        case name if name in _THROTTLED:
+            return f"AWS throttles {operation}, after {ATTEMPTS} attempts still; try again in some minutes"
+        case name if name in _GONE:
+            return f"{operation}: {said or 'not found'}"
+        case "":
+            return _unreached(error)
+        case name:
+            return f"{operation}: {name}: {said}"
+
+
+def _unreached(error: Exception) -> str:
+    """Of an error that AWS has not sent."""
+    name = type(error).__name__
+    text = " ".join(str(error).split())
+    if name in ("NoCredentialsError", "PartialCredentialsError"):
+        return "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME"
+    if "SSO" in name or "Token" in name or name in ("CredentialRetrievalError", "LoginRefreshRequired"):
+        return f"your AWS credentials cannot be renewed: {text}; {_SIGN_IN}"
+    if "Connect" in name or "Timeout" in name or name in ("SSLError", "ProxyConnectionError", "HTTPClientError"):
+        return f"AWS cannot be reached: {text}; look at your network, and at a proxy or VPN"
+    return f"AWS was not asked: {text}"

@@ -1,0 +1,58 @@
+"""`cdk-hyperpod check`: everything that is wrong with a cluster file, or what it asks for."""
+
+from __future__ import annotations
+
+import rich_click as click
+
+from ..config.changes import changed, record
+from ..errors import with_lines
+from ..loader import LoadedConfig, load_config
+from ..rules import what_closed_means
+from .changes import change_lines
+from .options import config_option
+from .tables import print_lines, shown
+
+
+@click.command
+@click.argument("file", required=False, metavar="[FILE]", type=click.Path())
+@config_option
+@click.option(
+    "--against",
+    metavar="OLD",
+    type=click.Path(),
+    help="Another version of the file, such as the deployed one: say of every setting that differs what a change does.",
+)
+def check(file: str | None, config: str, against: str | None) -> None:
+    """Say everything that is wrong with a cluster file. FILE is the same as --config."""
+    loaded = load_config(file or config)
+    for warning in with_lines(loaded.warnings):
+        print(f"warning: {warning}")
+    note = what_closed_means(loaded.config.network)
+    if note is not None:
+        print(f"note: {note}")
+    print(_summary(loaded))
+    if against is not None:
+        changes = changed(record(load_config(against).config), record(loaded.config))
+        print_lines(change_lines(changes) or ["", f"No setting differs from {shown(against)}."])
+
+
+def _summary(loaded: LoadedConfig) -> str:
+    config = loaded.config
+    rows = [("group", "type", "count", "minimum", "role")]
+    rows += [
+        (
+            group.name,
+            ", ".join(group.all_instance_types),
+            str(group.instance_count),
+            str(group.min_instance_count),
+            " ".join(filter(None, [group.node_type, group.partition and f"(partition {group.partition})"])),
+        )
+        for group in config.instance_groups
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    lines = [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    article = "an" if config.orchestrator == "eks" else "a"
+    head = f"{config.name}: {article} {config.orchestrator} cluster in {config.region}, no errors"
+    return "\n".join([head, *lines])

@@ -1,0 +1,58 @@
+"""Every command by its name: where it is, and what the overview says of it. Nothing else is loaded for the overview."""
+
+from __future__ import annotations
+
+PROGRAM = "cdk-hyperpod"
+
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "The cluster file": {
+        "init": ("init", "write the files of a new app into the current folder"),
+        "check": ("check", "say everything that is wrong with a cluster file"),
+        "schema": ("schema", "print the JSON schema of cluster files, for editors"),
+    },
+    "A deployment": {
+        "credentials": ("credentials", "say whether there are AWS credentials to deploy with"),
+        "plan": ("plan", "say what a deployment would take away from the live cluster"),
+        "why": ("why", "say why the last deployment failed"),
+        "retained": ("retained", "say what stays after cdk destroy, and what it costs"),
+        "denied": ("denied", "say what VPC endpoints refused, from CloudTrail's files"),
+        "local": ("local", "rehearse a deployment of any app on an AWS on this machine"),
+    },
+    "The nodes": {
+        "drain": ("drain", "have Slurm nodes drained, and their data saved, before they go"),
+        "undrain": ("drain", "give Slurm nodes back that `drain` asked for"),
+        "lifecycle": ("lifecycle", "run a step of the lifecycle scripts again on nodes that live"),
+    },
+    "Jobs": {
+        "job": ("job", "training jobs, elastic or of one size"),
+    },
+    "The tool": {
+        "completion": ("completion", "print what makes a shell complete commands and options"),
+    },
+}
+"""Heading -> command -> (module of this package, what it does). The module has the command under its own name."""
+
+_HEAD = f"""\
+Usage: {PROGRAM} COMMAND [OPTIONS] …
+
+A SageMaker HyperPod cluster day by day: its file, deployment, nodes, jobs.
+"""
+_FOOT = f"""\
+{PROGRAM} COMMAND --help says more of one. Exit code: 0 done; 1 something is
+wrong, in one message; 2 wrong usage; 130 interrupted; others as the help says.
+Deploying is CDK's part: cdk diff, cdk deploy --all, cdk destroy --all;
+-c config=PATH names another cluster file than cluster.yaml.
+"""
+_BOLD, _PLAIN = "\033[1m", "\033[0m"
+
+
+def overview(*, colour: bool) -> str:
+    """What `--help` says without a command, in 80 columns."""
+    bold, plain = (_BOLD, _PLAIN) if colour else ("", "")
+    width = max(len(name) for group in COMMANDS.values() for name in group)
+    lines = [_HEAD]
+    for heading, group in COMMANDS.items():
+        lines += [f"{bold}{heading}{plain}"]
+        lines += [f"  {name:<{width}}  {text}" for name, (_, text) in group.items()]
+        lines += [""]
+    return "\n".join([*lines, _FOOT])

@@ -1,0 +1,24 @@
+"""`cdk-hyperpod completion`: the lines that a shell reads to complete commands and options."""
+
+from __future__ import annotations
+
+import rich_click as click
+from click.shell_completion import get_completion_class
+
+from .commands import PROGRAM
+from .frame import COMPLETION_VARIABLE, tool
+
+
+@click.command
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete commands and options.
+
+    \b
+    bash, in ~/.bashrc:  eval "$(cdk-hyperpod completion bash)"
+    zsh, in ~/.zshrc:    eval "$(cdk-hyperpod completion zsh)"
+    fish:                cdk-hyperpod completion fish > ~/.config/fish/completions/cdk-hyperpod.fish
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    print(found(tool, {}, PROGRAM, COMPLETION_VARIABLE).source())

@@ -1,0 +1,17 @@
+"""`cdk-hyperpod credentials`: whether there are any."""
+
+from __future__ import annotations
+
+import rich_click as click
+
+from .aws import clients
+from .options import profile_option
+
+
+@click.command
+@profile_option
+def credentials(profile: str | None) -> None:
+    """Say whether there are AWS credentials to deploy with."""
+    # Nothing is called, so any region will do.
+    clients("us-east-1", profile)
+    print("There are AWS credentials.")

@@ -1,0 +1,126 @@
+"""What every command runs in: loading it when it is asked for, and the one place where errors become a message and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import rich_click as click
+from click.exceptions import Exit
+from click.shell_completion import CompletionItem
+
+from ..errors import HyperPodError
+from . import aws
+from .commands import COMMANDS, PROGRAM
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
+COMPLETION_VARIABLE = "_CDK_HYPERPOD_COMPLETE"
+DEBUG_VARIABLE = "CDK_HYPERPOD_DEBUG"
+_HELP = {"text_paragraph_linebreaks": "\n\n", "max_width": 100}
+_TEXTS = {name: (module, text) for group in COMMANDS.values() for name, (module, text) in group.items()}
+
+
+class _Tool(click.RichGroup):
+    """Loads a command's module when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return [*_TEXTS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _TEXTS:
+            return None
+        module = importlib.import_module(f".{_TEXTS[cmd_name][0]}", __package__)
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # click's own would load every command for its help.
+        del ctx
+        return [
+            CompletionItem(name, help=text)
+            for name, (_, text) in [*_TEXTS.items(), ("--help", ("", "")), ("--version", ("", ""))]
+            if name.startswith(incomplete)
+        ]
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        # Looked up only when it is asked for, since that reads every installed package.
+        from importlib.metadata import version
+
+        print(f"{PROGRAM} {version('cdk-hyperpod')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_Tool,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"], "rich_help_config": _HELP},
+)
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version)
+def tool() -> None:
+    """Questions about a SageMaker HyperPod cluster: its file, its deployment, its nodes."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; its exit code. Whatever goes wrong is one message on standard error, and no stack trace."""
+    if os.environ.get(COMPLETION_VARIABLE):
+        tool.main(args=[*arguments], prog_name=PROGRAM, complete_var=COMPLETION_VARIABLE)
+    try:
+        with tool.make_context(PROGRAM, [*arguments]) as context:
+            status = tool.invoke(context)
+        sys.stdout.flush()
+        return int(status or 0)
+    except Exit as end:
+        return end.exit_code
+    except click.UsageError as error:
+        return _misused(error)
+    except click.ClickException as error:
+        return _failed(error.format_message())
+    except HyperPodError as error:
+        return _failed(str(error))
+    except (KeyboardInterrupt, click.Abort):
+        return _interrupted()
+    except BrokenPipeError:
+        # Somebody piped into head. What is left to write goes nowhere, or Python would complain when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if "botocore.exceptions" in sys.modules and isinstance(error, _aws_errors()):
+            return _failed(aws.sentence(error))
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        return _failed(
+            f"{PROGRAM} has a fault: {type(error).__name__}: {error}\n"
+            f"{DEBUG_VARIABLE}=1 shows where; please report it with that"
+        )
+
+
+def _aws_errors() -> tuple[type[Exception], ...]:
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+    return ClientError, BotoCoreError
+
+
+def _misused(error: click.UsageError) -> int:
+    path, pieces = PROGRAM, "COMMAND [OPTIONS] …"
+    if error.ctx is not None and error.ctx.parent is not None:
+        path, pieces = error.ctx.command_path, " ".join(error.ctx.command.collect_usage_pieces(error.ctx))
+    print(f"Usage: {path} {pieces}\n{path} --help says more.", file=sys.stderr)
+    print(f"{path}: error: {error.format_message()}", file=sys.stderr)
+    return 2
+
+
+def _failed(message: str) -> int:
+    print(message, file=sys.stderr)
+    return 1
+
+
+def _interrupted() -> int:
+    print("\ninterrupted", file=sys.stderr)
+    return INTERRUPTED

@@ -1,0 +1,44 @@
+"""Options that several commands have, each said once."""
+
+from __future__ import annotations
+
+import rich_click as click
+
+config_option = click.option(
+    "--config",
+    default="cluster.yaml",
+    metavar="PATH",
+    type=click.Path(),
+    help="The cluster file; default: cluster.yaml.",
+)
+"""The file that a command is about."""
+
+profile_option = click.option(
+    "--profile", metavar="NAME", help="Of your AWS configuration; default: AWS_PROFILE, or default."
+)
+"""Whose credentials a command uses."""
+
+region_option = click.option("--region", metavar="REGION", help="Of AWS; default: the file's.")
+"""Where a command asks; with `--cluster` there is no file that says it."""
+
+cluster_option = click.option(
+    "--cluster", metavar="NAME", help="A cluster by its name, in --region or your configuration's; no file is read."
+)
+
+stack_option = click.option(
+    "--stack",
+    metavar="NAME",
+    help="The stack that has the cluster in it; default: the one that the live cluster's tag names.",
+)
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON for programs, with its schema's version."
+)
+"""For programs: `tables.json_text`."""
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask: it is meant.")
+
+
+def rights(*actions: str, besides: str = "") -> str:
+    """The end of a command's help: what its user must be allowed to do. `besides`: what else is worth saying, before."""
+    return "\n\n".join(filter(None, [besides, f"IAM rights: {', '.join(actions)}."]))

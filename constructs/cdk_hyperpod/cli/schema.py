@@ -1,0 +1,15 @@
+"""`cdk-hyperpod schema`: what a cluster file may hold, for editors."""
+
+from __future__ import annotations
+
+import json
+
+import rich_click as click
+
+from ..config.schema import json_schema
+
+
+@click.command
+def schema() -> None:
+    """Print the JSON schema of cluster files, for editors."""
+    print(json.dumps(json_schema(), indent=1))

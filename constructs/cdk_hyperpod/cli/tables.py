@@ -1,0 +1,106 @@
+"""What commands print: tables for people, JSON for programs, colour for terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+BOLD, RED, YELLOW, GREEN, DIM = "1", "31", "33", "32", "2"
+_LEAST = 8
+"""Characters that a cell keeps, however narrow the terminal is."""
+
+
+def colour_wanted() -> bool:
+    """Whether standard output is a terminal that may be coloured (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def width() -> int | None:
+    """Columns of the terminal, or what COLUMNS says; None: no terminal, so nothing is cut."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    columns: int | None = None,
+    cut: Sequence[int] = (),
+    right: Sequence[int] = (),
+    paint: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Lines of a table, two spaces between its columns.
+
+    `columns`: what a line may take; absent: anything. `cut`: which columns lose their ends for it, the first that is wide
+    enough loses first. `right`: columns of numbers. `paint`: colours of cells by their text; absent: none.
+    """
+    lines = [headings, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    if columns is not None:
+        over = sum(widths) + 2 * (len(widths) - 1) - columns
+        for column in cut:
+            less = min(max(over, 0), max(widths[column] - max(_LEAST, len(headings[column])), 0))
+            widths[column] -= less
+            over -= less
+    return [
+        _line(line, widths, right, paint if number else dict.fromkeys(headings, BOLD) if paint is not None else None)
+        for number, line in enumerate(lines)
+    ]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], paint: Mapping[str, str] | None) -> str:
+    shown = []
+    for column, (cell, size) in enumerate(zip(cells, widths, strict=True)):
+        text = cell if len(cell) <= size else f"{cell[: size - 1]}…"
+        text = text.rjust(size) if column in right else text.ljust(size)
+        if column == len(cells) - 1:
+            text = text.rstrip()
+        shown.append(painted(text, (paint or {}).get(cell)))
+    return "  ".join(shown).rstrip()
+
+
+def painted(text: str, colour: str | None) -> str:
+    """The text in a colour; absent: as it is."""
+    return f"\033[{colour}m{text}\033[0m" if colour and text.strip() else text
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """A span as people say it: 40s, 12m, 5h, 12d; `-` where the beginning is unknown."""
+    if since is None:
+        return "-"
+    seconds = max(int((now - since).total_seconds()), 0)
+    for size, unit, most in ((1, "s", 60), (60, "m", 3600), (3600, "h", 48 * 3600)):
+        if seconds < most:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86400}d"
+
+
+def json_text(command: str, version: int, content: Mapping[str, Any]) -> str:
+    """What `--json` prints: `schema` is the version of this command's members, which only grow within one version."""
+    return json.dumps({"command": command, "schema": version, **content}, indent=1, default=_plain)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """One after the other, and at once for whoever follows."""
+    for line in lines:
+        print(line)
+    sys.stdout.flush()
+
+
+def shown(text: object, most: int = 1000) -> str:
+    """What others have written, as one line for a terminal, which takes some characters for orders."""
+    flat = " ".join(str(text).split())
+    return "".join(character if character.isprintable() else "?" for character in flat)[:most]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    raise TypeError(f"{value!r} has no JSON form")
