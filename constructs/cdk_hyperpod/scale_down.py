@@ -404,7 +404,7 @@ def _check_drain(
 ) -> Iterator[Finding]:
     """Nodes that nobody could drain."""
     if not isinstance(drain, ScaleDownDrain):
-        if channel is not None and drain is None:
+        if isinstance(channel, DrainChannel) and drain is None:
             yield Finding(
                 path="drain_channel", problem="means nothing without drain", remedy="give both, or none of them"
             )
