@@ -57,7 +57,7 @@ UNFETCHED := { echo "The set-up could not fetch what it needs. It needs the netw
 node_modules/ready: .venv/ready package-lock.json
 	@echo "· the CDK CLI, into node_modules/"
 	@npm ci --loglevel=error --no-audit --no-fund >/dev/null || $(UNFETCHED)
-	@ln -sf ../../node_modules/.bin/cdk .venv/bin/cdk   # `source .venv/bin/activate` brings it, as it brings cdk-hyperpod
+	@ln -sf ../../tools/cdk .venv/bin/cdk   # `source .venv/bin/activate` brings it, as it brings cdk-hyperpod
 	@touch $@
 
 .PHONY: setup
@@ -72,13 +72,10 @@ lock: .tools/ready #: Resolve the Python packages again (only what changed moves
 
 ## -- the main job ----------------------------------------------------------------------------------------------------
 
-# What the CDK CLI says of itself: stack ids, which nobody has to name here, and a line of its own code before a note.
-NOT_FOR_YOU = -e '/^Supply a stack id (/d' -e '/\/lib\/program\.js:[0-9:]*\(\x1b\[[0-9;]*m\)*$$/d'
-
 .PHONY: synth
 synth: setup ## Synthesize CONFIG (default: cluster.yaml) to cdk.out
-	@{ env $$(test ! -t 2 || echo FORCE_COLOR=1) cdk synth --quiet $(CDK_OPTIONS) 2>&1 >&3 | sed -u $(NOT_FOR_YOU) >&2; } 3>&1
-	@cdk-hyperpod check --config "$(CONFIG)"
+	@cdk synth --quiet $(CDK_OPTIONS)
+	@cdk-hyperpod check --config "$(CONFIG)" | sed -e '/^note: /d' -e '/^warning: /d'   # which CDK has just said
 	@echo "The templates are in cdk.out. Next: make diff, make deploy (an AWS account), make help."
 
 # Exit code 2 says that nodes or groups would go, which is no error of these two.
@@ -107,18 +104,28 @@ include constructs/cdk_hyperpod_local/local.mk
 
 ## -- checks ----------------------------------------------------------------------------------------------------------
 
+# A file stays with one worker, which keeps what its tests stand on; tests/conftest.py says which file is begun first.
+PYTEST = python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+# Whole lives of clusters: deployed, and simulated by the thousands.
+LIVES := tests/end_to_end tests/lifetimes/test_soak.py
+NOT_HERE = $(addprefix --ignore=,tests/slurm $(LIVES))
+
 .PHONY: test
-test: setup .kubernetes/ready #: Run every test but those on real Slurm
-	@python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder --ignore=tests/slurm $(PYTEST_FLAGS)
+test: setup .kubernetes/ready #: Run every test but those of test-lives and test-slurm (8 minutes on two cores)
+	@$(PYTEST) $(NOT_HERE) $(PYTEST_FLAGS)
 
 .PHONY: test-fast
-test-fast: setup .kubernetes/ready #: Run the tests that need neither the CDK CLI nor a wheel (under two minutes)
-	@python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder -m "not slow" --ignore=tests/slurm $(PYTEST_FLAGS)
+test-fast: setup .kubernetes/ready #: Run those of them that need neither the CDK CLI nor a wheel (4 minutes on two cores)
+	@$(PYTEST) $(NOT_HERE) -m "not slow" $(PYTEST_FLAGS)
+
+.PHONY: test-lives
+test-lives: setup #: Run whole lives of clusters, from first deployment to destruction (12 minutes on two cores)
+	@$(PYTEST) $(PYTEST_FLAGS) $(LIVES)
 
 .PHONY: lint
 lint: setup #: Style, shell scripts, templates
 	@ruff check && ruff format --check
-	@shellcheck -x lifecycle/*.sh lifecycle/*/*.sh .ci/run && shfmt -d lifecycle .ci/run
+	@shellcheck -x lifecycle/*.sh lifecycle/*/*.sh .ci/run tools/cdk && shfmt -d lifecycle .ci/run tools/cdk
 	@cdk synth --quiet -c config="$(CONFIG)" --output .lint.out && cfn-lint .lint.out/*.template.json && rm -r .lint.out
 
 .PHONY: types
@@ -142,7 +149,7 @@ fuzz: setup #: Give CASES files that nobody should write to the loader (SEED for
 	@PYTHONPATH=tests python -m fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
 
 .PHONY: check
-check: lint types test wheel audit #: Everything that CI checks
+check: lint types test test-lives wheel audit #: Everything that CI checks
 
 .PHONY: bench
 bench: setup #: Measure synthesis, the function's cold start and its planner as ratios, in one run
@@ -166,7 +173,7 @@ golden: setup #: Write the golden templates again; read the diff before you comm
 
 .PHONY: format
 format: setup #: Format the code
-	@ruff check --fix-only --quiet; ruff format --quiet; shfmt -w lifecycle .ci/run
+	@ruff check --fix-only --quiet; ruff format --quiet; shfmt -w lifecycle .ci/run tools/cdk
 
 .PHONY: clean
 clean: ## Remove everything that these commands made

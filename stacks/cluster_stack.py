@@ -9,7 +9,6 @@ from constructs import Construct
 
 from cdk_hyperpod import HyperPodCluster, LoadedConfig, ScaleDown
 from cdk_hyperpod.config.changes import METADATA, record
-from cdk_hyperpod.config.cluster import ScaleDownConfig
 from cdk_hyperpod.names import cluster_stack_name
 from cdk_hyperpod.tags import FOUNDATION_TAG
 
@@ -42,43 +41,23 @@ class ClusterStack(FileStack):
             env=env,
         )
         self.add_stack_dependency(eks or foundation)
-        self.cluster = HyperPodCluster(
+        self.cluster = HyperPodCluster.from_config(
             self,
             "Cluster",
-            cluster_name=config.name,
-            instance_groups=config.instance_groups,
+            loaded,
             network=foundation.network,
+            lifecycle_scripts=foundation.lifecycle_scripts,
             file_system=foundation.mount,
             openzfs=foundation.openzfs,
-            lifecycle_scripts=foundation.lifecycle_scripts,
-            lifecycle_mode=config.lifecycle_mode,
-            accounting_database=None if config.slurm is None else config.slurm.accounting_database,
             encryption_key=foundation.key,
-            node_provisioning_mode=config.node_provisioning_mode,
-            node_recovery=config.node_recovery,
-            tiered_storage=config.tiered_storage,
-            tags=config.tags,
             eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,
-            autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
-            encrypt_root_volumes=config.encrypt_root_volumes,
-            log_retention_days=config.log_retention_days,
             # It stands beside the cluster here: deployed stacks know it by these names.
             unguarded=True,
         )
         # The cluster's text has to change with what it reads of the foundation: the CLI skips a stack whose text is the
         # same, and CloudFormation one in which nothing but metadata changed.
         self.cluster.resource.cdk_tag_manager.set_tag(FOUNDATION_TAG, foundation.digest)
-        scale_down = config.scale_down or ScaleDownConfig()
-        guard = ScaleDown(
-            self,
-            "ScaleDown",
-            cluster=self.cluster,
-            nodes_to_delete=scale_down.nodes_to_delete,
-            instance_groups_to_delete=scale_down.instance_groups_to_delete,
-            max_nodes=scale_down.max_nodes,
-            drain=scale_down.drain,
-            retry=scale_down.retry,
-        )
+        guard = ScaleDown.from_config(self, "ScaleDown", loaded, cluster=self.cluster)
         # What `plan` compares the next file with. A handle costs nothing and does nothing; its metadata is what CloudFormation
         # deploys by itself, which it does not do with a template's own.
         CfnWaitConditionHandle(self, "Settings").cfn_options.metadata = {METADATA: record(config)}

@@ -41,5 +41,5 @@ class EksStack(FileStack):
             neuron=has_neuron(config.instance_groups),
         )
         # Those of the nodes are told where the nodes are.
-        self.warn(loaded.warnings, lambda found: found.path.startswith("eks.") or found.topic == "second-zone")
+        self.warn(loaded.warnings_of("eks"))
         CfnOutput(self, "EksClusterName", value=self.control_plane.cluster_name)

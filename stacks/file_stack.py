@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from aws_cdk import Annotations, CrossStackReferences, Environment, ReferenceStrength, Stack
 from constructs import Construct
 
@@ -29,7 +27,7 @@ class FileStack(Stack):
         # An export could not change while it is in use; Fn::GetStackOutput locks neither stack (docs/adr/0003).
         CrossStackReferences.of(self).consume(ReferenceStrength.WEAK)
 
-    def warn(self, findings: tuple[Finding, ...], belongs: Callable[[Finding], bool]) -> None:
-        """Tell the warnings that belong to this stack's part of the file."""
-        for warning in filter(belongs, findings):
+    def warn(self, findings: tuple[Finding, ...]) -> None:
+        """Tell the warnings of this stack's part of the file."""
+        for warning in findings:
             Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))

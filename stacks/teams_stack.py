@@ -36,7 +36,7 @@ class TeamsStack(FileStack):
             description=f"Add-ons and teams of HyperPod cluster {config.name}",
             env=env,
         )
-        self.warn(loaded.warnings, lambda found: found.path.startswith("teams"))
+        self.warn(loaded.warnings_of("teams"))
         self.add_stack_dependency(cluster)
         self.add_ons = HyperPodAddOns(
             self,

@@ -15,6 +15,9 @@ if (ROOT / "constructs" / "__init__.py").exists():
 from hypothesis import HealthCheck, settings
 
 import app
+from from_wheel import environment, wheel
+
+__all__ = ["environment", "wheel"]
 
 app.use_project_node()
 # Where `make` has set the local AWS up.
@@ -31,14 +34,22 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # Files that take longest, the longest first, as `pytest --durations=50` shows them: two workers share the files out in
 # this order, and neither ends long after the other. The rest of the slow ones come next, in the order of their names.
 LONGEST = (
-    "end_to_end/test_taking_nodes.py",
-    "end_to_end/test_rights.py",
-    "end_to_end/test_endpoint_policies.py",
-    "end_to_end/test_make_targets.py",
-    "end_to_end/test_eks_life.py",
-    "end_to_end/test_replacements.py",
-    "test_local_aws/engine/test_eks_service.py",
+    # make test
     "test_rule_packs.py",
+    "test_app.py",
+    "test_wheel.py",
+    "config/test_properties.py",
+    "eks/test_stacks.py",
+    "test_local_aws/engine/test_eks_service.py",
+    # make test-lives
+    "end_to_end/test_rights.py",
+    "end_to_end/test_eks_life.py",
+    "end_to_end/test_failed_deployments.py",
+    "end_to_end/test_from_the_wheel.py",
+    "end_to_end/test_taking_nodes.py",
+    "end_to_end/test_eks_examples.py",
+    "end_to_end/test_life_of_a_cluster.py",
+    "end_to_end/test_replacements.py",
     "lifetimes/test_soak.py",
 )
 

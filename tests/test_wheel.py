@@ -7,63 +7,21 @@ import os
 import re
 import shlex
 import stat
-import subprocess
-import sys
-import sysconfig
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod_local import daemon
-from cdk_hyperpod_local.places import Place
+from from_wheel import run
 from synth.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_file, template_files
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, as `make wheel` builds it."""
-    folder = tmp_path_factory.mktemp("dist")
-    hatchling = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(hatchling, cwd=ROOT, check=True, capture_output=True)
-    (path,) = folder.glob("*.whl")
-    return path
-
-
-@pytest.fixture(scope="module")
 def contents(wheel: Path) -> dict[str, zipfile.ZipInfo]:
     with zipfile.ZipFile(wheel) as archive:
         return {info.filename: info for info in archive.infolist()}
-
-
-@pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of a fresh virtual environment with the wheel in it; all else is lent by this environment."""
-    folder = tmp_path_factory.mktemp("fresh") / "venv"
-    uv = str(ROOT / ".tools" / "bin" / "uv")
-    subprocess.run([uv, "venv", "--quiet", "--offline", "--python", sys.executable, str(folder)], check=True)
-    python = str(folder / "bin" / "python")
-    subprocess.run(
-        [uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python, str(wheel)], check=True
-    )
-    # The .pth files of a folder that a .pth file names are not read, so the editable installation stays out.
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    shared = folder / "lib" / version / "site-packages" / "shared.pth"
-    shared.write_text(sysconfig.get_path("purelib") + "\n", "utf-8")
-    return folder / "bin"
-
-
-def run(*command: str | Path, cwd: Path, **more: str) -> str:
-    """What a command prints, run without anything of the checkout in its environment."""
-    inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env={**inherited, **more}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def shipped(folder: Path) -> set[str]:
@@ -189,76 +147,3 @@ def test_the_cli_synthesizes_a_new_app_from_the_wheel_alone(environment: Path, t
     run("cdk", "synth", "--quiet", cwd=tmp_path, PATH=tools, CDK_VALIDATION="true")
     assert sorted(template_files(tmp_path / "cdk.out")) == ["hyperpod-new-cluster", "hyperpod-new-foundation"]
     assert template_files(tmp_path / "cdk.out") == template_files(assembly_of_file(tmp_path / "cluster.yaml"))
-
-
-# -- a rehearsal, in a folder outside of the clone --------------------------------------------------------------------
-
-PLAIN = """\
-Parameters: {Count: {Type: Number, Default: 3}}
-Resources:
-  Scripts: {Type: AWS::S3::Bucket}
-  Role:
-    Type: AWS::IAM::Role
-    Properties:
-      AssumeRolePolicyDocument:
-        Version: 2012-10-17
-        Statement: [{Effect: Allow, Principal: {Service: sagemaker.amazonaws.com}, Action: "sts:AssumeRole"}]
-  Cluster:
-    Type: AWS::SageMaker::Cluster
-    Properties:
-      ClusterName: plain
-      InstanceGroups:
-        - InstanceGroupName: workers
-          InstanceType: ml.m5.xlarge
-          InstanceCount: !Ref Count
-          ExecutionRole: !GetAtt Role.Arn
-          LifeCycleConfig: {SourceS3Uri: !Sub "s3://${Scripts}/scripts", OnCreate: on_create.sh}
-"""
-
-
-@pytest.fixture
-def local(environment: Path, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """local(command, option, …) -> what `cdk-hyperpod local` of the wheel prints in an empty folder; its engine ends."""
-    place = Place(daemon.free_port())
-
-    def call(command: str, *options: str, **more: str) -> str:
-        tool = environment / "cdk-hyperpod"
-        # The environment of the tests names an environment of theirs, and switches CDK's checks off.
-        return run(tool, "local", command, f"--port={place.port}", *options, cwd=tmp_path, CDK_VALIDATION="", **more)
-
-    try:
-        yield call
-    finally:
-        daemon.remove(place)
-
-
-def test_a_new_app_is_rehearsed_from_the_wheel_alone(
-    local: Callable[..., str], environment: Path, tmp_path: Path
-) -> None:
-    run(environment / "cdk-hyperpod", "init", "--name", "new", "--region", "us-west-2", "--yes", cwd=tmp_path)
-    assert re.search(
-        r"^new +compute +ml\.m5\.xlarge +2 +1 +2 +InService$", local("deploy", "--speed=1200"), re.MULTILINE
-    )
-    file = tmp_path / "cluster.yaml"
-    lowered = re.sub(r"^    instance_count: 2$", "    instance_count: 1", file.read_text("utf-8"), flags=re.MULTILINE)
-    file.write_text(lowered, "utf-8")
-    (node,) = set(re.findall(r"i-[0-9a-f]{17}", local("plan")))
-    after = local("deploy")
-    assert re.search(rf"^new +compute +{node} +named by a deletion of nodes$", after, re.MULTILINE)
-    assert re.search(r"^new +compute +ml\.m5\.xlarge +1 +1 +1 +InService$", after, re.MULTILINE)
-    assert "hyperpod-new-cluster: destroyed" in local("destroy")
-
-
-def test_a_template_that_is_not_ours_is_rehearsed_from_the_wheel_alone(
-    local: Callable[..., str], tmp_path: Path
-) -> None:
-    (tmp_path / "plain.yaml").write_text(PLAIN, "utf-8")
-    app = "--app=plain.yaml"
-    assert re.search(
-        r"^plain +workers +ml\.m5\.xlarge +3 +- +3 +InService$", local("deploy", app, "--speed=1200"), re.MULTILINE
-    )
-    after = local("deploy", app, "--parameters=Count=1")
-    assert len(re.findall(r"^plain +workers +i-[0-9a-f]{17} +at random: ", after, re.MULTILINE)) == 2
-    assert "Number of stacks with differences: 0" in local("diff", app)
-    assert "plain: destroyed" in local("destroy")
-    assert [path.name for path in tmp_path.iterdir()] == ["plain.yaml"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,19 +39,26 @@ from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster, RoleName
 from .lifecycle import LifecycleScripts
+from .loader import LoadedConfig
 from .network import HyperPodNetwork
 from .rendering import Surroundings, in_words_of_cdk, mount_spec, network_spec, render_group
 from .roles import GivenRole, InstanceRole, NodeNeeds, autoscaling_role
-from .rules import check_cluster, check_file_system_zone
-from .scale_down import UNGUARDED, ScaleDown
+from .rules import check_file_system_zone, check_rules
+from .scale_down import UNGUARDED, JudgedScaleDown, ScaleDown
 from .storage import LustreMount, OpenZfsMount
 from .tags import STACK_ID_TAG
-from .typed.judge import as_tuple, check_arguments, check_at_synth, without_refused
+from .typed.judge import as_tuple, check_arguments, check_at_synth, check_config
 from .typed.known import UNKNOWN, is_known
 from .typed.words import item_paths, show
 
 # Types of the CreateCluster API that the CloudFormation schema, as its checkers ship it, does not know yet.
 _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
+
+
+_UNGUARDED = (
+    "nothing guards the cluster: HyperPod terminates nodes at random when a count is lowered; leave unguarded out, or add a "
+    "ScaleDown"
+)
 
 
 class HyperPodCluster(IHyperPodCluster):
@@ -77,6 +84,20 @@ class HyperPodCluster(IHyperPodCluster):
         )
         s3.Bucket(self, "Datasets").grant_read(cluster)
     """
+
+    resource: sagemaker.CfnCluster
+    """CloudFormation's resource."""
+    encryption_key: kms.IKey
+    """The key of the cluster's volumes, scripts and logs."""
+    lifecycle_scripts: LifecycleScripts
+    """The upload of what runs on new nodes."""
+    lifecycle_mode: LifecycleMode
+    """What runs on a new node, as `LifecycleConfig.mode` says."""
+    log: ClusterLog
+    """What encrypts HyperPod's own log group of the cluster and lets it expire."""
+    scale_down: ScaleDown | None
+    """The guard; None: left out."""
+    _told: frozenset[Finding] = frozenset()
 
     def __init__(
         self,
@@ -134,12 +155,10 @@ class HyperPodCluster(IHyperPodCluster):
         :raises ConfigError: with everything that HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
-        self._stack = stack = Stack.of(self)
-        self._region = stack.region
         refused_mode = [*check_arguments(HyperPodCluster.__init__, lifecycle_mode=lifecycle_mode)]
         config = ClusterConfig(
             name=cluster_name,
-            region=self._region,
+            region=Stack.of(self).region,
             instance_groups=as_tuple(instance_groups),
             orchestrator="slurm" if eks_cluster_arn is None else "eks",
             eks=None if eks_cluster_arn is None else _eks_config(autoscaled_groups),
@@ -148,17 +167,14 @@ class HyperPodCluster(IHyperPodCluster):
             network=network.config if isinstance(network, HyperPodNetwork) else UNKNOWN,
             tiered_storage=tiered_storage,
             lifecycle=LifecycleConfig(mode=UNKNOWN if refused_mode else lifecycle_mode),
-            slurm=None if accounting_database is None else SlurmConfig(accounting_database=accounting_database),
+            slurm=_slurm(accounting_database, scale_down) if eks_cluster_arn is None else None,
             tags={} if tags is None else tags,
             encrypt_root_volumes=encrypt_root_volumes,
-            # Whether there is an agent to drain nodes the guard knows, by the scripts.
-            scale_down=dataclasses.replace(scale_down, drain=None)
-            if isinstance(scale_down, ScaleDownConfig)
-            else scale_down,
+            scale_down=scale_down,
             log_retention_days=log_retention_days,
         )
-        self._file_system_zone = file_system.availability_zone if isinstance(file_system, LustreMount) else None
-        self._warned: set[Finding] = set()
+        self._network = network
+        self._file_system = file_system
         self._judge(
             config,
             [
@@ -178,115 +194,185 @@ class HyperPodCluster(IHyperPodCluster):
                 *_check_guard(scale_down, unguarded),
             ],
         )
-        self._config = config
-        self.cluster_name = cluster_name
-        self.autoscaled_groups = tuple(autoscaled_groups)
-        self._network = network
-        self._eks_cluster_arn = eks_cluster_arn
-        # Under EKS pods mount it, through its CSI driver.
-        self._file_system = file_system if eks_cluster_arn is None else None
-        self._openzfs = openzfs if eks_cluster_arn is None else None
-        self._key = self.encryption_key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
-        allow_logs(self._key)
-        if isinstance(lifecycle_scripts, LifecycleScripts):
-            self.lifecycle_scripts: LifecycleScripts = lifecycle_scripts
-            """The upload of what runs on new nodes."""
-        else:
-            self.lifecycle_scripts = LifecycleScripts(
+        key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
+        if not isinstance(lifecycle_scripts, LifecycleScripts):
+            mounted = eks_cluster_arn is None
+            lifecycle_scripts = LifecycleScripts(
                 self,
                 "LifecycleScripts",
                 cluster_name=cluster_name,
-                encryption_key=self._key,
+                encryption_key=key,
                 source=lifecycle_scripts,
-                mount_paths=(self._file_system.mount_path,) if self._file_system else (),
-                nfs_mount_paths=(self._openzfs.mount_path,) if self._openzfs else (),
+                mount_paths=(file_system.mount_path,) if file_system and mounted else (),
+                nfs_mount_paths=(openzfs.mount_path,) if openzfs and mounted else (),
                 access_logs=access_logs_bucket(self, "AccessLogs", removal="destroy"),
                 orchestrator=config.orchestrator,
             )
-        self.drain_channel = self.lifecycle_scripts.drain
-        self.lifecycle_mode: LifecycleMode = lifecycle_mode or self.lifecycle_scripts.default_mode
-        """What runs on a new node, as `LifecycleConfig.mode` says."""
-        continuous = node_provisioning_mode == "continuous"
-        self._surroundings = Surroundings(
-            continuous=continuous,
-            encrypts_root_volumes=config.encrypts_root_volumes,
-            volume_key_arn=self._key.key_arn,
-            lifecycle_mode=self.lifecycle_mode,
-            scripts_uri=self.lifecycle_scripts.s3_uri,
-            mounts=_mounts(self._file_system, self._openzfs),
+        self._make(
+            config,
+            openzfs=openzfs,
+            lifecycle_scripts=lifecycle_scripts,
+            encryption_key=key,
+            eks_cluster_arn=eks_cluster_arn,
+            roles=roles or {},
+            unguarded=unguarded,
         )
-        self._secret_arn = None if accounting_database is None else accounting_database.secret_arn
-        self._given_roles = dict(roles or {})
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        network: HyperPodNetwork,
+        lifecycle_scripts: LifecycleScripts,
+        file_system: LustreMount | None = None,
+        openzfs: OpenZfsMount | None = None,
+        encryption_key: kms.IKey | None = None,
+        eks_cluster_arn: str | None = None,
+        roles: Mapping[RoleName, iam.IRole] | None = None,
+        unguarded: bool = False,
+    ) -> HyperPodCluster:
+        """The cluster of a cluster file, and its guard. What is only worth knowing of the file becomes a warning here, but for
+        what is about `teams` and the EKS cluster.
+
+        Example::
+
+            loaded = load_config("cluster.yaml")
+            key = encryption_key(self, "Key", removal=loaded.config.removal)
+            network = HyperPodNetwork.from_config(self, "Network", loaded, log_encryption_key=key)
+            storage = LustreFileSystem.from_config(self, "FileSystem", loaded, network=network, encryption_key=key)
+            cluster = HyperPodCluster.from_config(
+                self,
+                "Cluster",
+                loaded,
+                network=network,
+                lifecycle_scripts=LifecycleScripts.from_config(self, "Scripts", loaded, encryption_key=key),
+                file_system=storage.mount,
+            )
+
+        :param loaded: the file, which is not judged again.
+        :param network: as the constructor's; `HyperPodNetwork.from_config` makes the file's.
+        :param lifecycle_scripts: the upload; `LifecycleScripts.from_config` makes the file's.
+        :param file_system: as the constructor's; `LustreFileSystem.from_config` has the file's. Default: - none.
+        :param openzfs: as the constructor's. Default: - none.
+        :param encryption_key: as the constructor's. Default: - the scripts' key.
+        :param eks_cluster_arn: as the constructor's; a file under EKS needs it. Default: - Slurm.
+        :param roles: as the constructor's. Default: - one is made for each node type.
+        :param unguarded: as the constructor's; `ScaleDown.from_config` guards it then.
+        :raises ConfigError: where the other arguments do not go with the file.
+        """
+        return _ClusterOfFile(
+            scope,
+            construct_id,
+            loaded,
+            network=network,
+            lifecycle_scripts=lifecycle_scripts,
+            file_system=file_system,
+            openzfs=openzfs,
+            encryption_key=encryption_key,
+            eks_cluster_arn=eks_cluster_arn,
+            roles=roles,
+            unguarded=unguarded,
+        )
+
+    def _make(
+        self,
+        config: ClusterConfig,
+        *,
+        openzfs: OpenZfsMount | None,
+        lifecycle_scripts: LifecycleScripts,
+        encryption_key: kms.IKey,
+        eks_cluster_arn: str | None,
+        roles: Mapping[RoleName, iam.IRole],
+        unguarded: bool,
+    ) -> None:
+        """What is left to do where everything is judged: `_network` and `_file_system` are there."""
+        self._config = config
+        self._stack = Stack.of(self)
+        self._region = self._stack.region
+        self.cluster_name = config.name
+        self.autoscaled_groups = () if config.eks is None else config.eks.autoscaled_groups
+        self._eks_cluster_arn = eks_cluster_arn
+        self._key = self.encryption_key = encryption_key
+        allow_logs(encryption_key)
+        self.lifecycle_scripts = lifecycle_scripts
+        self.drain_channel = lifecycle_scripts.drain
+        of_file = None if config.lifecycle is None else config.lifecycle.mode
+        self.lifecycle_mode = of_file or lifecycle_scripts.default_mode
+        self._surroundings = Surroundings(
+            continuous=config.node_provisioning_mode == "continuous",
+            encrypts_root_volumes=config.encrypts_root_volumes,
+            volume_key_arn=encryption_key.key_arn,
+            lifecycle_mode=self.lifecycle_mode,
+            scripts_uri=lifecycle_scripts.s3_uri,
+            # Under EKS pods mount it, through its CSI driver.
+            mounts=_mounts(self._file_system, openzfs) if eks_cluster_arn is None else [],
+        )
+        self._given_roles = dict(roles)
         self.node.add_validation(_RolesInUse(self._given_roles, self))
         self._roles: dict[RoleName, InstanceRole | GivenRole] = {}
         self._awaited: list[iam.IRole] = []
         self._add_roles()
         self.roles = _Roles(self._roles, self._come_after_rights)
-        own = network.subnets[0]
-        resource = sagemaker.CfnCluster(
-            self,
-            "Resource",
-            cluster_name=cluster_name,
-            orchestrator=_orchestrator(eks_cluster_arn, accounting_database),
-            node_provisioning_mode="Continuous" if continuous else None,
-            node_recovery="Automatic" if node_recovery == "automatic" else "None",
-            vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
-                security_group_ids=[network.security_group_id], subnets=[own.subnet_id]
-            ),
-            tiered_storage_config=_tiered_storage(tiered_storage),
-            instance_groups=self._rendered(),
-            auto_scaling=sagemaker.CfnCluster.ClusterAutoScalingConfigProperty(
-                mode="Enable", auto_scaler_type="Karpenter"
-            )
-            if autoscaled_groups
-            else None,
-            cluster_role=self._autoscaling_role() if autoscaled_groups else None,
-            tags=[
-                CfnTag(key=key, value=value)
-                for key, value in sorted(
-                    {
-                        **config.tags,
-                        STACK_ID_TAG: stack.stack_id,
-                        # AWS's own policies, such as that of observability, are about clusters with this tag.
-                        **({} if eks_cluster_arn is None else {"SageMaker": "true"}),
-                    }.items()
-                )
-            ],
-        )
-        self.resource: sagemaker.CfnCluster = resource
-        watch_overrides(resource)
+        self.resource = self._add_resource(config)
+        watch_overrides(self.resource)
         # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
         # after it. A stack of their own comes first as a whole.
-        for needed in (
-            self.lifecycle_scripts,
-            network,
-            file_system.access if file_system else None,
-            openzfs.access if openzfs else None,
-        ):
+        mounted = [mount.access for mount in (self._file_system, openzfs) if mount is not None]
+        for needed in (lifecycle_scripts, self._network, *mounted):
             if needed is not None:
                 self._come_after(needed)
         for name in sorted(self._given_roles.keys() & self._roles.keys()):
             self._come_after_rights(self._roles[name].role)
-        self.cluster_arn = resource.attr_cluster_arn
+        self.cluster_arn = self.resource.attr_cluster_arn
         self._acknowledge_new_types()
-        self.log: ClusterLog = ClusterLog(
+        self.log = ClusterLog(
             self,
             "Log",
             cluster=self.resource,
-            cluster_name=cluster_name,
+            cluster_name=config.name,
             log_group_name=self.log_group_name,
-            retention_days=log_retention_days,
-            encryption_key=self._key,
+            retention_days=config.log_retention_days,
+            encryption_key=encryption_key,
         )
-        """What encrypts HyperPod's own log group of the cluster and lets it expire."""
-        self.scale_down: ScaleDown | None = None if unguarded else self._guard(scale_down or ScaleDownConfig())
-        """The guard; None: left out."""
+        self.scale_down = None
         if unguarded:
-            Annotations.of(resource).add_warning_v2(
-                UNGUARDED,
-                "nothing guards the cluster: HyperPod terminates nodes at random when a count is lowered; leave unguarded out, or add a "
-                "ScaleDown",
+            Annotations.of(self.resource).add_warning_v2(UNGUARDED, _UNGUARDED)
+        else:
+            self.scale_down = JudgedScaleDown(self, "ScaleDown", config.scale_down or ScaleDownConfig(), cluster=self)
+
+    def _add_resource(self, config: ClusterConfig) -> sagemaker.CfnCluster:
+        autoscaled = bool(self.autoscaled_groups)
+        tags = {
+            **config.tags,
+            STACK_ID_TAG: self._stack.stack_id,
+            # AWS's own policies, such as that of observability, are about clusters with this tag.
+            **({} if self._eks_cluster_arn is None else {"SageMaker": "true"}),
+        }
+        return sagemaker.CfnCluster(
+            self,
+            "Resource",
+            cluster_name=config.name,
+            orchestrator=_orchestrator(
+                self._eks_cluster_arn, None if config.slurm is None else config.slurm.accounting_database
+            ),
+            node_provisioning_mode="Continuous" if self._surroundings.continuous else None,
+            node_recovery="Automatic" if config.node_recovery == "automatic" else "None",
+            vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
+                security_group_ids=[self._network.security_group_id], subnets=[self._network.subnets[0].subnet_id]
+            ),
+            tiered_storage_config=_tiered_storage(config.tiered_storage),
+            instance_groups=self._rendered(),
+            auto_scaling=sagemaker.CfnCluster.ClusterAutoScalingConfigProperty(
+                mode="Enable", auto_scaler_type="Karpenter"
             )
+            if autoscaled
+            else None,
+            cluster_role=self._autoscaling_role() if autoscaled else None,
+            tags=[CfnTag(key=key, value=value) for key, value in sorted(tags.items())],
+        )
 
     @classmethod
     def from_cluster_attributes(
@@ -356,20 +442,24 @@ class HyperPodCluster(IHyperPodCluster):
         self._acknowledge_new_types()
 
     def _judge(self, config: ClusterConfig, findings: Sequence[Finding]) -> None:
-        known = without_refused(config, [])
+        """Judge what the arguments say, the network apart, which judged itself. Raises ConfigError, and tells the warnings."""
+        of_network = self._network.warnings if isinstance(self._network, HyperPodNetwork) else ()
+        zone = self._file_system.availability_zone if isinstance(self._file_system, LustreMount) else None
         warnings = raise_errors(
             [
                 *findings,
-                *check_cluster(config),
-                *_check_known(known),
-                *check_file_system_zone(known.instance_groups, self._file_system_zone),
+                *check_config(config, "", lambda known: _check_with(known, config.network, of_network, zone)),
             ],
             lambda: self.node.path,
         )
-        for warning in warnings:
-            if warning not in self._warned:
-                self._warned.add(warning)
-                Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
+        self._tell(warnings)
+
+    def _tell(self, warnings: Iterable[Finding]) -> None:
+        """Each warning, once."""
+        new = [warning for warning in dict.fromkeys(warnings) if warning not in self._told]
+        self._told |= frozenset(new)
+        for warning in new:
+            Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
 
     def _come_after(self, needed: IConstruct) -> None:
         if Stack.of(needed) is self._stack:
@@ -384,18 +474,6 @@ class HyperPodCluster(IHyperPodCluster):
 
     def _security_groups(self) -> list[ec2.ISecurityGroup]:
         return [self._network.security_group]
-
-    def _guard(self, config: ScaleDownConfig) -> ScaleDown:
-        return ScaleDown(
-            self,
-            "ScaleDown",
-            cluster=self,
-            nodes_to_delete=config.nodes_to_delete,
-            instance_groups_to_delete=config.instance_groups_to_delete,
-            max_nodes=config.max_nodes,
-            drain=config.drain,
-            retry=config.retry,
-        )
 
     def _autoscaling_role(self) -> str:
         role = autoscaling_role(self, cluster_name=self.cluster_name, volume_key_arns=self._volume_keys("node"))
@@ -414,6 +492,7 @@ class HyperPodCluster(IHyperPodCluster):
 
     def _needs(self, name: RoleName) -> NodeNeeds:
         drain = self.lifecycle_scripts.drain
+        database = None if self._config.slurm is None else self._config.slurm.accounting_database
         return NodeNeeds(
             cluster_name=self.cluster_name,
             scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
@@ -424,7 +503,7 @@ class HyperPodCluster(IHyperPodCluster):
             volume_key_arns=self._volume_keys(name),
             eks_cluster_arn=self._eks_cluster_arn,
             # HyperPod connects the controller's slurmdbd with it.
-            secret_arn=self._secret_arn if name == "controller" else None,
+            secret_arn=database.secret_arn if database is not None and name == "controller" else None,
             drain_bucket_arn=drain.bucket_arn if drain is not None and name == "controller" else None,
         )
 
@@ -459,6 +538,71 @@ class HyperPodCluster(IHyperPodCluster):
         if types & _MISSING_IN_SCHEMA:
             self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3644"]}})
             acknowledge(self.resource, _reasons.NEW_INSTANCE_TYPES)
+
+
+class _ClusterOfFile(HyperPodCluster):
+    """What `from_config` makes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        network: HyperPodNetwork,
+        lifecycle_scripts: LifecycleScripts,
+        file_system: LustreMount | None,
+        openzfs: OpenZfsMount | None,
+        encryption_key: kms.IKey | None,
+        eks_cluster_arn: str | None,
+        roles: Mapping[RoleName, iam.IRole] | None,
+        unguarded: bool,
+    ) -> None:
+        IHyperPodCluster.__init__(self, scope, construct_id)
+        findings = [
+            *check_arguments(
+                HyperPodCluster.from_config,
+                loaded=loaded,
+                network=network,
+                lifecycle_scripts=lifecycle_scripts,
+                file_system=file_system,
+                openzfs=openzfs,
+                encryption_key=encryption_key,
+                eks_cluster_arn=eks_cluster_arn,
+                roles=roles,
+                unguarded=unguarded,
+            )
+        ]
+        warnings = raise_errors(
+            findings or _check_beside(loaded.config, network, file_system, eks_cluster_arn), lambda: self.node.path
+        )
+        self._network = network
+        self._file_system = file_system
+        self._tell([*loaded.warnings_of("cluster"), *warnings])
+        self._make(
+            loaded.config,
+            openzfs=openzfs,
+            lifecycle_scripts=lifecycle_scripts,
+            encryption_key=encryption_key or lifecycle_scripts.encryption_key,
+            eks_cluster_arn=eks_cluster_arn,
+            roles=roles or {},
+            unguarded=unguarded,
+        )
+
+
+def _check_beside(
+    config: ClusterConfig, network: HyperPodNetwork, file_system: LustreMount | None, eks_cluster_arn: str | None
+) -> Iterator[Finding]:
+    """Whether what was given goes with the file."""
+    if (config.orchestrator == "eks") != (eks_cluster_arn is not None):
+        yield Finding(
+            path="eks_cluster_arn",
+            problem=f"is {'missing' if eks_cluster_arn is None else 'there'}, and the file's orchestrator is {config.orchestrator}",
+            remedy="give it with a file under EKS, and with no other",
+        )
+    yield from _check_zones(config.instance_groups, network.config)
+    zone = None if file_system is None else file_system.availability_zone
+    yield from check_file_system_zone(config.instance_groups, zone)
 
 
 class _ImportedCluster(IHyperPodCluster):
@@ -505,14 +649,20 @@ class _Roles(Mapping[RoleName, iam.IRole]):
         return len(self._made)
 
 
-def _check_known(config: ClusterConfig) -> Iterator[Finding]:
-    """Whether synth knows what it cannot do without: the name, and each group's subnet.
-
-    The zones of an existing VPC, and of a network that names none, are judged already.
-    """
+def _check_with(
+    config: ClusterConfig, network: NetworkConfig, of_network: Sequence[Finding], file_system_zone: str | None
+) -> Iterator[Finding]:
+    """A cluster together with the network and the file system that it was given."""
+    yield from check_rules(config, of_network)
     yield from check_at_synth(config.name, "name", "write it out: names of other resources derive from it")
-    zones = config.network.availability_zones if isinstance(config.network, NetworkConfig) else ()
-    groups = config.instance_groups if isinstance(config.instance_groups, tuple) else ()
+    yield from _check_zones(config.instance_groups, network)
+    yield from check_file_system_zone(config.instance_groups, file_system_zone)
+
+
+def _check_zones(groups: Sequence[InstanceGroup], network: NetworkConfig) -> Iterator[Finding]:
+    """Whether each group has a subnet. The zones of an existing VPC, and of a network that names none, are judged already."""
+    zones = network.availability_zones if isinstance(network, NetworkConfig) else ()
+    groups = groups if isinstance(groups, tuple) else ()
     for path, group in zip(item_paths("instance_groups", groups), groups, strict=True):
         if not is_known(group):
             continue
@@ -522,6 +672,14 @@ def _check_known(config: ClusterConfig) -> Iterator[Finding]:
                 problem=f"the network has no subnet in {show(group.availability_zone)}",
                 remedy="add the zone to the network's availability_zones, or use one of " + ", ".join(zones),
             )
+
+
+def _slurm(database: AccountingDatabase | None, scale_down: object) -> SlurmConfig | None:
+    """Whether there is an agent to drain nodes the guard knows, by the scripts."""
+    drains = isinstance(scale_down, ScaleDownConfig) and scale_down.drain is not None
+    if database is None and not drains:
+        return None
+    return SlurmConfig(accounting_database=database, drain=UNKNOWN if drains else None)
 
 
 def _check_guard(scale_down: ScaleDownConfig | None, unguarded: bool) -> Iterator[Finding]:

@@ -6,14 +6,13 @@ import dataclasses
 import hashlib
 import json
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import CustomResourceProviderBase, RemovalPolicy, Stack
+from aws_cdk import CustomResourceProviderBase, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_deployment as s3_deployment
 from constructs import Construct, IConstruct
@@ -21,6 +20,7 @@ from constructs import Construct, IConstruct
 from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards
 from ._assets import lifecycle_dir
+from ._functions import log_group
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
 from .config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
@@ -29,6 +29,7 @@ from .config.patterns import RoleArn
 from .config.slurm import Group, SlurmAccount, SlurmConfig, User
 from .drain import DrainChannel
 from .errors import Finding, HyperPodError, raise_errors
+from .loader import LoadedConfig
 from .names import bucket_label, check_name_known
 from .rules import check_backup, check_users, check_writers
 from .typed.judge import as_tuple, check_arguments, without_refused
@@ -66,6 +67,23 @@ class LifecycleScripts(Construct):
             home_path="/fsx/home",
         )
     """
+
+    default_mode: LifecycleMode
+    """When the scripts run, where a cluster that names them does not say."""
+    prefix: str
+    """Where the scripts lie in the bucket; another one for other scripts."""
+    encryption_key: kms.IKey
+    """What encrypts the scripts, which nodes decrypt."""
+    drain: DrainChannel | None
+    """Where the agent on the controller is asked to drain nodes; None: there is no agent."""
+    bucket_name: str
+    """The bucket's name, without a reference to its stack."""
+    bucket_arn: str
+    """The bucket's ARN, without a reference to its stack."""
+    bucket: s3.Bucket
+    """The scripts' bucket."""
+    deployment: s3_deployment.BucketDeployment
+    """What uploads the scripts."""
 
     def __init__(
         self,
@@ -134,50 +152,76 @@ class LifecycleScripts(Construct):
             ],
             lambda: self.node.path,
         )
-        entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
-        own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
-        folder = own if source is None else Path(source)
-        without = None if orchestrator == "eks" else _EKS
-        missing = [name for name in entry_scripts if not (folder / name).is_file()]
-        if missing:
-            raise HyperPodError(
-                f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
-            )
-        # What the scripts must know of this cluster. No group is in it: a group more must not be a change of the others.
-        # A folder of somebody's own stays as it is.
-        summed = source is None
-        cluster = json.dumps(
-            {
-                "cluster_name": cluster_name,
-                # Sums that are missing tell nothing by themselves: on_create.sh and node.sh look for this.
-                **({"checksums": True} if summed else {}),
-                "mounts": [
-                    *({"path": path, "type": "lustre"} for path in mount_paths),
-                    *({"path": path, "type": "nfs"} for path in nfs_mount_paths),
-                ],
-                "steps": switches(steps or LifecycleSteps()),
-                "groups": [_settings(group) for group in groups],
-                "users": [{**_settings(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
-                "accounts": [_settings(account) for account in accounts],
-                **({} if drain is None else {"drain": drain.settings()}),
-            }
+        self._make(
+            cluster_name,
+            _settings(
+                mount_paths=mount_paths,
+                nfs_mount_paths=nfs_mount_paths,
+                steps=steps or LifecycleSteps(),
+                groups=groups,
+                users=users,
+                accounts=accounts,
+                home_path=home_path,
+                drain=drain,
+            ),
+            encryption_key=encryption_key,
+            source=source,
+            access_logs=access_logs,
+            orchestrator=orchestrator,
+            writers=writers,
+            drain=drain,
         )
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None = None,
+        drain: DrainChannel | None = None,
+    ) -> LifecycleScripts:
+        """The scripts of a cluster file's nodes: the library's, which do what the file says, or its own folder's.
+
+        :param loaded: the file, which is not judged again.
+        :param encryption_key: as the constructor's.
+        :param access_logs: as the constructor's.
+        :param drain: as the constructor's, for a file that has `slurm.drain`.
+        :raises HyperPodError: for a folder that lacks a script.
+        """
+        return _ScriptsOfFile(
+            scope, construct_id, loaded, encryption_key=encryption_key, access_logs=access_logs, drain=drain
+        )
+
+    def _make(
+        self,
+        cluster_name: str,
+        settings: Mapping[str, object],
+        *,
+        encryption_key: kms.IKey,
+        source: str | Path | None,
+        access_logs: s3.IBucket | None,
+        orchestrator: Orchestrator,
+        writers: Sequence[RoleArn],
+        drain: DrainChannel | None,
+    ) -> None:
+        folder, without = _folder(source, orchestrator)
+        # Sums that are missing tell nothing by themselves: on_create.sh and node.sh look for this. A folder of somebody's own
+        # stays as it is.
+        summed = source is None
+        cluster = json.dumps({"cluster_name": cluster_name, **({"checksums": True} if summed else {}), **settings})
         # A token's own text is a number that any change of the app may change; what it stands for is not.
         known = json.dumps(Stack.of(self).resolve(cluster)) if not is_known(cluster) else cluster
-        self.default_mode: LifecycleMode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
-        """When the scripts run, where a cluster that names them does not say."""
-        self.prefix: str = f"lifecycle/{content_hash(folder, known, without=without)}"
-        """Where the scripts lie in the bucket; another one for other scripts."""
-        self.encryption_key: kms.IKey = encryption_key
-        """What encrypts the scripts, which nodes decrypt."""
-        self.drain: DrainChannel | None = drain
-        """Where the agent on the controller is asked to drain nodes; None: there is no agent."""
+        self.default_mode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
+        self.prefix = f"lifecycle/{content_hash(folder, known, without=without)}"
+        self.encryption_key = encryption_key
+        self.drain = drain
         # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
-        self.bucket_name: str = _bucket_name(self, cluster_name)
-        """The bucket's name, without a reference to its stack."""
-        self.bucket_arn: str = f"arn:{PARTITION}:s3:::{self.bucket_name}"
-        """The bucket's ARN, without a reference to its stack."""
-        self.bucket: s3.Bucket = private_bucket(
+        self.bucket_name = _bucket_name(self, cluster_name)
+        self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
+        self.bucket = private_bucket(
             self,
             "Bucket",
             bucket_name=self.bucket_name,
@@ -186,30 +230,23 @@ class LifecycleScripts(Construct):
             access_logs=access_logs,
             reasons=_reasons.SCRIPTS_BUCKET,
         )
-        """The scripts' bucket."""
-        log_group = logs.LogGroup(
-            self,
-            "UploadLog",
-            retention=logs.RetentionDays.ONE_YEAR,
-            removal_policy=RemovalPolicy.DESTROY,
-            encryption_key=encryption_key,
-        )
-        self.deployment: s3_deployment.BucketDeployment = s3_deployment.BucketDeployment(
+        sources = [
+            s3_deployment.Source.asset(str(folder), exclude=[*_EXCLUDE, *([without] if without else [])]),
+            s3_deployment.Source.data("cluster.json", cluster),
+        ]
+        if summed:
+            sources.append(s3_deployment.Source.data(_CHECKSUMS, checksums(folder, without=without)))
+        self.deployment = s3_deployment.BucketDeployment(
             self,
             "Upload",
-            sources=[
-                s3_deployment.Source.asset(str(folder), exclude=[*_EXCLUDE, *([without] if without else [])]),
-                s3_deployment.Source.data("cluster.json", cluster),
-                *([s3_deployment.Source.data(_CHECKSUMS, checksums(folder, without=without))] if summed else []),
-            ],
+            sources=sources,
             destination_bucket=self.bucket,
             destination_key_prefix=self.prefix,
             # Earlier prefixes stay readable.
             prune=False,
             retain_on_delete=True,
-            log_group=log_group,
+            log_group=log_group(self, "UploadLog", encryption_key=encryption_key),
         )
-        """What uploads the scripts."""
         self._let_nobody_else_write(writers)
         _acknowledge_upload(self)
 
@@ -262,6 +299,92 @@ class LifecycleScripts(Construct):
         return f"s3://{self.bucket_name}/{self.prefix}"
 
 
+class _ScriptsOfFile(LifecycleScripts):
+    """What `from_config` makes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None,
+        drain: DrainChannel | None,
+    ) -> None:
+        Construct.__init__(self, scope, construct_id)
+        raise_errors(
+            check_arguments(
+                LifecycleScripts.from_config,
+                loaded=loaded,
+                encryption_key=encryption_key,
+                access_logs=access_logs,
+                drain=drain,
+            ),
+            lambda: self.node.path,
+        )
+        config = loaded.config
+        # Under EKS pods mount the file system, and nodes do not.
+        storage = config.storage if config.orchestrator == "slurm" else None
+        self._make(
+            config.name,
+            _settings(
+                mount_paths=[] if storage is None else [storage.mount_path],
+                nfs_mount_paths=[] if storage is None or storage.openzfs is None else [storage.openzfs.mount_path],
+                steps=config.lifecycle_steps,
+                groups=config.groups,
+                users=config.users,
+                accounts=() if config.slurm is None else config.slurm.accounts,
+                home_path=config.home_path,
+                drain=drain,
+            ),
+            encryption_key=encryption_key,
+            source=loaded.lifecycle_scripts,
+            access_logs=access_logs,
+            orchestrator=config.orchestrator,
+            writers=() if config.lifecycle is None else config.lifecycle.writers,
+            drain=drain,
+        )
+
+
+def _settings(
+    *,
+    mount_paths: Sequence[str],
+    nfs_mount_paths: Sequence[str],
+    steps: LifecycleSteps,
+    groups: Sequence[Group],
+    users: Sequence[User],
+    accounts: Sequence[SlurmAccount],
+    home_path: str,
+    drain: DrainChannel | None,
+) -> dict[str, object]:
+    """What the scripts must know of this cluster besides. No group is in it: a group more must not be a change of the others."""
+    return {
+        "mounts": [
+            *({"path": path, "type": "lustre"} for path in mount_paths),
+            *({"path": path, "type": "nfs"} for path in nfs_mount_paths),
+        ],
+        "steps": switches(steps),
+        "groups": [_said(group) for group in groups],
+        "users": [{**_said(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
+        "accounts": [_said(account) for account in accounts],
+        **({} if drain is None else {"drain": drain.settings()}),
+    }
+
+
+def _folder(source: str | Path | None, orchestrator: Orchestrator) -> tuple[Path, str | None]:
+    """The folder of scripts, and a folder in it that is no part of them. Raises HyperPodError where one is missing."""
+    entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
+    own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
+    folder = own if source is None else Path(source)
+    missing = [name for name in entry_scripts if not (folder / name).is_file()]
+    if missing:
+        raise HyperPodError(
+            f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
+        )
+    return folder, None if orchestrator == "eks" else _EKS
+
+
 def content_hash(folder: Path, *more: str, without: str | None = None) -> str:
     """16 hexadecimal digits that change when a file's name or content does, and with nothing else.
 
@@ -294,7 +417,7 @@ def _contents(folder: Path, without: str | None) -> Iterator[tuple[str, bytes]]:
             yield name, path.read_bytes()
 
 
-def _settings(value: Group | User | SlurmAccount) -> dict[str, object]:
+def _said(value: Group | User | SlurmAccount) -> dict[str, object]:
     """What is set of a value, as JSON has it."""
     return {name: item for name, item in dataclasses.asdict(value).items() if item not in (None, ())}
 

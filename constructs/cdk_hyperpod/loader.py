@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import yaml
 
@@ -38,6 +39,13 @@ class LoadedConfig:
         name = self.config.scripts_folder
         return None if name is None else self.folder / name
 
+    def warnings_of(self, part: Literal["cluster", "eks", "teams"]) -> tuple[Finding, ...]:
+        """The warnings of one part of the file, so that each is told once.
+
+        :param part: the EKS cluster, the teams, or the rest.
+        """
+        return tuple(warning for warning in self.warnings if _part(warning) == part)
+
 
 def load_config(path: str | Path) -> LoadedConfig:
     """The cluster that a file describes.
@@ -66,6 +74,12 @@ def load_config(path: str | Path) -> LoadedConfig:
     findings = document.in_order(findings)
     raise_errors(findings, source)
     return LoadedConfig(config=config, warnings=tuple(findings), folder=path.parent)
+
+
+def _part(warning: Finding) -> str:
+    if warning.path.startswith("teams"):
+        return "teams"
+    return "eks" if warning.path.startswith("eks.") or warning.topic == "second-zone" else "cluster"
 
 
 def _refusal(source: str, problem: str, remedy: str) -> ConfigError:

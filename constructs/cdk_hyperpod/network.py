@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,17 +24,21 @@ from .config.cluster import NetworkConfig, SubnetConfig
 from .encryption import allow_logs
 from .endpoint_policies import endpoint_policy
 from .errors import Finding, raise_errors
+from .loader import LoadedConfig
 from .rules import check_network, what_closed_means
 from .s3_prefix_lists import S3_PREFIX_LISTS
-from .typed.judge import as_tuple, check_arguments, check_at_synth, check_constraints
+from .typed.judge import as_tuple, check_arguments, check_at_synth, check_config
 from .zones import (
     INTERFACE_ENDPOINTS,
     ZoneSubnet,
     control_plane_subnet,
+    control_plane_zone,
     control_plane_zones,
     has_interface_endpoints,
     is_zone_id,
+    more_endpoints,
     plan_subnets,
+    zones_of_all,
 )
 
 _DUMMY_VPC = "vpc-12345"
@@ -81,6 +86,25 @@ class HyperPodNetwork(Construct):
             internet_egress=True,
         )
     """
+
+    config: NetworkConfig
+    """What the arguments say, as a file would."""
+    warnings: Sequence[Finding]
+    """What is only worth knowing of it, for the cluster to say, once. Of a file: none, since the file has them."""
+    vpc_id: str
+    """The VPC's id."""
+    subnets: tuple[PrivateSubnet, ...]
+    """Where nodes live: the cluster's own subnet first, then one in each other zone."""
+    control_plane_subnet: PrivateSubnet | None
+    """The second subnet of an EKS cluster's control plane. None: it is in the subnets of the nodes."""
+    resource: ec2.CfnSecurityGroup
+    """The security group that every node is in."""
+    security_group_id: str
+    """That group's id."""
+    more_endpoints: tuple[str, ...]
+    """The services that have an interface endpoint besides those that every cluster needs."""
+    endpoint_security_group_id: str | None
+    """The security group of the interface endpoints, made or existing. None: there are none."""
 
     def __init__(
         self,
@@ -137,18 +161,10 @@ class HyperPodNetwork(Construct):
             ),
             *_check_one_vpc(vpc, vpc_subnets, vpc_id, subnets),
         ]
-        self._given_vpc = vpc
-        self._given_subnets: Sequence[ec2.ISubnet] = ()
-        self._is_looked_up = True
-        """False: CDK has not looked the given VPC up yet, so nobody knows its zones."""
-        if vpc is not None and not refused:
-            self._is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
-            vpc_id = vpc.vpc_id if self._is_looked_up else _late(vpc.vpc_id)
-            # A stand-in has neither the zones nor the subnet groups that the selection names.
-            chosen = _choose(vpc, vpc_subnets if self._is_looked_up else None)
-            refused += _check_private(vpc, chosen)
-            self._given_subnets = chosen
-            subnets = _subnets_of(chosen, known=self._is_looked_up)
+        given = None if vpc is None or refused else _given(vpc, vpc_subnets)
+        if given is not None:
+            refused += _check_private(given)
+            vpc_id, subnets = given.vpc_id, given.subnet_configs()
         config = NetworkConfig(
             availability_zones=as_tuple(availability_zones),
             internet_egress=internet_egress,
@@ -162,70 +178,83 @@ class HyperPodNetwork(Construct):
             trusted_accounts=as_tuple(trusted_accounts),
             organization_id=organization_id,
         )
-        stack = Stack.of(self)
-        region = stack.region
-        self._stack_name = stack.stack_name
-        # What is only worth knowing, the cluster says, once.
-        raise_errors(
+        region = Stack.of(self).region
+        warnings = raise_errors(
             [
                 *refused,
-                *check_constraints(config, "network"),
-                *check_network(config, region=region),
+                *check_config(config, "network", lambda known: check_network(known, region=region)),
                 # A new VPC's range is cut up at synth.
                 *(check_at_synth(config.cidr, "network.cidr", _WRITE_CIDR) if config.vpc_id is None else ()),
             ],
             lambda: self.node.path,
         )
-        self.config: NetworkConfig = config
-        """What the arguments say, as a file would."""
+        self._make(
+            config,
+            given,
+            warnings=warnings,
+            more_endpoints=more_endpoints,
+            control_plane_zone=control_plane_zone,
+            log_encryption_key=log_encryption_key,
+            flow_log_group=flow_log_group,
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        log_encryption_key: kms.IKey | None = None,
+        flow_log_group: logs.ILogGroup | None = None,
+    ) -> HyperPodNetwork:
+        """The network of a cluster file, with a subnet in each zone that a group of the file names.
+
+        :param loaded: the file, which is not judged again.
+        :param log_encryption_key: as the constructor's.
+        :param flow_log_group: as the constructor's.
+        """
+        return _NetworkOfFile(
+            scope, construct_id, loaded, log_encryption_key=log_encryption_key, flow_log_group=flow_log_group
+        )
+
+    def _make(
+        self,
+        config: NetworkConfig,
+        given: _Given | None,
+        *,
+        warnings: Sequence[Finding],
+        more_endpoints: Sequence[str],
+        control_plane_zone: str | None,
+        log_encryption_key: kms.IKey | None,
+        flow_log_group: logs.ILogGroup | None,
+    ) -> None:
+        stack = Stack.of(self)
+        self._region, self._stack_name = stack.region, stack.stack_name
+        self._given = given
+        self._retainable: list[ec2.CfnVPC | ec2.CfnSubnet] = []
+        self.config = config
+        self.warnings = warnings
+        self.more_endpoints = tuple(more_endpoints)
+        self.control_plane_subnet = None
         note = what_closed_means(config)
         if note is not None:
             Annotations.of(self).add_info_v2("cdk-hyperpod:what-closed-means", note)
-        self._region = region
-        self.control_plane_subnet: PrivateSubnet | None = None
-        """The second subnet of an EKS cluster's control plane. None: it is in the subnets of the nodes."""
-        self._retainable: list[ec2.CfnVPC | ec2.CfnSubnet] = []
         plans = plan_subnets(config, services=more_endpoints)
-        if vpc_id is not None:
-            self.vpc_id: str = vpc_id
-            """The VPC's id."""
-            self.subnets: tuple[PrivateSubnet, ...] = tuple(_existing(plan) for plan in plans)
-            """Where nodes live: the cluster's own subnet first, then one in each other zone."""
+        if config.vpc_id is not None:
+            self.vpc_id = config.vpc_id
+            self.subnets = tuple(_existing(plan) for plan in plans)
         else:
-            made = ec2.CfnVPC(
-                self, "Vpc", cidr_block=cidr, enable_dns_hostnames=True, enable_dns_support=True, tags=self._named()
-            )
-            acknowledge(made, _reasons.VPC)
-            self._retainable.append(made)
-            self.vpc_id = made.attr_vpc_id
-            self._add_flow_log(log_encryption_key, flow_log_group)
-            routes = ec2.CfnRouteTable(self, "PrivateRoutes", vpc_id=self.vpc_id, tags=self._named("private"))
-            self.subnets = tuple(self._add_private_subnet(plan, routes) for plan in plans)
-            if control_plane_zone is not None:
-                self._add_control_plane_subnet(config, control_plane_zone, routes)
-            ec2.CfnVPCEndpoint(
-                self,
-                "S3Endpoint",
-                vpc_id=self.vpc_id,
-                vpc_endpoint_type="Gateway",
-                service_name=f"com.amazonaws.{region}.s3",
-                route_table_ids=[routes.ref],
-                policy_document=endpoint_policy(config, "s3", region),
-            )
-            if internet_egress:
-                self._add_internet_egress(plans[0], routes)
-        self.resource: ec2.CfnSecurityGroup = self._add_node_security_group()
-        """The security group that every node is in."""
+            self._add_vpc(config, log_encryption_key, flow_log_group)
+            self._add_subnets(config, plans, control_plane_zone)
+        self.resource = self._add_node_security_group()
         # A node calls AWS as soon as it starts, so its group waits for the ways that lead there, as the cluster waits for it.
         self.resource.node.add_dependency(AtSynth(self._given_ways_out))
-        self.more_endpoints: tuple[str, ...] = tuple(more_endpoints)
-        """The services that have an interface endpoint besides those that every cluster needs."""
-        self.endpoint_security_group_id: str | None = endpoint_security_group_id
-        """The security group of the interface endpoints, made or existing. None: there are none."""
+        self.endpoint_security_group_id = config.endpoint_security_group_id
         if has_interface_endpoints(config):
             self.endpoint_security_group_id = self._add_interface_endpoints([*INTERFACE_ENDPOINTS, *more_endpoints])
-        if endpoint_security_group_id is not None:
-            self._allow_endpoints(endpoint_security_group_id)
+        if config.endpoint_security_group_id is not None:
+            self._allow_endpoints(config.endpoint_security_group_id)
 
     @cached_property
     def control_plane_subnets(self) -> list[ec2.ISubnet]:
@@ -248,8 +277,8 @@ class HyperPodNetwork(Construct):
     @cached_property
     def vpc(self) -> ec2.IVpc:
         """The VPC, for other constructs to live in."""
-        if self._given_vpc is not None:
-            return self._given_vpc
+        if self._given is not None:
+            return self._given.vpc
         vpc = ec2.Vpc.from_vpc_attributes(
             self,
             "VpcReference",
@@ -285,7 +314,7 @@ class HyperPodNetwork(Construct):
         for subnet in self.subnets:
             if subnet.availability_zone == availability_zone:
                 return subnet
-        if not self._is_looked_up:
+        if self._given is not None and not self._given.is_looked_up:
             return self.subnets[0]
         raise KeyError(availability_zone)
 
@@ -293,6 +322,38 @@ class HyperPodNetwork(Construct):
         """Keep the VPC and the cluster's own subnet when the stack is deleted, for what is kept and stands on them."""
         for resource in self._retainable:
             resource.apply_removal_policy(RemovalPolicy.RETAIN)
+
+    def _add_vpc(self, config: NetworkConfig, key: kms.IKey | None, flow_log_group: logs.ILogGroup | None) -> None:
+        vpc = ec2.CfnVPC(
+            self,
+            "Vpc",
+            cidr_block=config.cidr,
+            enable_dns_hostnames=True,
+            enable_dns_support=True,
+            tags=self._named(),
+        )
+        acknowledge(vpc, _reasons.VPC)
+        self._retainable.append(vpc)
+        self.vpc_id = vpc.attr_vpc_id
+        self._add_flow_log(key, flow_log_group)
+
+    def _add_subnets(self, config: NetworkConfig, plans: Sequence[ZoneSubnet], control_plane_zone: str | None) -> None:
+        """Subnets of a new VPC, and their ways out."""
+        routes = ec2.CfnRouteTable(self, "PrivateRoutes", vpc_id=self.vpc_id, tags=self._named("private"))
+        self.subnets = tuple(self._add_private_subnet(plan, routes) for plan in plans)
+        if control_plane_zone is not None:
+            self._add_control_plane_subnet(config, control_plane_zone, routes)
+        ec2.CfnVPCEndpoint(
+            self,
+            "S3Endpoint",
+            vpc_id=self.vpc_id,
+            vpc_endpoint_type="Gateway",
+            service_name=f"com.amazonaws.{self._region}.s3",
+            route_table_ids=[routes.ref],
+            policy_document=endpoint_policy(config, "s3", self._region),
+        )
+        if config.internet_egress:
+            self._add_internet_egress(plans[0], routes)
 
     def _add_subnet(
         self, kind: Literal["Private", "Public"], plan: ZoneSubnet, routes: ec2.CfnRouteTable
@@ -385,10 +446,10 @@ class HyperPodNetwork(Construct):
 
     def _given_ways_out(self) -> list[IConstruct]:
         """What this app makes of the given subnets' routes, and of their VPC's gateway endpoints."""
-        if self._given_vpc is None:
+        if self._given is None:
             return []
-        endpoints = [child for child in self._given_vpc.node.find_all() if isinstance(child, ec2.GatewayVpcEndpoint)]
-        return [*self._given_subnets, *endpoints]
+        endpoints = [child for child in self._given.vpc.node.find_all() if isinstance(child, ec2.GatewayVpcEndpoint)]
+        return [*self._given.subnets, *endpoints]
 
     def outward_rule(self) -> ec2.CfnSecurityGroup.EgressProperty:
         """What a security group lets out: everything where there is internet egress, otherwise what reaches S3."""
@@ -500,6 +561,42 @@ class HyperPodNetwork(Construct):
         return [CfnTag(key="Name", value="/".join(filter(None, [self._stack_name, part])))]
 
 
+class _NetworkOfFile(HyperPodNetwork):
+    """What `from_config` makes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        log_encryption_key: kms.IKey | None,
+        flow_log_group: logs.ILogGroup | None,
+    ) -> None:
+        Construct.__init__(self, scope, construct_id)
+        raise_errors(
+            check_arguments(
+                HyperPodNetwork.from_config,
+                loaded=loaded,
+                log_encryption_key=log_encryption_key,
+                flow_log_group=flow_log_group,
+            ),
+            lambda: self.node.path,
+        )
+        config = loaded.config
+        self._make(
+            config.network
+            if config.network.subnets
+            else dataclasses.replace(config.network, availability_zones=zones_of_all(config)),
+            None,
+            warnings=(),
+            more_endpoints=more_endpoints(config),
+            control_plane_zone=control_plane_zone(config),
+            log_encryption_key=log_encryption_key,
+            flow_log_group=flow_log_group,
+        )
+
+
 def closed_security_group(
     scope: Construct, construct_id: str, network: HyperPodNetwork, description: str, part: str
 ) -> ec2.CfnSecurityGroup:
@@ -579,29 +676,47 @@ def _check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: ob
         yield Finding(path="vpc_subnets", problem="chooses among subnets of no vpc", remedy="give it a vpc")
 
 
-def _choose(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.ISubnet]:
-    """The subnets of a VPC where nodes live, one in each zone."""
-    chosen = {} if selection is None else selection._values
-    return vpc.select_subnets(**{**chosen, "one_per_az": True}).subnets
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """A VPC that this app makes, or knows."""
+
+    vpc: ec2.IVpc
+    vpc_id: str
+    subnets: Sequence[ec2.ISubnet]
+    """Where nodes live, one in each zone."""
+    is_looked_up: bool
+    """False: CDK has not looked it up yet, so nobody knows its zones."""
+
+    def subnet_configs(self) -> Sequence[SubnetConfig]:
+        """The subnets as a file has them."""
+        return [
+            SubnetConfig(subnet_id=each.subnet_id, availability_zone=each.availability_zone, cidr=_cidr_of(each))
+            if self.is_looked_up
+            else SubnetConfig(subnet_id=_late(each.subnet_id), availability_zone=_late(each.availability_zone))
+            for each in self.subnets
+        ]
 
 
-def _check_private(vpc: ec2.IVpc, chosen: Sequence[ec2.ISubnet]) -> Iterator[Finding]:
-    public = {subnet.subnet_id for subnet in vpc.public_subnets}
-    if any(subnet.subnet_id in public for subnet in chosen):
+def _given(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> _Given:
+    is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
+    # A stand-in has neither the zones nor the subnet groups that the selection names.
+    chosen = selection._values if selection is not None and is_looked_up else {}
+    return _Given(
+        vpc=vpc,
+        vpc_id=vpc.vpc_id if is_looked_up else _late(vpc.vpc_id),
+        subnets=vpc.select_subnets(**{**chosen, "one_per_az": True}).subnets,
+        is_looked_up=is_looked_up,
+    )
+
+
+def _check_private(given: _Given) -> Iterator[Finding]:
+    public = {subnet.subnet_id for subnet in given.vpc.public_subnets}
+    if any(subnet.subnet_id in public for subnet in given.subnets):
         yield Finding(
             path="vpc_subnets",
             problem="chooses public subnets, where a node, which has no public address, reaches nothing",
             remedy="choose private ones of the vpc, or make some",
         )
-
-
-def _subnets_of(chosen: Sequence[ec2.ISubnet], *, known: bool) -> Sequence[SubnetConfig]:
-    return [
-        SubnetConfig(subnet_id=subnet.subnet_id, availability_zone=subnet.availability_zone, cidr=_cidr_of(subnet))
-        if known
-        else SubnetConfig(subnet_id=_late(subnet.subnet_id), availability_zone=_late(subnet.availability_zone))
-        for subnet in chosen
-    ]
 
 
 def _cidr_of(subnet: ec2.ISubnet) -> str | None:

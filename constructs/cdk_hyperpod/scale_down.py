@@ -43,12 +43,13 @@ from .config.cluster import ScaleDownConfig, ScaleDownDrain
 from .drain import DrainChannel
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
+from .loader import LoadedConfig
 from .names import request_key, status_key
 from .rendering import guard_properties, taking_properties
 from .rules import check_scale_down
 from .rules.guard import check_groups, check_guarded, check_overrides, check_size
 from .tags import STACK_ID_TAG
-from .typed.judge import as_tuple, check_arguments, check_constraints
+from .typed.judge import as_tuple, check_arguments, check_config
 
 UNGUARDED = "cdk-hyperpod:unguarded"
 """The warning of a cluster that nothing guards, which a guard takes back."""
@@ -84,6 +85,17 @@ class ScaleDown(Construct):
         )
         ScaleDown(self, "ScaleDown", cluster=cluster, nodes_to_delete=["i-0123456789abcdef0"])
     """
+
+    prepare: CustomResource
+    """What runs before the cluster changes: it takes nodes, or refuses the change."""
+    finalize: CustomResource
+    """What runs after the cluster has changed: it deletes the groups that should be gone."""
+    nodes_taken: CfnOutput
+    """Which nodes went, for whoever reads a deployment's outputs."""
+    still_standing: CfnOutput
+    """Which groups the last deployment left; `nothing` where all is done."""
+    drain_channel: DrainChannel | None
+    """Where an agent is asked to drain nodes. None: they go as they are."""
 
     def __init__(
         self,
@@ -126,9 +138,6 @@ class ScaleDown(Construct):
         :raises ConfigError: for arguments that contradict each other, and for a cluster that cannot be guarded.
         """
         super().__init__(scope, construct_id)
-        resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
-        is_cluster = isinstance(resource, sagemaker.CfnCluster)
-        seen = _properties(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else {}
         config = ScaleDownConfig(
             nodes_to_delete=as_tuple(nodes_to_delete),
             instance_groups_to_delete=as_tuple(instance_groups_to_delete),
@@ -136,9 +145,9 @@ class ScaleDown(Construct):
             drain=drain,
             retry=retry,
         )
-        if isinstance(cluster, IHyperPodCluster):
-            encryption_key = encryption_key or cluster.encryption_key
-        raise_errors(
+        self._make(
+            config,
+            cluster,
             [
                 *check_arguments(
                     ScaleDown.__init__,
@@ -148,24 +157,56 @@ class ScaleDown(Construct):
                     encryption_key=encryption_key,
                     drain_channel=drain_channel,
                 ),
-                *check_constraints(config, "scale_down"),
-                *check_scale_down(config, ()),
-                *_check_made_here(cluster),
-                *(check_guarded(seen) if is_cluster else ()),
-                *(_check_alone(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
-                *_check_drain(drain, drain_channel, cluster, seen, encryption_key),
+                *check_config(config, "scale_down", lambda known: check_scale_down(known, ())),
             ],
-            lambda: self.node.path,
+            autoscaled_groups=autoscaled_groups,
+            depends_on=depends_on,
+            encryption_key=encryption_key,
+            drain_channel=drain_channel,
         )
-        raise_errors(check_size(seen, nodes_to_delete, instance_groups_to_delete), lambda: self.node.path)
-        if drain is None and (nodes_to_delete or instance_groups_to_delete):
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        cluster: IHyperPodCluster,
+    ) -> ScaleDown:
+        """The guard of a cluster file's cluster, which takes what its `scale_down` says.
+
+        :param loaded: the file, which is not judged again.
+        :param cluster: one that `HyperPodCluster.from_config` made with `unguarded=True`.
+        :raises ConfigError: for a cluster that cannot be guarded.
+        """
+        raise_errors(check_arguments(ScaleDown.from_config, loaded=loaded, cluster=cluster), construct_id)
+        return JudgedScaleDown(scope, construct_id, loaded.config.scale_down or ScaleDownConfig(), cluster=cluster)
+
+    def _make(
+        self,
+        config: ScaleDownConfig,
+        cluster: sagemaker.CfnCluster | IHyperPodCluster,
+        findings: Sequence[Finding],
+        *,
+        autoscaled_groups: Sequence[str] = (),
+        depends_on: Sequence[IDependable] = (),
+        encryption_key: kms.IKey | None = None,
+        drain_channel: DrainChannel | None = None,
+    ) -> None:
+        if isinstance(cluster, IHyperPodCluster):
+            encryption_key = encryption_key or cluster.encryption_key
+            drain_channel = drain_channel or cluster.drain_channel
+        resource, seen = self._guarded(cluster, findings)
+        raise_errors(_check_drain(config.drain, drain_channel, cluster, seen, encryption_key), lambda: self.node.path)
+        raise_errors(check_size(seen, config.nodes_to_delete, config.instance_groups_to_delete), lambda: self.node.path)
+        if config.drain is None and (config.nodes_to_delete or config.instance_groups_to_delete):
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:undrained",
                 "a deployment does not drain the nodes and groups that scale_down names; drain them before you deploy, or set scale_down.drain",
             )
         if isinstance(cluster, IHyperPodCluster):
             autoscaled_groups = [*dict.fromkeys([*cluster.autoscaled_groups, *autoscaled_groups])]
-        assert isinstance(resource, sagemaker.CfnCluster)
         Annotations.of(resource).acknowledge_warning(UNGUARDED, "ScaleDown guards it.")
         self._cluster = resource
         self._name = typing.cast(str, resource.cluster_name)
@@ -176,9 +217,15 @@ class ScaleDown(Construct):
         self._prefix = _prefix(self, stack)
         resource.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
         self._properties = _Properties(resource, stack, seen)
-        self.node.add_validation(_Guarded(self._properties, self._name, [*nodes_to_delete, *instance_groups_to_delete]))
-        self.drain_channel: DrainChannel | None = self._channel(cluster, drain_channel) if drain is not None else None
-        """Where an agent is asked to drain nodes. None: they go as they are."""
+        names = [*config.nodes_to_delete, *config.instance_groups_to_delete]
+        self.node.add_validation(_Guarded(self._properties, self._name, names))
+        self.drain_channel = None if config.drain is None else drain_channel or self._made_channel()
+        self._add_resources(config, autoscaled_groups, depends_on)
+        self._add_outputs()
+
+    def _add_resources(
+        self, config: ScaleDownConfig, autoscaled_groups: Sequence[str], depends_on: Sequence[IDependable]
+    ) -> None:
         role = self._role()
         on_event = self._function("OnEvent", "on_event", role)
         is_complete = self._function("IsComplete", "is_complete", role)
@@ -190,8 +237,8 @@ class ScaleDown(Construct):
             config,
             autoscaled_groups=autoscaled_groups,
             digest=self._properties.late(lambda seen: seen.digest),
-        ) | _drain_properties(stack, drain, self.drain_channel)
-        self.prepare: CustomResource = CustomResource(
+        ) | _drain_properties(self._stack, config.drain, self.drain_channel)
+        self.prepare = CustomResource(
             self,
             "Prepare",
             resource_type="Custom::HyperPodScaleDown",
@@ -202,35 +249,50 @@ class ScaleDown(Construct):
                 "CreateOnly": self._properties.late(lambda seen: seen.create_only),
             },
         )
-        """What runs before the cluster changes: it takes nodes, or refuses the change."""
-        self.prepare.node.add_dependency(reading, *depends_on, _Needs(resource, self))
-        if self.drain_channel is not None and Stack.of(self.drain_channel) is stack:
+        self.prepare.node.add_dependency(reading, *depends_on, _Needs(self._cluster, self))
+        if self.drain_channel is not None and Stack.of(self.drain_channel) is self._stack:
             self.prepare.node.add_dependency(self.drain_channel)
-        resource.node.add_dependency(self.prepare)
+        self._cluster.node.add_dependency(self.prepare)
         writing = self._allow_writing(role)
-        self.finalize: CustomResource = CustomResource(
+        self.finalize = CustomResource(
             self,
             "Finalize",
             resource_type="Custom::HyperPodGroupRemoval",
             service_token=provider.service_token,
             properties=common,
         )
-        """What runs after the cluster has changed: it deletes the groups that should be gone."""
-        self.finalize.node.add_dependency(resource, writing)
-        self.nodes_taken: CfnOutput = CfnOutput(
+        self.finalize.node.add_dependency(self._cluster, writing)
+
+    def _add_outputs(self) -> None:
+        self.nodes_taken = CfnOutput(
             self,
             "NodesTaken",
             value=self.prepare.get_att_string("NodesTaken"),
             description="Nodes that the last deployment which changed the cluster took, and why",
         )
-        """Which nodes went, for whoever reads a deployment's outputs."""
-        self.still_standing: CfnOutput = CfnOutput(
+        self.still_standing = CfnOutput(
             self,
             "StillStanding",
             value=self.finalize.get_att_string("StillStanding"),
             description="Groups that should be gone and still stand; change scale_down.retry to go on",
         )
-        """Which groups the last deployment left; `nothing` where all is done."""
+
+    def _guarded(self, cluster: object, findings: Sequence[Finding]) -> tuple[sagemaker.CfnCluster, dict[str, Any]]:
+        """The cluster's resource, and its properties. Raises ConfigError where it cannot be guarded, with all findings."""
+        resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
+        is_cluster = isinstance(resource, sagemaker.CfnCluster)
+        seen = _properties(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else {}
+        raise_errors(
+            [
+                *findings,
+                *_check_made_here(cluster),
+                *(check_guarded(seen) if is_cluster else ()),
+                *(_check_alone(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
+            ],
+            lambda: self.node.path,
+        )
+        assert isinstance(resource, sagemaker.CfnCluster)
+        return resource, seen
 
     def _warn_of_another(self, stack: Stack) -> None:
         guards = _guards.setdefault(stack, [])
@@ -242,10 +304,7 @@ class ScaleDown(Construct):
             )
         guards.append(self)
 
-    def _channel(self, cluster: object, given: DrainChannel | None) -> DrainChannel:
-        known = cluster.drain_channel if isinstance(cluster, IHyperPodCluster) else None
-        if channel := given or known:
-            return channel
+    def _made_channel(self) -> DrainChannel:
         assert self._key is not None
         return DrainChannel(self, "DrainChannel", cluster_name=self._name, encryption_key=self._key)
 
@@ -367,6 +426,22 @@ class ScaleDown(Construct):
         )
 
 
+class JudgedScaleDown(ScaleDown):
+    """A guard whose configuration was judged: a file's, or a cluster's argument."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        config: ScaleDownConfig,
+        *,
+        cluster: sagemaker.CfnCluster | IHyperPodCluster,
+    ) -> None:
+        """As `ScaleDown` makes one."""
+        Construct.__init__(self, scope, construct_id)
+        self._make(config, cluster, [])
+
+
 def _check_made_here(cluster: object) -> Iterator[Finding]:
     if isinstance(cluster, IHyperPodCluster) and cluster.resource is None:
         yield Finding(
@@ -404,7 +479,7 @@ def _check_drain(
 ) -> Iterator[Finding]:
     """Nodes that nobody could drain."""
     if not isinstance(drain, ScaleDownDrain):
-        if isinstance(channel, DrainChannel) and drain is None:
+        if isinstance(channel, DrainChannel) and drain is None and not isinstance(cluster, IHyperPodCluster):
             yield Finding(
                 path="drain_channel", problem="means nothing without drain", remedy="give both, or none of them"
             )
@@ -417,7 +492,7 @@ def _check_drain(
             problem="drains nodes of Slurm, and this cluster is under EKS",
             remedy="leave it out, and drain the nodes with `kubectl drain` before you deploy",
         )
-    elif ours and channel is None and typing.cast(IHyperPodCluster, cluster).drain_channel is None:
+    elif ours and channel is None:
         yield Finding(
             path="drain",
             problem="asks an agent on the controller, and the cluster's lifecycle scripts start none",

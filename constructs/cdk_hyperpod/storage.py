@@ -18,10 +18,11 @@ from . import _reasons
 from .buckets import private_bucket
 from .config.cluster import DataRepository, OpenZfsConfig, Removal, StorageConfig
 from .encryption import allow_data_repositories
-from .errors import raise_errors
+from .errors import Finding, raise_errors
+from .loader import LoadedConfig
 from .network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
 from .rules import check_storage
-from .typed.judge import as_tuple, check_arguments, check_constraints
+from .typed.judge import as_tuple, check_arguments, check_config
 from .typed.known import is_known
 
 # Lustre's own port, and those of its file servers (FSx for Lustre user guide, "File system access control with VPC").
@@ -106,6 +107,11 @@ class LustreFileSystem(ILustreFileSystem):
         mount = file_system.mount  # `file_system` of a HyperPodCluster
     """
 
+    security_group: ec2.CfnSecurityGroup
+    """The file servers' security group."""
+    resource: fsx.CfnFileSystem
+    """CloudFormation's resource."""
+
     def __init__(
         self,
         scope: Construct,
@@ -153,41 +159,79 @@ class LustreFileSystem(ILustreFileSystem):
                     removal=removal,
                     access_logs=access_logs,
                 ),
-                *check_constraints(config, "storage"),
-                *check_storage(config),
+                *check_config(config, "storage", check_storage),
             ],
             lambda: self.node.path,
         )
+        self._make(config, network=network, encryption_key=encryption_key, removal=removal, access_logs=access_logs)
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None = None,
+    ) -> ILustreFileSystem:
+        """The Lustre file system of a cluster file, new or existing, as its `storage` says.
+
+        :param loaded: the file, which is not judged again.
+        :param network: whose nodes mount it.
+        :param encryption_key: as the constructor's.
+        :param access_logs: as the constructor's.
+        :raises ConfigError: where the file has no `storage`.
+        """
+        arguments = {"network": network, "encryption_key": encryption_key, "access_logs": access_logs}
+        config = loaded.config.storage if isinstance(loaded, LoadedConfig) else None
+        findings = [*check_arguments(LustreFileSystem.from_config, loaded=loaded, **arguments)]
+        if not findings and config is None:
+            findings.append(Finding(path="storage", problem="is missing in the file", remedy="add it"))
+        raise_errors(findings, construct_id)
+        assert config is not None
+        if config.file_system_id is not None:
+            imported = _ImportedLustreFileSystem(scope, construct_id)
+            imported.know(config, network)
+            return imported
+        return _FileSystemOfFile(
+            scope,
+            construct_id,
+            config,
+            network=network,
+            encryption_key=encryption_key,
+            removal=loaded.config.removal,
+            access_logs=access_logs,
+        )
+
+    def _make(
+        self,
+        config: StorageConfig,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        removal: Removal,
+        access_logs: s3.IBucket | None,
+    ) -> None:
         subnet = network.subnets[0]
-        self.security_group: ec2.CfnSecurityGroup = closed_security_group(
+        self.security_group = closed_security_group(
             self, "Servers", network, "Servers of an FSx for Lustre file system", "lustre"
         )
-        """The file servers' security group."""
-        self.resource: fsx.CfnFileSystem = fsx.CfnFileSystem(
+        self.resource = fsx.CfnFileSystem(
             self,
             "Resource",
             file_system_type="LUSTRE",
             file_system_type_version="2.15",
             storage_type="SSD",
-            storage_capacity=capacity_gib,
+            storage_capacity=config.capacity_gib,
             subnet_ids=[subnet.subnet_id],
             security_group_ids=[self.security_group.attr_group_id],
             kms_key_id=encryption_key.key_arn,
-            lustre_configuration=fsx.CfnFileSystem.LustreConfigurationProperty(
-                deployment_type="PERSISTENT_2",
-                per_unit_storage_throughput=throughput_mbps_per_tib,
-                data_compression_type="LZ4",
-                efa_enabled=efa or None,
-                metadata_configuration=fsx.CfnFileSystem.MetadataConfigurationProperty(
-                    mode="AUTOMATIC" if metadata_iops is None else "USER_PROVISIONED", iops=metadata_iops
-                ),
-                automatic_backup_retention_days=automatic_backup_retention_days,
-                copy_tags_to_backups=True if automatic_backup_retention_days else None,
-            ),
+            lustre_configuration=_lustre_configuration(config),
             tags=[CfnTag(key="Name", value=Stack.of(self).stack_name)],
         )
-        """CloudFormation's resource."""
-        inner_rules = self._allow_lustre(network, efa)
+        inner_rules = self._allow_lustre(network, config.efa)
         # FSx looks at the rules when it makes the file system.
         for rule in inner_rules:
             self.resource.add_resource_dependency(rule)
@@ -199,11 +243,11 @@ class LustreFileSystem(ILustreFileSystem):
             # On replacement too: a file system that no stack knows would keep its subnet, and the stack, from going.
             self.resource.apply_removal_policy(RemovalPolicy.DESTROY)
         self.file_system_id = self.resource.ref
-        self._link(data_repositories, encryption_key, removal, access_logs)
+        self._link(config.data_repositories, encryption_key, removal, access_logs)
         self.mount = LustreMount(
             dns_name=self.resource.attr_dns_name,
             mount_name=self.resource.attr_lustre_mount_name,
-            mount_path=mount_path,
+            mount_path=config.mount_path,
             availability_zone=subnet.availability_zone,
             access=self,
         )
@@ -249,17 +293,16 @@ class LustreFileSystem(ILustreFileSystem):
             check_arguments(LustreFileSystem.from_attributes, network=network, security_group=security_group),
             lambda: imported.node.path,
         )
-        imported.file_system_id = file_system_id
         imported.security_group = security_group
-        imported.mount = _existing_mount(
-            imported,
-            network=network,
+        config = StorageConfig(
             file_system_id=file_system_id,
             mount_name=mount_name,
             mount_path=mount_path,
             security_group_id=None if security_group is None else security_group.security_group_id,
             availability_zone=availability_zone,
         )
+        raise_errors(check_config(config, "storage", check_storage), lambda: imported.node.path)
+        imported.know(config, network)
         return imported
 
     def _servers(self) -> list[ec2.ISecurityGroup]:
@@ -354,36 +397,7 @@ def existing_lustre_mount(
     :raises ConfigError: for arguments that FSx would refuse.
     """
     raise_errors(check_arguments(existing_lustre_mount, network=network), construct_id)
-    return _existing_mount(
-        Construct(scope, construct_id),
-        network=network,
-        file_system_id=file_system_id,
-        mount_name=mount_name,
-        mount_path=mount_path,
-        security_group_id=security_group_id,
-        availability_zone=availability_zone,
-    )
-
-
-class _ImportedLustreFileSystem(ILustreFileSystem):
-    """A file system that exists already."""
-
-    security_group: ec2.ISecurityGroup | None = None
-
-    def _servers(self) -> list[ec2.ISecurityGroup]:
-        return [] if self.security_group is None else [self.security_group]
-
-
-def _existing_mount(
-    child: Construct,
-    *,
-    network: HyperPodNetwork,
-    file_system_id: str,
-    mount_name: str,
-    mount_path: str,
-    security_group_id: str | None,
-    availability_zone: str | None,
-) -> LustreMount:
+    child = Construct(scope, construct_id)
     config = StorageConfig(
         file_system_id=file_system_id,
         mount_name=mount_name,
@@ -391,23 +405,63 @@ def _existing_mount(
         security_group_id=security_group_id,
         availability_zone=availability_zone,
     )
-    raise_errors(
-        [
-            *check_constraints(config, "storage"),
-            *check_storage(config),
-        ],
-        lambda: child.node.path,
-    )
-    if security_group_id is not None:
-        _allow_nodes(child, network, security_group_id)
-    stack = Stack.of(child)
+    raise_errors(check_config(config, "storage", check_storage), lambda: child.node.path)
+    return _existing_mount(child, config, network)
+
+
+class _FileSystemOfFile(LustreFileSystem):
+    """A new file system that `from_config` makes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        config: StorageConfig,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        removal: Removal,
+        access_logs: s3.IBucket | None,
+    ) -> None:
+        ILustreFileSystem.__init__(self, scope, construct_id)
+        self._make(config, network=network, encryption_key=encryption_key, removal=removal, access_logs=access_logs)
+
+
+class _ImportedLustreFileSystem(ILustreFileSystem):
+    """A file system that exists already."""
+
+    security_group: ec2.ISecurityGroup | None = None
+
+    def know(self, config: StorageConfig, network: HyperPodNetwork) -> None:
+        """Have its attributes, and let the nodes in where its security group is known."""
+        assert config.file_system_id is not None  # the rules made sure
+        if self.security_group is None and config.security_group_id is not None:
+            self.security_group = ec2.SecurityGroup.from_security_group_id(
+                self, "ServersReference", config.security_group_id
+            )
+        self.file_system_id = config.file_system_id
+        self.mount = _existing_mount(self, config, network)
+
+    def _servers(self) -> list[ec2.ISecurityGroup]:
+        return [] if self.security_group is None else [self.security_group]
+
+
+def _existing_mount(child: Construct, config: StorageConfig, network: HyperPodNetwork) -> LustreMount:
+    assert config.mount_name is not None  # the rules made sure
+    if config.security_group_id is not None:
+        _allow_nodes(child, network, config.security_group_id)
     return LustreMount(
-        dns_name=f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}",
-        mount_name=mount_name,
-        mount_path=mount_path,
-        availability_zone=availability_zone,
+        dns_name=_dns_name(child, config.file_system_id),
+        mount_name=config.mount_name,
+        mount_path=config.mount_path,
+        availability_zone=config.availability_zone,
         access=child,
     )
+
+
+def _dns_name(scope: Construct, file_system_id: str | None) -> str:
+    stack = Stack.of(scope)
+    return f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}"
 
 
 def existing_openzfs_mount(
@@ -442,16 +496,34 @@ def existing_openzfs_mount(
     raise_errors(
         [
             *check_arguments(existing_openzfs_mount, network=network),
-            *check_constraints(config, "storage.openzfs"),
+            *check_config(config, "storage.openzfs"),
         ],
         lambda: child.node.path,
     )
-    if security_group_id is not None:
+    return openzfs_mount(child, config, network)
+
+
+def openzfs_mount(child: Construct, config: OpenZfsConfig, network: HyperPodNetwork) -> OpenZfsMount:
+    """The same of a configuration that was judged. `child`: what the rules that let the nodes in are made in."""
+    group = config.security_group_id
+    if group is not None:
         for low, high in _NFS_PORTS:
-            allow_tcp(child, f"NodesToServers{low}", network.security_group_id, security_group_id, low, high, "NFS")
-    stack = Stack.of(child)
-    return OpenZfsMount(
-        dns_name=f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}", mount_path=mount_path, access=child
+            allow_tcp(child, f"NodesToServers{low}", network.security_group_id, group, low, high, "NFS")
+    return OpenZfsMount(dns_name=_dns_name(child, config.file_system_id), mount_path=config.mount_path, access=child)
+
+
+def _lustre_configuration(config: StorageConfig) -> fsx.CfnFileSystem.LustreConfigurationProperty:
+    backups = config.automatic_backup_retention_days
+    return fsx.CfnFileSystem.LustreConfigurationProperty(
+        deployment_type="PERSISTENT_2",
+        per_unit_storage_throughput=config.throughput_mbps_per_tib,
+        data_compression_type="LZ4",
+        efa_enabled=config.efa or None,
+        metadata_configuration=fsx.CfnFileSystem.MetadataConfigurationProperty(
+            mode="AUTOMATIC" if config.metadata_iops is None else "USER_PROVISIONED", iops=config.metadata_iops
+        ),
+        automatic_backup_retention_days=backups,
+        copy_tags_to_backups=True if backups else None,
     )
 
 

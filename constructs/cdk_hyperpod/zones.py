@@ -141,6 +141,12 @@ def control_plane_zone(config: ClusterConfig) -> str | None:
     return second_zone(config.region, zones[0]) if len(set(zones)) == 1 else None
 
 
+def zones_of_all(config: ClusterConfig) -> tuple[str, ...]:
+    """The zones of the network, and those that groups name besides."""
+    of_groups = [group.availability_zone for group in config.instance_groups if group.availability_zone is not None]
+    return tuple(dict.fromkeys([*config.network.availability_zones, *of_groups]))
+
+
 def control_plane_subnet(network: NetworkConfig, zone: str) -> ZoneSubnet:
     """The subnet of a control plane's second zone, where it would be if the network named that."""
     return plan_subnets(dataclasses.replace(network, availability_zones=(zone,)))[0]

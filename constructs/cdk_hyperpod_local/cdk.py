@@ -80,7 +80,12 @@ class Cdk:
     def _own_environment(self) -> dict[str, str]:
         # Node.js splits the options at blanks, and reads a quoted one as JSON.
         companion = json.dumps(str(COMPANION), ensure_ascii=False)
-        return {"TMPDIR": str(self.place.temporary), "NODE_OPTIONS": f"--require {companion}"}
+        return {
+            "TMPDIR": str(self.place.temporary),
+            "NODE_OPTIONS": f"--require {companion}",
+            # A quarter of the CLI's start is to compile itself.
+            "NODE_COMPILE_CACHE": str(installation.current().compiled),
+        }
 
     def _run(
         self, arguments: Sequence[str], *, cwd: Path, seconds: float, more: Mapping[str, str] | None = None

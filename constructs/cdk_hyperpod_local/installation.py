@@ -56,6 +56,11 @@ class Installation:
         return self.programs / "cdk"
 
     @property
+    def compiled(self) -> Path:
+        """What Node.js made of the CLI's source at its first run, for the later ones."""
+        return self.folder / "compiled"
+
+    @property
     def schemas(self) -> Path:
         """CloudFormation's, as cfn-lint ships them."""
         return self._packages / "cfnlint" / "data" / "schemas"

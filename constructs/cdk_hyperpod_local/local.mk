@@ -1,14 +1,14 @@
 # The local AWS: the real CDK CLI against a simulated account on this machine. Included by the Makefile.
 
 LOCAL_PORT ?= 4566
-LOCAL_SPEED ?= 100
+LOCAL_SPEED ?= 200
 # Engines of a clone live in the clone, and what they run on too.
 export LOCAL_AWS_HOME := $(CURDIR)/.local-aws
 LOCAL := LOCAL_AWS_BY_MAKE=yes .venv/bin/cdk-hyperpod local
 LOCAL_ENGINE := constructs/cdk_hyperpod_local/engine
 
-# The whole test run deploys to it.
-test: .local-aws/ready
+# The tests deploy to it.
+test test-lives: .local-aws/ready
 
 .local-aws/ready: node_modules/ready $(LOCAL_ENGINE)/python/requirements.lock $(LOCAL_ENGINE)/node/package-lock.json
 	@$(LOCAL) setup

@@ -44,7 +44,7 @@ def test_the_overview_fits_and_names_every_command_that_can_be_loaded() -> None:
         assert command is not None and command.help, name
 
 
-@pytest.mark.parametrize("name", [name for group in COMMANDS.values() for name in group if name != "local"])
+@pytest.mark.parametrize("name", [name for group in COMMANDS.values() for name in group])
 def test_the_help_of_a_command_is_plain_text_where_nobody_looks(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     out, err = capsys.readouterr()
@@ -95,6 +95,7 @@ def test_a_shell_completes_commands_and_options(shell: str, capsys: pytest.Captu
         ("cdk-hyperpod un", "1", ["undrain"]),
         ("cdk-hyperpod plan --con", "2", ["--config", "--confirm"]),
         ("cdk-hyperpod lifecycle run sl", "3", ["slurm", "slurm_conf"]),
+        ("cdk-hyperpod local de", "2", ["deploy", "destroy"]),
     ],
 )
 def test_what_a_shell_gets(words: str, at: str, found: list[str]) -> None:

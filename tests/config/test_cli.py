@@ -36,10 +36,10 @@ def test_check_sums_a_valid_cluster_up(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["check"]) == 0
     assert capsys.readouterr() == (
         """\
-warning: network.availability_zones: the cluster goes to the account's first zone, which may not offer ml.p5.48xlarge; \
+warning: line 1  network.availability_zones: the cluster goes to the account's first zone, which may not offer ml.p5.48xlarge; \
 name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]}
-note: closed means no way to the internet, and not no way out: through its endpoints a program on a node that has keys of \
-another account copies data to any bucket of the region; network.endpoint_policies: account refuses that \
+note: nodes cannot reach the internet, but data can still leave: a program on a node that has keys of another account can \
+copy data through the VPC endpoints to any bucket of the region; set network.endpoint_policies: account to refuse that \
 (try it first: docs/deploying.md)
 small: a slurm cluster in us-west-2, no errors
   group  type            count  minimum  role
@@ -70,7 +70,7 @@ def test_a_wrong_file_is_told_on_stderr(command: str, capsys: pytest.CaptureFixt
     assert capsys.readouterr() == (
         "",
         (
-            "other.yaml: 2 errors\n           name: is missing; add `name:`\n"
+            "other.yaml: 2 errors\n  line 1   name: is missing; add `name:`\n"
             "  line 15  removal: must be one of retain, destroy, got 'keep'; use one of these\n"
         ),
     )

@@ -223,8 +223,8 @@ def test_the_policies_of_an_existing_vpcs_endpoints_are_not_ours() -> None:
 @pytest.mark.parametrize(
     ("network", "end"),
     [
-        (NetworkConfig(), "; network.endpoint_policies: account refuses that (try it first: docs/deploying.md)"),
-        (NetworkConfig(vpc_id=VPC), "; an existing VPC's endpoints and their policies are their owner's"),
+        (NetworkConfig(), "; set network.endpoint_policies: account to refuse that (try it first: docs/deploying.md)"),
+        (NetworkConfig(vpc_id=VPC), "; the owner of the VPC can refuse that by policies of its endpoints"),
         (NetworkConfig(internet_egress=True), None),
         (NetworkConfig(endpoint_policies="account"), None),
     ],
@@ -232,7 +232,9 @@ def test_the_policies_of_an_existing_vpcs_endpoints_are_not_ours() -> None:
 def test_what_closed_means_is_told_where_endpoints_have_no_policy(network: NetworkConfig, end: str | None) -> None:
     said = what_closed_means(network)
     assert (said is None) is (end is None)
-    assert said is None or (said.startswith("closed means no way to the internet") and said.endswith(str(end)))
+    assert said is None or (
+        said.startswith("nodes cannot reach the internet, but data can still leave") and said.endswith(str(end))
+    )
 
 
 def test_a_network_has_at_most_six_zones_also_of_those_that_are_known_at_deployment_only() -> None:

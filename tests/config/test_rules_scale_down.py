@@ -8,7 +8,7 @@ import pytest
 
 from cdk_hyperpod import InstanceGroup, ScaleDownConfig
 from cdk_hyperpod.rules import check_scale_down
-from cdk_hyperpod.typed.judge import check_constraints
+from cdk_hyperpod.typed.judge import check_config
 from config.judging import judge
 
 GROUPS = (InstanceGroup(name="head", instance_count=1), InstanceGroup(name="work", instance_count=4))
@@ -31,7 +31,7 @@ NODE_ID = "must be an instance id such as i-0123456789abcdef0"
 def test_rule(bad: dict[str, Any], messages: list[str], good: dict[str, Any]) -> None:
     def said(settings: dict[str, Any]) -> list[str]:
         value = ScaleDownConfig(**settings)
-        return [*map(str, check_constraints(value, "scale_down")), *map(str, check_scale_down(value, GROUPS))]
+        return [*map(str, check_config(value, "scale_down", lambda known: check_scale_down(known, GROUPS)))]
 
     assert said(bad) == messages
     assert said(good) == []

@@ -11,7 +11,7 @@ from cdk_hyperpod import ClusterConfig, DataRepository, EbsVolume, InstanceGroup
 from cdk_hyperpod.errors import Finding
 from cdk_hyperpod.rules import check_cluster, check_network, check_storage
 from cdk_hyperpod.typed.build import structure
-from cdk_hyperpod.typed.judge import check_constraints
+from cdk_hyperpod.typed.judge import check_config
 from cdk_hyperpod.typed.known import UNKNOWN, is_known
 from cdk_hyperpod.typed.words import item_paths, show
 from config.judging import REMOVED, SMALL, Changes, findings_of, judge, told
@@ -34,6 +34,11 @@ NO_VALUE = "give it a value, or remove the line"
         pytest.param({"instance_groups.1.count": 2}, "instance_groups[work].count: is not a setting; did you mean instance_count?", id="unknown key of a group"),
         pytest.param({"instance_groups.1.min_count": 2}, "instance_groups[work].min_count: is not a setting; did you mean min_instance_count?", id="a key that lacks a word"),
         pytest.param({"slurm": {"drain": {}}, "scale_down.drain": {"backup": {}}}, "scale_down.drain.backup: what is saved stands in slurm.drain.backup, for deployments and `cdk-hyperpod drain` alike; move it there", id="a key that stands elsewhere"),
+        pytest.param({"min_count": 2}, "min_count: is not a setting; did you mean instance_groups[…].min_instance_count?", id="a key that lacks a word, at another level"),
+        pytest.param({"capacity_gib": 1200}, "capacity_gib: is not a setting; did you mean storage.capacity_gib?", id="a key at another level"),
+        pytest.param({"instance_groups.1.removal": "retain"}, "instance_groups[work].removal: is not a setting; did you mean removal at the top of the file?", id="a key of the file's in a group"),
+        pytest.param({"accounts": []}, "accounts: is not a setting; did you mean account, or slurm.accounts?", id="a key that is near, and one at another level"),
+        pytest.param({"count": 2}, f"count: is not a setting; remove it, or use one of {SETTINGS}", id="a key that only looks like account"),
         pytest.param({"name": REMOVED}, "name: is missing; add `name:`", id="missing"),
         pytest.param({"instance_groups.1.instance_count": REMOVED}, "instance_groups[work].instance_count: is missing; add `instance_count:`", id="missing in a group"),
         # Text
@@ -252,15 +257,23 @@ class TestLibraryArguments:
     def test_are_checked_like_a_file(self, arguments: dict[str, Any], message: str) -> None:
         group = InstanceGroup(**{"name": "a", "instance_count": 1, **arguments})
 
-        assert [str(finding) for finding in check_constraints(group)] == [message]
-        assert list(check_constraints(InstanceGroup(name="a", instance_count=1))) == []
+        assert [str(finding) for finding in check_config(group)] == [message]
+        assert list(check_config(InstanceGroup(name="a", instance_count=1))) == []
 
     def test_of_the_wrong_type_crash_no_rule(self) -> None:
         odd: Any = object()
         wrong: Any = ["x"]
 
-        assert list(check_storage(StorageConfig(capacity_gib=wrong, data_repositories=wrong))) == []
-        assert list(check_network(NetworkConfig(cidr=wrong, availability_zones=(odd,)), region="us-west-2")) == []
+        storage = StorageConfig(capacity_gib=wrong, data_repositories=wrong)
+        network = NetworkConfig(cidr=wrong, availability_zones=(odd,))
+        assert {finding.path for finding in check_config(storage, "storage", check_storage)} == {
+            "storage.capacity_gib",
+            "storage.data_repositories",
+        }
+        assert {
+            finding.path
+            for finding in check_config(network, "network", lambda known: check_network(known, region="us-west-2"))
+        } == {"network.cidr", "network.availability_zones[0]"}
         group = InstanceGroup(name=wrong, instance_count=wrong, instance_types=wrong, availability_zone="odd-az")
         config = ClusterConfig(name="a", region="us-west-2", instance_groups=(group, odd), tags=wrong)
         assert {finding.path for finding in check_cluster(config)} >= {
@@ -274,10 +287,8 @@ class TestLibraryArguments:
     def test_with_a_repository_that_is_wrong_keep_their_other_findings(self) -> None:
         links = (DataRepository(file_system_path="data"), *[DataRepository(file_system_path="/a")] * 2)
 
-        findings = [
-            *check_constraints(StorageConfig(capacity_gib=1200, data_repositories=links), "storage"),
-            *check_storage(StorageConfig(capacity_gib=1200, data_repositories=links)),
-        ]
+        storage = StorageConfig(capacity_gib=1200, data_repositories=links)
+        findings = [*check_config(storage, "storage", check_storage)]
 
         assert [str(finding) for finding in findings] == [
             (

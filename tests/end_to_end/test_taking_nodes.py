@@ -245,7 +245,14 @@ def test_a_node_that_does_not_end_in_time(life: Rehearsal) -> None:
     (stuck, *others) = life.nodes("p5")
     life.aws.change_hyperpod(faults={"undying_nodes": [stuck]})
     step, config = Step(life), taking(resized(STANDING, "p5", 5), nodes=[stuck])
-    failed = life.deploy(config, only=life.cluster)
+    with ThreadPoolExecutor(1) as pool:
+        deploying = pool.submit(life.deploy, config, only=life.cluster)
+        wait_until(lambda: step.calls() == {"BatchDeleteClusterNodes": 1})
+        polls = step.polls()
+        wait_until(lambda: step.polls() > polls + 1)
+        assert not deploying.done(), "it waits"
+        life.aws.skip(54 * 60)
+        failed = deploying.result()
     assert not failed.ok
     assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
     (reason,) = step.failures()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,8 @@ def test_another_first_zone_and_another_file_system_are_refused(life: Rehearsal)
 
 
 def as_it_was(assembly: Path) -> Path:
-    """The assembly with the templates of before; their code is today's, which is all that is published."""
+    """The assembly with the templates of before, in a copy; their code is today's, which is all that is published."""
+    assembly = shutil.copytree(assembly, assembly.with_name("as-it-was"))
     for path in sorted(BEFORE.glob("*.template.json")):
         old = json.loads(path.read_text("utf-8"))
 

@@ -7,6 +7,7 @@ template to CloudFormation itself, in a third of the time.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -47,22 +48,30 @@ class Rehearsal:
         self._folder = folder
         self._context = context
         self._made = 0
+        self._known: dict[str, Path] = {}
 
     # -- deploying -----------------------------------------------------------------------------------------------------
 
     def synth(self, config: Json | None = None, *, edit: Edit | None = None) -> Path:
-        """The cloud assembly; `edit` changes the template of the cluster's stack."""
+        """The cloud assembly, made once for each file; `edit` changes the template of the cluster's stack in a copy."""
         self.config = deepcopy(config or self.config)
+        text = yaml.safe_dump(self.config)
+        if text not in self._known:
+            folder = self._new_folder()
+            folder.mkdir(parents=True)
+            (folder / "cluster.yaml").write_text(text, "utf-8")
+            app = App(outdir=str(folder / "cdk.out"), analytics_reporting=False, context=self._context)
+            add_stacks(app, load_config(folder / "cluster.yaml"))
+            self._known[text] = Path(app.synth().directory)
+        if edit is None:
+            return self._known[text]
+        edited = shutil.copytree(self._known[text], self._new_folder() / "cdk.out")
+        assemblies.edit_template(edited, self.cluster, edit)
+        return edited
+
+    def _new_folder(self) -> Path:
         self._made += 1
-        folder = self._folder / str(self._made)
-        folder.mkdir(parents=True)
-        (folder / "cluster.yaml").write_text(yaml.safe_dump(self.config), "utf-8")
-        app = App(outdir=str(folder / "cdk.out"), analytics_reporting=False, context=self._context)
-        add_stacks(app, load_config(folder / "cluster.yaml"))
-        assembly = Path(app.synth().directory)
-        if edit is not None:
-            assemblies.edit_template(assembly, self.cluster, edit)
-        return assembly
+        return self._folder / str(self._made)
 
     def deploy(self, config: Json | None = None, *, edit: Edit | None = None, only: str | None = None) -> Result:
         """`cdk deploy` of all stacks; `only`: of the stack with this name."""

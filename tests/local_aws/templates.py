@@ -87,8 +87,8 @@ def _rest(client: Any, name: str, seen: int) -> Outcome:
     limit = time.monotonic() + _LONGEST_SECONDS
     while True:
         (stack,) = client.describe_stacks(StackName=name)["Stacks"]
-        events = _events(client, name)[seen:]
-        if events and not stack["StackStatus"].endswith("IN_PROGRESS"):
+        # All events of a stack that many tests change are many: they are read once it is at rest.
+        if not stack["StackStatus"].endswith("IN_PROGRESS") and (events := _events(client, name)[seen:]):
             break
         assert time.monotonic() < limit, f"{name} is {stack['StackStatus']} after {_LONGEST_SECONDS:.0f} s"
         time.sleep(0.1)

@@ -377,7 +377,7 @@ def test_file_that_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     write({"name": REMOVED})
     status, out, err = run(capsys)
     assert (status, out) == (1, "")
-    assert err == "cluster.yaml: 1 error\n  name: is missing; add `name:`\n"
+    assert err == "cluster.yaml: 1 error\n  line 1  name: is missing; add `name:`\n"
 
 
 def test_colour_on_a_terminal_only(

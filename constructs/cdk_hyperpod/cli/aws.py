@@ -38,7 +38,7 @@ _THROTTLED = frozenset(
     {"Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "RequestLimitExceeded"}
 )
 _GONE = frozenset({"ResourceNotFound", "ResourceNotFoundException"})
-_ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:[A-Za-z0-9]+)(?: on resource: (\S+))?")
+_ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:\w+)(?: on resource: (\S+))?")
 
 
 class AwsError(HyperPodError):

@@ -19,6 +19,12 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "local": ("local", "rehearse a deployment of any app on an AWS on this machine"),
     },
     "The nodes": {
+        "nodes": ("nodes", "list them: group, status, image, age, zone; name them in the file"),
+        "connect": ("connect", "open a session on a node, forward a port, or print ssh's settings"),
+        "logs": ("logs", "print what a node's lifecycle scripts and health agent logged"),
+        "watch": ("watch", "follow the cluster until it is ready, or say why it is not"),
+        "replace": ("repair", "give nodes new instances"),
+        "reboot": ("repair", "reboot nodes"),
         "drain": ("drain", "have Slurm nodes drained, and their data saved, before they go"),
         "undrain": ("drain", "give Slurm nodes back that `drain` asked for"),
         "lifecycle": ("lifecycle", "run a step of the lifecycle scripts again on nodes that live"),

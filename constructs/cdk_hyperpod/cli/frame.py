@@ -19,7 +19,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 COMPLETION_VARIABLE = "_CDK_HYPERPOD_COMPLETE"
 DEBUG_VARIABLE = "CDK_HYPERPOD_DEBUG"
-_HELP = {"text_paragraph_linebreaks": "\n\n", "max_width": 100}
+_HELP = {"text_paragraph_linebreaks": "\n\n", "padding_helptext_first_line": (0, 0, 1, 0), "max_width": 100}
 _TEXTS = {name: (module, text) for group in COMMANDS.values() for name, (module, text) in group.items()}
 
 

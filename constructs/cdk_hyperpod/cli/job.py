@@ -42,19 +42,15 @@ of --replica-discrete-values. At each change of size the training script is told
 checkpoint, and is started again with the new number of ranks.
 """
 
-_EPILOG = """\
+_EXAMPLES = """\
 \b
 examples:
   2, 4, 6 or 8 nodes:
     cdk-hyperpod job render --name llama --namespace research --image ACCOUNT.dkr.ecr.REGION.amazonaws.com/train:1 \\
       --instance-type ml.p5.48xlarge --min-replicas 2 --max-replicas 8 --replica-increment-step 2 \\
       --claim fsx=/fsx --quota-nodes 8 -- train.py --checkpoint-dir /fsx/llama | kubectl apply -f -
-
-\b
   4 nodes of a group of the cluster file, on its taints, with its labels, in its zone:
     cdk-hyperpod job render … --config cluster.yaml --group p5 --nodes 4 -- train.py
-
-\b
   2, 4 or 8 nodes, always 128 samples a step, and the first 2 nodes are never preempted:
     cdk-hyperpod job render … --min-replicas 2 --max-replicas 8 --replica-discrete-values 2,4,8 \\
       --train-batch-size 128 --priority-class low --base-priority-class high
@@ -88,7 +84,7 @@ def job() -> None:
     """Training jobs, elastic or of one size."""
 
 
-@job.command(help=_DESCRIPTION, epilog=_EPILOG)
+@job.command(help=f"{_DESCRIPTION}\n{_EXAMPLES}")
 @click.option("--name", required=True, panel="The job", help="Its name, unique in the namespace.")
 @click.option("--namespace", required=True, panel="The job", help="The team's; hyperpod-ns-TEAM under task governance.")
 @click.option("--image", required=True, panel="The job", help="Container image with hyperpod-elastic-agent in it.")

@@ -71,6 +71,11 @@ def painted(text: str, colour: str | None) -> str:
     return f"\033[{colour}m{text}\033[0m" if colour and text.strip() else text
 
 
+def now() -> datetime:
+    """The time, for what is shown only."""
+    return datetime.now(UTC)
+
+
 def age(since: datetime | None, now: datetime) -> str:
     """A span as people say it: 40s, 12m, 5h, 12d; `-` where the beginning is unknown."""
     if since is None:
@@ -82,9 +87,9 @@ def age(since: datetime | None, now: datetime) -> str:
     return f"{seconds // 86400}d"
 
 
-def json_text(command: str, version: int, content: Mapping[str, Any]) -> str:
+def json_text(command: str, version: int, content: Mapping[str, Any], *, indent: int | None = 1) -> str:
     """What `--json` prints: `schema` is the version of this command's members, which only grow within one version."""
-    return json.dumps({"command": command, "schema": version, **content}, indent=1, default=_plain)
+    return json.dumps({"command": command, "schema": version, **content}, indent=indent, default=_plain)
 
 
 def print_lines(lines: Iterable[str]) -> None:

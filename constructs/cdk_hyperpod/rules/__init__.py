@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..config.cluster import ClusterConfig
 from ..errors import Finding
 from ..instance_types import regions
-from ..typed.judge import check_constraints, without_refused
+from ..typed.judge import check_config
 from ..typed.known import UNKNOWN, is_known
 from ..typed.words import join, show
 from .accounts import check_accounts
@@ -37,7 +37,7 @@ from .users import check_users
 __all__ = [
     "check_backup",
     "check_cluster",
-    "check_constraints",
+    "check_config",
     "check_control_plane",
     "check_drain",
     "check_eks_teams",
@@ -48,6 +48,7 @@ __all__ = [
     "check_network",
     "check_region",
     "check_room",
+    "check_rules",
     "check_scale_down",
     "check_storage",
     "check_users",
@@ -60,9 +61,14 @@ __all__ = [
 
 def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
     """Everything that is wrong with a cluster, and what somebody should read before making it."""
-    refused: list[Finding] = []
-    config = without_refused(config, refused)
-    yield from refused
+    yield from check_config(config, "", check_rules)
+
+
+def check_rules(config: ClusterConfig, of_network: Sequence[Finding] | None = None) -> Iterator[Finding]:
+    """The same of a cluster that has UNKNOWN where its types refuse something.
+
+    `of_network`: what there is to say of its network, which was judged before. None: it is judged here.
+    """
     yield from check_region(config.region)
     if is_known(config.region) and config.region not in regions().known:
         config = dataclasses.replace(config, region=UNKNOWN)
@@ -73,9 +79,12 @@ def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
         region=config.region,
     )
     yield from check_eks(config)
-    yield from check_network(config.network, region=config.region)
-    yield from check_zones(config)
-    yield from check_room(config)
+    of_network = [*check_network(config.network, region=config.region)] if of_network is None else of_network
+    of_zones = [*check_zones(config)]
+    yield from of_network
+    yield from of_zones
+    if not any(finding.level == "error" for finding in (*of_network, *of_zones)):
+        yield from check_room(config)
     yield from check_file_system_zone(config.instance_groups, file_system_zone(config))
     if config.storage is not None and is_known(config.storage):
         yield from check_storage(config.storage)

@@ -16,7 +16,7 @@ from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, Storag
 from ..errors import Finding
 from ..instance_types import regions
 from ..s3_prefix_lists import S3_PREFIX_LISTS
-from ..typed.judge import check_repeated, without_refused
+from ..typed.judge import check_repeated
 from ..typed.known import UNKNOWN, is_known
 from ..typed.words import item_paths, show
 from ..zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets, zone_prefixes
@@ -53,19 +53,18 @@ def what_closed_means(network: NetworkConfig) -> str | None:
     if network.internet_egress or network.endpoint_policies != "none":
         return None
     told = (
-        "closed means no way to the internet, and not no way out: through its endpoints a program on a node that has keys of "
-        "another account copies data to any bucket of the region"
+        "nodes cannot reach the internet, but data can still leave: a program on a node that has keys of another account can "
+        "copy data through the VPC endpoints to any bucket of the region"
     )
     if network.vpc_id is not None:
-        return f"{told}; an existing VPC's endpoints and their policies are their owner's"
-    return f"{told}; network.endpoint_policies: account refuses that (try it first: docs/deploying.md)"
+        return f"{told}; the owner of the VPC can refuse that by policies of its endpoints"
+    return f"{told}; set network.endpoint_policies: account to refuse that (try it first: docs/deploying.md)"
 
 
 def check_network(network: NetworkConfig, *, region: str, path: str = "network") -> Iterator[Finding]:
     """Everything that is wrong with a network by itself."""
     if not isinstance(network, NetworkConfig):
         return
-    network = without_refused(network, [])
     if network.vpc_id is not None or network.subnets:
         yield from _check_existing(network, path)
         yield from _check_prefix_list(network, region, path)
@@ -358,12 +357,12 @@ def _known_groups(groups: Sequence[InstanceGroup]) -> list[tuple[str, InstanceGr
 
 
 def check_room(config: ClusterConfig) -> Iterator[Finding]:
-    """Whether each subnet has an address for every node and interface endpoint; a file system takes a few more."""
+    """Whether each subnet has an address for every node and interface endpoint; a file system takes a few more.
+
+    Of a network and zones that are right by themselves.
+    """
     network = config.network
     if not isinstance(network, NetworkConfig) or not is_known(network.cidr) or own_zones(network) is None:
-        return
-    wrong = [*check_network(network, region=config.region), *check_zones(config)]
-    if any(finding.level == "error" for finding in wrong):
         return
     groups = [group for _, group in _known_groups(config.instance_groups)]
     zones = [group.availability_zone for group in groups if group.availability_zone is not None]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..config.cluster import InstanceGroup, ScaleDownConfig
 from ..errors import Finding
-from ..typed.judge import check_repeated, without_refused
+from ..typed.judge import check_repeated
 from ..typed.known import is_known
 from ..typed.words import show
 
@@ -14,7 +14,6 @@ from ..typed.words import show
 def check_scale_down(scale_down: ScaleDownConfig, groups: Sequence[InstanceGroup]) -> Iterator[Finding]:
     """Everything that is wrong with a scale-down before anybody looks at the live cluster."""
     path = "scale_down"
-    scale_down = without_refused(scale_down, [])
     for field in ("nodes_to_delete", "instance_groups_to_delete"):
         yield from check_repeated(getattr(scale_down, field), f"{path}.{field}")
     if not isinstance(scale_down.instance_groups_to_delete, tuple) or not isinstance(groups, tuple):

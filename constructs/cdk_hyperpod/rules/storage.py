@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 
 from ..config.cluster import ClusterConfig, DataRepository, StorageConfig
 from ..errors import Finding
-from ..typed.judge import without_refused
 from ..typed.known import is_known
 
 # GiB of one step for each throughput in MB/s/TiB, on an EFA-enabled file system.
@@ -35,7 +34,6 @@ _OF_AN_EXISTING_ONE = ("mount_name", "security_group_id", "availability_zone")
 
 def check_storage(storage: StorageConfig, path: str = "storage") -> Iterator[Finding]:
     """Everything that FSx would refuse, or that contradicts itself."""
-    storage = without_refused(storage, [])
     yield from _check_openzfs(storage, path)
     yield from _check_mount_path(storage.mount_path, f"{path}.mount_path")
     if storage.file_system_id is not None:

@@ -7,6 +7,7 @@ not know, still find the other mistakes of the file: people mend a file once, no
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from ..errors import Finding
 from .annotations import Fields, Items, Leaf, Names, field_types, shape
 from .known import UNKNOWN
 from .plain import MAPPED, leaf_problem
-from .words import closest, item_paths, join, show
+from .words import closest, item_paths, join, show, shown_name
 
 T = TypeVar("T")
 
@@ -32,15 +33,15 @@ def structure(kind: type[T], data: object, findings: list[Finding], path: str = 
 
     UNKNOWN where the data is of another shape altogether.
     """
-    return typing.cast(T, _build(kind, data, path, findings))
+    return typing.cast(T, _build(kind, data, path, findings, kind))
 
 
-def _build(annotation: Any, data: object, path: str, findings: list[Finding]) -> Any:
+def _build(annotation: Any, data: object, path: str, findings: list[Finding], whole: type) -> Any:
     match shape(annotation).form:
         case Fields(kind):
-            return _build_object(kind, data, path, findings)
+            return _build_object(kind, data, path, findings, whole)
         case Items(item):
-            return _build_items(item, data, path, findings)
+            return _build_items(item, data, path, findings, whole)
         case Names(_, value):
             return _build_mapping(value, data, path, findings)
         case Leaf(kind) if problem := leaf_problem(kind, data):
@@ -49,24 +50,24 @@ def _build(annotation: Any, data: object, path: str, findings: list[Finding]) ->
             return data
 
 
-def _build_items(kind: Any, data: object, path: str, findings: list[Finding]) -> Any:
+def _build_items(kind: Any, data: object, path: str, findings: list[Finding], whole: type) -> Any:
     if not isinstance(data, list):
         return _wrong(data, "must be a list", "write it as [a, b] or as lines that begin with a dash", path, findings)
     paths = item_paths(path, data)
-    return tuple(_build(kind, item, paths[index], findings) for index, item in enumerate(data))
+    return tuple(_build(kind, item, paths[index], findings, whole) for index, item in enumerate(data))
 
 
-def _build_object(kind: type, data: object, path: str, findings: list[Finding]) -> Any:
+def _build_object(kind: type, data: object, path: str, findings: list[Finding], whole: type) -> Any:
     if not isinstance(data, dict):
         return _wrong(data, "must hold settings", "write it as key: value lines", path, findings)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in data:
         if key not in fields:
-            findings.append(_unknown_key(key, join(path, key), list(fields)))
+            findings.append(_unknown_key(key, join(path, key), list(fields), whole))
     values: dict[str, Any] = {}
     for name, field in fields.items():
         if name in data:
-            values[name] = _build(field_types(kind)[name], data[name], join(path, name), findings)
+            values[name] = _build(field_types(kind)[name], data[name], join(path, name), findings, whole)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             findings.append(Finding(path=join(path, name), problem="is missing", remedy=f"add `{name}:`"))
             values[name] = UNKNOWN
@@ -97,8 +98,46 @@ def _wrong(data: object, problem: str, remedy: str, path: str, findings: list[Fi
     return UNKNOWN
 
 
-def _unknown_key(key: object, path: str, names: list[str]) -> Finding:
+def _unknown_key(key: object, path: str, names: list[str], whole: type) -> Finding:
     problem, remedy = _HINTS.get(
-        path, ("is not a setting", closest(key, names) or f"remove it, or use one of {', '.join(names)}")
+        path, ("is not a setting", _meant(key, names, whole) or f"remove it, or use one of {', '.join(names)}")
     )
     return Finding(path=path, problem=problem, remedy=remedy)
+
+
+def _meant(key: object, names: list[str], whole: type) -> str | None:
+    """The setting that was probably meant: of this level, or of another one of the whole."""
+    text = shown_name(key)
+    here = closest(text, names, certain=True)
+    # A slip of the finger seldom hits the first letter: count is not account.
+    near = closest(text, [name for name in names if name[:1] == text[:1]])
+    meant = list(filter(None, [here, _elsewhere(text, here, whole)])) or list(filter(None, [near]))
+    return f"did you mean {', or '.join(meant)}?" if meant else None
+
+
+def _elsewhere(text: str, here: str | None, whole: type) -> str | None:
+    """Where else a setting has this name, or its words: `min_count` is `instance_groups[…].min_instance_count`. None: in no
+    place, or in several."""
+    settings = _settings(whole)
+    names = [name for name, _ in settings]
+    # One word is part of many names, and says little; and what is near at hand needs no other.
+    meant = text if text in names or here or "_" not in text else closest(text, names, certain=True)
+    places = [place for name, place in settings if name == meant]
+    if len(places) != 1:
+        return None
+    return f"{meant} at the top of the file" if places[0] == meant else places[0]
+
+
+@functools.cache
+def _settings(kind: type, path: str = "") -> tuple[tuple[str, str], ...]:
+    """Every setting at any depth: its name, and its path."""
+    found: list[tuple[str, str]] = []
+    for name, annotation in field_types(kind).items():
+        place = join(path, name)
+        found.append((name, place))
+        form = shape(annotation).form
+        if isinstance(form, Items):
+            form, place = shape(form.item).form, f"{place}[…]"
+        if isinstance(form, Fields):
+            found += _settings(form.kind, place)
+    return tuple(found)

@@ -28,6 +28,8 @@ class Document:
         try:
             node = loader.get_single_node()
             if node is not None:
+                # What the file as a whole lacks is missing where its settings begin.
+                self._places[""] = (0, node.start_mark.line + 1)
                 self._note(node, "", node)
                 self.data = loader.construct_document(node)
         finally:

@@ -27,11 +27,6 @@ _AT_SYNTH = ("its value is known at deployment only", "write it out")
 """What a token means where synth decides by the value."""
 
 
-def check_constraints(value: object, path: str = "") -> Iterator[Finding]:
-    """Every field, at any depth, whose value its type refuses."""
-    yield from check_value(value, type(value), path)
-
-
 def check_value(value: object, annotation: Any, path: str) -> Iterator[Finding]:
     """Why a value is not what the annotation says, at any depth of it."""
     findings: list[Finding] = []
@@ -51,6 +46,15 @@ def check_arguments(function: Callable[..., object], /, **arguments: object) -> 
     annotations = typing.get_type_hints(function, include_extras=True)
     for name, value in arguments.items():
         yield from check_value(value, annotations[name], name)
+
+
+def check_config(value: T, path: str = "", *rules: Callable[[T], Iterable[Finding]]) -> Iterator[Finding]:
+    """What its types refuse of a configuration, at any depth, and what rules say of the rest."""
+    refused: list[Finding] = []
+    known = without_refused(value, refused, path)
+    yield from refused
+    for rule in rules:
+        yield from rule(known)
 
 
 def check_at_synth(value: object, path: str, remedy: str, *, kinds: tuple[type, ...] = (str,)) -> Iterator[Finding]:

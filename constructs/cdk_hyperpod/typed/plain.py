@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from typing import Any, Literal
 
-from .words import TOO_LARGE, closest, show
+from .words import TOO_LARGE, closest, show, shown_name
 
 
 def leaf_problem(kind: Any, value: object) -> tuple[str, str] | None:
@@ -18,8 +18,8 @@ def leaf_problem(kind: Any, value: object) -> tuple[str, str] | None:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and _is_version(options[0]):
             # YAML takes a version for a number, and 1.30 for 1.3: which one was meant, the number does not say.
             return problem, f'put it in quotes, such as "{show(value) if show(value) in options else options[0]}"'
-        near = None if isinstance(value, int) else closest(value, options)
-        return problem, near or "use one of these"
+        near = None if isinstance(value, int) else closest(shown_name(value), options)
+        return problem, f"did you mean {near}?" if near else "use one of these"
     if isinstance(value, (int, float) if kind is float else kind) and (kind is bool or not isinstance(value, bool)):
         if isinstance(value, str) and not value.isprintable():
             return "must be printable text on one line", "remove the characters that are not"

@@ -64,17 +64,17 @@ def shown_name(name: object, length: int = 80) -> str:
     return name if isinstance(name, str) and len(name) <= length and name.isprintable() else show(name)
 
 
-def closest(value: object, options: Iterable[object]) -> str | None:
-    """The option that was probably meant, as a remedy; None: none is near."""
-    text, texts = shown_name(value), [str(option) for option in options]
+def closest(text: str, options: Iterable[object], *, certain: bool = False) -> str | None:
+    """The option that was probably meant; None: none is near. `certain`: only one that is nearly the same, or has the same words."""
+    texts = [str(option) for option in options]
     # Its words say more than its letters: min_count is min_instance_count, though instance_count is spelled closer.
     alike = [option for option in texts if {*text.split("_")} <= {*option.split("_")}]
-    matches = (
-        difflib.get_close_matches(text, texts, n=1, cutoff=0.9)
-        or difflib.get_close_matches(text, alike, n=1, cutoff=0)
-        or difflib.get_close_matches(text, texts, n=1)
+    matches = difflib.get_close_matches(text, texts, n=1, cutoff=0.9) or difflib.get_close_matches(
+        text, alike, n=1, cutoff=0
     )
-    return f"did you mean {matches[0]}?" if matches else None
+    if not matches and not certain:
+        matches = difflib.get_close_matches(text, texts, n=1)
+    return matches[0] if matches else None
 
 
 def join(path: str, key: object) -> str:

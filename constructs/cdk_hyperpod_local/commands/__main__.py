@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import rich_click as click
 from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+from click.exceptions import Exit
 
 from cdk_hyperpod_local import apps, daemon
 from cdk_hyperpod_local.commands import run, spelling
 from cdk_hyperpod_local.errors import EngineError
 from cdk_hyperpod_local.places import DEFAULT_PORT, Place
+
+_PROGRAM = "cdk-hyperpod local"
 
 _DESCRIPTION = """\
 Rehearse a deployment on this machine: the real CDK CLI deploys to an engine on 127.0.0.1 that takes AWS's part, with
@@ -24,7 +27,8 @@ and no docker, and the network only once, to set itself up.
 It takes any CDK app, in any language, and plain CloudFormation templates with an AWS::SageMaker::Cluster.
 """
 
-_EPILOG = """\
+_EXAMPLES = """\
+\b
 examples:
   the app in this folder (its cdk.json says how to synthesize); again after a change: an update
     cdk-hyperpod local deploy
@@ -58,17 +62,99 @@ _OF_AN_APP = ("deploy", "diff", "plan", "drift")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns its exit code; what goes wrong is said in one line, with 1."""
-    parser = _parser()
-    given = parser.parse_args(arguments)
+    """Run one command. Returns its exit code; what goes wrong is said in one line, with 1, and wrong usage with 2."""
     try:
-        place, speed = Place(_port(given.port)), _speed(given.speed)
-        app = _app(given) if given.command in _OF_AN_APP else None
+        with local.make_context(_PROGRAM, [*(sys.argv[1:] if arguments is None else arguments)]) as context:
+            return int(local.invoke(context))
+    except Exit as end:
+        return end.exit_code
+    except click.UsageError as error:
+        print(f"{error.ctx.command_path if error.ctx else _PROGRAM}: error: {error.format_message()}", file=sys.stderr)
+        return 2
+
+
+@click.group(help=f"{_DESCRIPTION}\n{_EXAMPLES}", no_args_is_help=False)
+def local() -> None:
+    """What `cdk-hyperpod local` has. `kill` is heard like Ctrl-C, and ends the CLI that runs for it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _command(name: str, text: str) -> click.Command:
+    """A command of the table, with its options."""
+    given: list[click.Option] = []
+    if name in _OF_AN_APP:
+        given += [
+            click.RichOption(
+                ["--app"],
+                metavar="APP",
+                help="A command that synthesizes, a folder with a cdk.json, a cloud assembly (cdk.out) or a CloudFormation "
+                "template (default: what cdk.json in this folder says).",
+            ),
+            click.RichOption(
+                ["-c", "--context"], multiple=True, metavar="KEY=VALUE", help="As of `cdk`; may be repeated."
+            ),
+            click.RichOption(
+                ["--config"],
+                metavar="FILE",
+                help="The cluster file of an app that reads one, from this folder: it is passed on as the context `config`, "
+                "checked first, and compared with what lives.",
+            ),
+        ]
+    if name == "deploy":
+        given.append(
+            click.RichOption(
+                ["--parameters"],
+                multiple=True,
+                metavar="[STACK:]NAME=VALUE",
+                help="A parameter of a template, as of `cdk deploy`; may be repeated.",
+            )
+        )
+    given += [
+        click.RichOption(
+            ["--port"],
+            default=str(DEFAULT_PORT),
+            metavar="PORT",
+            help=f"The engine's: another port is an engine of its own (default: {DEFAULT_PORT}).",
+        ),
+        click.RichOption(
+            ["--speed"],
+            default="200",
+            metavar="TIMES",
+            help="How many times faster AWS's long waits pass; an engine that runs keeps its own (default: 200).",
+        ),
+    ]
+    return click.RichCommand(
+        name=name,
+        params=[*given],
+        callback=lambda **options: _run(name, **options),
+        help=f"{text[:1].upper()}{text[1:]}.",
+        short_help=text,
+    )
+
+
+for _name, _text in _COMMANDS:
+    local.add_command(_command(_name, _text))
+
+
+def _run(
+    command: str,
+    *,
+    port: str,
+    speed: str,
+    app: str | None = None,
+    context: Sequence[str] = (),
+    config: str | None = None,
+    parameters: Sequence[str] = (),
+) -> int:
+    """Run one command, with whatever goes wrong in one line."""
+    try:
+        place, times = Place(_port(port)), _speed(speed)
+        found = _app(app, context, config) if command in _OF_AN_APP else None
     except EngineError as error:
         return _failed(error)
-    job = run.Job(place=place, given=app, speed=speed, parameters=tuple(getattr(given, "parameters", ())))
+    job = run.Job(place=place, given=found, speed=times, parameters=tuple(parameters))
     try:
-        return run.COMMANDS[given.command](job)
+        return run.COMMANDS[command](job)
     except EngineError as error:
         return _failed(error)
     except BotoCoreError as error:  # no refusal of the engine's, which answers those
@@ -84,60 +170,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="cdk-hyperpod local",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, text in _COMMANDS:
-        command = commands.add_parser(name, help=text, description=f"{text[:1].upper()}{text[1:]}.")
-        if name in _OF_AN_APP:
-            _add_app_options(command)
-        if name == "deploy":
-            command.add_argument(
-                "--parameters",
-                action="append",
-                default=[],
-                metavar="[STACK:]NAME=VALUE",
-                help="a parameter of a template, as of `cdk deploy`; may be repeated",
-            )
-        command.add_argument(
-            "--port",
-            default=str(DEFAULT_PORT),
-            help=f"the engine's: another port is an engine of its own (default: {DEFAULT_PORT})",
-        )
-        command.add_argument(
-            "--speed",
-            default="100",
-            help="how many times faster AWS's long waits pass; an engine that runs keeps its own (default: 100)",
-        )
-    return parser
-
-
-def _add_app_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--app",
-        metavar="APP",
-        help="a command that synthesizes, a folder with a cdk.json, a cloud assembly (cdk.out) or a CloudFormation "
-        "template (default: what cdk.json in this folder says)",
-    )
-    command.add_argument(
-        "-c", "--context", action="append", default=[], metavar="KEY=VALUE", help="as of `cdk`; may be repeated"
-    )
-    command.add_argument(
-        "--config",
-        metavar="FILE",
-        help="the cluster file of an app that reads one, from this folder: it is passed on as the context `config`, "
-        "checked first, and compared with what lives",
-    )
-
-
-def _app(given: argparse.Namespace) -> apps.App:
-    config = Path(given.config).absolute() if given.config else None
-    return apps.find(given.app, folder=Path.cwd(), context=tuple(given.context), config=config)
+def _app(app: str | None, context: Sequence[str], config: str | None) -> apps.App:
+    file = Path(config).absolute() if config else None
+    return apps.find(app, folder=Path.cwd(), context=tuple(context), config=file)
 
 
 def _port(given: str) -> int:
@@ -162,11 +197,5 @@ def _failed(why: object) -> int:
     return 1
 
 
-def run_alone(arguments: Sequence[str] | None = None) -> int:
-    """`main`, for a process that does nothing else: `kill` is heard like Ctrl-C, and ends the CLI that runs for it."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return main(arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(run_alone())
+    sys.exit(main())

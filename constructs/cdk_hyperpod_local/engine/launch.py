@@ -63,6 +63,7 @@ def _environment(options: EngineOptions, secret: str) -> dict[str, str]:
         "PYTHONPATH": str(lambda_path),
         "LOCAL_AWS_CLOCK_STARTS": str(time.time()),
         "LOCAL_AWS_CLOCK_SPEED": str(options.function_speed),
+        "LOCAL_AWS_CLOCK_SKIPS": str(options.skipped),
         "NODE_PATH": str(options.node_modules),
         "NODE_EXTRA_CA_CERTS": authority,
         "AWS_CA_BUNDLE": authority,

@@ -43,6 +43,11 @@ class EngineOptions:
         return self.state / "tmp"
 
     @property
+    def skipped(self) -> Path:
+        """The seconds that the clock of Lambda functions was told to skip in all, once it was told."""
+        return self.state / "skipped"
+
+    @property
     def layers(self) -> Path:
         """Unpacked ones, which all engines of a checkout share and none changes."""
         return self.state.parent / "layers"

@@ -178,12 +178,14 @@ def test_the_companion_loads_from_a_path_with_blanks(
     companion.write_bytes(cdk.COMPANION.read_bytes())
     # The companion takes itself out of the environment of what the CLI starts.
     cli = checkout / "cdk"
-    cli.write_text("#!/usr/bin/env node\nconsole.log(`options: ${process.env.NODE_OPTIONS}`);\n", "utf-8")
+    cli.write_text(
+        "#!/usr/bin/env node\nconsole.log(process.env.NODE_OPTIONS, process.env.NODE_COMPILE_CACHE);\n", "utf-8"
+    )
     cli.chmod(cli.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(cdk, "COMPANION", companion)
     monkeypatch.setattr(installation.Installation, "cdk", cli)
     result = cdk.Cdk(place=place, region="us-west-2").diff(checkout)
-    assert (result.code, result.output) == (0, "options: undefined\n")
+    assert (result.code, result.output) == (0, "undefined undefined\n")
 
 
 @pytest.mark.parametrize("damaged", ["", "[]", "{}", '{"pid": null}', '{"pid": "x"}', '{"pid": -1}', "7", "\0"])

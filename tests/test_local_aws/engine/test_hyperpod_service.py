@@ -158,5 +158,8 @@ def test_switches_are_set_back_together(engine: LocalAws, cluster: str) -> None:
 def test_an_unknown_switch_is_refused(engine: LocalAws) -> None:
     with pytest.raises(ValueError, match="colour"):
         engine.change_hyperpod(behaviour={"colour": "red"})
+    for no_time in (0, -1, "an hour"):
+        with pytest.raises(ValueError, match="is no time to skip"):
+            engine._control("POST", "clock", no_time)
     with pytest.raises(ValueError, match="unknown: weather"):
         engine.change_hyperpod(weather={})

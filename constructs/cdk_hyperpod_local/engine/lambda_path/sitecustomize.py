@@ -9,7 +9,8 @@ On Lambda, /tmp and the home are the function's alone, so each has a folder for 
 it from TEST_OUTDIR; kubectl and helm keep their caches at home.
 
 AWS's long waits pass faster here, so a function that gives up after an hour must see its hour pass as fast: what its own
-code gets from datetime.now() goes on faster. Everyone else's (a request is signed with the time) is the machine's.
+code gets from datetime.now() goes on faster, and jumps by what the engine is told to skip (`control.py`). Everyone else's
+(a request is signed with the time) is the machine's.
 """
 
 from __future__ import annotations
@@ -101,7 +102,15 @@ class _FastDatetime(datetime.datetime, metaclass=_IsDatetime):
         if not sys._getframe(1).f_code.co_filename.startswith(_CODE):
             return now
         since = now - _real_datetime.fromtimestamp(float(os.environ["LOCAL_AWS_CLOCK_STARTS"]), tz)
-        return now + since * (float(os.environ["LOCAL_AWS_CLOCK_SPEED"]) - 1)
+        return now + since * (float(os.environ["LOCAL_AWS_CLOCK_SPEED"]) - 1) + _skipped()
+
+
+def _skipped() -> datetime.timedelta:
+    try:
+        with open(os.environ["LOCAL_AWS_CLOCK_SKIPS"]) as file:
+            return datetime.timedelta(seconds=float(file.read()))
+    except FileNotFoundError:
+        return datetime.timedelta()
 
 
 _real_datetime = datetime.datetime

@@ -1,0 +1,103 @@
+"""A cluster file edited in place: the comments and the order of what is there stay, and a file that would be wrong is not written."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import HyperPodError
+from ..loader import load_config
+from .live import LiveError, Node
+
+_WIDTH = 1_000_000
+_INDENTS = ((2, 4, 2), (2, 2, 0), (4, 6, 4), (4, 4, 0))
+"""Ways in which people indent: of mappings, of sequences, and of the dash."""
+
+
+def name_nodes(path: str, nodes: Sequence[Node]) -> str:
+    """Add the nodes to `scale_down.nodes_to_delete` and lower their groups' `instance_count` by as many; what was done.
+
+    Raises HyperPodError, and leaves the file as it was: for a controller, a node without an instance, and a file that would
+    be wrong afterwards.
+    """
+    _refuse(nodes)
+    file = Path(path)
+    text = file.read_text("utf-8")
+    yaml, data = _read(text)
+    scale_down = data.setdefault("scale_down", {})
+    named = scale_down.setdefault("nodes_to_delete", [])
+    fresh = [node for node in nodes if node.instance_id not in named]
+    if not fresh:
+        why = "scale_down.nodes_to_delete has them already" if nodes else "no node is meant"
+        return f"{path}: {why}; nothing was changed"
+    named += [node.instance_id for node in fresh]
+    counts = Counter(node.group for node in fresh)
+    for group in data["instance_groups"]:
+        if counts[group["name"]]:
+            group["instance_count"] = group.get("instance_count", 0) - counts[group["name"]]
+    _write(file, _text(yaml, data))
+    lower = ", ".join(f"{group} by {count}" for group, count in counts.items())
+    return (
+        f"{path}: {len(fresh)} node{'' if len(fresh) == 1 else 's'} added to scale_down.nodes_to_delete, instance_count lower: "
+        f"{lower}. Next: cdk-hyperpod plan"
+    )
+
+
+def _refuse(nodes: Sequence[Node]) -> None:
+    wrong = [
+        f"{node.name}: is a controller, which HyperPod never deletes"
+        for node in nodes
+        if node.node_type == "Controller"
+    ]
+    wrong += [f"{node.name}: is not launched yet, so it has no instance id" for node in nodes if not node.instance_id]
+    if wrong:
+        raise LiveError("\n".join(["nothing was written:", *wrong]))
+
+
+def _read(text: str) -> tuple[Any, Any]:
+    """The way of writing that changes fewest lines of the file as it is, and what the file holds."""
+    from ruamel.yaml import YAML
+
+    best: tuple[int, Any, Any] | None = None
+    for mapping, sequence, offset in _INDENTS:
+        yaml = YAML()
+        yaml.preserve_quotes = True
+        yaml.width = _WIDTH
+        yaml.indent(mapping=mapping, sequence=sequence, offset=offset)
+        data = yaml.load(text)
+        before, after = text.splitlines(), _text(yaml, data).splitlines()
+        changed = abs(len(before) - len(after)) + sum(one != two for one, two in zip(before, after, strict=False))
+        if best is None or changed < best[0]:
+            best = (changed, yaml, yaml.load(text))
+    assert best is not None
+    return best[1], best[2]
+
+
+def _text(yaml: Any, data: Any) -> str:
+    written = io.StringIO()
+    yaml.dump(data, written)
+    return written.getvalue()
+
+
+def _write(file: Path, text: str) -> None:
+    """In place of the file at once, and only what the loader takes."""
+    handle, name = tempfile.mkstemp(dir=file.resolve().parent, prefix=f".{file.name}.", suffix=".yaml")
+    fresh = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+        try:
+            load_config(fresh)
+        except HyperPodError as error:
+            raise LiveError(
+                f"nothing was written, because the file would be wrong:\n{error}".replace(str(fresh), str(file))
+            ) from None
+        fresh.chmod(file.stat().st_mode & 0o777)
+        fresh.replace(file.resolve())
+    finally:
+        fresh.unlink(missing_ok=True)

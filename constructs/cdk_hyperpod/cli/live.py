@@ -1,0 +1,256 @@
+"""The live cluster as the node commands see it: which one is meant, its groups and its nodes. Reads only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from ..config.cluster import ClusterConfig
+from ..errors import HyperPodError
+from ..loader import load_config
+from . import aws, options
+from .aws import Clients, clients
+
+PAGE_SIZE = 100
+"""Most that the List calls give at once (botocore: MaxResults)."""
+INSTANCE_ID = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")
+
+Reply = Mapping[str, Any]
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class LiveError(HyperPodError):
+    """The cluster, or a node of it, is not what the command needs."""
+
+
+def target_options(command: Command) -> Command:
+    """`--config`, `--cluster`, `--region` and `--profile`: what `find` takes."""
+    for option in (options.profile_option, options.region_option, options.cluster_option, options.config_option):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The cluster that a command is about."""
+
+    name: str
+    region: str
+    client: Clients
+    config: ClusterConfig | None
+    """Absent: it was named by `--cluster`, and no file was read."""
+    profile: str | None = None
+
+    def node_type(self, group: str) -> str | None:
+        """Controller, Login or Compute, as the file has it; absent: the file has no such group, or there is none."""
+        if self.config is None:
+            return None
+        found = next((each for each in self.config.instance_groups if each.name == group), None)
+        return found.node_type.capitalize() if found and found.node_type else None
+
+
+def find(*, config: str, cluster: str | None, region: str | None, profile: str | None) -> Target:
+    """The cluster of the file, or the one that `--cluster` names. Raises HyperPodError; asks AWS nothing yet."""
+    if cluster is None:
+        file = load_config(config).config
+        where = region or file.region
+        return Target(name=file.name, region=where, client=clients(where, profile), config=file, profile=profile)
+    found = region or aws.user_session(profile).get_config_variable("region")
+    if not found:
+        raise LiveError("--cluster needs --region: your AWS configuration names none")
+    return Target(name=cluster, region=found, client=clients(found, profile), config=None, profile=profile)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node, by ListClusterNodes and what its group tells."""
+
+    group: str
+    instance_id: str | None
+    """Absent: not launched yet."""
+    logical_id: str | None
+    instance_type: str
+    status: str
+    message: str
+    launched: datetime | None
+    image: str | None
+    """Release version of its image. Absent: not told."""
+    image_status: str | None
+    """UpToDate, UpdateAvailable, SecurityUpdateRequired or EndOfLife. Absent: not told."""
+    host: str | None
+    """Its name in the VPC, such as ip-10-1-2-3; Slurm's name of it is the same."""
+    node_type: str | None = None
+    """Controller, Login or Compute. Absent: not Slurm, or set up by files on the nodes."""
+    zone: str | None = None
+    slurm: str | None = None
+    """What the drain agent says of it. Absent: nobody has asked for it, or there is no agent."""
+
+    @property
+    def name(self) -> str:
+        """The id by which AWS knows it."""
+        return self.instance_id or self.logical_id or "?"
+
+
+def describe(target: Target) -> Reply:
+    """DescribeCluster. Raises LiveError where there is no such cluster, or the file says another account."""
+    from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+    try:
+        reply: Reply = target.client("sagemaker").describe_cluster(ClusterName=target.name)
+    except ClientError as error:
+        if aws.is_gone(error):
+            raise LiveError(
+                f"there is no cluster {target.name} in {target.region} that your credentials reach; deploy the file, or "
+                "name another --profile or --region"
+            ) from None
+        raise
+    account = str(reply["ClusterArn"]).split(":")[4]
+    if target.config is not None and target.config.account not in (None, account):
+        raise LiveError(
+            f"account: the file says {target.config.account}, your credentials are of {account}; use others (--profile NAME)"
+        )
+    return reply
+
+
+def cluster_id(cluster: Reply) -> str:
+    """The random end of its ARN, which log groups and session targets have."""
+    return str(cluster["ClusterArn"]).rpartition("/")[2]
+
+
+def is_continuous(cluster: Reply) -> bool:
+    """Whether HyperPod provisions node by node, and keeps events."""
+    return cluster.get("NodeProvisioningMode") == "Continuous"
+
+
+def groups(cluster: Reply) -> list[Reply]:
+    """Its instance groups, in its own order."""
+    return list(cluster.get("InstanceGroups") or [])
+
+
+def nodes(target: Target, cluster: Reply) -> list[Node]:
+    """Every node, by group and then by id; one call for each 100."""
+    asked = {"ClusterName": target.name, "MaxResults": PAGE_SIZE}
+    if is_continuous(cluster):
+        asked["IncludeNodeLogicalIds"] = True
+    order = {str(group["InstanceGroupName"]): number for number, group in enumerate(groups(cluster))}
+    kinds = {
+        str(group["InstanceGroupName"]): (group.get("SlurmConfig") or {}).get("NodeType") for group in groups(cluster)
+    }
+    listed = pages(target.client("sagemaker").list_cluster_nodes, "ClusterNodeSummaries", asked)
+    found = [_node(reply, kinds.get(reply["InstanceGroupName"]) or target.node_type(reply["InstanceGroupName"])) for reply in listed]  # fmt: skip
+    return sorted(found, key=lambda node: (order.get(node.group, len(order)), node.instance_id is None, node.name))
+
+
+def _node(reply: Reply, node_type: str | None) -> Node:
+    host = reply.get("PrivateDnsHostname")
+    instance_id = reply.get("InstanceId") or None
+    return Node(
+        group=reply["InstanceGroupName"],
+        instance_id=instance_id,
+        logical_id=reply.get("NodeLogicalId"),
+        instance_type=reply["InstanceType"],
+        status=reply["InstanceStatus"]["Status"],
+        message=reply["InstanceStatus"].get("Message") or "",
+        launched=_utc(reply.get("LaunchTime")) if instance_id else None,
+        image=reply.get("CurrentImageReleaseVersion"),
+        image_status=reply.get("ImageVersionStatus"),
+        host=host.split(".")[0] if host else None,
+        node_type=node_type,
+    )
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return moment.astimezone(UTC) if moment else None
+
+
+def one_node(target: Target, cluster: Reply, name: str) -> Node:
+    """The node with this instance id, or this name in the VPC. Raises LiveError."""
+    if not INSTANCE_ID.fullmatch(name):
+        return _of_host(nodes(target, cluster), name)
+    from botocore.exceptions import ClientError
+
+    try:
+        reply = target.client("sagemaker").describe_cluster_node(ClusterName=target.name, NodeId=name)["NodeDetails"]
+    except ClientError as error:
+        if aws.is_gone(error):
+            raise LiveError(_no_node(name, target.name)) from None
+        raise
+    kinds = {each["InstanceGroupName"]: (each.get("SlurmConfig") or {}).get("NodeType") for each in groups(cluster)}
+    group = reply["InstanceGroupName"]
+    found = _node(reply, kinds.get(group) or target.node_type(group))
+    return replace(found, zone=(reply.get("Placement") or {}).get("AvailabilityZone"))
+
+
+def _of_host(found: Sequence[Node], name: str) -> Node:
+    for node in found:
+        if name in (node.host, node.logical_id) and node.instance_id:
+            return node
+    raise LiveError(_no_node(name))
+
+
+def _no_node(name: str, cluster: str = "the cluster") -> str:
+    return f"{ascii(name)[1:-1]}: is no node of {cluster}; `cdk-hyperpod nodes` lists them (an instance id, or a name such as ip-10-1-2-3)"
+
+
+def chosen(found: Sequence[Node], names: Sequence[str]) -> list[Node]:
+    """The nodes with these ids or names, in the order of the names. Raises LiveError with all that are none."""
+    known: dict[str, Node] = {}
+    for node in found:
+        known |= dict.fromkeys(filter(None, (node.instance_id, node.host, node.logical_id)), node)
+    wrong = [name for name in names if name not in known]
+    if wrong:
+        raise LiveError("\n".join(_no_node(name) for name in wrong))
+    return list(dict.fromkeys(known[name] for name in names))
+
+
+def pages(call: Callable[..., Reply], member: str, arguments: Mapping[str, Any]) -> Iterator[Reply]:
+    """Every item; a page is asked for when it is needed."""
+    token: dict[str, str] = {}
+    while True:
+        page = call(**arguments, **token)
+        yield from page.get(member) or []
+        if not (following := page.get("NextToken")):
+            return
+        token = {"NextToken": following}
+
+
+def zones(target: Target, cluster: Reply) -> tuple[dict[str, str], str | None]:
+    """Each group's zone, and a note where it could not be read. A group in several zones has none here.
+
+    The file's zones where it names them; otherwise one DescribeSubnets for all groups.
+    """
+    from botocore.exceptions import ClientError
+
+    from_file = _zones_of_file(target.config)
+    if from_file:
+        return from_file, None
+    own = (cluster.get("VpcConfig") or {}).get("Subnets") or []
+    subnets = {
+        str(group["InstanceGroupName"]): (group.get("OverrideVpcConfig") or {}).get("Subnets") or own
+        for group in groups(cluster)
+    }
+    wanted = sorted({subnet for each in subnets.values() for subnet in each})
+    if not wanted:
+        return {}, None
+    try:
+        reply = target.client("ec2").describe_subnets(SubnetIds=wanted)
+    except ClientError as error:
+        return {}, f"zones are not shown: {aws.sentence(error)}"
+    zone_of = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in reply.get("Subnets", [])}
+    found = {group: {zone_of.get(subnet) for subnet in each} for group, each in subnets.items()}
+    return {group: str(*each) for group, each in found.items() if len(each) == 1 and None not in each}, None
+
+
+def _zones_of_file(config: ClusterConfig | None) -> dict[str, str]:
+    """By group, where the file names a zone for all of them."""
+    from ..rules.network import own_zones
+
+    if config is None:
+        return {}
+    own = own_zones(config.network)
+    first = own[0] if own else None
+    found = {group.name: group.availability_zone or first for group in config.instance_groups}
+    return {group: zone for group, zone in found.items() if zone} if all(found.values()) else {}

@@ -1,0 +1,149 @@
+"""`cdk-hyperpod replace` and `reboot`: BatchReplaceClusterNodes and BatchRebootClusterNodes for named nodes, never for a controller."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import rich_click as click
+
+from . import live, tables
+from .live import LiveError, Node
+from .options import json_option, rights, yes_option
+
+SCHEMA = 1
+BATCH = 25
+"""Most nodes of one call (botocore: BatchReplaceClusterNodesRequest$NodeIds)."""
+_SHOWN = 20
+
+
+def _command(action: str) -> Callable[[Any], click.Command]:
+    """What both commands have: nodes, consent, and where."""
+
+    def dress(run: Any) -> click.Command:
+        for option in (live.target_options, json_option, yes_option):
+            run = option(run)
+        run = click.argument("names", nargs=-1, required=True, metavar="NODE…")(run)
+        needs = rights(
+            *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", f"sagemaker:Batch{action}ClusterNodes"),
+            besides="Exit code 0: asked for all of them; 1: not, and which not is said. `cdk-hyperpod watch` follows it.",
+        )
+        return click.command(epilog=needs)(run)
+
+    return dress
+
+
+@_command("Replace")
+def replace(
+    names: Sequence[str],
+    config: str,
+    cluster: str | None,
+    region: str | None,
+    profile: str | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Give nodes new instances. Their jobs stop, and what is on their root and secondary volumes is lost.
+
+    NODE is an instance id or a name such as ip-10-1-2-3. Drain a Slurm node first (cdk-hyperpod drain).
+    """
+    target = live.find(config=config, cluster=cluster, region=region, profile=profile)
+    return _repair("replace", "their jobs stop and their volumes are lost", target, names, yes=yes, as_json=as_json)
+
+
+@_command("Reboot")
+def reboot(
+    names: Sequence[str],
+    config: str,
+    cluster: str | None,
+    region: str | None,
+    profile: str | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Reboot nodes. Their jobs stop; their volumes stay, and lifecycle scripts do not run again.
+
+    NODE is an instance id or a name such as ip-10-1-2-3. Drain a Slurm node first (cdk-hyperpod drain).
+    """
+    target = live.find(config=config, cluster=cluster, region=region, profile=profile)
+    return _repair("reboot", "their jobs stop", target, names, yes=yes, as_json=as_json)
+
+
+def _repair(action: str, cost: str, target: live.Target, names: Sequence[str], *, yes: bool, as_json: bool) -> int:
+    described = live.describe(target)
+    nodes = live.chosen(live.nodes(target, described), names)
+    _refuse(action, nodes)
+    ids = [str(node.instance_id) for node in nodes]
+    if not yes:
+        _confirm(action, cost, target.name, nodes)
+    call = getattr(target.client("sagemaker"), f"batch_{action}_cluster_nodes")
+    asked, failed, unsent = _send(call, target.name, ids)
+    if as_json:
+        rows = [{"instance_id": node, "code": code, "message": message} for node, code, message in failed]
+        print(
+            tables.json_text(
+                action, SCHEMA, {"cluster": target.name, "asked": asked, "failed": rows, "not_sent": unsent[0]}
+            )
+        )
+    else:
+        print(f"{target.name}: asked to {action} {len(asked)} of {len(ids)} nodes")
+        for node, code, message in failed:
+            print(f"{node}: not: {code}: {tables.shown(message)}", file=sys.stderr)
+    if unsent[0]:
+        print(f"not asked for: {', '.join(unsent[0])}", file=sys.stderr)
+    if unsent[1] is not None:
+        raise unsent[1]
+    return 1 if failed else 0
+
+
+def _refuse(action: str, nodes: Sequence[Node]) -> None:
+    """All that cannot be, before anything is asked for."""
+    wrong = [
+        f"{node.name}: is a controller, whose loss stops the whole cluster; nothing of this tool touches it"
+        for node in nodes
+        if node.node_type == "Controller"
+    ]
+    wrong += [f"{node.name}: is {node.status} and has no instance yet" for node in nodes if not node.instance_id]
+    if wrong:
+        raise LiveError("\n".join([f"no node was asked to {action}:", *wrong]))
+
+
+def _confirm(action: str, cost: str, cluster: str, nodes: Sequence[Node]) -> None:
+    """Raises LiveError unless the user types the cluster's name."""
+    if not sys.stdin.isatty():
+        raise LiveError(f"no node was asked to {action}: there is no terminal to confirm on; if it is meant, say --yes")
+    for node in nodes[:_SHOWN]:
+        print(f"  {node.name}  {node.group}  {node.status}")
+    if len(nodes) > _SHOWN:
+        print(f"  and {len(nodes) - _SHOWN} more")
+    count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+    sys.stdout.write(f"{action.capitalize()} {count} of {cluster}: {cost}. Type the cluster's name to go on: ")
+    sys.stdout.flush()
+    if sys.stdin.readline().strip() != cluster:
+        raise LiveError(f"no node was asked to {action}")
+
+
+def _send(
+    call: Callable[..., live.Reply], cluster: str, ids: Sequence[str]
+) -> tuple[list[str], list[tuple[str, str, str]], tuple[list[str], Exception | None]]:
+    """What was accepted, what was refused and why, and what was not sent because a call before it failed, with that error."""
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+    asked: list[str] = []
+    failed: list[tuple[str, str, str]] = []
+    for start in range(0, len(ids), BATCH):
+        batch = list(ids[start : start + BATCH])
+        try:
+            reply = call(ClusterName=cluster, NodeIds=batch)
+        except (ClientError, BotoCoreError) as error:
+            return asked, failed, (list(ids[start:]), error)
+        failed += [
+            (str(one["NodeId"]), str(one["ErrorCode"]), str(one.get("Message", "")))
+            for one in reply.get("Failed") or []
+        ]
+        refused = {node for node, _, _ in failed}
+        asked += [node for node in batch if node not in refused]
+    return asked, failed, ([], None)

@@ -1,0 +1,393 @@
+"""`cdk-hyperpod watch`: follow a cluster while it is made or changed, until it is ready, rolled back, or failed, and say why."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import rich_click as click
+
+from ..errors import HyperPodError
+from ..names import cluster_stack_name, foundation_stack_name
+from . import aws, live, tables
+from .live import LiveError, Target
+from .logs import Reader, shown
+from .options import json_option, rights
+from .why import reasons
+
+SCHEMA = 1
+READY, ROLLED_BACK, FAILED = 0, 3, 4
+"""Exit codes of an end."""
+IDLE_S, BUSY_S = 45.0, 15.0
+"""Seconds between two looks, of three calls each: four calls a minute while nothing changes."""
+MINIMUM_LIMIT = timedelta(hours=3)
+"""How long HyperPod tries for a group's minimum before it rolls the group back (botocore: MinInstanceCount)."""
+FIRST_EVENTS, MOST_REASONS, MOST_LOGS, LOG_LINES = 10, 5, 3, 5
+_ROLLBACK_WORD = "rollback"
+"""In the description of HyperPod's event, whatever its other words."""
+
+Reply = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What one look has seen."""
+
+    stack: Reply | None
+    """Of DescribeStacks. Absent: there is none, or none was asked for."""
+    cluster: Reply | None
+    """Of DescribeCluster. Absent: there is none yet."""
+    rolled_back: str = ""
+    """Why HyperPod itself rolled a group back, if it did since the beginning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How it ended."""
+
+    code: int
+    text: str
+
+
+def end_of(view: View) -> End | None:
+    """Whether there is nothing left to wait for; None: there is."""
+    stack = "" if view.stack is None else str(view.stack["StackStatus"])
+    cluster = {} if view.cluster is None else view.cluster
+    status = str(cluster.get("ClusterStatus", ""))
+    if stack.endswith("_IN_PROGRESS"):
+        return None
+    if stack.endswith("_FAILED"):
+        return End(code=FAILED, text=f"stack failed ({stack})")
+    if stack in ("ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"):
+        return End(code=ROLLED_BACK, text=f"rolled back ({stack})")
+    if status == "Failed":
+        return End(
+            code=FAILED, text=f"cluster failed: {tables.shown(cluster.get('FailureMessage') or 'no reason given')}"
+        )
+    if status != "InService" or not all(_is_there(group) for group in live.groups(cluster)):
+        return None
+    if view.rolled_back:
+        return End(code=ROLLED_BACK, text=f"rolled back: {view.rolled_back}")
+    return End(code=READY, text="ready")
+
+
+def _is_there(group: Reply) -> bool:
+    return bool(group["Status"] == "InService" and group["CurrentCount"] == group["TargetCount"])
+
+
+def state_lines(view: View, began: datetime | None, *, colour: bool = False) -> list[str]:
+    """The stack, the cluster, and each group with its counts."""
+    stack = "" if view.stack is None else f"stack {view.stack['StackName']}: {view.stack['StackStatus']}; "
+    if view.cluster is None:
+        return [f"{stack}no cluster yet"]
+    head = f"{stack}cluster {view.cluster['ClusterName']}: {view.cluster['ClusterStatus']}"
+    rows = [
+        (
+            f"  {group['InstanceGroupName']}",
+            str(group["Status"]),
+            str(group["CurrentCount"]),
+            str(group.get("MinCount") or "-"),
+            str(group["TargetCount"]),
+            minimum_clock(group, began),
+        )
+        for group in live.groups(view.cluster)
+    ]
+    paint = {"Failed": tables.RED, "Degraded": tables.RED} if colour else None
+    headings = ("  group", "status", "current", "minimum", "target", "")
+    return [head, *tables.table(headings, rows, columns=tables.width(), cut=(0, 5), right=(2, 3, 4), paint=paint)]
+
+
+def minimum_clock(group: Reply, began: datetime | None) -> str:
+    """Until when the group may be below its minimum; empty where nothing is at stake. `began`: of the deployment; absent: unknown."""
+    minimum = group.get("MinCount") or 0
+    if group["Status"] not in ("Creating", "Updating") or group["CurrentCount"] >= minimum:
+        return ""
+    if began is None:
+        return "rolls back 3 hours after the change began"
+    return f"rolls back at {began + MINIMUM_LIMIT:%H:%M} UTC or later"
+
+
+@click.command(
+    epilog=rights(
+        *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes"),
+        *("sagemaker:ListClusterEvents", "sagemaker:DescribeClusterEvent"),
+        *("cloudformation:DescribeStacks", "cloudformation:DescribeStackEvents"),
+        *("logs:DescribeLogStreams", "logs:GetLogEvents"),
+        besides="Without the rights to events, stacks or logs, a note says so and the rest goes on. Exit code 0: ready; 3: rolled "
+        "back; 4: the stack or the cluster failed; 1: it cannot be watched; 130 after Ctrl-C, which changes nothing.",
+    )
+)
+@click.option(
+    "--stack",
+    metavar="NAME",
+    help="The stack that has the cluster in it; default: this app's own, hyperpod-NAME-cluster.",
+)
+@json_option
+@live.target_options
+def watch(
+    stack: str | None,
+    config: str,
+    cluster: str | None,
+    region: str | None,
+    profile: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Follow the cluster until it is ready, rolled back, or failed, with HyperPod's events and the reasons.
+
+    Each group's current, minimum and target count is printed when it changes, and when a group that waits for its minimum
+    rolls back. Of a node that fails, the last lines of its log come too. --json prints one document a line.
+    """
+    target = live.find(config=config, cluster=cluster, region=region, profile=profile)
+    name = stack or (None if target.config is None else cluster_stack_name(target.name))
+    return _Watcher(target=target, stack=name, as_json=as_json).run()
+
+
+@dataclass
+class _Watcher:
+    """Looks, says what is new, and waits."""
+
+    target: Target
+    stack: str | None
+    as_json: bool
+    began: datetime | None = None
+    _state: list[str] = field(default_factory=list)
+    _events: set[str] = field(default_factory=set)
+    _logged: set[str] = field(default_factory=set)
+    _notes: set[str] = field(default_factory=set)
+    _rolled_back: str = ""
+    _seen_cluster: bool = False
+    _running: bool | None = None
+
+    def run(self) -> int:
+        """Until an end; its exit code."""
+        while True:
+            view, news = self._look()
+            end = end_of(view)
+            if end is not None and (end.code != READY or self._all_run(view, news=news)):
+                return self._say_end(view, end)
+            self.wait(BUSY_S if news else IDLE_S)
+
+    @staticmethod
+    def wait(seconds: float) -> None:
+        """Until the next look."""
+        time.sleep(seconds)
+
+    def _look(self) -> tuple[View, bool]:
+        stack = self._stack()
+        cluster = self._cluster()
+        if cluster is None and stack is None:
+            raise LiveError(
+                f"{'the cluster is gone' if self._seen_cluster else 'there is nothing to watch'}: no cluster {self.target.name} "
+                f"in {self.target.region}" + (f", and no stack {self.stack}" if self.stack else "")
+            )
+        self._seen_cluster |= cluster is not None
+        if self.began is None:
+            self.began = _began(stack, cluster)
+        events = [] if cluster is None else self._new_events(cluster)
+        view = View(stack=stack, cluster=cluster, rolled_back=self._rolled_back)
+        lines = state_lines(view, self.began, colour=tables.colour_wanted() and not self.as_json)
+        changed = lines != self._state
+        if changed:
+            self._state = lines
+            self._emit("state", [f"{tables.now():%H:%M:%S} {lines[0]}", *lines[1:]], _state(view))
+        for event in events:
+            self._emit("event", [_event_line(event)], dict(event))
+            self._tell_log(cluster or {}, event)
+        return view, changed or bool(events)
+
+    def _all_run(self, view: View, *, news: bool) -> bool:
+        """Whether no node has failed or is on its way: a group counts those too. Looked up only where something is new, since
+        6,758 nodes are 68 calls."""
+        from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+        if view.cluster is None or not (news or self._running is None):
+            return bool(self._running)
+        try:
+            nodes = live.nodes(self.target, view.cluster)
+        except ClientError as error:
+            self._note(f"nodes are not counted: {aws.sentence(error)}")
+            return True
+        statuses = Counter(node.status for node in nodes if node.status != "Running")
+        self._running = not statuses
+        if statuses:
+            self._note(f"not ready: {', '.join(f'{count} {status}' for status, count in sorted(statuses.items()))}")
+        return self._running
+
+    def _stack(self) -> Reply | None:
+        if self.stack is None:
+            return None
+        found = self._described(self.stack)
+        if found is None and self.target.config is not None and not self._seen_cluster:
+            # Before the cluster's stack comes the one with network and storage.
+            found = self._described(foundation_stack_name(self.target.name))
+            if found is not None and not str(found["StackStatus"]).endswith("_COMPLETE"):
+                return found
+            return None if found is None else {**found, "StackStatus": "CREATE_IN_PROGRESS", "StackName": self.stack}
+        return found
+
+    def _described(self, name: str) -> Reply | None:
+        from botocore.exceptions import ClientError
+
+        try:
+            (found,) = self.target.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+        except ClientError as error:
+            if "does not exist" not in str(error):
+                self._note(f"the stack is not watched: {aws.sentence(error)}")
+                self.stack = None
+            return None
+        stack: Reply = found
+        return stack
+
+    def _cluster(self) -> Reply | None:
+        try:
+            return live.describe(self.target)
+        except LiveError as error:
+            if str(error).startswith("there is no cluster"):
+                return None
+            raise
+
+    def _new_events(self, cluster: Reply) -> list[dict[str, Any]]:
+        """What HyperPod says since the last look, oldest first."""
+        from botocore.exceptions import ClientError
+
+        if not live.is_continuous(cluster):
+            self._note("HyperPod keeps no events of this cluster: they need node_provisioning continuous")
+            return []
+        if "events" in self._notes:
+            return []
+        try:
+            reply = self.target.client("sagemaker").list_cluster_events(
+                ClusterName=self.target.name, SortBy="EventTime", SortOrder="Descending", MaxResults=live.PAGE_SIZE
+            )
+        except ClientError as error:
+            self._notes.add("events")
+            self._note(f"HyperPod's events are not shown: {aws.sentence(error)}")
+            return []
+        first = not self._events
+        fresh = [event for event in reply.get("Events", []) if event["EventId"] not in self._events]
+        if first:
+            fresh = [e for e in fresh if self.began and e["EventTime"] >= self.began] or fresh[:FIRST_EVENTS]
+        self._events |= {event["EventId"] for event in reply.get("Events", [])}
+        told = [dict(event) for event in reversed(fresh)]
+        grave = [event for event in told if event.get("EventLevel") in ("Warn", "Error")]
+        for event in grave[-MOST_REASONS:]:
+            event["Reason"] = self._reason(event["EventId"])
+        for event in told:
+            # What HyperPod rolled back before this change says nothing of it.
+            recent = not first if self.began is None else event["EventTime"] >= self.began
+            if recent and _ROLLBACK_WORD in str(event.get("Description", "")).lower():
+                self._rolled_back = f"{event.get('InstanceGroupName', 'cluster')}: {_words(event)}"
+        return told
+
+    def _reason(self, event_id: str) -> str:
+        from botocore.exceptions import ClientError
+
+        try:
+            reply = self.target.client("sagemaker").describe_cluster_event(
+                ClusterName=self.target.name, EventId=event_id
+            )
+        except ClientError as error:
+            if aws.is_denied(error):
+                self._note(f"reasons of events are not shown: {aws.sentence(error)}")
+            return ""
+        details = reply["EventDetails"].get("EventDetails") or {}
+        return "; ".join(dict.fromkeys(_messages(details.get("EventMetadata") or {})))
+
+    def _tell_log(self, cluster: Reply, event: Reply) -> None:
+        """The last lines of the log of a node that failed, once."""
+        from botocore.exceptions import ClientError
+
+        node = event.get("InstanceId")
+        if event.get("EventLevel") != "Error" or not node or node in self._logged or len(self._logged) >= MOST_LOGS:
+            return
+        self._logged.add(node)
+        try:
+            lines = Reader(self.target, cluster, node, event.get("InstanceGroupName"), ["lifecycle"]).last(LOG_LINES)
+        except ClientError as error:
+            self._note(f"logs of failed nodes are not shown: {aws.sentence(error)}")
+            return
+        for line in lines:
+            content = {"instance_id": node, "time": line[0], "source": line[1], "message": line[2]}
+            self._emit("log", [f"    {node} {shown(line)}"], content)
+
+    def _say_end(self, view: View, end: End) -> int:
+        why = []
+        if end.code != READY and self.target.config is not None and view.stack is not None:
+            try:
+                why = reasons(self.target.config, self.target.client, stack=self.stack)
+            except HyperPodError as error:
+                self._note(f"why is not known: {error}")
+        text = f"{self.target.name}: {end.text}"
+        colour = tables.GREEN if end.code == READY else tables.RED
+        lines = [tables.painted(text, colour if tables.colour_wanted() and not self.as_json else None), *why]
+        self._emit("end", lines, {"exit_code": end.code, "text": end.text, "reasons": why})
+        return end.code
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.add(text)
+            self._emit("note", [f"note: {text}"], {"text": text})
+
+    def _emit(self, kind: str, lines: list[str], content: Mapping[str, Any]) -> None:
+        if self.as_json:
+            print(tables.json_text("watch", SCHEMA, {"kind": kind, **content}, indent=None))
+        else:
+            tables.print_lines(lines)
+        sys.stdout.flush()
+
+
+def _began(stack: Reply | None, cluster: Reply | None) -> datetime | None:
+    """When the change under way began, as far as anybody tells: the stack's, or the cluster's creation."""
+    if stack is not None and str(stack["StackStatus"]).endswith("_IN_PROGRESS"):
+        moment = stack.get("LastUpdatedTime") or stack.get("CreationTime")
+    elif cluster is not None and cluster["ClusterStatus"] == "Creating":
+        moment = cluster.get("CreationTime")
+    else:
+        return None
+    return moment.astimezone(UTC) if moment else None
+
+
+def _state(view: View) -> dict[str, Any]:
+    cluster = view.cluster or {}
+    return {
+        "stack_status": None if view.stack is None else view.stack["StackStatus"],
+        "cluster_status": cluster.get("ClusterStatus"),
+        "groups": [
+            {
+                "group": group["InstanceGroupName"],
+                "status": group["Status"],
+                "current": group["CurrentCount"],
+                "minimum": group.get("MinCount"),
+                "target": group["TargetCount"],
+            }
+            for group in live.groups(cluster)
+        ],
+    }
+
+
+def _event_line(event: Reply) -> str:
+    where = " ".join(filter(None, (event.get("InstanceGroupName"), event.get("InstanceId"))))
+    level = str(event.get("EventLevel", "Info"))
+    return f"{event['EventTime'].astimezone(UTC):%H:%M:%S} {level:<5} {where}{': ' if where else ''}{_words(event)}"
+
+
+def _words(event: Reply) -> str:
+    """AWS's own description, known or not, and the reason behind it."""
+    reason = event.get("Reason")
+    return tables.shown(f"{event.get('Description', '')}{f' ({reason})' if reason else ''}")
+
+
+def _messages(value: object) -> Iterator[str]:
+    """What an event's details say in words (botocore: EventMetadata, whose kinds each have a message of some name)."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if isinstance(inner, str) and inner and str(name).endswith(("Message", "Reason")):
+                yield inner
+            else:
+                yield from _messages(inner)

@@ -1,0 +1,244 @@
+"""`cdk-hyperpod nodes`: the table of no, one and 6,758 nodes, its filters, JSON, and what it writes into a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cdk_hyperpod_local.hyperpod.samples import eks, group
+from cli.conftest import Run, World, write
+
+
+def test_no_node(world: World, run: Run) -> None:
+    world.model.call("CreateCluster", eks(group("work", 0, node_type=None), name="small"))
+    world.quiet()
+
+    assert run("nodes") == (0, "small: no nodes\n", "")
+    assert run("nodes", "--ids") == (0, "", "")
+
+
+def test_one_node_and_its_controller_in_80_columns(world: World, run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+    world.model.clock.advance(3 * 86_400)  # type: ignore[attr-defined]
+    head, work = world.nodes()
+    world.model.change_node(work, status="Failure")
+
+    assert run("nodes") == (
+        0,
+        (
+            "node                 group  status   image     age  zone\n"
+            f"{head}  head   Running  UpToDate   3d  us-west-2c\n"
+            f"{work}  work   Failure  UpToDate   3d  us-west-2c\n"
+            "small: 2 nodes (1 Failure, 1 Running)\n"
+        ),
+        "",
+    )
+    assert world.calls == ["sagemaker:describe_cluster", "sagemaker:list_cluster_nodes"]
+
+
+def test_6758_nodes_take_a_call_for_each_hundred_and_two_more(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "a-group-whose-name-is-rather-long-and-says-a-lot"
+    world.cluster(group(name, 1))
+    world.quiet()
+    write(network__availability_zones=[])
+    first = world.model.client().list_cluster_nodes(ClusterName="small", MaxResults=100)["ClusterNodeSummaries"][1]
+    every = [{**first, "InstanceId": f"i-{number:017x}"} for number in range(6758)]
+    asked = []
+
+    def page(self: object, *, NextToken: str = "0", MaxResults: int, **_: object) -> dict[str, object]:
+        asked.append(NextToken)
+        begin, end = int(NextToken), int(NextToken) + MaxResults
+        return {"ClusterNodeSummaries": every[begin:end], **({"NextToken": str(end)} if end < len(every) else {})}
+
+    monkeypatch.setattr("cdk_hyperpod_local.hyperpod.client.Client.list_cluster_nodes", page, raising=False)
+    status, out, err = run("nodes")
+    lines = out.splitlines()
+
+    assert (status, err) == (0, "")
+    assert lines[0] == f"node{' ' * 17}group{' ' * 20}status   image     age  zone"
+    assert lines[1] == "i-00000000000000000  a-group-whose-name-is-…  Running  UpToDate  10m  us-west-2b"
+    assert lines[-1] == "small: 6758 nodes (6758 Running)" and len(lines) == 6760
+    assert max(map(len, lines)) == 80
+    assert len(asked) == 68 and len(world.calls) == 68 + 2
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--group", "work"], ["work", "work"]),
+        (["--group", "work", "--status", "failure"], ["work"]),
+        (["--status", "Running"], ["head", "work"]),
+        (["--image", "outdated"], ["work"]),
+        (["--image", "UpToDate"], ["head", "work"]),
+        (["--image", "EndOfLife"], []),
+    ],
+    ids=" ".join,
+)
+def test_filters(options: list[str], found: list[str], world: World, run: Run) -> None:
+    world.cluster(group("work", 2))
+    world.quiet()
+    world.model.change_node(world.nodes("work")[1], status="Failure", image="1.0")
+
+    status, out, _ = run("nodes", "--json", *options)
+    assert status == 0
+    assert [node["group"] for node in json.loads(out)["nodes"]] == found
+    assert run("nodes", "--ids", *options)[1].split() == [node["instance_id"] for node in json.loads(out)["nodes"]]
+
+
+def test_under_eks_nobody_is_a_controller(world: World, run: Run) -> None:
+    world.model.call("CreateCluster", eks(group("work", 2, node_type=None), name="small"))
+    world.quiet()
+    Path("cluster.yaml").unlink()
+
+    status, out, _ = run("nodes", "--cluster", "small", "--region", "us-west-2")
+    assert status == 0 and out.splitlines()[1].endswith("  us-west-2b")
+    told = json.loads(run("nodes", "--cluster", "small", "--region", "us-west-2", "--json")[1])["nodes"]
+    assert [node["node_type"] for node in told] == [None, None]
+    assert run("replace", *world.nodes("work"), "--yes", "--cluster", "small", "--region", "us-west-2")[0] == 0
+
+
+def test_a_group_that_is_none_and_a_node_that_is_none(world: World, run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+
+    assert run("nodes", "--group", "wrok") == (
+        1,
+        "",
+        "--group wrok: the cluster has no such group; its groups are head, work\n",
+    )
+    status, _, err = run("nodes", "i-0bad0bad")
+    assert status == 1 and err.startswith("i-0bad0bad: is no node of the cluster; `cdk-hyperpod nodes` lists them")
+
+
+def test_json_has_a_version_and_what_nobody_knows_is_null(world: World, run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+
+    told = json.loads(run("nodes", "--json")[1])
+    node = told["nodes"][1]
+    assert (told["command"], told["schema"], told["cluster"], told["notes"]) == ("nodes", 1, "small", [])
+    assert node["launch_time"].endswith("Z") and node["availability_zone"] == "us-west-2c"
+    assert node["node_type"] == "Compute" and node["drain_state"] is None and node["host"].startswith("ip-10-")
+
+
+def test_a_node_that_is_not_launched_yet(world: World, run: Run) -> None:
+    world.model.set_capacity("ml.p5.48xlarge", 0)
+    world.cluster(group("work", 1))
+    world.model.clock.advance(1_800)  # type: ignore[attr-defined]
+
+    _, out, _ = run("nodes", "--group", "work")
+    row = out.splitlines()[1].split()
+    assert row[1:3] == ["work", "Pending"] and row[4] == "-" and not row[0].startswith("i-")
+    assert run("nodes", "--group", "work", "--ids")[1] == ""
+
+
+def test_what_the_drain_agent_says_is_a_column(world: World, run: Run) -> None:
+    write(slurm={"drain": {}}, account="000000000000")
+    world.cluster(group("work", 2))
+    world.quiet()
+    assert "slurm" not in run("nodes")[1].splitlines()[0]
+
+    first = world.nodes("work")[0]
+    world.status = json.dumps({"nodes": {first: {"state": "draining\x1b[2J"}}}).encode()
+    out = run("nodes")[1]
+    assert out.splitlines()[0].endswith("slurm") and "draining?[2J" in out and "\x1b" not in out
+
+    world.status = b"[]"
+    assert run("nodes")[1].endswith("note: what the drain agent says is not shown: its status is no JSON of its own\n")
+
+
+def test_of_another_account(world: World, run: Run) -> None:
+    write(account="111111111111")
+    world.cluster(group("work", 1))
+
+    said = "account: the file says 111111111111, your credentials are of 000000000000; use others (--profile NAME)\n"
+    assert run("nodes") == (1, "", said)
+
+
+def test_no_cluster_and_one_that_goes_half_way(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, out, err = run("nodes")
+    assert (status, out) == (1, "") and err.startswith(
+        "there is no cluster small in us-west-2 that your credentials reach"
+    )
+
+    world.cluster(group("work", 1))
+    reply = world.model.client().describe_cluster(ClusterName="small")
+    monkeypatch.setattr("cdk_hyperpod.cli.live.describe", lambda _: {**reply, "ClusterName": "small"})
+    world.model.call("DeleteCluster", {"ClusterName": "small"})
+    world.quiet()
+    status, out, err = run("nodes")
+    assert (status, out) == (1, "") and err.startswith("ListClusterNodes: ") and err.count("\n") == 1
+
+
+FILE = """\
+# Ours.
+name: small   # a name
+region: us-west-2
+network:
+  availability_zones: [us-west-2c]
+instance_groups:
+  - name: head
+    instance_type: ml.m5.xlarge
+    instance_count: 1
+    node_type: controller
+  # The big ones.
+  - {name: work, instance_type: ml.p5.48xlarge, instance_count: 4, node_type: compute, partition: "p5"}   # 32 GPUs
+"""
+
+
+def test_write_names_nodes_in_the_file_and_keeps_its_comments(world: World, run: Run) -> None:
+    Path("cluster.yaml").write_text(FILE)
+    world.cluster(group("work", 4))
+    world.quiet()
+    first, second, *_ = sorted(world.nodes("work"))
+
+    status, out, err = run("nodes", first, second, "--write")
+    assert (status, err) == (0, "")
+    assert out == (
+        "cluster.yaml: 2 nodes added to scale_down.nodes_to_delete, instance_count lower: work by 2. Next: cdk-hyperpod plan\n"
+    )
+    added = f"scale_down:\n  nodes_to_delete:\n    - {first}\n    - {second}\n"
+    assert Path("cluster.yaml").read_text() == FILE.replace("instance_count: 4", "instance_count: 2") + added
+
+    again = "cluster.yaml: scale_down.nodes_to_delete has them already; nothing was changed\n"
+    assert run("nodes", first, "--write") == (0, again, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param([], "--write names nodes that a deployment then deletes: say which", id="all"),
+        pytest.param(["--group", "head"], "nothing was written:\ni-", id="a controller"),
+        pytest.param(
+            ["--group", "work"], "nothing was written, because the file would be wrong:\ncluster.yaml: ", id="too many"
+        ),
+    ],
+)
+def test_what_write_refuses_leaves_the_file_as_it_was(arguments: list[str], said: str, world: World, run: Run) -> None:
+    Path("cluster.yaml").write_text(FILE.replace("instance_count: 4", "instance_count: 4, min_instance_count: 2"))
+    before = Path("cluster.yaml").read_text()
+    world.cluster(group("work", 4))
+    world.quiet()
+
+    status, out, err = run("nodes", *arguments, "--write")
+    assert (status, out) == (1, "") and err.startswith(said)
+    assert Path("cluster.yaml").read_text() == before
+    assert [path.name for path in Path().iterdir()] == ["cluster.yaml"]
+
+
+def test_zones_that_may_not_be_read_are_a_note(world: World, run: Run) -> None:
+    write(network__availability_zones=[])
+    world.cluster(group("work", 1))
+    world.quiet()
+    world.denied = {"ec2:describe_subnets"}
+
+    status, out, _ = run("nodes")
+    assert status == 0
+    assert out.endswith(
+        "note: zones are not shown: your credentials lack the right ec2:describe_subnets; the command's --help lists what it needs\n"
+    )

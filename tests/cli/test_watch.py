@@ -1,0 +1,239 @@
+"""`cdk-hyperpod watch`: what it says while a cluster comes up, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod.cli.watch import View, end_of, minimum_clock
+from cdk_hyperpod_local.hyperpod.samples import group
+from cli.conftest import Run, World, write
+
+Json = Any
+STACK = "hyperpod-small-cluster"
+
+
+@pytest.fixture
+def slept(world: World, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long it waited each time; the model's clock goes on by as much, and more where nothing is new."""
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        assert len(waits) < 2_000, "it never ends"
+        world.model.clock.advance(seconds)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("time.sleep", sleep)
+    return waits
+
+
+def stack(world: World, status: str, *events: tuple[str, str]) -> Json:
+    when = datetime.fromtimestamp(world.model.clock.now(), UTC)
+    kind = {"StackId": "id", "PhysicalResourceId": "x", "ResourceType": "AWS::SageMaker::Cluster", "Timestamp": when}
+    told = [{**kind, "ResourceStatus": state, "ResourceStatusReason": why} for state, why in events]
+    return {"StackName": STACK, "StackStatus": status, "CreationTime": when, "events": told}
+
+
+def test_a_cluster_comes_up(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 2, minimum=1))
+    status, out, err = run("watch")
+    lines = out.splitlines()
+
+    assert (status, err, lines[-1]) == (0, "", "small: ready")
+    assert lines[0].endswith(" cluster small: Creating")
+    assert lines[1].split() == ["group", "status", "current", "minimum", "target"]
+    assert any("work" in line and "rolls back at " in line and line.endswith("UTC or later") for line in lines)
+    assert sum("Cluster is in service" in line for line in lines) == 1
+    assert sum("Instance is running" in line for line in lines) == 3
+    assert max(map(len, lines)) <= 100 and "\033" not in out
+
+
+def test_it_is_quiet_and_asks_four_times_a_minute_while_nothing_changes(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.model.set_capacity("ml.p5.48xlarge", 0)
+    world.stack = stack(world, "UPDATE_IN_PROGRESS")
+    world.cluster(group("work", 1))
+    world.quiet()
+    looks: list[tuple[float, int]] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append((seconds, len(world.calls)))
+        if len(looks) == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    status, _, err = run("watch")
+    assert (status, err) == (130, "\ninterrupted\n")
+    for (wait, before), (_, after) in pairwise(looks[1:]):
+        assert (after - before) * 60 / wait <= 4
+
+
+def test_a_minimum_that_is_not_met_rolls_back_and_says_why(world: World, slept: list[float], run: Run) -> None:
+    world.model.set_capacity("ml.p5.48xlarge", 0)
+    world.cluster(group("work", 2, minimum=2))
+    status, out, _ = run("watch")
+
+    assert status == 3
+    assert out.splitlines()[-1].startswith("small: rolled back: work: ")
+    assert "Warn  work: " in out
+
+
+def test_a_failed_node_is_counted_and_not_ready(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 2))
+    world.quiet()
+    first, second = world.nodes("work")
+    world.model.change_node(first, status="Failure")
+
+    def mend(_: float) -> None:
+        slept.append(0)
+        if len(slept) == 3:
+            world.model.change_node(first, status="Running")
+            world.model.call("BatchRebootClusterNodes", {"ClusterName": "small", "NodeIds": [second]})
+            world.quiet()
+
+    slept.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.sleep", mend)
+        status, out, _ = run("watch")
+    assert (status, len(slept)) == (0, 3)
+    assert out.count("note: not ready: 1 Failure\n") == 1 and out.endswith("small: ready\n")
+    assert world.calls.count("sagemaker:list_cluster_nodes") == 2
+
+
+def test_a_stack_that_rolls_back_says_why(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+    world.stack = stack(world, "UPDATE_ROLLBACK_COMPLETE", ("UPDATE_FAILED", "no capacity for work"))
+
+    status, out, _ = run("watch")
+    assert (status, slept) == (3, [])
+    assert out.endswith(f"small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n{STACK}: no capacity for work\n")
+
+
+def test_a_controller_whose_scripts_fail_comes_with_its_log(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.model.clock.advance(3_600)  # type: ignore[attr-defined]
+    world.model.tick()
+    (head,) = world.nodes("head")
+    world.streams = {f"LifecycleConfig/head/{head}": [(1_780_000_000_000 + n, f"line {n}") for n in range(9)]}
+    cluster = world.model.cluster("small")
+    world.model._world.log(
+        cluster, "Instance", "Lifecycle scripts failed", level="Error", group="head", instance_id=head
+    )
+    cluster.status, cluster.failure = "Failed", "The controller could not be provisioned."
+
+    status, out, _ = run("watch")
+    assert status == 4
+    assert out.endswith("small: cluster failed: The controller could not be provisioned.\n")
+    told = [line for line in out.splitlines() if line.startswith(f"    {head} ")]
+    assert [line.rpartition(" ")[2] for line in told] == ["4", "5", "6", "7", "8"]
+
+
+def test_a_standard_cluster_has_no_events_and_says_so(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 1), continuous=False)
+    status, out, _ = run("watch")
+    assert status == 0 and out.count("note: HyperPod keeps no events of this cluster") == 1
+    assert "sagemaker:list_cluster_events" not in world.calls
+
+
+def test_nothing_to_watch_and_a_cluster_that_goes(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("watch") == (
+        1,
+        "",
+        f"there is nothing to watch: no cluster small in us-west-2, and no stack {STACK}\n",
+    )
+    world.model.set_capacity("ml.p5.48xlarge", 0)
+    world.cluster(group("work", 1))
+    world.quiet()
+
+    def sleep(_: float) -> None:
+        world.model.call("DeleteCluster", {"ClusterName": "small"})
+        world.quiet()
+
+    monkeypatch.setattr("time.sleep", sleep)
+    status, _, err = run("watch")
+    assert (status, err) == (1, f"the cluster is gone: no cluster small in us-west-2, and no stack {STACK}\n")
+
+
+def test_json_is_a_document_a_line(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 1))
+    status, out, _ = run("watch", "--json")
+    told = [json.loads(line) for line in out.splitlines()]
+    assert status == 0 and {(each["command"], each["schema"]) for each in told} == {("watch", 1)}
+    assert told[0]["kind"] == "state" and told[0]["groups"][1]["target"] == 1
+    assert told[-1] == {"command": "watch", "schema": 1, "kind": "end", "exit_code": 0, "text": "ready", "reasons": []}
+
+
+def test_the_reason_of_a_stack_may_be_out_of_reach(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+    world.stack = stack(world, "UPDATE_ROLLBACK_COMPLETE", ("UPDATE_FAILED", "why"))
+    world.denied = {"cloudformation:describe_stack_events"}
+    status, out, _ = run("watch")
+    assert status == 3 and "note: why is not known: cannot read the events of hyperpod-small-cluster" in out
+    assert out.endswith("small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n")
+
+
+@pytest.mark.parametrize("right", ["sagemaker:list_cluster_events", "cloudformation:describe_stacks"])
+def test_a_right_that_is_missing_is_a_note_and_the_rest_goes_on(
+    right: str, world: World, slept: list[float], run: Run
+) -> None:
+    world.denied = {right}
+    world.cluster(group("work", 1))
+    status, out, _ = run("watch")
+    assert status == 0 and out.count(f"your credentials lack the right {right}") == 1
+
+
+def live_cluster(status: str = "InService", current: int = 2, group_status: str = "InService") -> Json:
+    one = {"InstanceGroupName": "w", "Status": group_status, "CurrentCount": current, "TargetCount": 2, "MinCount": 1}
+    return {"ClusterName": "c", "ClusterStatus": status, "InstanceGroups": [one]}
+
+
+@pytest.mark.parametrize(
+    ("stack_status", "cluster", "rolled_back", "code"),
+    [
+        (None, live_cluster(), "", 0),
+        ("CREATE_COMPLETE", live_cluster(), "", 0),
+        ("UPDATE_IN_PROGRESS", live_cluster(), "", None),
+        ("UPDATE_ROLLBACK_IN_PROGRESS", live_cluster("Failed"), "", None),
+        ("CREATE_COMPLETE", live_cluster(current=1), "", None),
+        ("CREATE_COMPLETE", live_cluster(group_status="Degraded"), "", None),
+        ("CREATE_COMPLETE", live_cluster("Updating"), "", None),
+        ("CREATE_COMPLETE", live_cluster(), "w: why", 3),
+        ("ROLLBACK_COMPLETE", None, "", 3),
+        ("UPDATE_ROLLBACK_FAILED", live_cluster(), "", 4),
+        ("CREATE_FAILED", None, "", 4),
+        (None, live_cluster("Failed"), "", 4),
+        ("CREATE_IN_PROGRESS", None, "", None),
+    ],
+)
+def test_when_it_ends(stack_status: str | None, cluster: Json, rolled_back: str, code: int | None) -> None:
+    found = None if stack_status is None else {"StackName": "s", "StackStatus": stack_status}
+    end = end_of(View(stack=found, cluster=cluster, rolled_back=rolled_back))
+    assert (end and end.code) == code
+
+
+def test_the_clock_of_the_minimum() -> None:
+    waiting = {"Status": "Creating", "CurrentCount": 0, "MinCount": 2}
+    began = datetime(2026, 11, 22, 12, 30, tzinfo=UTC)
+    assert minimum_clock(waiting, began) == f"rolls back at {began + timedelta(hours=3):%H:%M} UTC or later"
+    assert minimum_clock(waiting, None) == "rolls back 3 hours after the change began"
+    assert (
+        minimum_clock({**waiting, "CurrentCount": 2}, began)
+        == minimum_clock({**waiting, "Status": "InService"}, began)
+        == ""
+    )
+
+
+def test_a_file_of_its_own_stack(world: World, slept: list[float], run: Run) -> None:
+    write(name="small")
+    world.cluster(group("work", 1))
+    world.stack = {**stack(world, "CREATE_COMPLETE"), "StackName": "mine"}
+    assert (
+        run("watch", "--stack", "mine")[1].splitlines()[0][9:].startswith("stack mine: CREATE_COMPLETE; cluster small:")
+    )
