@@ -98,12 +98,12 @@ def assembly(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     first, second = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
     keys = {
         missing["key"]
-        for folder in ("assembly-Beta", "assembly-Production")
+        for folder in ("assembly-Delivery-Beta", "assembly-Delivery-Production")
         for missing in _manifest(synthesize(python, first, {}), first / folder).get("missing", [])
     }
     (key,) = keys
     synthesize(python, second, {key: FOUND})
-    assert not _manifest({}, second / "assembly-Beta").get("missing")
+    assert not _manifest({}, second / "assembly-Delivery-Beta").get("missing")
     return second
 
 
@@ -114,7 +114,7 @@ def _manifest(_: object, folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=["Beta", "Production"])
 def training(assembly: Path, request: pytest.FixtureRequest) -> Template:
-    (template,) = templates_in(assembly / f"assembly-{request.param}").values()
+    (template,) = templates_in(assembly / f"assembly-Delivery-{request.param}").values()
     return template
 
 
@@ -147,6 +147,15 @@ def test_a_cluster_in_a_looked_up_vpc_is_guarded_with_what_came_late(training: T
     # Tags and Aspects of the whole app came last.
     assert "cost-centre" in flat(prepare["Digest"])
     assert {key["DeletionPolicy"] for key in training.of("AWS::KMS::Key").values()} == {"Retain"}
+
+
+def test_a_pipeline_deploys_one_cluster_after_the_other(assembly: Path) -> None:
+    stages = templates_in(assembly)["Delivery"].only("AWS::CodePipeline::Pipeline")["Stages"]
+    deployed = {stage["Name"]: [action["Configuration"] for action in stage["Actions"]] for stage in stages[-2:]}
+    assert list(deployed) == ["Beta", "Production"]
+    for name, actions in deployed.items():
+        assert {action["StackName"] for action in actions} == {f"training-{name.lower()}"}
+        assert [action["ActionMode"] for action in actions] == ["CHANGE_SET_REPLACE", "CHANGE_SET_EXECUTE"]
 
 
 def test_rights_are_those_of_each_node_type(training: Template) -> None:

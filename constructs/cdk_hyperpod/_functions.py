@@ -26,7 +26,7 @@ def python_function(
     handler: str,
     description: str,
     role: iam.Role,
-    log_group: logs.LogGroup,
+    log_group: logs.ILogGroup,
     function_name: str | None = None,
 ) -> lambda_.Function:
     """A function with an entry point of `_lambda`. `function_name` absent: CloudFormation makes one up."""
@@ -48,12 +48,15 @@ def python_function(
     return function
 
 
-def log_group(scope: Construct, construct_id: str, *, encryption_key: kms.IKey | None) -> logs.LogGroup:
-    """A function's log, kept for a year. `encryption_key` absent: CloudWatch's own key encrypts it."""
+def log_group(
+    scope: Construct, construct_id: str, *, encryption_key: kms.IKey | None, removal_policy: RemovalPolicy | None = None
+) -> logs.LogGroup:
+    """A log, kept for a year. `encryption_key` absent: CloudWatch's own key encrypts it. `removal_policy` absent: it goes
+    with its stack."""
     return logs.LogGroup(
         scope,
         construct_id,
         retention=logs.RetentionDays.ONE_YEAR,
-        removal_policy=RemovalPolicy.DESTROY,
+        removal_policy=removal_policy or RemovalPolicy.DESTROY,
         encryption_key=encryption_key,
     )

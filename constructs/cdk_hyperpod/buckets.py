@@ -14,6 +14,7 @@ from . import _reasons
 from ._acknowledge import acknowledge
 from ._pseudo import ACCOUNT_ID
 from .config.cluster import Removal
+from .removal import policy_of
 
 
 def access_logs_bucket(scope: Construct, construct_id: str, *, removal: Removal) -> s3.Bucket:
@@ -99,6 +100,4 @@ class _RemovalArguments(typing.TypedDict):
 
 
 def _removal(removal: Removal) -> _RemovalArguments:
-    if removal == "destroy":
-        return {"removal_policy": RemovalPolicy.DESTROY, "auto_delete_objects": True}
-    return {"removal_policy": RemovalPolicy.RETAIN, "auto_delete_objects": False}
+    return {"removal_policy": policy_of(removal), "auto_delete_objects": removal == "destroy"}

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jsii
-from aws_cdk import Annotations, CfnTag, Stack
+from aws_cdk import Annotations, CfnTag, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, IConstruct, IValidation
 
@@ -41,6 +42,7 @@ from .interface import IHyperPodCluster, RoleName
 from .lifecycle import LifecycleScripts
 from .loader import LoadedConfig
 from .network import HyperPodNetwork
+from .removal import check_removal, removal_word
 from .rendering import Surroundings, in_words_of_cdk, mount_spec, network_spec, render_group
 from .roles import GivenRole, InstanceRole, NodeNeeds, autoscaling_role
 from .rules import check_file_system_zone, check_rules
@@ -124,6 +126,8 @@ class HyperPodCluster(IHyperPodCluster):
         scale_down: ScaleDownConfig | None = None,
         unguarded: bool = False,
         log_retention_days: LogRetentionDays = 365,
+        guard_log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """Make a cluster, and the guard without which a lowered count ends nodes at random.
 
@@ -152,6 +156,10 @@ class HyperPodCluster(IHyperPodCluster):
         :param scale_down: which nodes and groups the guard takes. Default: - none by name.
         :param unguarded: True leaves the guard out, which a warning says until a `ScaleDown` of your own guards the cluster; nodes of
             a lowered count then end at random.
+        :param guard_log_group: where the guard's functions log. Default: - three log groups are made, which keep a year.
+        :param removal_policy: what becomes of the key, the scripts and the logs that are made here when they leave the stack: RETAIN
+            or DESTROY. Nodes end with the cluster, whatever it says, and HyperPod's own log group stays. Default: -
+            RemovalPolicy.DESTROY.
         :raises ConfigError: with everything that HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
@@ -189,12 +197,15 @@ class HyperPodCluster(IHyperPodCluster):
                     autoscaled_groups=autoscaled_groups,
                     roles=roles,
                     unguarded=unguarded,
+                    guard_log_group=guard_log_group,
+                    removal_policy=removal_policy,
                 ),
+                *check_removal(None, removal_policy),
                 *refused_mode,
-                *_check_guard(scale_down, unguarded),
+                *_check_guard(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
             ],
         )
-        key = encryption_key or make_encryption_key(self, "Key", removal="destroy")
+        key = encryption_key or make_encryption_key(self, "Key", removal_policy=removal_policy or RemovalPolicy.DESTROY)
         if not isinstance(lifecycle_scripts, LifecycleScripts):
             mounted = eks_cluster_arn is None
             lifecycle_scripts = LifecycleScripts(
@@ -205,8 +216,9 @@ class HyperPodCluster(IHyperPodCluster):
                 source=lifecycle_scripts,
                 mount_paths=(file_system.mount_path,) if file_system and mounted else (),
                 nfs_mount_paths=(openzfs.mount_path,) if openzfs and mounted else (),
-                access_logs=access_logs_bucket(self, "AccessLogs", removal="destroy"),
+                access_logs=access_logs_bucket(self, "AccessLogs", removal=removal_word(removal_policy, "destroy")),
                 orchestrator=config.orchestrator,
+                removal_policy=removal_policy,
             )
         self._make(
             config,
@@ -216,6 +228,8 @@ class HyperPodCluster(IHyperPodCluster):
             eks_cluster_arn=eks_cluster_arn,
             roles=roles or {},
             unguarded=unguarded,
+            guard_log_group=guard_log_group,
+            removal_policy=removal_policy,
         )
 
     @classmethod
@@ -287,6 +301,8 @@ class HyperPodCluster(IHyperPodCluster):
         eks_cluster_arn: str | None,
         roles: Mapping[RoleName, iam.IRole],
         unguarded: bool,
+        guard_log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """What is left to do where everything is judged: `_network` and `_file_system` are there."""
         self._config = config
@@ -336,12 +352,20 @@ class HyperPodCluster(IHyperPodCluster):
             log_group_name=self.log_group_name,
             retention_days=config.log_retention_days,
             encryption_key=encryption_key,
+            removal_policy=removal_policy,
         )
         self.scale_down = None
         if unguarded:
             Annotations.of(self.resource).add_warning_v2(UNGUARDED, _UNGUARDED)
         else:
-            self.scale_down = JudgedScaleDown(self, "ScaleDown", config.scale_down or ScaleDownConfig(), cluster=self)
+            self.scale_down = JudgedScaleDown(
+                self,
+                "ScaleDown",
+                config.scale_down or ScaleDownConfig(),
+                cluster=self,
+                log_group=guard_log_group,
+                removal_policy=removal_policy,
+            )
 
     def _add_resource(self, config: ClusterConfig) -> sagemaker.CfnCluster:
         autoscaled = bool(self.autoscaled_groups)
@@ -492,11 +516,13 @@ class HyperPodCluster(IHyperPodCluster):
 
     def _needs(self, name: RoleName) -> NodeNeeds:
         drain = self.lifecycle_scripts.drain
+        scripts_key = self.lifecycle_scripts.bucket_key
         database = None if self._config.slurm is None else self._config.slurm.accounting_database
         return NodeNeeds(
             cluster_name=self.cluster_name,
             scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
-            scripts_key_arn=self.lifecycle_scripts.encryption_key.key_arn,
+            scripts_folder=self.lifecycle_scripts.folder,
+            scripts_key_arn=None if scripts_key is None else scripts_key.key_arn,
             vpc_id=self._network.vpc_id,
             subnet_ids=[subnet.subnet_id for subnet in self._network.subnets],
             security_group_id=self._network.security_group_id,
@@ -504,7 +530,9 @@ class HyperPodCluster(IHyperPodCluster):
             eks_cluster_arn=self._eks_cluster_arn,
             # HyperPod connects the controller's slurmdbd with it.
             secret_arn=database.secret_arn if database is not None and name == "controller" else None,
-            drain_bucket_arn=drain.bucket_arn if drain is not None and name == "controller" else None,
+            drain_arns=(drain.bucket_arn, drain.encryption_key.key_arn)
+            if drain is not None and name == "controller"
+            else None,
         )
 
     def _volume_keys(self, node_type: str) -> list[str]:
@@ -682,13 +710,14 @@ def _slurm(database: AccountingDatabase | None, scale_down: object) -> SlurmConf
     return SlurmConfig(accounting_database=database, drain=UNKNOWN if drains else None)
 
 
-def _check_guard(scale_down: ScaleDownConfig | None, unguarded: bool) -> Iterator[Finding]:
-    if unguarded is True and scale_down is not None:
-        yield Finding(
-            path="unguarded",
-            problem="leaves out the guard that scale_down is for",
-            remedy="keep one of the two",
-        )
+def _check_guard(unguarded: object, **arguments: object) -> Iterator[Finding]:
+    for name, value in arguments.items():
+        if unguarded is True and value is not None:
+            yield Finding(
+                path="unguarded",
+                problem=f"leaves out the guard that {name} is for",
+                remedy="keep one of the two",
+            )
 
 
 @jsii.implements(IValidation)

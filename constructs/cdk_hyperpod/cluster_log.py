@@ -6,7 +6,7 @@ make and write; the id is known once the cluster is made. So no template can hol
 
 from __future__ import annotations
 
-from aws_cdk import CfnOutput, CustomResource, Duration, Stack
+from aws_cdk import CfnOutput, CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sagemaker as sagemaker
@@ -40,13 +40,15 @@ class ClusterLog(Construct):
         log_group_name: str,
         retention_days: LogRetentionDays,
         encryption_key: kms.IKey,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
-        """`encryption_key`: its policy has to let CloudWatch Logs use it, as the one of `encryption_key()` does."""
+        """`encryption_key`: its policy has to let CloudWatch Logs use it, as the one of `encryption_key()` does. `removal_policy`:
+        what becomes of the function's own log."""
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
         description = f"Encrypts the log group of HyperPod cluster {cluster_name}, and lets it expire"
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
-        own_log = log_group(self, "FunctionLog", encryption_key=encryption_key)
+        own_log = log_group(self, "FunctionLog", encryption_key=encryption_key, removal_policy=removal_policy)
         function = python_function(
             self,
             "Function",

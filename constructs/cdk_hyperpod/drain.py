@@ -66,10 +66,10 @@ class DrainChannel(Construct):
             ],
             lambda: self.node.path,
         )
+        self.encryption_key: kms.IKey = encryption_key
+        """What encrypts the bucket."""
         self.cluster_name: str = cluster_name
         """Whose nodes are drained."""
-        self.encryption_key: kms.IKey = encryption_key
-        """The bucket's key."""
         self.drain: DrainConfig = drain or DrainConfig()
         """What the agent saves of a node before it drains it."""
         # The name is known before the bucket is: the roles of another stack name it without a reference.

@@ -13,6 +13,7 @@ from constructs import Construct
 from ._pseudo import PARTITION, URL_SUFFIX
 from .config.cluster import Removal
 from .errors import raise_errors
+from .removal import check_removal, policy_of
 from .tags import KEY_TAG
 from .typed.judge import check_arguments
 
@@ -20,7 +21,13 @@ _LETS_LOGS_IN: MutableSet[kms.IKey] = WeakSet()
 """The keys whose policies have that statement already."""
 
 
-def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> kms.Key:
+def encryption_key(
+    scope: Construct,
+    construct_id: str,
+    *,
+    removal: Removal | None = None,
+    removal_policy: RemovalPolicy | None = None,
+) -> kms.Key:
     """A key that rotates every year, and that CloudWatch Logs may use.
 
     Example::
@@ -28,15 +35,23 @@ def encryption_key(scope: Construct, construct_id: str, *, removal: Removal) -> 
         key = encryption_key(self, "Key", removal="retain")
 
     :param removal: retain keeps it when its stack is deleted; destroy schedules its deletion, after which its data is unreadable.
+        Default: - retain.
+    :param removal_policy: the same in CDK's words: RETAIN or DESTROY. Default: - what `removal` says.
     """
-    raise_errors(check_arguments(encryption_key, removal=removal), construct_id)
+    raise_errors(
+        [
+            *check_arguments(encryption_key, removal=removal, removal_policy=removal_policy),
+            *check_removal(removal, removal_policy),
+        ],
+        construct_id,
+    )
     stack_name = Stack.of(scope).stack_name
     key = kms.Key(
         scope,
         construct_id,
         description=f"Data of HyperPod stack {stack_name}",
         enable_key_rotation=True,
-        removal_policy=RemovalPolicy.RETAIN if removal == "retain" else RemovalPolicy.DESTROY,
+        removal_policy=removal_policy or policy_of(removal or "retain"),
     )
     Tags.of(key).add(KEY_TAG, stack_name)
     allow_logs(key)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import CustomResourceProviderBase, Stack
+from aws_cdk import Annotations, CustomResourceProviderBase, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
@@ -31,9 +31,11 @@ from .drain import DrainChannel
 from .errors import Finding, HyperPodError, raise_errors
 from .loader import LoadedConfig
 from .names import bucket_label, check_name_known
+from .removal import check_removal, removal_word
 from .rules import check_backup, check_users, check_writers
 from .typed.judge import as_tuple, check_arguments, without_refused
 from .typed.known import UNKNOWN, is_known
+from .typed.words import show
 
 # Byte code, hidden files and what tools leave are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**"]
@@ -72,15 +74,19 @@ class LifecycleScripts(Construct):
     """When the scripts run, where a cluster that names them does not say."""
     prefix: str
     """Where the scripts lie in the bucket; another one for other scripts."""
+    folder: str
+    """Where all scripts of this cluster lie in the bucket, those of earlier deployments too."""
     encryption_key: kms.IKey
-    """What encrypts the scripts, which nodes decrypt."""
+    """What encrypts the bucket that is made, and the upload's log."""
+    bucket_key: kms.IKey | None
+    """What encrypts the scripts, which nodes decrypt. None: no key of KMS, or none that is known."""
     drain: DrainChannel | None
     """Where the agent on the controller is asked to drain nodes; None: there is no agent."""
     bucket_name: str
-    """The bucket's name, without a reference to its stack."""
+    """The bucket's name; of one that is made, without a reference to its stack."""
     bucket_arn: str
-    """The bucket's ARN, without a reference to its stack."""
-    bucket: s3.Bucket
+    """The bucket's ARN; of one that is made, without a reference to its stack."""
+    bucket: s3.IBucket
     """The scripts' bucket."""
     deployment: s3_deployment.BucketDeployment
     """What uploads the scripts."""
@@ -104,11 +110,13 @@ class LifecycleScripts(Construct):
         home_path: str = "/home",
         writers: Sequence[RoleArn] = (),
         drain: DrainChannel | None = None,
+        bucket: s3.IBucket | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """Upload a folder of scripts. Under Slurm a folder `eks` in it is not uploaded.
 
         :param cluster_name: whose scripts they are; the bucket's name derives from it.
-        :param encryption_key: encrypts the bucket and the upload's log.
+        :param encryption_key: encrypts the bucket that is made, and the upload's log.
         :param source: a folder of your own, with each of `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Default: - the
             scripts that come with this library, for which the arguments below are.
         :param mount_paths: the Lustre file systems that must be mounted before a node takes work. Default: - none.
@@ -122,6 +130,14 @@ class LifecycleScripts(Construct):
         :param home_path: where homes lie of users who name none.
         :param writers: ARNs of roles that may change scripts in the bucket, besides their deployment. Default: - nobody.
         :param drain: where the controller's agent is asked to drain nodes. Default: - there is no agent.
+        :param bucket: one of your own, in this account and region, whose name begins with `sagemaker-`: HyperPod reads no other by
+            its managed policy. The scripts lie under `CLUSTER_NAME/lifecycle/` then. Its encryption, logs and TLS are yours; a
+            bucket that is imported with a key of its own is imported by its attributes, `encryption_key` among them. A
+            statement in its policy keeps others from writing scripts where CDK may add one, and a warning tells where not.
+            Another bucket reaches new and replaced nodes. Default: - one is made, whose name derives from the cluster's.
+        :param removal_policy: what becomes of the bucket that is made, and of the upload's log, when they leave the stack: DESTROY
+            deletes both with all that is in them; RETAIN keeps them, and the next cluster of this name needs another
+            bucket. Default: - RemovalPolicy.DESTROY.
         :raises HyperPodError: for a folder that lacks a script.
         :raises ConfigError: for arguments that the scripts would refuse.
         """
@@ -144,11 +160,15 @@ class LifecycleScripts(Construct):
                     home_path=home_path,
                     writers=writers,
                     drain=drain,
+                    bucket=bucket,
+                    removal_policy=removal_policy,
                 ),
+                *check_removal(None, removal_policy),
                 *check_name_known(cluster_name),
                 *_check_people(orchestrator, groups, users, accounts),
                 *check_writers(as_tuple(writers), "writers"),
                 *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
+                *_check_bucket(bucket, access_logs),
             ],
             lambda: self.node.path,
         )
@@ -170,6 +190,8 @@ class LifecycleScripts(Construct):
             orchestrator=orchestrator,
             writers=writers,
             drain=drain,
+            bucket=bucket,
+            removal_policy=removal_policy,
         )
 
     @classmethod
@@ -206,6 +228,8 @@ class LifecycleScripts(Construct):
         orchestrator: Orchestrator,
         writers: Sequence[RoleArn],
         drain: DrainChannel | None,
+        bucket: s3.IBucket | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         folder, without = _folder(source, orchestrator)
         # Sums that are missing tell nothing by themselves: on_create.sh and node.sh look for this. A folder of somebody's own
@@ -215,21 +239,28 @@ class LifecycleScripts(Construct):
         # A token's own text is a number that any change of the app may change; what it stands for is not.
         known = json.dumps(Stack.of(self).resolve(cluster)) if not is_known(cluster) else cluster
         self.default_mode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
-        self.prefix = f"lifecycle/{content_hash(folder, known, without=without)}"
+        # A bucket of somebody's own may hold the scripts of several clusters.
+        self.folder = "lifecycle" if bucket is None else f"{cluster_name}/lifecycle"
+        self.prefix = f"{self.folder}/{content_hash(folder, known, without=without)}"
         self.encryption_key = encryption_key
         self.drain = drain
-        # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
-        self.bucket_name = _bucket_name(self, cluster_name)
-        self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
-        self.bucket = private_bucket(
-            self,
-            "Bucket",
-            bucket_name=self.bucket_name,
-            encryption_key=encryption_key,
-            removal="destroy",
-            access_logs=access_logs,
-            reasons=_reasons.SCRIPTS_BUCKET,
-        )
+        if bucket is None:
+            # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
+            self.bucket_name = _bucket_name(self, cluster_name)
+            self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
+            self.bucket_key = encryption_key
+            self.bucket = private_bucket(
+                self,
+                "Bucket",
+                bucket_name=self.bucket_name,
+                encryption_key=encryption_key,
+                removal=removal_word(removal_policy, "destroy"),
+                access_logs=access_logs,
+                reasons=_reasons.SCRIPTS_BUCKET,
+            )
+        else:
+            self.bucket_name, self.bucket_arn = bucket.bucket_name, bucket.bucket_arn
+            self.bucket_key, self.bucket = bucket.encryption_key, bucket
         sources = [
             s3_deployment.Source.asset(str(folder), exclude=[*_EXCLUDE, *([without] if without else [])]),
             s3_deployment.Source.data("cluster.json", cluster),
@@ -245,38 +276,53 @@ class LifecycleScripts(Construct):
             # Earlier prefixes stay readable.
             prune=False,
             retain_on_delete=True,
-            log_group=log_group(self, "UploadLog", encryption_key=encryption_key),
+            log_group=log_group(self, "UploadLog", encryption_key=encryption_key, removal_policy=removal_policy),
         )
-        self._let_nobody_else_write(writers)
+        self._let_nobody_else_write(writers, own_bucket=bucket is not None)
+        if bucket is None:
+            self._let_no_other_key_in(encryption_key)
         _acknowledge_upload(self)
 
-    def _let_nobody_else_write(self, writers: Sequence[str]) -> None:
+    def _let_nobody_else_write(self, writers: Sequence[str], *, own_bucket: bool) -> None:
         """Whoever writes here is root on every new node, so a right of their own is not enough for it.
 
         Whoever may change the bucket's policy can undo this: it bounds writers, not administrators.
         """
-        emptying = typing.cast(CustomResourceProviderBase, Stack.of(self).node.find_child(_EMPTYING))
-        self.bucket.add_to_resource_policy(
-            iam.PolicyStatement(
-                sid="ScriptsAreWrittenByTheirDeployment",
-                effect=iam.Effect.DENY,
-                principals=[iam.AnyPrincipal()],
-                # A replication rule of another bucket writes here as well, with rights of its own.
-                actions=[
-                    "s3:DeleteObject",
-                    "s3:DeleteObjectVersion",
-                    "s3:PutObject",
-                    "s3:ReplicateDelete",
-                    "s3:ReplicateObject",
-                ],
-                resources=[self.bucket.arn_for_objects("lifecycle/*")],
-                conditions={
-                    "ArnNotEquals": {
-                        "aws:PrincipalArn": [self.deployment.handler_role.role_arn, emptying.role_arn, *writers]
-                    }
-                },
-            )
+        exempt = [self.deployment.handler_role.role_arn, *self._emptying_roles(), *writers]
+        # A policy in another stack would name this one's role, and each stack would wait for the other.
+        is_added = Stack.of(self.bucket) is Stack.of(self) and (
+            self.bucket.add_to_resource_policy(
+                iam.PolicyStatement(
+                    # Two statements of a policy may not have one name.
+                    sid=None if own_bucket else "ScriptsAreWrittenByTheirDeployment",
+                    effect=iam.Effect.DENY,
+                    principals=[iam.AnyPrincipal()],
+                    # A replication rule of another bucket writes here as well, with rights of its own.
+                    actions=[
+                        "s3:DeleteObject",
+                        "s3:DeleteObjectVersion",
+                        "s3:PutObject",
+                        "s3:ReplicateDelete",
+                        "s3:ReplicateObject",
+                    ],
+                    resources=[self.bucket.arn_for_objects(f"{self.folder}/*")],
+                    conditions={"ArnNotEquals": {"aws:PrincipalArn": exempt}},
+                )
+            ).statement_added
         )
+        if not is_added:
+            Annotations.of(self).add_warning_v2(
+                "cdk-hyperpod:scripts-writers",
+                f"whoever may write {self.folder}/ of the bucket is root on every new node, and CDK may not add the statement "
+                f"that keeps others out; let the bucket's policy deny s3:PutObject there to all but the upload's role",
+            )
+
+    def _emptying_roles(self) -> list[str]:
+        """The role of CDK's function that empties buckets, where one of this stack is emptied."""
+        emptying = Stack.of(self).node.try_find_child(_EMPTYING)
+        return [] if emptying is None else [typing.cast(CustomResourceProviderBase, emptying).role_arn]
+
+    def _let_no_other_key_in(self, key: kms.IKey) -> None:
         # A negated condition holds where its key is absent as well: Null leaves those to the bucket's own default.
         given = "s3:x-amz-server-side-encryption-aws-kms-key-id"
         self.bucket.add_to_resource_policy(
@@ -287,7 +333,7 @@ class LifecycleScripts(Construct):
                 actions=["s3:PutObject"],
                 resources=[self.bucket.arn_for_objects("*")],
                 conditions={
-                    "StringNotEquals": {given: self.encryption_key.key_arn},
+                    "StringNotEquals": {given: key.key_arn},
                     "Null": {given: "false"},
                 },
             )
@@ -450,6 +496,24 @@ def _check_drain(drain: object, orchestrator: object, source: object, mounts: Se
     paths = [path for each in mounts for path in (each if isinstance(each, (list, tuple)) else [UNKNOWN])]
     if drain.drain.backup is not None and all(isinstance(path, str) and is_known(path) for path in paths):
         yield from check_backup(drain.drain.backup, frozenset(paths), "drain.backup")
+
+
+def _check_bucket(bucket: object, access_logs: object) -> Iterator[Finding]:
+    name = getattr(bucket, "bucket_name", None)
+    if not isinstance(name, str):
+        return
+    if is_known(name) and not name.startswith("sagemaker-"):
+        yield Finding(
+            path="bucket",
+            problem=f"{show(name)} has a name that HyperPod's managed policy does not read",
+            remedy="take one whose name begins with sagemaker-",
+        )
+    if access_logs is not None:
+        yield Finding(
+            path="access_logs",
+            problem="is for a bucket that is made, and bucket names one of yours",
+            remedy="leave it out; your bucket's access logs are said where it is made",
+        )
 
 
 def _judged(values: object) -> Any:

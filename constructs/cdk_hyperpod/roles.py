@@ -18,11 +18,12 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, Dependable
 
 from . import _reasons
-from ._acknowledge import acknowledge, wildcard
+from ._acknowledge import acknowledge, policy_wildcards, wildcard
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config.cluster import NodeType
 from .errors import Finding, raise_errors
 from .names import WRITERS, request_key, status_key
+from .typed.known import is_known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,9 @@ class NodeNeeds:
 
     cluster_name: str
     scripts_bucket_arn: str
-    scripts_key_arn: str
+    scripts_folder: str
+    scripts_key_arn: str | None
+    """None: no key of KMS encrypts them, or none that is known."""
     vpc_id: str
     subnet_ids: Sequence[str]
     security_group_id: str
@@ -56,15 +59,15 @@ class NodeNeeds:
     """The EKS cluster that the nodes join; None: they are under Slurm."""
     secret_arn: str | None = None
     """The secret of the accounting database, which HyperPod reads with the role; None: there is none."""
-    drain_bucket_arn: str | None = None
-    """The bucket of the agent that drains nodes, which runs on the controller; None: not on these."""
+    drain_arns: tuple[str, str] | None = None
+    """The bucket of the agent that drains nodes, which runs on the controller, and its key; None: not on these."""
 
     def statements(self, region: str) -> list[Statement]:
         """What the execution role of these nodes must allow."""
         return [
             *_logs(region, self.cluster_name),
             _metrics(),
-            *_scripts(region, self.scripts_bucket_arn, self.scripts_key_arn),
+            *_scripts(region, self.scripts_bucket_arn, self.scripts_folder, self.scripts_key_arn),
             _sessions(),
             *_network_interfaces(region, self.vpc_id, self.subnet_ids, self.security_group_id),
             *_volume_keys(region, self.volume_key_arns),
@@ -74,11 +77,7 @@ class NodeNeeds:
                 if self.secret_arn is None
                 else [Statement(actions=["secretsmanager:GetSecretValue"], resources=[self.secret_arn])]
             ),
-            *(
-                []
-                if self.drain_bucket_arn is None
-                else _drains(region, self.drain_bucket_arn, self.cluster_name, self.scripts_key_arn)
-            ),
+            *([] if self.drain_arns is None else _drains(region, self.drain_arns, self.cluster_name)),
         ]
 
 
@@ -96,7 +95,7 @@ class InstanceRole:
             description=f"What the {nodes} of HyperPod cluster {cluster_name} may do",
             policy_document=_document(statements),
         )
-        acknowledge(self._policy, _wildcard_reasons(statements))
+        acknowledge(self._policy, _wildcard_reasons(self._policy, statements))
         self._role = iam.CfnRole(
             scope,
             f"{title}Role",
@@ -116,7 +115,7 @@ class InstanceRole:
     def allow(self, statements: list[Statement]) -> None:
         """Let it do this, and nothing that it could do before besides."""
         self._policy.policy_document = _document(statements)
-        acknowledge(self._policy, _wildcard_reasons(statements))
+        acknowledge(self._policy, _wildcard_reasons(self._policy, statements))
 
     @cached_property
     def role(self) -> iam.IRole:
@@ -160,7 +159,7 @@ class GivenRole:
                 raise_errors([finding], self._scope.node.path)
             if not policies:
                 missing.append(document)
-            elif reasons := _wildcard_reasons([statement]):
+            elif reasons := _wildcard_reasons(self._scope, [statement]):
                 acknowledge(policies[0], reasons)
         if missing:
             text = json.dumps(Stack.of(self._scope).resolve(missing), separators=(",", ":"))
@@ -175,13 +174,21 @@ def _document(statements: Sequence[Statement]) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": [statement.to_json() for statement in statements]}
 
 
-def _wildcard_reasons(statements: Sequence[Statement]) -> dict[str, str]:
+def _wildcard_reasons(scope: Construct, statements: Sequence[Statement]) -> dict[str, str]:
     return {
-        wildcard("Resource", resource): statement.wildcard_reason
+        finding: statement.wildcard_reason
         for statement in statements
         for resource in statement.resources
         if "*" in resource
+        for finding in _wildcard_findings(scope, resource)
     }
+
+
+def _wildcard_findings(scope: Construct, resource: str) -> list[str]:
+    """The ids of cdk-nag's findings for one resource. Only what another construct made, a bucket of an app's own, has to be
+    resolved, which is a call to Node."""
+    finding = wildcard("Resource", resource)
+    return [finding] if is_known(finding) else policy_wildcards([{"Resource": Stack.of(scope).resolve(resource)}])
 
 
 def _logs(region: str, cluster_name: str) -> list[Statement]:
@@ -206,26 +213,33 @@ def _metrics() -> Statement:
     )
 
 
-def _scripts(region: str, bucket_arn: str, key_arn: str) -> list[Statement]:
+def _scripts(region: str, bucket_arn: str, folder: str, key_arn: str | None) -> list[Statement]:
     ours: dict[str, Mapping[str, str | list[str]]] = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
     return [
         Statement(actions=["s3:ListBucket"], resources=[bucket_arn], conditions=ours),
         Statement(
             actions=["s3:GetObject"],
-            resources=[f"{bucket_arn}/lifecycle/*"],
+            resources=[f"{bucket_arn}/{folder}/*"],
             conditions=ours,
             wildcard_reason=_reasons.SCRIPTS,
         ),
-        Statement(
-            actions=["kms:Decrypt"],
-            resources=[key_arn],
-            conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}},
+        *(
+            []
+            if key_arn is None
+            else [
+                Statement(
+                    actions=["kms:Decrypt"],
+                    resources=[key_arn],
+                    conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}},
+                )
+            ]
         ),
     ]
 
 
-def _drains(region: str, bucket_arn: str, cluster_name: str, key_arn: str) -> list[Statement]:
+def _drains(region: str, arns: tuple[str, str], cluster_name: str) -> list[Statement]:
     """What the agent reads and writes, object by object."""
+    bucket_arn, key_arn = arns
     ours: dict[str, Mapping[str, str | list[str]]] = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
     requests = [f"{bucket_arn}/{request_key(cluster_name, writer)}" for writer in WRITERS]
     return [

@@ -25,18 +25,21 @@ from aws_cdk import (
     IResolvable,
     IResolveContext,
     Lazy,
+    RemovalPolicy,
     Stack,
     custom_resources,
 )
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, Dependable, IConstruct, IDependable, IValidation
 
 from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk
-from ._functions import log_group, python_function
+from ._functions import log_group as make_log_group
+from ._functions import python_function
 from ._overrides import Override, watch_overrides
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config.cluster import ScaleDownConfig, ScaleDownDrain
@@ -45,6 +48,7 @@ from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
 from .loader import LoadedConfig
 from .names import request_key, status_key
+from .removal import check_removal
 from .rendering import guard_properties, taking_properties
 from .rules import check_scale_down
 from .rules.guard import check_groups, check_guarded, check_overrides, check_size
@@ -112,6 +116,8 @@ class ScaleDown(Construct):
         autoscaled_groups: Sequence[str] = (),
         depends_on: Sequence[IDependable] = (),
         encryption_key: kms.IKey | None = None,
+        log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """Guard a cluster, of this library or of any other app.
 
@@ -135,6 +141,8 @@ class ScaleDown(Construct):
             `HyperPodCluster` adds its own. Default: - none.
         :param depends_on: what else should come before the guard. Default: - what the cluster depends on.
         :param encryption_key: encrypts the logs, and a drain channel that is made. Default: - the key of a `HyperPodCluster`, of another cluster CloudWatch's own.
+        :param log_group: where its functions log. Default: - three are made, which keep a year.
+        :param removal_policy: what becomes of those when they leave the stack: RETAIN or DESTROY. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: for arguments that contradict each other, and for a cluster that cannot be guarded.
         """
         super().__init__(scope, construct_id)
@@ -156,13 +164,18 @@ class ScaleDown(Construct):
                     depends_on=depends_on,
                     encryption_key=encryption_key,
                     drain_channel=drain_channel,
+                    log_group=log_group,
+                    removal_policy=removal_policy,
                 ),
+                *check_removal(None, removal_policy),
                 *check_config(config, "scale_down", lambda known: check_scale_down(known, ())),
             ],
             autoscaled_groups=autoscaled_groups,
             depends_on=depends_on,
             encryption_key=encryption_key,
             drain_channel=drain_channel,
+            log_group=log_group,
+            removal_policy=removal_policy,
         )
 
     @classmethod
@@ -193,6 +206,8 @@ class ScaleDown(Construct):
         depends_on: Sequence[IDependable] = (),
         encryption_key: kms.IKey | None = None,
         drain_channel: DrainChannel | None = None,
+        log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         if isinstance(cluster, IHyperPodCluster):
             encryption_key = encryption_key or cluster.encryption_key
@@ -211,6 +226,8 @@ class ScaleDown(Construct):
         self._cluster = resource
         self._name = typing.cast(str, resource.cluster_name)
         self._key = encryption_key
+        self._given_log_group = log_group
+        self._removal_policy = removal_policy
         self._stack = stack = Stack.of(self)
         self._region = stack.region
         self._warn_of_another(stack)
@@ -320,7 +337,7 @@ class ScaleDown(Construct):
         """What the functions read, and their own logs: it must exist before prepare runs."""
         stack = self._stack
         cluster_arns = f"arn:{PARTITION}:sagemaker:{self._region}:{ACCOUNT_ID}:cluster/*"
-        log_groups = [function.log_group.log_group_arn for function in functions]
+        log_groups = list(dict.fromkeys(function.log_group.log_group_arn for function in functions))
         policy = self._policy(
             role,
             "Reading",
@@ -395,7 +412,7 @@ class ScaleDown(Construct):
             is_complete_handler=is_complete,
             query_interval=_POLL,
             total_timeout=_TIMEOUT,
-            log_group=log_group(self, "FrameworkLog", encryption_key=self._key),
+            log_group=self._log_group("FrameworkLog"),
             provider_function_name=self._function_name("provider"),
         )
         for name in _FRAMEWORK:
@@ -413,8 +430,13 @@ class ScaleDown(Construct):
             description=f"Scaling down HyperPod cluster {self._name}",
             handler=f"hyperpod_provider.handler.{handler}",
             role=role,
-            log_group=log_group(self, f"{construct_id}Log", encryption_key=self._key),
+            log_group=self._log_group(f"{construct_id}Log"),
         )
+
+    def _log_group(self, construct_id: str) -> logs.ILogGroup:
+        if self._given_log_group is not None:
+            return self._given_log_group
+        return make_log_group(self, construct_id, encryption_key=self._key, removal_policy=self._removal_policy)
 
     def _function_name(self, part: str) -> str:
         return f"{self._prefix}-{part}"
@@ -436,10 +458,12 @@ class JudgedScaleDown(ScaleDown):
         config: ScaleDownConfig,
         *,
         cluster: sagemaker.CfnCluster | IHyperPodCluster,
+        log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """As `ScaleDown` makes one."""
         Construct.__init__(self, scope, construct_id)
-        self._make(config, cluster, [])
+        self._make(config, cluster, [], log_group=log_group, removal_policy=removal_policy)
 
 
 def _check_made_here(cluster: object) -> Iterator[Finding]:

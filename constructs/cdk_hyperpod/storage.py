@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import jsii
-from aws_cdk import CfnResource, CfnTag, RemovalPolicy, Stack
+from aws_cdk import CfnResource, CfnTag, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_kms as kms
@@ -21,9 +21,13 @@ from .encryption import allow_data_repositories
 from .errors import Finding, raise_errors
 from .loader import LoadedConfig
 from .network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
+from .removal import check_removal, removal_word
 from .rules import check_storage
-from .typed.judge import as_tuple, check_arguments, check_config
+from .typed.judge import as_tuple, check_arguments, check_config, check_value
 from .typed.known import is_known
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_cloudwatch as cloudwatch
 
 # Lustre's own port, and those of its file servers (FSx for Lustre user guide, "File system access control with VPC").
 _LUSTRE_PORTS = ((988, 988), (1018, 1023))
@@ -84,6 +88,67 @@ class ILustreFileSystem(Construct):
             self._connections = ec2.Connections(security_groups=self._servers(), default_port=ec2.Port.tcp(988))
         return self._connections
 
+    def metric(
+        self,
+        metric_name: str,
+        *,
+        statistic: str | None = None,
+        period: Duration | None = None,
+        dimensions: Mapping[str, str] | None = None,
+    ) -> cloudwatch.Metric:
+        """What FSx tells CloudWatch of the file system, in the namespace AWS/FSx.
+
+        Source: the FSx for Lustre user guide's page "Amazon FSx for Lustre metrics and dimensions".
+
+        :param metric_name: such as DataWriteBytes or ClientConnections.
+        :param statistic: how the values of a period become one. Default: - their average.
+        :param period: how long a period is. Default: - five minutes.
+        :param dimensions: what a metric of one server or target needs beside the file system's id, as in
+            `{"FileServer": "OSS0000"}`. Default: - none.
+        :raises ConfigError: for arguments of another kind.
+        """
+        from aws_cdk import aws_cloudwatch as cloudwatch  # only here: most apps have no use for it
+
+        raise_errors(
+            [
+                *check_value(metric_name, str, "metric_name"),
+                *check_value(statistic, str | None, "statistic"),
+                *check_value(dimensions, Mapping[str, str] | None, "dimensions"),
+            ],
+            self.node.path,
+        )
+        return cloudwatch.Metric(
+            namespace="AWS/FSx",
+            metric_name=metric_name,
+            dimensions_map={"FileSystemId": self.file_system_id, **(dimensions or {})},
+            statistic=statistic,
+            period=period,
+        ).attach_to(self)
+
+    def metric_free_data_storage_capacity(self, *, period: Duration | None = None) -> cloudwatch.Metric:
+        """How many bytes are free on all storage targets together.
+
+        Example::
+
+            file_system = LustreFileSystem.from_attributes(
+                self,
+                "Scratch",
+                network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+                file_system_id="fs-0123456789abcdef0",
+                mount_name="abcdef12",
+            )
+            file_system.metric_free_data_storage_capacity().create_alarm(
+                self,
+                "AlmostFull",
+                threshold=500 * 2**30,
+                comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+                evaluation_periods=3,
+            )
+
+        :param period: how long a period is. Default: - five minutes.
+        """
+        return self.metric("FreeDataStorageCapacity", statistic="Sum", period=period)
+
 
 class LustreFileSystem(ILustreFileSystem):
     """A PERSISTENT_2 file system in the cluster's own zone, encrypted, compressed, with its own security group.
@@ -126,7 +191,8 @@ class LustreFileSystem(ILustreFileSystem):
         automatic_backup_retention_days: int = 0,
         data_repositories: Sequence[DataRepository] = (),
         mount_path: str = "/fsx",
-        removal: Removal = "retain",
+        removal: Removal | None = None,
+        removal_policy: RemovalPolicy | None = None,
         access_logs: s3.IBucket | None = None,
     ) -> None:
         """Make a file system.
@@ -136,7 +202,8 @@ class LustreFileSystem(ILustreFileSystem):
         :param network: whose first subnet it lies in, and whose nodes may reach it. Another one makes a new, empty file system.
         :param encryption_key: encrypts the data. Another one makes a new, empty file system.
         :param capacity_gib: its capacity in GiB; more of it comes in place, less is refused.
-        :param removal: retain or destroy, as the class says.
+        :param removal: retain or destroy, as the class says. Default: - retain.
+        :param removal_policy: the same in CDK's words: RETAIN or DESTROY. Default: - what `removal` says.
         :param access_logs: where a new data bucket writes its access logs. Default: - it keeps none.
         :raises ConfigError: with everything that FSx would refuse.
         """
@@ -157,13 +224,21 @@ class LustreFileSystem(ILustreFileSystem):
                     network=network,
                     encryption_key=encryption_key,
                     removal=removal,
+                    removal_policy=removal_policy,
                     access_logs=access_logs,
                 ),
+                *check_removal(removal, removal_policy),
                 *check_config(config, "storage", check_storage),
             ],
             lambda: self.node.path,
         )
-        self._make(config, network=network, encryption_key=encryption_key, removal=removal, access_logs=access_logs)
+        self._make(
+            config,
+            network=network,
+            encryption_key=encryption_key,
+            removal=removal_word(removal_policy, removal or "retain"),
+            access_logs=access_logs,
+        )
 
     @classmethod
     def from_config(

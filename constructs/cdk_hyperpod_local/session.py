@@ -83,7 +83,7 @@ class LocalAws:
         return self._control("GET", "hyperpod")
 
     def change_hyperpod(self, **wanted: Json) -> None:
-        """`faults`, `behaviour`, `timings`, `handler`: fields to set; `capacity`, `quota`: instance type -> limit or None.
+        """`faults`, `behaviour`, `timings`, `handler`: fields to set; `capacity`, `quota`: instance type -> limit or None; `quotas`: name of a quota -> value or None; `plans`: training plans.
 
         `defaults=True` sets all of it back first. `handler`: CloudFormation's, of AWS::SageMaker::Cluster.
         """

@@ -7,7 +7,7 @@ in the one than in the other (aws/aws-cdk#15584), so the lines where an app give
 from __future__ import annotations
 
 import jsii
-from aws_cdk import App, Aspects, CfnResource, Environment, IAspect, RemovalPolicy, Stack, Stage, Tags
+from aws_cdk import App, Aspects, CfnResource, Environment, IAspect, RemovalPolicy, Stack, Stage, Tags, pipelines
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_events_targets as targets
@@ -181,11 +181,27 @@ def rules_of_the_company(scope: Construct) -> None:
     Aspects.of(scope).add(AutomaticRecovery())
 
 
+class DeliveryStack(Stack):
+    """The pipeline that deploys one cluster after the other, each in a stage of its own."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, env: Environment) -> None:
+        super().__init__(scope, construct_id, env=env)
+        source = pipelines.CodePipelineSource.connection(
+            "company/training",
+            "main",
+            connection_arn="arn:aws:codeconnections:us-west-2:111122223333:connection/0123abcd",
+        )
+        synth = pipelines.ShellStep("Synth", input=source, commands=["npm ci", "npx cdk synth"])
+        pipeline = pipelines.CodePipeline(self, "Pipeline", synth=synth)
+        for name in ("Beta", "Production"):
+            stage = Stage(self, name, env=env)
+            TrainingStack(stage, "Training", cluster_name=f"training-{name.lower()}", env=env)
+            rules_of_the_company(stage)
+            pipeline.add_stage(stage)
+
+
 app = App()
-for name in ("Beta", "Production"):
-    stage = Stage(app, name, env=ENV)
-    TrainingStack(stage, "Training", cluster_name=f"training-{name.lower()}", env=ENV)
-    rules_of_the_company(stage)
+DeliveryStack(app, "Delivery", env=ENV)
 ResearchStack(app, "Research", env=ENV)
 AdoptedStack(app, "Adopted", env=ENV)
 OnCallStack(app, "OnCall", env=ENV)

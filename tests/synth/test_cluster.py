@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import CfnParameter, Environment, Fn, Stack
+from aws_cdk import CfnParameter, Environment, Fn, RemovalPolicy, Stack
+from aws_cdk import aws_logs as logs
 from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import (
@@ -740,3 +741,25 @@ def test_an_existing_vpc_without_a_way_to_aws_services_is_a_warning_that_is_said
     assert warning.endswith("[ack: cdk-hyperpod:no-way-to-endpoints]")
     assert not warnings_of(groups=[P5], network={**closed, "endpoint_security_group_id": "sg-01234567"})
     assert not warnings_of(groups=[P5], network={**closed, "internet_egress": True})
+
+
+def test_what_is_kept_is_said_in_cdks_words() -> None:
+    """The key, the scripts and the logs that the construct makes; CDK's own functions log where CDK says."""
+    template = template_with(removal_policy=RemovalPolicy.RETAIN)
+    kept = ("AWS::KMS::Key", "AWS::S3::Bucket", "AWS::Logs::LogGroup")
+    for kind in kept:
+        made = {name: each["DeletionPolicy"] for name, each in template.of(kind).items() if name.startswith("Cluster")}
+        assert made and set(made.values()) == {"Retain"}, kind
+    assert not template.of("Custom::S3AutoDeleteObjects")
+
+
+def test_the_guard_logs_where_it_is_told() -> None:
+    def build(stack: Stack) -> None:
+        guards = logs.LogGroup.from_log_group_name(stack, "Guards", "guards")
+        add_cluster(stack, P5, guard_log_group=guards)
+
+    template = of_stack(build)
+    guards = [each for name, each in template.of("AWS::Lambda::Function").items() if "ScaleDown" in name]
+    assert len(guards) == 5
+    assert {flat(each["Properties"]["LoggingConfig"]["LogGroup"]) for each in guards} == {"guards"}
+    assert not [name for name in template.of("AWS::Logs::LogGroup") if "ScaleDown" in name]

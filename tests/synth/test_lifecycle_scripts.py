@@ -8,12 +8,16 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-from aws_cdk import Fn, Stack
+from aws_cdk import Fn, RemovalPolicy, Stack
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import (
+    ConfigError,
     HyperPodCluster,
     HyperPodError,
     HyperPodNetwork,
@@ -288,3 +292,90 @@ def test_nodes_start_after_their_scripts_are_uploaded() -> None:
     template = of_stack(build)
     (cluster,) = template.of("AWS::SageMaker::Cluster").values()
     assert template.only_id("Custom::CDKBucketDeployment") in cluster["DependsOn"]
+
+
+def cluster_with_scripts_in(stack: Stack, bucket: s3.IBucket, name: str = "train") -> HyperPodCluster:
+    key = encryption_key(stack, f"{name}Key", removal="destroy")
+    return HyperPodCluster(
+        stack,
+        name,
+        cluster_name=name,
+        network=HyperPodNetwork(stack, f"{name}Network", availability_zones=["us-west-2b"]),
+        instance_groups=[CONTROLLER],
+        encryption_key=key,
+        lifecycle_scripts=LifecycleScripts(
+            stack, f"{name}Scripts", cluster_name=name, encryption_key=key, bucket=bucket
+        ),
+        unguarded=True,
+    )
+
+
+def test_two_clusters_keep_their_scripts_in_a_bucket_of_the_apps_own() -> None:
+    def build(stack: Stack) -> None:
+        bucket = s3.Bucket(
+            stack, "Shared", bucket_name="sagemaker-shared", encryption_key=kms.Key(stack, "SharedKey"), auto_delete_objects=True,
+            removal_policy=RemovalPolicy.DESTROY,
+        )  # fmt: skip
+        for name in ("train", "research"):
+            cluster_with_scripts_in(stack, bucket, name)
+
+    template = of_stack(build)
+    (bucket,) = template.of("AWS::S3::Bucket")
+    uploads = template.properties("Custom::CDKBucketDeployment")
+    assert {flat(upload["DestinationBucketName"]) for upload in uploads} == {f"<{bucket}>"}
+    for cluster in template.properties("AWS::SageMaker::Cluster"):
+        name, (group,) = cluster["ClusterName"], cluster["InstanceGroups"]
+        (prefix,) = (
+            each["DestinationBucketKeyPrefix"] for each in uploads if f"{name}/" in each["DestinationBucketKeyPrefix"]
+        )
+        assert flat(group["LifeCycleConfig"]["SourceS3Uri"]) == f"s3://<{bucket}>/{prefix}"
+        (policy,) = (
+            each
+            for each in template.properties("AWS::IAM::ManagedPolicy")
+            if f"cluster {name} may" in each.get("Description", "")
+        )
+        read, decrypted = (
+            next(
+                flat(each["Resource"][0]) for each in policy["PolicyDocument"]["Statement"] if action in each["Action"]
+            )
+            for action in ("s3:GetObject", "kms:Decrypt")
+        )
+        assert read == f"<{bucket}.Arn>/{name}/lifecycle/*"
+        assert decrypted.startswith("<SharedKey"), "the bucket's key, and not the cluster's"
+    statements = template.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    (denied,) = (each for each in statements if each["Effect"] == "Deny")
+    folders = {f"<{bucket}.Arn>/{name}/lifecycle/*" for name in ("train", "research")}
+    assert {flat(each) for each in denied["Resource"]} == folders
+    upload, emptying = denied["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
+    assert flat(upload).startswith("<CustomCDKBucketDeployment") and flat(emptying).startswith("<CustomS3AutoDelete")
+
+
+def test_a_bucket_whose_policy_cdk_may_not_change_is_a_warning() -> None:
+    stack = Stack(new_app(), "Stack")
+    cluster_with_scripts_in(stack, s3.Bucket.from_bucket_name(stack, "Given", "sagemaker-given"))
+    Annotations.from_stack(stack).has_warning(
+        "/Stack/trainScripts", Match.string_like_regexp(".*root on every new node.*")
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        ("ours", {}, "bucket: 'ours' has a name that HyperPod's managed policy does not read; take one whose name"),
+        ("sagemaker-ours", {"access_logs": True}, "access_logs: is for a bucket that is made, and bucket names one"),
+        (
+            "sagemaker-ours",
+            {"removal_policy": RemovalPolicy.SNAPSHOT},
+            "removal_policy: RemovalPolicy.SNAPSHOT is nothing that",
+        ),
+    ],
+)
+def test_a_bucket_that_cannot_be_is_refused(name: str, more: dict[str, Any], message: str) -> None:
+    stack = Stack(new_app(), "Stack")
+    bucket = s3.Bucket.from_bucket_name(stack, "Given", name)
+    if "access_logs" in more:
+        more = {"access_logs": bucket}
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        LifecycleScripts(
+            stack, "Scripts", cluster_name="a", encryption_key=kms.Key(stack, "Key"), bucket=bucket, **more
+        )

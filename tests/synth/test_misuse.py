@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App, Aws, CfnParameter, Environment, Stack, Token
+from aws_cdk import App, Aws, CfnParameter, Environment, RemovalPolicy, Stack, Token
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
@@ -233,6 +233,8 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "scale_down": ScaleDownConfig(),
         "unguarded": False,
         "log_retention_days": 365,
+        "guard_log_group": logs.LogGroup.from_log_group_name(world.stack, world.next_id(), "guard"),
+        "removal_policy": RemovalPolicy.RETAIN,
     },
     HyperPodNetwork: lambda world: {
         "availability_zones": ["us-west-2c"],
@@ -284,6 +286,8 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "home_path": "/fsx/home",
         "writers": [],
         "drain": world.channel,
+        "bucket": None,
+        "removal_policy": RemovalPolicy.DESTROY,
     },
     LustreFileSystem: lambda world: {
         "network": world.network,
@@ -296,6 +300,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "data_repositories": [DataRepository(file_system_path="/data")],
         "mount_path": "/fsx",
         "removal": "retain",
+        "removal_policy": None,
         "access_logs": world.logs,
     },
     ScaleDown: lambda world: {
@@ -309,8 +314,10 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "autoscaled_groups": [],
         "depends_on": [],
         "encryption_key": world.key,
+        "log_group": None,
+        "removal_policy": RemovalPolicy.DESTROY,
     },
-    encryption_key: lambda world: {"removal": "retain"},
+    encryption_key: lambda world: {"removal": "retain", "removal_policy": None},
     existing_openzfs_mount: lambda world: {
         "network": world.network,
         "file_system_id": "fs-0123456789abcdef0",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aws_cdk import CfnParameter, Fn, Stack
+from aws_cdk import CfnParameter, Fn, RemovalPolicy, Stack
 from aws_cdk import aws_kms as kms
 
 from cdk_hyperpod import (
@@ -345,6 +345,54 @@ def test_destroy_deletes_everything_also_where_a_change_replaces_it() -> None:
     }
     # CloudFormation deletes no bucket that holds something.
     assert template.only("Custom::S3AutoDeleteObjects")["BucketName"] == {"Ref": template.only_id("AWS::S3::Bucket")}
+
+
+@pytest.mark.parametrize("policy", [RemovalPolicy.DESTROY, RemovalPolicy.RETAIN], ids=["destroy", "retain"])
+def test_cdks_words_for_it_do_the_same(policy: RemovalPolicy) -> None:
+    links = [DataRepository(file_system_path="/data")]
+
+    def build(stack: Stack) -> None:
+        LustreFileSystem(
+            stack,
+            "FileSystem",
+            network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"]),
+            encryption_key=encryption_key(stack, "Key", removal_policy=policy),
+            capacity_gib=4800,
+            data_repositories=links,
+            removal_policy=policy,
+        )
+
+    ours = file_system(removal=policy.name.lower(), data_repositories=links)
+    assert of_stack(build).body == ours.body
+
+
+def test_one_way_to_say_what_is_kept() -> None:
+    with pytest.raises(ConfigError, match="removal_policy: says what removal says too; keep one of the two"):
+        file_system(removal="retain", removal_policy=RemovalPolicy.RETAIN)
+    with pytest.raises(
+        ConfigError, match=r"removal_policy: RemovalPolicy.SNAPSHOT is nothing that CloudFormation does here"
+    ):
+        file_system(removal_policy=RemovalPolicy.SNAPSHOT)
+
+
+def test_a_metric_is_about_the_file_system() -> None:
+    def build(stack: Stack) -> None:
+        made = LustreFileSystem(
+            stack,
+            "FileSystem",
+            network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"]),
+            encryption_key=encryption_key(stack, "Key"),
+            capacity_gib=4800,
+        )
+        busy = made.metric("NetworkThroughputUtilization", statistic="max", dimensions={"FileServer": "OSS0000"})
+        for metric in (made.metric_free_data_storage_capacity(), busy):
+            metric.create_alarm(stack, metric.metric_name, threshold=5, evaluation_periods=1)
+
+    template = of_stack(build)
+    free, busy = sorted(template.properties("AWS::CloudWatch::Alarm"), key=lambda alarm: str(alarm["MetricName"]))
+    assert (free["Namespace"], free["MetricName"], free["Statistic"]) == ("AWS/FSx", "FreeDataStorageCapacity", "Sum")
+    assert free["Dimensions"] == [{"Name": "FileSystemId", "Value": {"Ref": template.only_id(FILE_SYSTEM)}}]
+    assert [each["Name"] for each in busy["Dimensions"]] == ["FileServer", "FileSystemId"]
 
 
 def test_an_existing_vpc_stays_whatever_the_removal_is() -> None:

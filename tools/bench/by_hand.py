@@ -49,6 +49,10 @@ def literal(value: Any) -> str:
             return f"cdk.Token.as_string(Fn.get_att({name!r}, {attribute!r}))"
         case {"Fn::Join": [str(separator), [*parts]]}:
             return f"Fn.join({separator!r}, [{', '.join(map(literal, parts))}])"
+        case {"Fn::Select": [int(index), items]}:
+            return f"Fn.select({index}, {literal(items)})"
+        case {"Fn::Split": [str(separator), text]}:
+            return f"Fn.split({separator!r}, {literal(text)})"
         case {"Fn::Sub": str(text)}:
             return f"Fn.sub({text!r})"
         case {"Fn::GetStackOutput": _}:
@@ -102,8 +106,10 @@ def resource_line(logical_id: str, resource: dict[str, Any]) -> str:
     if kind.startswith("Custom::"):
         return f"cdk.CfnResource(stack, {logical_id!r}, type={kind!r}, properties={literal(properties)})"
     _, service, name = kind.split("::")
-    module = f"aws_{service.lower()}"
-    l1 = getattr(importlib.import_module(f"aws_cdk.{module}"), f"Cfn{name}")
+    # CloudFormation's own types are in the package itself, which the program calls cdk.
+    module = "cdk" if service == "CloudFormation" else f"aws_{service.lower()}"
+    package = "aws_cdk" if module == "cdk" else f"aws_cdk.{module}"
+    l1 = getattr(importlib.import_module(package), f"Cfn{name}")
     return f"{module}.{l1.__name__}(stack, {logical_id!r}, {arguments(properties, l1, module)})"
 
 

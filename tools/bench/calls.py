@@ -1,11 +1,13 @@
-"""How often synthesis calls Node: every call of the default cluster's app.py across jsii, by kind. `make bench` prints it.
+"""How often synthesis calls Node: every call across jsii, by kind. `make bench` prints it for the default cluster's app.py.
 
 Calls are counted, not timed, so that two machines, and two days, can be compared.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import runpy
 import sys
 import tempfile
 from collections import Counter
@@ -20,8 +22,12 @@ import app
 KINDS = {"create": "objects made", "get": "properties read", "set": "properties set", "invoke": "methods called"}
 
 
-def main() -> int:
-    """Synthesize, and print the calls; `--by-name` prints what was called, too."""
+def main() -> None:
+    """Run app.py, or another program, and print the calls."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", nargs="?", type=Path, default=ROOT / "app.py", help="default: app.py")
+    parser.add_argument("--by-name", action="store_true", help="print what was called, too")
+    options = parser.parse_args()
     app.use_project_node()
     os.environ["CDK_VALIDATION"] = "false"
     from jsii._kernel.providers.process import ProcessProvider
@@ -45,14 +51,17 @@ def main() -> int:
             count(f"s{kind}", kind)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["CDK_OUTDIR"] = folder
-        code = app.main()
-    print(f"\ncalls into Node for the default cluster: {calls.total()}\n")
+        try:
+            runpy.run_path(str(options.program), run_name="__main__")
+        except SystemExit as end:
+            if end.code:
+                raise
+    print(f"\ncalls into Node by {options.program.name}: {calls.total()}\n")
     for kind, words in KINDS.items():
         print(f"  {words:<16}{sum(number for (of, _), number in calls.items() if of == kind):>5}")
-    if "--by-name" in sys.argv:
+    if options.by_name:
         print("\n".join(f"  {number:>5}  {kind} {name}" for (kind, name), number in calls.most_common()))
-    return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

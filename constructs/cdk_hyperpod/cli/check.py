@@ -9,6 +9,7 @@ from ..errors import with_lines
 from ..loader import LoadedConfig, load_config
 from ..rules import what_closed_means
 from .changes import change_lines
+from .cost import figure
 from .options import config_option
 from .tables import print_lines, shown
 
@@ -31,6 +32,8 @@ def check(file: str | None, config: str, against: str | None) -> None:
     if note is not None:
         print(f"note: {note}")
     print(_summary(loaded))
+    if (said := figure(loaded.config)) is not None:
+        print(said)
     if against is not None:
         changes = changed(record(load_config(against).config), record(loaded.config))
         print_lines(change_lines(changes) or ["", f"No setting differs from {shown(against)}."])

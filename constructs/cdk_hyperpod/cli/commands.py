@@ -11,6 +11,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "schema": ("schema", "print the JSON schema of cluster files, for editors"),
     },
     "A deployment": {
+        "preflight": ("preflight", "say whether the account can have the cluster of a file"),
+        "cost": ("cost", "say what the cluster of a file costs an hour and a month"),
         "credentials": ("credentials", "say whether there are AWS credentials to deploy with"),
         "plan": ("plan", "say what a deployment would take away from the live cluster"),
         "why": ("why", "say why the last deployment failed"),

@@ -91,14 +91,22 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        if "botocore.exceptions" in sys.modules and isinstance(error, _aws_errors()):
-            return _failed(aws.sentence(error))
-        if os.environ.get(DEBUG_VARIABLE):
+        if os.environ.get(DEBUG_VARIABLE) and not _is_of_aws(error):
             raise
-        return _failed(
-            f"{PROGRAM} has a fault: {type(error).__name__}: {error}\n"
-            f"{DEBUG_VARIABLE}=1 shows where; please report it with that"
-        )
+        return _unforeseen(error)
+
+
+def _unforeseen(error: Exception) -> int:
+    if _is_of_aws(error):
+        return _failed(aws.sentence(error))
+    return _failed(
+        f"{PROGRAM} has a fault: {type(error).__name__}: {error}\n"
+        f"{DEBUG_VARIABLE}=1 shows where; please report it with that"
+    )
+
+
+def _is_of_aws(error: Exception) -> bool:
+    return "botocore.exceptions" in sys.modules and isinstance(error, _aws_errors())
 
 
 def _aws_errors() -> tuple[type[Exception], ...]:

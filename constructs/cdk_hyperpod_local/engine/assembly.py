@@ -14,7 +14,7 @@ from cdk_hyperpod_local.engine.resources.eks_account import EksAccount
 from cdk_hyperpod_local.engine.schemas import Schemas
 from cdk_hyperpod_local.engine.seam import cloudformation, condition_keys, endpoints, execution_role, layers, signatures
 from cdk_hyperpod_local.engine.seam import services as requests
-from cdk_hyperpod_local.engine.services import eks, encrypted_buckets, fsx, hyperpod, log_keys
+from cdk_hyperpod_local.engine.services import eks, encrypted_buckets, fsx, hyperpod, log_keys, quotas_and_prices
 from cdk_hyperpod_local.engine.services.eks_world import World
 from cdk_hyperpod_local.engine.services.fsx_model import Fsx
 from cdk_hyperpod_local.engine.services.kubernetes_nodes import KubernetesNodes
@@ -41,6 +41,7 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     world = World(account=account, kubernetes=apis, now=time.time, speed=options.speed, seed=options.seed)
     control_planes = eks.install(world, journal)
     clusters = hyperpod.install(options, journal, control_planes)
+    quotas_and_prices.install(lambda: clusters.model, journal)
     KubernetesNodes(clusters.on_eks, control_planes).start()
     resources.install(Schemas(options.schemas), file_systems, control_planes, clusters)
 

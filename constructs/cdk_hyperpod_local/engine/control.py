@@ -11,7 +11,7 @@ from typing import Any
 from cdk_hyperpod_local.engine.options import EngineOptions
 from cdk_hyperpod_local.engine.seam import services as requests
 from cdk_hyperpod_local.engine.services.hyperpod import HandlerOptions, HyperPodService
-from cdk_hyperpod_local.hyperpod import Behaviour, Faults
+from cdk_hyperpod_local.hyperpod import Behaviour, Faults, Plan
 
 PREFIX = "/_local_aws/"
 Json = Any
@@ -24,6 +24,7 @@ class Control:
         self._options = options
         self._clusters = clusters
         self._limited: set[str] = set()
+        self._named: set[str] = set()
 
     async def handle(self, method: str, path: str, body: bytes) -> requests.Reply:
         match method, path.removeprefix(PREFIX):
@@ -64,10 +65,21 @@ class Control:
     def _change(self, wanted: Json) -> None:
         """`faults`, `behaviour`, `timings`, `handler` (CloudFormation's, of the cluster): fields to set.
 
-        `capacity`, `quota`: instance type -> limit or null. `defaults`: true sets all of it back first.
+        `capacity`, `quota`: instance type -> limit or null. `quotas`: name -> value or null. `plans`: training plans, by the
+        fields of `Plan`. `defaults`: true sets all of it back first.
         """
         model = self._clusters.model
-        unknown = set(wanted) - {"faults", "behaviour", "timings", "handler", "capacity", "quota", "defaults"}
+        unknown = set(wanted) - {
+            "faults",
+            "behaviour",
+            "timings",
+            "handler",
+            "capacity",
+            "quota",
+            "quotas",
+            "plans",
+            "defaults",
+        }
         if unknown:
             raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
         if wanted.get("defaults"):
@@ -86,6 +98,11 @@ class Control:
             model.set_capacity(instance_type, limit)
         for instance_type, limit in wanted.get("quota", {}).items():
             model.set_quota(instance_type, limit)
+        for name, value in wanted.get("quotas", {}).items():
+            model.set_named_quota(name, value)
+        for plan in wanted.get("plans", ()):
+            model.set_plan(Plan(**plan))
+        self._named |= {*wanted.get("quotas", {})}
         self._limited |= {*wanted.get("capacity", {}), *wanted.get("quota", {})}
 
     def _set_back(self) -> None:
@@ -95,6 +112,8 @@ class Control:
         for instance_type in self._limited:
             model.set_capacity(instance_type, None)
             model.set_quota(instance_type, None)
+        for name in self._named:
+            model.set_named_quota(name, None)
 
 
 def _json(status: int, reply: Json) -> requests.Reply:

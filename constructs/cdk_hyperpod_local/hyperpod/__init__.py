@@ -8,7 +8,7 @@ from .errors import ApiError, CallerKilled, LostReplyError
 from .faults import Faults
 from .journal import MUTATING, Call
 from .model import ACCOUNT, OPERATIONS, REGION, HyperPod
-from .state import Node, Termination
+from .state import Node, Place, Plan, Termination
 from .wire import handle_json
 
 __all__ = [
@@ -28,6 +28,8 @@ __all__ = [
     "LostReplyError",
     "ManualClock",
     "Node",
+    "Place",
+    "Plan",
     "Progress",
     "ScaledClock",
     "SystemClock",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from . import rules
+from . import limits, rules
 from .context import Context, below_minimum, refuse_below_minimum
 from .ends import end
 from .errors import ApiError, conflict, not_found
@@ -27,7 +26,7 @@ def create_cluster(context: Context, request: Json) -> Json:
     tags = checked_tags(request.get("Tags", []), {}, context.principal)
     if any(cluster.name == name for cluster in context.clusters()):
         raise ApiError("ResourceInUse", f"Cluster with name {name} already exists")
-    refuse_over_quota(context, {}, specs)
+    refuse_beyond_limits(context, {}, specs, settings)
     cluster = Cluster(
         name=name,
         arn=f"arn:aws:sagemaker:{context.region}:{context.account}:cluster/{world.digits(12)}",
@@ -55,18 +54,23 @@ def new_group(context: Context, spec: Json) -> Group:
     )  # fmt: skip
 
 
-def refuse_over_quota(context: Context, before: Mapping[str, Group], specs: Specs) -> None:
-    """ResourceLimitExceeded if these specifications ask for more than the account's quotas. `before`: what is there."""
-    used: Counter[str] = Counter()
-    for cluster in context.clusters():
-        for group in cluster.groups.values():
-            used[group.instance_types[0]] += group.target
-    delta: Counter[str] = Counter()
-    for spec in specs:
-        old = before.get(spec["InstanceGroupName"])
-        kind = spec["InstanceType"] if "InstanceType" in spec else spec["InstanceRequirements"]["InstanceTypes"][0]
-        delta[kind] += spec["InstanceCount"] - (old.target if old else 0)
-    rules.check_quota(context.world.quotas, used, delta)
+def refuse_beyond_limits(context: Context, before: Mapping[str, Group], specs: Specs, settings: Json) -> None:
+    """ApiError if these specifications ask for more than the account has. `before`: what is there, `settings`: the cluster's."""
+    limits.refuse(context.world, context.clusters(), before, specs, settings.get("VpcConfig", {}))
+
+
+def describe_training_plan(context: Context, request: Json) -> Json:
+    """DescribeTrainingPlan."""
+    for plan in context.world.plans.values():
+        if plan.arn.endswith(f"/{request['TrainingPlanName']}"):
+            return limits.plan_details(plan)
+    raise not_found(f"Could not find the training plan '{request['TrainingPlanName']}'")
+
+
+def list_training_plans(context: Context, request: Json) -> Json:
+    """ListTrainingPlans, in one page and unfiltered."""
+    del request
+    return {"TrainingPlanSummaries": [limits.plan_details(plan) for plan in context.world.plans.values()]}
 
 
 def describe_cluster(context: Context, request: Json) -> Json:

@@ -10,14 +10,14 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from . import batch, clusters, nodes, provisioning, store, tagging, update, validation
+from . import batch, clusters, limits, nodes, provisioning, store, tagging, update, validation
 from .behaviour import Behaviour, Timings
 from .clock import Clock, ManualClock
 from .context import Context
 from .errors import ApiError, CallerKilled, LostReplyError
 from .faults import Faults
 from .journal import MUTATING, Call, count_changes
-from .state import CapacityChange, Cluster, Json, Node, Termination, World
+from .state import CapacityChange, Cluster, Json, Node, Place, Plan, Termination, World
 
 if TYPE_CHECKING:
     from .client import Client
@@ -36,10 +36,12 @@ OPERATIONS: Mapping[str, Operation] = {
     "DescribeCluster": clusters.describe_cluster,
     "DescribeClusterEvent": nodes.describe_cluster_event,
     "DescribeClusterNode": nodes.describe_cluster_node,
+    "DescribeTrainingPlan": clusters.describe_training_plan,
     "ListClusterEvents": nodes.list_cluster_events,
     "ListClusterNodes": nodes.list_cluster_nodes,
     "ListClusters": clusters.list_clusters,
     "ListTags": tagging.list_tags,
+    "ListTrainingPlans": clusters.list_training_plans,
     "StartClusterHealthCheck": clusters.start_cluster_health_check,
     "UpdateCluster": update.update_cluster,
     "UpdateClusterSoftware": clusters.update_cluster_software,
@@ -179,10 +181,27 @@ class HyperPod:
 
     def set_quota(self, instance_type: str, limit: int | None) -> None:
         """The quota "<type> for cluster usage"; None: no quota. Growing past it is ResourceLimitExceeded."""
+        self.set_named_quota(limits.usage_name(instance_type, spot=False), limit)
+
+    def set_named_quota(self, name: str, limit: int | None) -> None:
+        """A quota by the name that Service Quotas has for it (`limits`); None: no quota."""
         if limit is None:
-            self._world.quotas.pop(instance_type, None)
+            self._world.quotas.pop(name, None)
         else:
-            self._world.quotas[instance_type] = limit
+            self._world.quotas[name] = limit
+
+    @property
+    def quotas(self) -> Mapping[str, int]:
+        """The quotas that are set, by name."""
+        return dict(self._world.quotas)
+
+    def set_plan(self, plan: Plan) -> None:
+        """A training plan that the account has bought; the first one makes all others unknown."""
+        self._world.plans[plan.arn] = plan
+
+    def set_subnet(self, subnet_id: str, place: Place) -> None:
+        """What HyperPod finds where a subnet is: types and addresses. Of other subnets it asks nothing."""
+        self._world.subnets[subnet_id] = place
 
     def release_image(self, version: str) -> None:
         """A newer platform image exists: new groups and UpdateClusterSoftware use it."""

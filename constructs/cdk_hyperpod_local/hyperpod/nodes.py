@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .clusters import refuse_over_quota
+from .clusters import refuse_beyond_limits
 from .context import Context, below_minimum, refuse_while_busy
 from .errors import invalid, not_found
 from .paging import between, page
@@ -72,7 +72,7 @@ def batch_add_cluster_nodes(context: Context, request: Json) -> Json:
          "InstanceCount": cluster.groups[each["InstanceGroupName"]].target + each["IncrementTargetCountBy"]}
         for each in good
     ]  # fmt: skip
-    refuse_over_quota(context, cluster.groups, counts)
+    refuse_beyond_limits(context, cluster.groups, counts, cluster.settings)
     added: list[Json] = []
     for each in good:
         group = cluster.groups[each["InstanceGroupName"]]

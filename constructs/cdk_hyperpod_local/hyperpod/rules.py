@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .errors import ApiError, invalid
+from .errors import invalid
 from .state import Cluster, Group, Json
 
 
@@ -182,17 +182,3 @@ def deletion_problems(cluster: Cluster, names: Sequence[str], sent: Sequence[Jso
     going = {group.name for group in cluster.groups.values() if group.status == "Deleting"} | set(names)
     if not (set(cluster.groups) | listed) - going:
         yield f"Cluster {cluster.name} must maintain at least one instance group"
-
-
-def check_quota(quotas: Mapping[str, int], used: Mapping[str, int], delta: Mapping[str, int]) -> None:
-    """ResourceLimitExceeded where growing by `delta` (instances by type) would pass a quota; absent types have none."""
-    for instance_type, more in delta.items():
-        limit = quotas.get(instance_type)
-        if limit is not None and more > 0 and used.get(instance_type, 0) + more > limit:
-            raise ApiError(
-                "ResourceLimitExceeded",
-                f"The account-level service limit '{instance_type} for cluster usage' is {limit} Instances, with current "
-                f"utilization of {used.get(instance_type, 0)} Instances and a request delta of {more} Instances. Please use "
-                f"AWS Service Quotas to request an increase for this quota. If AWS Service Quotas is not available, contact "
-                f"AWS support to request an increase for this quota.",
-            )

@@ -153,6 +153,34 @@ class CapacityChange:
     limit: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A training plan of the account."""
+
+    arn: str
+    instance_type: str
+    total: int
+    available: int
+    """Instances that no cluster has yet: as it was told, and not counted here."""
+    zone: str
+    start: float
+    end: float
+    status: str = "Active"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A subnet, as far as HyperPod looks at it."""
+
+    zone: str
+    free: int
+    """Addresses that nothing has."""
+    offered: tuple[str, ...]
+    """Instance types that its zone has."""
+    addresses: dict[str, int] = field(default_factory=dict)
+    """How many addresses a node of a type takes; of a type that is not here, one."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Cluster:
     """One cluster. Everything in it is replaced, never changed in place, except the four collections."""
@@ -218,7 +246,11 @@ class World:
     """By ARN."""
     capacity: list[CapacityChange] = field(default_factory=list)
     quotas: dict[str, int] = field(default_factory=dict)
-    """Instance type -> instances in all clusters of an account and region; absent: no quota."""
+    """Name of a quota -> its value, in every account and region; absent: no quota."""
+    plans: dict[str, Plan] = field(default_factory=dict)
+    """By ARN. None at all: every ARN is taken for a plan with room."""
+    subnets: dict[str, Place] = field(default_factory=dict)
+    """By id. One that is not here has room for everything."""
     terminations: list[Termination] = field(default_factory=list)
 
     def number(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from .behaviour import Behaviour, Timings
 from .faults import Faults
 from .journal import Call
-from .state import CapacityChange, Cluster, Event, Good, Group, Json, Node, Termination, World
+from .state import CapacityChange, Cluster, Event, Good, Group, Json, Node, Place, Plan, Termination, World
 
 FORMAT = 1
 """Raised when the form below changes in a way that old files cannot be read."""
@@ -51,8 +51,13 @@ def _world(state: Json) -> World:
         "clusters": {arn: _cluster(cluster) for arn, cluster in state["clusters"].items()},
         "capacity": _list(CapacityChange, state["capacity"]),
         "terminations": _list(Termination, state["terminations"]),
+        "plans": {arn: Plan(**plan) for arn, plan in state.get("plans", {}).items()},
+        "subnets": {
+            name: Place(**{**place, "offered": tuple(place["offered"])})
+            for name, place in state.get("subnets", {}).items()
+        },
     }
-    return World(**{**_known(World, state), **made})
+    return World(**{**_known(World, {"plans": {}, "subnets": {}, **state}), **made})
 
 
 def _cluster(state: Json) -> Cluster:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from . import rules
-from .clusters import new_group, refuse_over_quota
+from .clusters import new_group, refuse_beyond_limits
 from .context import Context, running_in
 from .ends import choose_victims, counted_extra, end
 from .errors import conflict, invalid
@@ -22,7 +22,7 @@ def update_cluster(context: Context, request: Json) -> Json:
     doomed = _groups_to_delete(context, cluster, request)
     _refuse_while_busy(cluster, doomed)
     _refuse_wrong(context, cluster, request, specs, doomed)
-    refuse_over_quota(context, cluster.groups, specs)
+    refuse_beyond_limits(context, cluster.groups, specs, cluster.settings)
 
     if not cluster.continuous:
         cluster.before = settings_now(cluster)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 
-from cdk_hyperpod_local.hyperpod import MUTATING, OPERATIONS, ApiError, Behaviour, HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod import MUTATING, OPERATIONS, ApiError, Behaviour, HyperPod, ManualClock, Plan
 from cdk_hyperpod_local.hyperpod.samples import eks, group, run_until_quiet, slurm
 from cdk_hyperpod_local.hyperpod.validation import operation_model, request, response, service_model
 
@@ -93,6 +93,11 @@ def everything(behaviour: Behaviour) -> Produced:
     )
     reads(call)
     run_until_quiet(model)
+    plan = "arn:aws:sagemaker:us-west-2:000000000000:training-plan/month"
+    now = clock.now()
+    model.set_plan(Plan(arn=plan, instance_type="ml.p5.48xlarge", total=8, available=8, zone="us-west-2a", start=now, end=now + 9e5))  # fmt: skip
+    call("DescribeTrainingPlan", TrainingPlanName="month")
+    call("ListTrainingPlans")
     call("DeleteCluster", ClusterName="train")
     reads(call)
     return produced

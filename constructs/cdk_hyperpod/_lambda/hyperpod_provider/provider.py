@@ -271,30 +271,23 @@ class Provider:
 
     def _prepare(self, event: Event, desired: Desired, state: State) -> Answer:
         live = self._live(desired, tags=state.pending is None)
-        occasion = self._occasion(event, desired, state, first=False)
-        drains = self._drains(event, desired, state)
-        if drains is not None:
-            drains.read()
-            occasion = _with_said(occasion, drains)
+        drains = self._heard(event, desired, state)
+        occasion = _with_said(self._occasion(event, desired, state, first=False), drains)
         found = plan(live, desired, occasion)
         self._tell(found)
         self._refuse(found, desired, first=False)
         if live is None:
             return self._complete(event, state, None)
-        going, pending = _going(found, live), (*found.taken, *found.held)
+        pending = (*found.taken, *found.held)
         if (found.changes or drains is not None) and (over := self._given_up(event, state)):
             return self._unfinished(event, state, [over], live, pending)
-        if drains is not None:
-            verdict = judge(going, drains.said, drains.ask)
-            drains.hold(going, live.nodes, TAKEN if found.changes and verdict.ready else LEASE)
-            self._refuse_undrained(desired, verdict.refusal, first=not _any_taken(state, live))
-            if verdict.waits:
-                return self._unfinished(event, state, (*verdict.waits, *found.waits), live, pending)
+        if drains is not None and (waits := self._make_ready(drains, found, live, desired, state)):
+            return self._unfinished(event, state, (*waits, *found.waits), live, pending)
         if not found.changes:
             if waits := found.waits or _not_yet(live, state):
                 return self._unfinished(event, state, waits, live, found.held)
             if drains is not None:
-                drains.hold(going, live.nodes, KEPT)
+                drains.hold(_going(found, live), live.nodes, KEPT)
             return self._complete(event, state, live)
 
         def look(then: Occasion) -> tuple[Cluster | None, Plan]:
@@ -327,6 +320,23 @@ class Provider:
         must = event.kind == PREPARE and not state.rolling_back
         return Drains(ask, desired.cluster, self._s3, self._sagemaker, must=must)
 
+    def _heard(self, event: Event, desired: Desired, state: State) -> Drains | None:
+        """The same, with what the agent says now."""
+        drains = self._drains(event, desired, state)
+        if drains is not None:
+            drains.read()
+        return drains
+
+    def _make_ready(
+        self, drains: Drains, found: Plan, live: Cluster, desired: Desired, state: State
+    ) -> tuple[Wait, ...]:
+        """Have what goes drained; what is still waited for."""
+        going = _going(found, live)
+        verdict = judge(going, drains.said, drains.ask)
+        drains.hold(going, live.nodes, TAKEN if found.changes and verdict.ready else LEASE)
+        self._refuse_undrained(desired, verdict.refusal, first=not _any_taken(state, live))
+        return verdict.waits
+
     def _give_back(self, event: Event, state: State) -> None:
         """Nobody wants nodes drained any more. Where it fails, their lease ends."""
         try:
@@ -357,9 +367,8 @@ class Provider:
             return self._unfinished(event, state, [removal.wait], live)
         if over := self._given_up(event, state):
             return self._unfinished(event, state, [over], live)
-        if (drains := None if state.rolling_back else self._drains(event, desired, state)) is not None:
+        if (drains := None if state.rolling_back else self._heard(event, desired, state)) is not None:
             doomed = standing(live, desired)
-            drains.read()
             drains.hold([node for node in live.nodes if node.group in doomed], live.nodes, TAKEN)
         if removal.wait is not None:
             return self._unfinished(event, state, [removal.wait], live)
@@ -464,10 +473,13 @@ def _going(found: Plan, live: Cluster | None) -> list[Node]:
     return [node for node in nodes if node.group not in logins]
 
 
-def _with_said(occasion: Occasion, drains: Drains) -> Occasion:
+def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:
     """What the agent tells of the nodes to choose from: who is being drained for this deployment stays chosen."""
-    asked = {name for name, wish in drains.said.wishes().items() if wish == drains.ask.wish}
-    return replace(occasion, busy=drains.said.busy, chosen=occasion.chosen | asked)
+    if drains is None:
+        return occasion
+    said = drains.said
+    asked = {name for name, wish in said.wishes().items() if wish == drains.ask.wish}
+    return replace(occasion, busy=said.busy, chosen=occasion.chosen | asked)
 
 
 def _any_taken(state: State, live: Cluster) -> bool:

@@ -1,0 +1,144 @@
+"""`cdk-hyperpod cost`: what the cluster of a file costs an hour and a month, by AWS's Price List."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import rich_click as click
+
+from ..errors import HyperPodError
+from ..loader import load_config
+from . import aws
+from .aws import Clients
+from .options import config_option, json_option, profile_option, rights
+from .prices import HOURS, Cost, Prices, cached, costs, hourly, keep, today, usage_end, wanted_usage
+from .tables import json_text, print_lines, table
+
+_HELP = """\
+Say what the cluster of a file costs an hour and a month, at list prices in US dollars, without discounts and taxes: each group at
+its full count, and what stands beside the nodes. What the list has no price for is named, and in no sum.
+
+Prices are kept in your cache folder, with their date, and asked for again with --refresh; `check` then ends with the figure.
+"""
+_REGION = "us-east-1"
+"""Price List is in three regions, and has the prices of all."""
+_PRODUCTS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("AmazonSageMaker", {"component": "Cluster"}),
+    ("AmazonEKS", {}),
+    ("AmazonEC2", {"productFamily": "NAT Gateway"}),
+    ("AmazonVPC", {}),
+)
+_WIDTH = 80
+
+
+class CostError(HyperPodError):
+    """The price list says nothing of the region."""
+
+
+@click.command(help=f"{_HELP}\n\n{rights('pricing:GetProducts', besides='With prices of your cache it asks nobody.')}")
+@config_option
+@profile_option
+@click.option("--refresh", is_flag=True, help="Ask for the prices again.")
+@click.option("--endpoint-url", metavar="URL", help="Another endpoint than Price List's own.")
+@json_option
+def cost(config: str, profile: str | None, endpoint_url: str | None, *, refresh: bool, as_json: bool) -> None:
+    """Read the cache or ask, and print."""
+    cluster = load_config(config).config
+    prices = None if refresh else cached(cluster.region)
+    if prices is None:
+        prices = read_prices(cluster.region, aws.clients(_REGION, profile, endpoint_url))
+        keep(prices)
+    found = costs(cluster, prices)
+    if as_json:
+        lines = [
+            {"what": each.what, "count": each.count, "usd_hour": each.hour, "usd_month": _month(each.hour), "note": each.note}
+            for each in found
+        ]  # fmt: skip
+        total = {"usd_hour": hourly(found), "usd_month": _month(hourly(found))}
+        content = {"cluster": cluster.name, "region": cluster.region, "prices_of": prices.when}
+        print(json_text("cost", 1, {**content, "lines": lines, "total": total}))
+        return
+    print_lines(cost_lines(found, prices))
+
+
+def cost_lines(found: Sequence[Cost], prices: Prices) -> Iterator[str]:
+    """The lines as a table of 80 columns, and what is in no sum."""
+    known = [each for each in found if each.each_hour is not None]
+    cells = [
+        (each.what, str(each.count), _usd(each.each_hour), _usd(each.hour), _usd(_month(each.hour), 0))
+        for each in known
+    ]
+    total = hourly(found)
+    cells.append(("together", "", "", _usd(total), _usd(_month(total), 0)))
+    yield from table(
+        ("what", "count", "each", "an hour", "a month"), cells, columns=_WIDTH, cut=(0,), right=(1, 2, 3, 4)
+    )
+    yield ""
+    yield f"US dollars, list prices of {prices.when} in {prices.region}; a month has {HOURS} hours."
+    unknown = [each for each in found if each.each_hour is None]
+    if unknown:
+        yield "In no sum:"
+    for each in unknown:
+        yield f"  {each.what}" + (f": {each.note}" if each.note else ": the price list has no price")
+    if noted := [each for each in known if each.note]:
+        yield "Besides:"
+        yield from (f"  {each.what}: {each.note}" for each in noted)
+
+
+def figure(config: Any) -> str | None:
+    """One line for `check`, where prices are in the cache; None: there are none."""
+    prices = cached(config.region)
+    if prices is None:
+        return None
+    total = hourly(costs(config, prices))
+    unknown = any(each.each_hour is None for each in costs(config, prices))
+    more = ", and what has no price there" if unknown else ""
+    return f"${total:,.2f} an hour, ${total * HOURS:,.0f} a month, at list prices of {prices.when}{more}: cdk-hyperpod cost"
+
+
+def read_prices(region: str, client: Clients) -> Prices:
+    """A region's prices. Raises CostError where the list has no node of HyperPod's there, which is no free one."""
+    found: dict[str, float] = {}
+    for service, attributes in _PRODUCTS:
+        filters = {"regionCode": region, **attributes}
+        request: dict[str, Any] = {
+            "ServiceCode": service,
+            "Filters": [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in filters.items()],
+            "MaxResults": 100,
+        }
+        while True:
+            reply = client("pricing").get_products(**request)
+            for text in reply.get("PriceList", ()):
+                found.update(_price(text))
+            if not reply.get("NextToken"):
+                break
+            request["NextToken"] = reply["NextToken"]
+    if not any(name.startswith("Cluster:") for name in found):
+        raise CostError(f"AWS's price list has no HyperPod node in {region}")
+    return Prices(region=region, when=today(), hourly=dict(sorted(found.items())))
+
+
+def _price(text: Any) -> dict[str, float]:
+    """Of one product, which is JSON in a text: the price of an hour on demand; empty for what no cluster needs."""
+    try:
+        product = json.loads(text) if isinstance(text, str) else text
+        ends = usage_end(str(product["product"]["attributes"]["usagetype"]))
+        if not wanted_usage(ends):
+            return {}
+        for term in product["terms"]["OnDemand"].values():
+            for rate in term["priceDimensions"].values():
+                if rate["unit"] in ("Hrs", "Hours", "hours") and float(rate.get("beginRange") or 0) == 0:
+                    return {ends: float(rate["pricePerUnit"]["USD"])}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return {}
+
+
+def _month(hour: float | None) -> float | None:
+    return None if hour is None else hour * HOURS
+
+
+def _usd(amount: float | None, digits: int = 2) -> str:
+    return "" if amount is None else f"{amount:,.{digits}f}"

@@ -1,0 +1,302 @@
+"""`cdk-hyperpod preflight`: whether the account can have the cluster of a file, before anything is deployed.
+
+The one place that asks AWS; `preflight_judge` decides. What may not be read is "not checked", and never "passed".
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import rich_click as click
+
+from ..config.cluster import ClusterConfig
+from ..errors import HyperPodError
+from ..loader import load_config
+from . import aws
+from .aws import Clients
+from .options import config_option, json_option, profile_option, rights
+from .preflight_judge import (
+    INTERFACES,
+    LiveCluster,
+    LiveGroup,
+    LivePlan,
+    NotRead,
+    Read,
+    Row,
+    World,
+    exit_code,
+    rows,
+)
+from .tables import GREEN, RED, YELLOW, colour_wanted, json_text, print_lines, table
+
+__all__ = ["preflight", "read_world"]
+
+_HELP = """\
+Say whether the account and region can have the cluster of a file: what it needs, what the account's quotas allow, what is in
+use already, the verdict, and what to do. Counts the account's other clusters. It changes nothing.
+
+Capacity is nobody's to promise: a zone that offers a type may have none left.
+
+Exit code 0: everything passed; 1: something is impossible; 2: something was not checked, for one because a right is missing.
+"""
+_RIGHTS = (
+    *("sts:GetCallerIdentity", "servicequotas:ListServiceQuotas", "servicequotas:ListAWSDefaultServiceQuotas"),
+    *("sagemaker:ListClusters", "sagemaker:DescribeCluster", "sagemaker:DescribeTrainingPlan"),
+    *("ec2:DescribeAvailabilityZones", "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"),
+    *("ec2:DescribeNetworkInterfaces", "ssm:GetParameter", "iam:GetRole", "s3:ListBucket", "fsx:DescribeFileSystems"),
+    "eks:DescribeCluster",
+)
+_BOOTSTRAP = "/cdk-bootstrap/hnb659fds/version"
+"""Where CDK's bootstrap writes its version, with the qualifier that it has unless somebody chose another."""
+_COLOURS = {"passed": GREEN, "impossible": RED, "not checked": YELLOW}
+_WIDTH = 80
+
+T = TypeVar("T")
+
+
+class PreflightError(HyperPodError):
+    """The account is not the file's."""
+
+
+@click.command(help=f"{_HELP}\n\n{rights(*_RIGHTS)}")
+@config_option
+@profile_option
+@click.option("--days", type=click.FloatRange(0, 3650), default=1.0, metavar="N", help="How long training plans have to last; default: 1.")  # fmt: skip
+@click.option("--endpoint-url", metavar="URL", help="Another endpoint than the region's own, for every service.")
+@json_option
+def preflight(config: str, profile: str | None, days: float, endpoint_url: str | None, *, as_json: bool) -> int:
+    """Ask, judge, print."""
+    cluster = load_config(config).config
+    world = read_world(cluster, aws.clients(cluster.region, profile, endpoint_url))
+    found = rows(cluster, world, days)
+    if as_json:
+        content = {"cluster": cluster.name, "region": cluster.region, "checks": [asdict(row) for row in found]}
+        print(json_text("preflight", 1, {**content, "exit_code": exit_code(found)}))
+    else:
+        print_lines(lines(found, colour=colour_wanted()))
+    return exit_code(found)
+
+
+def lines(found: tuple[Row, ...], *, colour: bool = False) -> Iterator[str]:
+    """The checks as a table of 80 columns, and under it what to do about each that did not pass."""
+    cells = [(row.check, row.needed, row.allowed, row.in_use, row.verdict) for row in found]
+    headings = ("check", "needed", "allowed", "in use", "verdict")
+    yield from table(headings, cells, columns=_WIDTH, cut=(0,), right=(1, 2, 3), paint=_COLOURS if colour else None)
+    for verdict in ("impossible", "not checked"):
+        of_verdict = [row for row in found if row.verdict == verdict]
+        if of_verdict:
+            yield ""
+            yield f"{verdict[0].upper()}{verdict[1:]}:"
+        for row in of_verdict:
+            yield from textwrap.wrap(
+                f"{row.check}: {row.remedy}", _WIDTH, initial_indent="  ", subsequent_indent="    ",
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+
+
+# -- what is read -----------------------------------------------------------------------------------------------------
+
+
+def read_world(config: ClusterConfig, client: Clients) -> World:
+    """What the judge needs to know of the account. Raises PreflightError for another account than the file's, and what botocore
+    raises where AWS cannot be asked at all; what the user may not read is a NotRead."""
+    account = client("sts").get_caller_identity()["Account"]
+    if config.account not in (None, account):
+        raise PreflightError(
+            f"account: the file says {config.account}, your credentials are of {account}; use others (--profile NAME)"
+        )
+    names = {each.subnet_id for each in config.network.subnets}
+    return World(
+        now=datetime.now(UTC),
+        quotas=_try(partial(_quotas, client, "sagemaker")),
+        interfaces=_try(partial(_interfaces, client)),
+        clusters=_try(partial(_clusters, client, config.name)),
+        zones=_try(partial(_zones, client)),
+        offered=_try(partial(_offered, client, config)),
+        free={name: _try(partial(_free, client, name)) for name in sorted(names)},
+        plans={
+            arn: _try(partial(_plan, client, arn))
+            for arn in sorted({group.training_plan_arn for group in config.instance_groups if group.training_plan_arn})
+        },
+        bootstrap=_try(partial(_bootstrap, client)),
+        needed={name: _try(look) for name, look in _named(config, client)},
+    )
+
+
+def _try(look: Callable[[], T]) -> Read[T]:
+    """What a look finds, or why it may not: one missing right hides one check, and not the others."""
+    from botocore.exceptions import ClientError, DataNotFoundError, EndpointConnectionError  # type: ignore[import-untyped]
+
+    try:
+        return look()
+    except (ClientError, DataNotFoundError, EndpointConnectionError) as error:
+        return NotRead(why=aws.sentence(error))
+
+
+def _pages(call: Callable[..., Any], member: str, **request: Any) -> Iterator[Any]:
+    while True:
+        reply = call(**request)
+        yield from reply.get(member, ())
+        token = reply.get("NextToken")
+        if not token:
+            return
+        request["NextToken"] = token
+
+
+def _quotas(client: Clients, service: str) -> Mapping[str, float]:
+    """Applied quotas, and the defaults of those that have none applied."""
+    asked = client("service-quotas")
+    found: dict[str, float] = {}
+    for call in (asked.list_aws_default_service_quotas, asked.list_service_quotas):
+        for quota in _pages(call, "Quotas", ServiceCode=service, MaxResults=100):
+            if "Value" in quota:
+                found[quota["QuotaName"]] = quota["Value"]
+    return found
+
+
+def _interfaces(client: Clients) -> tuple[float, int]:
+    quotas = _quotas(client, "vpc")
+    if INTERFACES not in quotas:
+        raise _no_quota(INTERFACES)
+    there = _pages(client("ec2").describe_network_interfaces, "NetworkInterfaces", MaxResults=1000)
+    return quotas[INTERFACES], sum(1 for _ in there)
+
+
+def _no_quota(name: str) -> Exception:
+    from botocore.exceptions import DataNotFoundError
+
+    missing: Exception = DataNotFoundError(data_path=f'quota "{name}"')
+    return missing
+
+
+def _clusters(client: Clients, name: str) -> tuple[LiveCluster, ...]:
+    asked = client("sagemaker")
+    found = []
+    for summary in _pages(asked.list_clusters, "ClusterSummaries", MaxResults=100):
+        try:
+            cluster = asked.describe_cluster(ClusterName=summary["ClusterArn"])
+        except Exception as error:
+            if aws.is_gone(error):
+                continue
+            raise
+        groups = [*cluster.get("InstanceGroups", ()), *cluster.get("RestrictedInstanceGroups", ())]
+        found.append(
+            LiveCluster(
+                name=summary["ClusterName"],
+                groups=tuple(_live(group, summary["ClusterName"] == name) for group in groups),
+            )
+        )
+    return tuple(found)
+
+
+def _live(group: Mapping[str, Any], own: bool) -> LiveGroup:
+    """Of another cluster, nodes that are still there count too; the file's own may have as many as it was told to have."""
+    types = (group.get("InstanceRequirements") or {}).get("DesiredInstanceTypes") or [""]
+    return LiveGroup(
+        name=group["InstanceGroupName"],
+        instance_type=group.get("InstanceType") or types[0],
+        count=max(group.get("TargetCount", 0), 0 if own else group.get("CurrentCount", 0)),
+        spot="Spot" in (group.get("CapacityRequirements") or {}),
+    )
+
+
+def _zones(client: Clients) -> Mapping[str, str]:
+    zones = client("ec2").describe_availability_zones()["AvailabilityZones"]
+    return {zone["ZoneName"]: zone["ZoneId"] for zone in zones}
+
+
+def _offered(client: Clients, config: ClusterConfig) -> Mapping[str, frozenset[str]]:
+    kinds = sorted({kind.removeprefix("ml.") for group in config.instance_groups for kind in group.all_instance_types})
+    found: dict[str, set[str]] = {}
+    # A filter takes 200 values.
+    for start in range(0, len(kinds), 200):
+        wanted = [{"Name": "instance-type", "Values": kinds[start : start + 200]}]
+        for offer in _pages(
+            client("ec2").describe_instance_type_offerings, "InstanceTypeOfferings",
+            LocationType="availability-zone", Filters=wanted,
+        ):  # fmt: skip
+            found.setdefault(f"ml.{offer['InstanceType']}", set()).add(offer["Location"])
+    return {kind: frozenset(zones) for kind, zones in found.items()}
+
+
+def _free(client: Clients, subnet: str) -> int | None:
+    try:
+        (found,) = client("ec2").describe_subnets(SubnetIds=[subnet])["Subnets"]
+    except Exception as error:
+        if aws.code(error) == "InvalidSubnetID.NotFound":
+            return None
+        raise
+    return int(found["AvailableIpAddressCount"])
+
+
+def _plan(client: Clients, arn: str) -> LivePlan | None:
+    try:
+        plan = client("sagemaker").describe_training_plan(TrainingPlanName=arn.rpartition("/")[2])
+    except Exception as error:
+        if aws.is_gone(error):
+            return None
+        raise
+    if plan["TrainingPlanArn"] != arn:
+        return None
+    parts = plan.get("ReservedCapacitySummaries", ())
+    return LivePlan(
+        status=plan["Status"],
+        instance_type=next((part["InstanceType"] for part in parts), "nothing"),
+        available=plan.get("AvailableInstanceCount", 0),
+        zones=frozenset(
+            part[key] for part in parts for key in ("AvailabilityZone", "AvailabilityZoneId") if key in part
+        ),
+        end=plan.get("EndTime", datetime.min.replace(tzinfo=UTC)),
+    )
+
+
+def _bootstrap(client: Clients) -> int | None:
+    try:
+        return int(client("ssm").get_parameter(Name=_BOOTSTRAP)["Parameter"]["Value"])
+    except Exception as error:
+        if aws.code(error) == "ParameterNotFound":
+            return None
+        raise
+
+
+def _named(config: ClusterConfig, client: Clients) -> Iterator[tuple[str, Callable[[], bool]]]:
+    """What the file names and does not make, and how to look whether it is there."""
+    roles = {
+        *(config.lifecycle.writers if config.lifecycle else ()),
+        *(config.eks.admin_role_arns if config.eks else ()),
+    }
+    for team in config.teams:
+        roles |= {*team.role_arns, *filter(None, [team.pod_role_arn])}
+    for role in sorted(roles):
+        ask = partial(client("iam").get_role, RoleName=role.rpartition("/")[2])
+        yield f"role {role.rpartition('/')[2]}", _there(ask, "NoSuchEntity")
+    storage = config.storage
+    if storage is not None:
+        for bucket in sorted({each.bucket_name for each in storage.data_repositories if each.bucket_name}):
+            yield f"bucket {bucket}", _there(partial(client("s3").head_bucket, Bucket=bucket), "404", "NoSuchBucket")
+        systems = [storage.file_system_id, storage.openzfs.file_system_id if storage.openzfs else None]
+        for system in filter(None, systems):
+            ask = partial(client("fsx").describe_file_systems, FileSystemIds=[system])
+            yield f"file system {system}", _there(ask, "FileSystemNotFound")
+    if config.eks is not None and config.eks.existing_cluster is not None:
+        name = config.eks.existing_cluster.name
+        ask = partial(client("eks").describe_cluster, name=name)
+        yield f"EKS cluster {name}", _there(ask, "ResourceNotFoundException")
+
+
+def _there(look: Callable[[], object], *gone: str) -> Callable[[], bool]:
+    def found() -> bool:
+        try:
+            look()
+        except Exception as error:
+            if aws.code(error) in gone:
+                return False
+            raise
+        return True
+
+    return found

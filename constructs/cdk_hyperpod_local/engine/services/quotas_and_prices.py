@@ -1,0 +1,128 @@
+"""Service Quotas and Price List, behind the engine's door: what HyperPod here allows, and prices that are made up. EC2 offers
+every type in every zone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from cdk_hyperpod_local.engine import seam
+from cdk_hyperpod_local.engine.journal import Journal
+from cdk_hyperpod_local.engine.seam import services as requests
+from cdk_hyperpod_local.engine.seam import stores
+from cdk_hyperpod_local.engine.services.json_service import JsonService, failure, success
+from cdk_hyperpod_local.hyperpod import HyperPod, limits
+from cdk_hyperpod_local.hyperpod.validation import service_model
+
+Json = Any
+UNLIMITED = 1_000_000
+"""The value of a quota that nobody set: more than any cluster has."""
+INTERFACES = "Network interfaces per Region"
+_PAGE = 100
+
+
+class _Service(JsonService):
+    def __init__(self, name: str, answers: dict[str, Callable[[Json], Json]], journal: Journal) -> None:
+        super().__init__(name, self._reply, journal)
+        self._answers = answers
+
+    def _reply(self, operation: str, body: bytes, caller: str, account: str, region: str) -> requests.Reply:
+        if operation not in self._answers:
+            return failure("UnknownOperationException", f"{operation} is not served")
+        return success(self._answers[operation](json.loads(body or b"{}")))
+
+
+def install(model: Callable[[], HyperPod], journal: Journal) -> None:
+    """Serve both. `model`: the HyperPod whose quotas they are."""
+    quotas = {name: lambda request: _quotas(model(), request) for name in ("ListServiceQuotas", "ListAWSDefaultServiceQuotas")}  # fmt: skip
+    for name, prefix, answers in (
+        ("servicequotas", "ServiceQuotasV20190624.", quotas),
+        ("pricing", "AWSPriceListService.", {"GetProducts": _products}),
+    ):
+        requests.register_service(name, _Service(name, answers, journal), target_prefix=prefix, tagged=lambda: iter(()))
+
+    stores.ec2_actions()["DescribeInstanceTypeOfferings"] = _offerings
+
+
+def _offerings(params: Json) -> requests.Reply:
+    """EC2's DescribeInstanceTypeOfferings, by zone, of the types that the filter instance-type names."""
+    zones = [f"{seam.region()}{letter}" for letter in "abc"]
+    wanted = {value for values in params.values() for value in values}
+    items = "".join(
+        f"<item><instanceType>{kind}</instanceType><locationType>availability-zone</locationType><location>{zone}</location></item>"
+        for name in _types()
+        if (kind := name.removeprefix("ml.")) in wanted
+        for zone in zones
+    )
+    body = f"<instanceTypeOfferingSet>{items}</instanceTypeOfferingSet>"
+    space = "http://ec2.amazonaws.com/doc/2016-11-15/"
+    text = f'<DescribeInstanceTypeOfferingsResponse xmlns="{space}">{body}</DescribeInstanceTypeOfferingsResponse>'
+    return 200, {"Content-Type": "text/xml"}, text.encode()
+
+
+def _quotas(model: HyperPod, request: Json) -> Json:
+    """ListServiceQuotas and ListAWSDefaultServiceQuotas: what the model refuses to pass, and of the rest that there is room."""
+    values: dict[str, float] = {INTERFACES: 5000}
+    if request["ServiceCode"] == "sagemaker":
+        names = [limits.usage_name(kind, spot=spot) for kind in _types() for spot in (False, True)]
+        names += [limits.PER_CLUSTER, limits.TOTAL, limits.TOTAL_SPOT, limits.VOLUME_GB]
+        values = dict.fromkeys(names, float(UNLIMITED)) | {name: float(value) for name, value in model.quotas.items()}
+    return _page(
+        "Quotas", [{"QuotaName": name, "ServiceCode": request["ServiceCode"], "Value": value} for name, value in values.items()], request
+    )  # fmt: skip
+
+
+def _types() -> list[str]:
+    """Every type that HyperPod takes (botocore: ClusterInstanceType)."""
+    return sorted(service_model().shape_for("ClusterInstanceType").enum)
+
+
+def _page(member: str, entries: list[Json], request: Json) -> Json:
+    start, size = int(request.get("NextToken", 0)), request.get("MaxResults", _PAGE)
+    more = {"NextToken": str(start + size)} if start + size < len(entries) else {}
+    return {member: entries[start : start + size], **more}
+
+
+def _products(request: Json) -> Json:
+    """GetProducts, by the filters that are given."""
+    filters = {each["Field"]: each["Value"] for each in request.get("Filters", ())}
+    region = filters.get("regionCode", "us-west-2")
+    found = [
+        json.dumps(_product(attributes, unit, price))
+        for service, attributes, unit, price in _price_list(region)
+        if service == request["ServiceCode"] and all(attributes.get(key) == value for key, value in filters.items())
+    ]
+    return _page("PriceList", found, request)
+
+
+def _price_list(region: str) -> list[tuple[str, dict[str, str], str, float]]:
+    """Service, attributes, unit and price. The prices are round numbers, and nobody's."""
+    prefix = "".join(part[0] for part in region.split("-")[1:-1]).upper() + region[-1]
+    where = {"regionCode": region}
+    listed = []
+    for name in _types():
+        price = float((re.findall(r"(\d+)xlarge", name) or [1])[0])
+        for use, share in (("Cluster", 1.0), ("ReservedCluster", 0.5)):
+            usage = {"component": "Cluster", "usagetype": f"{prefix}-{use}:{name}", "instanceType": f"{name}-Cluster"}
+            listed.append(("AmazonSageMaker", {**where, **usage}, "Hrs", price * share))
+    return [
+        *listed,
+        ("AmazonEKS", {**where, "usagetype": f"{prefix}-AmazonEKS-Hours:perCluster"}, "Hrs", 0.1),
+        (
+            "AmazonEC2",
+            {**where, "usagetype": f"{prefix}-NatGateway-Hours", "productFamily": "NAT Gateway"},
+            "Hrs",
+            0.05,
+        ),
+        ("AmazonVPC", {**where, "usagetype": f"{prefix}-VpcEndpoint-Hours"}, "Hrs", 0.01),
+    ]
+
+
+def _product(attributes: dict[str, str], unit: str, price: float) -> Json:
+    dimension = {"unit": unit, "pricePerUnit": {"USD": f"{price:.10f}"}, "beginRange": "0", "endRange": "Inf"}
+    return {
+        "product": {"attributes": attributes},
+        "terms": {"OnDemand": {"term": {"priceDimensions": {"rate": dimension}}}},
+    }

@@ -1,0 +1,166 @@
+"""What the account allows: quotas by their names, training plans, and places with room. Pure, one sentence per refusal.
+
+Names of quotas: AWS documentation "Prerequisites for using SageMaker HyperPod" and Service Quotas. What AWS says where a plan
+or a subnet does not do, no public document quotes: the codes are likely, the sentences ours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import ApiError
+from .state import Cluster, Group, Json, Plan, World
+
+PER_CLUSTER = "Maximum number instances allowed per SageMaker HyperPod cluster"
+TOTAL = "Total number of instances allowed across SageMaker HyperPod clusters"
+TOTAL_SPOT = "Total number of Spot instances allowed across SageMaker HyperPod clusters"
+VOLUME_GB = "Maximum size of EBS volume in GB for a SageMaker HyperPod cluster instance"
+
+
+def usage_name(instance_type: str, *, spot: bool) -> str:
+    """The quota of one type."""
+    return f"{instance_type} for cluster {'spot instance ' if spot else ''}usage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """What a request asks of one group."""
+
+    spec: Json
+    more: int
+    """Nodes beyond those that the group has, or below."""
+
+    @property
+    def spot(self) -> bool:
+        return "Spot" in self.spec.get("CapacityRequirements", {})
+
+    @property
+    def kind(self) -> str:
+        return _kind(self.spec)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The quotas that its nodes count in, apart from the cluster's own."""
+        return _names(self.spec)
+
+
+def refuse(
+    world: World, clusters: Sequence[Cluster], before: Mapping[str, Group], specs: Sequence[Json], network: Json
+) -> None:
+    """ApiError where a request for these groups passes a limit. `clusters`: the account's in the region, `before`: the groups
+    that the cluster has, `network`: its VpcConfig."""
+    wishes = [_Wish(spec=spec, more=spec["InstanceCount"] - _target(before, spec)) for spec in specs]
+    for name, limit, used, more in _passed(world, clusters, before, wishes):
+        raise ApiError(
+            "ResourceLimitExceeded",
+            f"The account-level service limit '{name}' is {limit} Instances, with current utilization of {used} Instances and "
+            f"a request delta of {more} Instances. Please use AWS Service Quotas to request an increase for this quota. If AWS "
+            f"Service Quotas is not available, contact AWS support to request an increase for this quota.",
+        )
+    for problem in (*_volumes(world, wishes), *_plans(world, wishes), *_places(world, wishes, network)):
+        raise ApiError("ValidationException", problem)
+
+
+def _kind(spec: Json) -> str:
+    return str(spec["InstanceType"] if "InstanceType" in spec else spec["InstanceRequirements"]["InstanceTypes"][0])
+
+
+def _names(spec: Json) -> tuple[str, ...]:
+    spot = "Spot" in spec.get("CapacityRequirements", {})
+    return (usage_name(_kind(spec), spot=spot), TOTAL, *([TOTAL_SPOT] if spot else []))
+
+
+def _target(before: Mapping[str, Group], spec: Json) -> int:
+    old = before.get(spec["InstanceGroupName"])
+    return old.target if old else 0
+
+
+def _passed(
+    world: World, clusters: Sequence[Cluster], before: Mapping[str, Group], wishes: Sequence[_Wish]
+) -> Iterator[tuple[str, int, int, int]]:
+    """Quota, its value, what is used of it, and what the request adds: of each that would be passed."""
+    used: Counter[str] = Counter()
+    for cluster in clusters:
+        for group in cluster.groups.values():
+            for name in _names(group.spec):
+                used[name] += group.target
+    used[PER_CLUSTER] = sum(group.target for group in before.values())
+    delta: Counter[str] = Counter()
+    for wish in wishes:
+        for name in (*wish.names, PER_CLUSTER):
+            delta[name] += wish.more
+    for name, more in delta.items():
+        limit = world.quotas.get(name)
+        if limit is not None and more > 0 and used[name] + more > limit:
+            yield name, limit, used[name], more
+
+
+def _volumes(world: World, wishes: Sequence[_Wish]) -> Iterator[str]:
+    limit = world.quotas.get(VOLUME_GB)
+    for wish in wishes:
+        for storage in wish.spec.get("InstanceStorageConfigs", []):
+            size = storage.get("EbsVolumeConfig", {}).get("VolumeSizeInGB", 0)
+            if limit is not None and size > limit:
+                yield f"The account-level service limit '{VOLUME_GB}' is {limit}, and a volume has {size}"
+
+
+def _plans(world: World, wishes: Sequence[_Wish]) -> Iterator[str]:
+    """Only where the account has plans at all: a model that was told of none takes every ARN."""
+    wanted: Counter[str] = Counter()
+    for wish in wishes:
+        arn = wish.spec.get("TrainingPlanArn")
+        if arn is None or not world.plans:
+            continue
+        plan = world.plans.get(arn)
+        wanted[arn] += max(0, wish.more)
+        if plan is None:
+            yield f"The training plan {arn} does not exist"
+        elif wish.more > 0 and not (plan.status == "Active" and plan.start <= world.now < plan.end):
+            yield f"The training plan {arn} is not active"
+        elif plan.instance_type != wish.kind:
+            yield f"The training plan {arn} is of {plan.instance_type}, not of {wish.kind}"
+        elif wanted[arn] > plan.available:
+            yield f"The training plan {arn} has {plan.available} instances available, not {wanted[arn]}"
+
+
+def _places(world: World, wishes: Sequence[_Wish], network: Json) -> Iterator[str]:
+    """Zones that have the type, and subnets with an address for each node; of subnets that the model was told of."""
+    needed: Counter[str] = Counter()
+    for wish in wishes:
+        subnet = wish.spec.get("OverrideVpcConfig", network).get("Subnets", [""])[0]
+        place = world.subnets.get(subnet)
+        if place is None or wish.more <= 0:
+            continue
+        needed[subnet] += wish.more * place.addresses.get(wish.kind, 1)
+        plan = world.plans.get(wish.spec.get("TrainingPlanArn", ""))
+        if wish.kind not in place.offered:
+            yield f"{wish.kind} is not offered in {place.zone}"
+        elif plan is not None and plan.zone != place.zone:
+            yield f"The training plan is in {plan.zone}, and the subnet {subnet} in {place.zone}"
+        elif needed[subnet] > place.free:
+            yield f"The subnet {subnet} has {place.free} free IP addresses, and {needed[subnet]} are needed"
+
+
+def plan_details(plan: Plan) -> dict[str, Any]:
+    """A training plan as DescribeTrainingPlan and ListTrainingPlans show it."""
+    times: dict[str, Any] = {"Status": plan.status, "StartTime": plan.start, "EndTime": plan.end}
+    return {
+        "TrainingPlanArn": plan.arn,
+        "TrainingPlanName": plan.arn.rpartition("/")[2],
+        "TotalInstanceCount": plan.total,
+        "AvailableInstanceCount": plan.available,
+        "TargetResources": ["hyperpod-cluster"],
+        "ReservedCapacitySummaries": [
+            {
+                "ReservedCapacityArn": plan.arn.replace("training-plan", "reserved-capacity"),
+                "InstanceType": plan.instance_type,
+                "TotalInstanceCount": plan.total,
+                "AvailabilityZone": plan.zone,
+                **times,
+            }
+        ],
+        **times,
+    }
