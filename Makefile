@@ -157,6 +157,8 @@ bench: setup #: Measure synthesis, the function's cold start and its planner as 
 	@python tools/bench/calls.py
 	@python tools/bench/cold_start.py
 	@python tools/bench/planner.py
+	@python tools/bench/overview.py
+	@python tools/bench/nodes.py
 
 .PHONY: wheel
 wheel: setup #: Build the wheel into dist/

@@ -8,7 +8,6 @@ from constructs import Construct
 from cdk_hyperpod import LoadedConfig
 from cdk_hyperpod.eks import EksControlPlane
 from cdk_hyperpod.names import eks_stack_name
-from cdk_hyperpod.rules import has_neuron
 
 from .file_stack import FileStack
 from .foundation_stack import FoundationStack
@@ -21,7 +20,6 @@ class EksStack(FileStack):
         self, scope: Construct, loaded: LoadedConfig, foundation: FoundationStack, *, env: Environment
     ) -> None:
         config = loaded.config
-        assert config.eks is not None  # the rules made sure
         super().__init__(
             scope,
             eks_stack_name(config.name),
@@ -30,15 +28,8 @@ class EksStack(FileStack):
             env=env,
         )
         self.add_stack_dependency(foundation)
-        self.control_plane = EksControlPlane(
-            self,
-            "Eks",
-            cluster_name=config.name,
-            eks_config=config.eks,
-            network=foundation.network,
-            encryption_key=foundation.key,
-            chart_folder=loaded.folder,
-            neuron=has_neuron(config.instance_groups),
+        self.control_plane = EksControlPlane.from_config(
+            self, "Eks", loaded, network=foundation.network, encryption_key=foundation.key
         )
         # Those of the nodes are told where the nodes are.
         self.warn(loaded.warnings_of("eks"))

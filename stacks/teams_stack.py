@@ -46,15 +46,12 @@ class TeamsStack(FileStack):
             encryption_key=foundation.key,
             has_file_system=foundation.mount is not None,
         )
-        HyperPodTeams(
+        HyperPodTeams.from_config(
             self,
             "Teams",
+            loaded,
             control_plane=eks.control_plane,
-            cluster_name=config.name,
             hyperpod_cluster_arn=cluster.cluster.cluster_arn,
-            teams=config.teams,
-            instance_groups=config.instance_groups,
             file_system=foundation.mount,
-            capacity_gib=None if config.storage is None else config.storage.capacity_gib,
             add_ons=list(self.add_ons.resources.values()),
         )

@@ -161,3 +161,12 @@ def test_public_names_are_listed_once() -> None:
 
     assert sorted(listed) == sorted(set(listed)) == sorted(cdk_hyperpod.__all__)
     assert set(written) & set(listed) == set()
+
+
+def test_each_room_has_its_tests_in_a_folder_of_its_name() -> None:
+    """The function's, which is uploaded by itself, are in a folder of its package's name."""
+    rooms = {path.name for path in LIBRARY.iterdir() if (path / "__init__.py").is_file()}
+    tests = {room: [*(Path(__file__).parent / room).glob("test_*.py")] for room in rooms}
+    assert rooms == {*ROOMS, "eks"}
+    assert [room for room, files in tests.items() if not files] == []
+    assert [*(Path(__file__).parent / "provider").glob("test_*.py")]

@@ -77,7 +77,7 @@ def test_the_library_comes_from_the_wheel(environment: Path, tmp_path: Path) -> 
 
 
 def test_the_command_line_tool_is_installed(environment: Path, tmp_path: Path) -> None:
-    assert "usage: cdk-hyperpod" in run(environment / "cdk-hyperpod", "--help", cwd=tmp_path)
+    assert "Usage: cdk-hyperpod" in run(environment / "cdk-hyperpod", "--help", cwd=tmp_path)
     assert "llm-train" in run(environment / "cdk-hyperpod", "check", "--config", ROOT / "cluster.yaml", cwd=tmp_path)
 
 

@@ -47,9 +47,9 @@ def test_a_cluster_comes_up(world: World, slept: list[float], run: Run) -> None:
     assert lines[0].endswith(" cluster small: Creating")
     assert lines[1].split() == ["group", "status", "current", "minimum", "target"]
     assert any("work" in line and "rolls back at " in line and line.endswith("UTC or later") for line in lines)
-    assert sum("Cluster is in service" in line for line in lines) == 1
-    assert sum("Instance is running" in line for line in lines) == 3
-    assert max(map(len, lines)) <= 100 and "\033" not in out
+    assert sum("Cluster small creation completed successfully" in line for line in lines) == 1
+    assert sum("Instance creation i-" in line for line in lines) == 3
+    assert max(map(len, lines)) <= 140 and "\033" not in out
 
 
 def test_it_is_quiet_and_asks_four_times_a_minute_while_nothing_changes(

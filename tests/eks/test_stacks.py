@@ -194,7 +194,9 @@ def test_teams_add_ons_and_priorities_leave_the_cluster_as_it_is(stacks: dict[st
     changed = of_text(yaml.safe_dump(data), tmp_path)
     assert changed["hyperpod-elastic-eks"].resources != stacks["eks"].resources
     assert changed["hyperpod-elastic-teams"].resources != stacks["teams"].resources
-    assert changed["hyperpod-elastic-cluster"].resources == stacks["cluster"].resources
+    before, after = stacks["cluster"].resources, changed["hyperpod-elastic-cluster"].resources
+    # What `plan` compares files with is said beside the cluster, and nothing depends on it.
+    assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} == {"Settings"}
 
 
 def test_a_quota_or_priority_that_is_given_up_is_a_resource_that_goes(tmp_path: Path) -> None:

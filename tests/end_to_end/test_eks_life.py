@@ -158,7 +158,8 @@ def teams_change(life: Rehearsal) -> Json:
     before = as_role(life, "vision")
     changed = life.deploy(config)
     assert changed.ok, changed.reason
-    assert changed.output.count("(no changes)") == 3
+    # The cluster's stack notes what the file says, and changes nothing of the cluster.
+    assert changed.output.count("(no changes)") == 2, changed.output
     admin = as_role(life, "admin")
     assert (gpus(admin, RESEARCH), gpus(admin, AUDIO)) == ("8", "8")
     assert (pod_security(admin, RESEARCH), pod_security(admin, AUDIO)) == ("privileged", "baseline")

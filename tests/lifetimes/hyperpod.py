@@ -79,8 +79,8 @@ class Group:
     nodes: list[Node] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
     """When nodes left the list, for CurrentCount's lag."""
-    lowered_at: float = -1.0
-    """When its target last fell by itself."""
+    lowered: list[tuple[float, Lowering]] = field(default_factory=list)
+    """When its target fell late, and why."""
     lowering: int = 0
     """Nodes that BatchDelete took and that the target will still fall by."""
     settled: tuple[int, int] = (0, 0)
@@ -95,6 +95,9 @@ class Group:
     @property
     def live(self) -> list[Node]:
         return [node for node in self.nodes if node.status != "ShuttingDown"]
+
+    def lowered_since(self, at: float) -> bool:
+        return any(when >= at for when, _ in self.lowered)
 
     @property
     def controller(self) -> bool:
@@ -631,7 +634,7 @@ class HyperPod:
         if group.status == "Deleting":
             return
         group.target = max(0, group.target - by if to is None else to)
-        group.lowered_at = self.clock.now
+        group.lowered.append((self.clock.now, cause))
         self.tell(f"{group.name}: target falls to {group.target} because nodes were deleted")
         surplus = len(group.live) - group.target
         if surplus > 0 and self.switches.late_lowering_ends:

@@ -33,7 +33,7 @@ class Cause(StrEnum):
     LAUNCHED_MEANWHILE = (
         "HyperPod launches a node that the list did not show, between a look and the call that follows it"
     )
-    STALE_LIST = "the list shows a node that somebody else ended, or HyperPod, as it was before"
+    STALE_LIST = "the list shows a node as it was before it ended"
     HIDDEN_COUNT = "CurrentCount leaves out booting nodes and still holds ended ones"
     GUARD_NOT_CALLED = "CloudFormation saw no reason to call prepare"
     BACK_TO_TWO = "after an update that was left in failure, prepare and the cluster go back to different templates"
@@ -45,6 +45,7 @@ class Cause(StrEnum):
     STATUS_DENIED = "a rollback whose stack's status may not be read"
     KILLED = "a process that was killed in a rollback"
     BUSY_TOO_LONG = "a rollback during which the cluster is busy until the deadline"
+    LOWERED_TWICE = "the function's and somebody else's deletions lower the target late, one after the other"
     NEVER_PATCHED = "a rollback of a cluster whose software somebody has to update first"
     SLOW = "nodes shut down until the deadline, and the deployment fails"
     STANDARD_TARGET = (
@@ -118,7 +119,7 @@ class Judge:
             self.fault("the function raises a target", what)
         elif count > write.before[name].target:
             group = self.life.pod.groups[name]
-            if self.life.actors.counted_since(look.since, name) or group.lowered_at >= look.since:
+            if self.life.actors.counted_since(look.since, name) or group.lowered_since(look.since):
                 self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
             else:
                 self.fault("the function raises a target", what)
@@ -203,16 +204,23 @@ class Judge:
                 if other.look is not None and other.look.at == look.at
                 for node in other.took
             )
-            counted = any(deed.by == "autoscaler" for deed in life.actors.counted_since(request.began, name))
             if (stale := self._stale(look, name, request)) and len(by_count) <= max(
                 0, before.live + stale - count - by_name
             ):
                 self.spare(Cause.STALE_LIST)
             elif acted and len(by_count) <= max(0, max(then.live, seen) - earlier - count - by_name):
                 self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
-            elif request.rollback and len(by_count) == sum(node.launched is None for node in by_count) and counted:
-                # What it took before is in the list as it was, and the autoscaler asks for more all the time.
+            elif self._against_autoscaler(request, name) and all(
+                node.wished >= request.deployment.began for node in by_count
+            ):
+                # What it took before is in the list as it was, and the autoscaler asks for more all the time. No node of
+                # before the failed update goes.
                 self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
+            elif self._shown_as_they_were(look, name, ours=True, request=request) and all(
+                node.wished > request.heard for node in by_count
+            ):
+                # The same in an update, of those that HyperPod launches in place of what went.
+                self.spare(Cause.STALE_LIST)
             else:
                 self.fault(
                     "more nodes than the count allows",
@@ -343,6 +351,8 @@ class Judge:
             self.fault("the function ends a node at random, without a look", what)
         elif cause := self._hidden(look, name, count, write.request):
             self.spare(cause)
+        elif self._against_autoscaler(write.request, name) and ending.node.wished >= write.request.deployment.began:
+            self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
         elif self._visible(look, name, count):
             self.fault("the function ends a node at random", f"{what}; it saw {look.measures[name]}")
         elif self.life.actors.counted_since(look.since, name) or self._others_ended(look.since, name):
@@ -395,12 +405,15 @@ class Judge:
             self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
         elif changed:
             self.spare(Cause.CHANGED_BEFORE_CLOUDFORMATION)
-        elif self.life.pod.groups[name].lowered_at >= look.since:
+        elif self.life.pod.groups[name].lowered_since(look.since):
             self.spare(Cause.LATE_OVERWRITES)
         elif self._others_ended(look.since, name, how="replaced"):
             self.spare(Cause.REPLACED_BEFORE_CLOUDFORMATION)
         elif self._launched_since(look, name):
             self.spare(Cause.LAUNCHED_MEANWHILE)
+        elif self._stale(look, name, prepare):
+            # What HyperPod asks for in their place was not there yet.
+            self.spare(Cause.STALE_LIST)
         else:
             self.fault("CloudFormation ends a node at random", f"{what}; prepare saw {look.measures[name]}")
 
@@ -433,7 +446,8 @@ class Judge:
             unseen = then._replace(live=live, leaving=leaving, unlaunched=then.unlaunched - asked)
             if not pod.ends_at_random(unseen, count):
                 return Cause.STALE_LIST
-        listed = sum(node["InstanceGroupName"] == name and bool(node.get("InstanceId")) for node in look.nodes)
+        # Nobody documents whether CurrentCount holds what is not launched, either.
+        listed = sum(node["InstanceGroupName"] == name for node in look.nodes)
         waited = look.at - request.began > 290
         if (
             waited
@@ -443,8 +457,17 @@ class Judge:
             return Cause.HIDDEN_COUNT
         return None
 
+    def _against_autoscaler(self, request: Request, name: str) -> bool:
+        """A rollback in which an autoscaler changes the group."""
+        deeds = self.life.actors.counted_since(request.began, name)
+        return request.rollback and any(deed.by == "autoscaler" for deed in deeds)
+
     def _stale(self, look: Look, name: str, request: Request) -> int:
         """Nodes that were shutting down and that the list showed as they were before; not those that this request took."""
+        return self._shown_as_they_were(look, name, ours=False, request=request)
+
+    def _shown_as_they_were(self, look: Look, name: str, *, ours: bool, request: Request) -> int:
+        """The same; `ours`: only those that this request took."""
         if not self.life.switches.list_lag:
             return 0
         shown = {
@@ -456,7 +479,7 @@ class Judge:
         }
         took = [node for write in request.writes for node in write.took]
         return sum(
-            ending.node.id in shown and ending.at <= look.at and ending.node not in took
+            ending.node.id in shown and ending.at <= look.at and (ending.node in took) is ours
             for ending in self.life.pod.endings[-40:]
         )
 
@@ -469,10 +492,17 @@ class Judge:
             (at, call) for at, call in self._explicit.get(name, ()) if at >= lowering.at and isinstance(call, Write)
         ]
         theirs = [call for call in sent if isinstance(call, ClusterUpdate)]
+        group = self.life.pod.groups[name]
+        others = [
+            (at, other) for at, other in group.lowered if other is not lowering and lowering.at <= at <= ending.at
+        ]
+        explicit = [at for at, call in self._explicit.get(name, ()) if isinstance(call, Write)]
         what = f"{ending.node.name} of {name}"
         if lowering.by != "function" or self.life.actors.counted_since(lowering.at, name):
             self.spare(Cause.LATE_OVERWRITES)
-        elif ours:
+        elif any(other.by != "function" for _, other in others):
+            self.spare(Cause.LOWERED_TWICE)
+        elif ours or any(other.at <= at <= when for when, other in others for at in explicit):
             self.spare(Cause.DOUBLE_LOWERING)
         elif theirs and theirs[-1].before is None:
             self.spare(self._not_called(theirs[-1]))

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from lifetimes.actors import Deed
 from lifetimes.cloudformation import STACK, TAG, ClusterUpdate, Deployment, Template
 from lifetimes.function import PREPARE, Look, Request, Write
-from lifetimes.hyperpod import Ending, Group, Measure, Node
+from lifetimes.hyperpod import Ending, Group, Lowering, Measure, Node, Who
 from lifetimes.judge import Cause, Expected
 from lifetimes.lifetime import Lifetime
 
@@ -241,13 +242,75 @@ def test_a_target_that_a_late_lowering_moved_after_the_last_look(lowered: float,
     life.pod.ends_at_random = lambda measure, count: 0  # type: ignore[method-assign]
     made = request(life)
     made.look, made.answered = look(life), 1000.0
-    life.pod.groups["p5"].lowered_at = lowered
+    life.pod.groups["p5"].lowered.append((lowered, Lowering(lowered, "function")))
     update = ClusterUpdate(made.deployment, False, 1001.0, made, {"p5": 3})
     life.judge._cloudformation_at_random(
         Ending(life.pod.groups["p5"].nodes[0], 1001.0, "at random", "cloudformation", update)
     )
     assert bool(life.judge.unavoidable[Cause.LATE_OVERWRITES]) is spared
     assert bool(life.judge.faults) is not spared
+
+
+@pytest.mark.parametrize(
+    ("by", "sent", "cause"),
+    [
+        ("person", (), Cause.LOWERED_TWICE),
+        ("function", (995.0,), Cause.DOUBLE_LOWERING),
+        ("function", (980.0,), None),
+        ("function", (), None),
+    ],
+)
+def test_an_earlier_deletion_lowers_the_target_after_ours(
+    by: Who, sent: tuple[float, ...], cause: Cause | None
+) -> None:
+    """A node that somebody else took, or that this function took and sent a count for, when the target did not fall."""
+    life = lifetime()
+    group, ours = life.pod.groups["p5"], Lowering(1000.0, "function")
+    group.lowered = [(1001.0, Lowering(990.0, by)), (1002.0, ours)]
+    life.judge._explicit["p5"] = [(at, write(request(life), look(life))) for at in sent]
+    life.judge._late_lowering(Ending(group.nodes[0], 1002.0, "late lowering", "hyperpod", ours))
+    assert [Cause(name) for name in life.judge.unavoidable] == ([cause] if cause else [])
+    assert bool(life.judge.faults) is (cause is None)
+
+
+@pytest.mark.parametrize(("wished", "spared"), [(991.0, True), (900.0, False)])
+def test_an_autoscaler_asks_for_more_all_through_a_rollback(wished: float, spared: bool) -> None:
+    """Of nodes of the failed update the function may take one too many, and never one that was there before."""
+    life = lifetime()
+    made = request(life, rollback=True)
+    node = Node("p5", "n5", wished, "hyperpod", id="i-5", launched=996.0, status="Running")
+    life.pod.groups["p5"].nodes.append(node)
+    life.actors.deeds.append(Deed(998.0, "autoscaler", "adds 3", "p5"))
+    life.judge._taken(write(made, look(life), node), "p5", 4, [node], set())
+    assert bool(life.judge.unavoidable[Cause.AUTOSCALER_IN_ROLLBACK]) is spared
+    assert ("more nodes than the count allows" in kinds(life.judge.faults)) is not spared
+
+
+@pytest.mark.parametrize(("wished", "spared"), [(991.0, True), (900.0, False)])
+def test_an_autoscalers_node_ends_by_the_count_of_a_rollback(wished: float, spared: bool) -> None:
+    life = lifetime()
+    life.pod.ends_at_random = lambda measure, count: 1  # type: ignore[method-assign]
+    made = request(life, rollback=True)
+    sent = write(made, look(life))
+    sent.counts = {"p5": 4}
+    life.actors.deeds.append(Deed(998.0, "autoscaler", "adds 3", "p5"))
+    node = Node("p5", "n5", wished, "autoscaler", id="i-5", launched=996.0, status="Running")
+    life.judge._function_at_random(Ending(node, 1000.0, "at random", "function", sent))
+    assert bool(life.judge.unavoidable[Cause.AUTOSCALER_IN_ROLLBACK]) is spared
+    assert bool(life.judge.faults) is not spared
+
+
+@pytest.mark.parametrize(("wished", "spared"), [(996.0, True), (900.0, False)])
+def test_the_list_shows_what_this_request_took_and_a_newcomer_goes(wished: float, spared: bool) -> None:
+    life = lifetime()
+    life.switches = life.pod.switches = replace(life.switches, list_lag=20.0)
+    made, gone = request(life), life.pod.groups["p5"].nodes[0]
+    write(made, look(life, at=996.0), gone)
+    life.pod.endings.append(Ending(gone, 996.5, "named", "function", None))
+    newcomer = Node("p5", "n5", wished, "hyperpod", id="i-5", launched=997.0, status="Running")
+    life.judge._taken(write(made, look(life), newcomer), "p5", 4, [newcomer], set())
+    assert bool(life.judge.unavoidable[Cause.STALE_LIST]) is spared
+    assert ("more nodes than the count allows" in kinds(life.judge.faults)) is not spared
 
 
 @pytest.mark.parametrize("unheard", [True, False])
@@ -272,6 +335,36 @@ def test_a_guard_that_came_with_a_failed_change_of_the_name(known: str | None, d
     expected = Expected(life, replace(OLD, name="llm"), replace(NEW, name="another"))
     assert expected.doubtful is doubtful
     assert ("the cluster has another name" in expected.refused) is not doubtful
+
+
+@pytest.mark.parametrize(("list_lag", "cause"), [(20.0, Cause.STALE_LIST), (0.0, None)])
+def test_the_list_shows_nodes_as_they_were_before_others_are_asked_for(list_lag: float, cause: Cause | None) -> None:
+    """Nothing ends by what was true at the look; what is asked for in place of the node on its way out makes one too many."""
+    life = lifetime()
+    life.switches = life.pod.switches = replace(life.switches, list_lag=list_lag)
+    life.pod.ends_at_random = lambda measure, count: 0  # type: ignore[method-assign]
+    node = life.pod.groups["p5"].nodes[0]
+    life.pod.endings.append(Ending(node, 990.0, "named", "person", None))
+    made = request(life)
+    made.look, made.answered = look(life), 1000.0
+    update = ClusterUpdate(made.deployment, False, 1001.0, made, {"p5": 4})
+    life.judge._cloudformation_at_random(Ending(node, 1001.0, "at random", "cloudformation", update))
+    assert [Cause(name) for name in life.judge.unavoidable] == ([cause] if cause else [])
+    assert bool(life.judge.faults) is (cause is None)
+
+
+@pytest.mark.parametrize(("current", "cause"), [(2, Cause.HIDDEN_COUNT), (3, None)])
+def test_current_count_may_stand_for_a_request_or_for_a_node_that_ended(current: int, cause: Cause | None) -> None:
+    """One runs, one is asked for, and one has ended: a CurrentCount of 2 may be of the first two."""
+    life = lifetime(
+        counts_leaving=False, counts_ended=True, only_on_a_fall=False, by_target=False, unlaunched_first=False
+    )
+    made = request(life)
+    made.began = 600.0
+    measures = {"p5": Measure(live=2, unlaunched=1, leaving=0, ended=1, target=2)}
+    seen = replace(look(life), before=measures, measures=measures, nodes=look(life).nodes[:2])
+    seen.shown["p5"]["CurrentCount"] = current
+    assert life.judge._hidden(seen, "p5", 2, made) is cause
 
 
 @pytest.mark.parametrize(("list_lag", "faults"), [(0.0, ["an older node goes because of a newer one"]), (20.0, [])])

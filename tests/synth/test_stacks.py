@@ -41,6 +41,7 @@ from cdk_hyperpod import (
     User,
     load_config,
 )
+from end_to_end.configs import small
 from stacks import add_stacks
 from synth.synthesis import CONFIGS, EXAMPLES, ROOT, Json, Template, flat, new_app, of_example, of_file, of_text, walk
 
@@ -411,3 +412,14 @@ def test_examples_export_nothing_and_read_nothing_of_other_stacks(name: str) -> 
     for template in of_example(name).values():
         assert "Export" not in str(template.body.get("Outputs", {}))
         assert "Fn::ImportValue" not in str(template.body)
+
+
+def test_what_is_deployed_keeps_its_names(tmp_path: Path) -> None:
+    """The stacks as commit 9e73e18 made them: a logical id that changed would be another resource, and the old one would go."""
+    today = of_text(yaml.safe_dump(small("upgrade")), tmp_path)
+    for path in sorted((ROOT / "tests" / "end_to_end" / "before_the_guard").glob("*.template.json")):
+        before = json.loads(path.read_text("utf-8"))["Resources"]
+        now = today[path.name.removesuffix(".template.json")].resources
+        assert {name: each["Type"] for name, each in before.items()}.items() <= {
+            name: each["Type"] for name, each in now.items()
+        }.items()

@@ -23,7 +23,7 @@ from ..errors import ConfigError, Finding, HyperPodError
 from ..loader import load_config
 from ..names import drain_bucket_name, request_key, status_key
 from .aws import user_session
-from .options import config_option, profile_option
+from .options import config_option, profile_option, rights
 
 SILENT_S = 180
 """The agent writes its status every minute; after this long it is taken for dead."""
@@ -51,7 +51,20 @@ class DrainError(HyperPodError):
     """The agent could not be asked, or could not do it."""
 
 
-@click.command(help=_DRAIN)
+@click.command(
+    help=_DRAIN,
+    epilog=rights(
+        *(
+            "sagemaker:DescribeClusterNode",
+            "s3:GetObject",
+            "s3:PutObject",
+            "s3:ListBucket",
+            "kms:Decrypt",
+            "kms:GenerateDataKey",
+        ),
+        besides="Those of S3 and KMS on the drain bucket and its key (docs/scale-down.md).",
+    ),
+)
 @click.argument("nodes", nargs=-1, metavar="[NODE]…")
 @click.option("--status", "status_only", is_flag=True, help="Only say what the agent does now.")
 @click.option("--wait", is_flag=True, help="Follow it until every node is ready, or cannot be.")
@@ -151,7 +164,7 @@ def _moment(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
 
 
-@click.command
+@click.command(epilog=rights("s3:GetObject", "s3:PutObject", "s3:ListBucket", "kms:Decrypt", "kms:GenerateDataKey"))
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
 @config_option
 @profile_option

@@ -35,8 +35,8 @@ _HEADINGS = ("node", "group", "status", "image", "age", "zone", "slurm")
 @click.command(
     epilog=rights(
         *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "ec2:DescribeSubnets", "s3:GetObject"),
-        besides="ec2:DescribeSubnets only for zones that the file does not name, s3:GetObject only for what the drain agent "
-        "says of Slurm; without either, that column stays empty and a note says why. Exit code 0, also for no node at all.",
+        besides="ec2:DescribeSubnets only for zones that the file does not name, s3:GetObject (and "
+        "kms:Decrypt of the bucket's key) only for what the drain agent says of Slurm; without either, that column stays empty and a note says why. Exit code 0, also for no node at all.",
     )
 )
 @click.argument("names", nargs=-1, metavar="[NODE]…")

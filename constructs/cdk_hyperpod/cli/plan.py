@@ -21,7 +21,7 @@ from ..loader import load_config
 from ..names import cluster_stack_name, foundation_stack_name
 from ..rendering import Surroundings, guard_properties, network_spec, render_group, taking_properties
 from .aws import Clients, clients
-from .options import config_option, profile_option, stack_option
+from .options import config_option, profile_option, rights, stack_option
 
 if TYPE_CHECKING:
     from .._lambda.hyperpod_provider.actions import Plan, Refuse
@@ -53,7 +53,15 @@ class PlanError(HyperPodError):
     """The live cluster could not be read, or is not the file's."""
 
 
-@click.command(help=_DESCRIPTION)
+@click.command(
+    help=_DESCRIPTION,
+    epilog=rights(
+        *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags"),
+        *("cloudformation:GetTemplate", "cloudformation:DescribeStacks", "cloudformation:ListStackResources"),
+        *("ec2:DescribeSubnets", "fsx:DescribeFileSystems"),
+        besides="Without those of CloudFormation, EC2 and FSx, a note says what was not compared.",
+    ),
+)
 @config_option
 @profile_option
 @stack_option

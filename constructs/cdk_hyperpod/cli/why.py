@@ -14,7 +14,7 @@ from ..config.cluster import ClusterConfig
 from ..loader import load_config
 from ..names import stack_names
 from .aws import Clients, clients
-from .options import config_option, profile_option, stack_option
+from .options import config_option, profile_option, rights, stack_option
 from .plan import PlanError, tagged_stack
 
 __all__ = ["reasons", "why"]
@@ -37,7 +37,18 @@ _AROUND = re.compile(r"^(?:Received response status \[FAILED\] from custom resou
 _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
 
 
-@click.command(help=_DESCRIPTION)
+@click.command(
+    help=_DESCRIPTION,
+    epilog=rights(
+        *(
+            "cloudformation:DescribeStackEvents",
+            "sagemaker:DescribeCluster",
+            "sagemaker:ListClusterNodes",
+            "sagemaker:ListTags",
+        ),
+        besides="Those of SageMaker only find a stack of another name.",
+    ),
+)
 @config_option
 @profile_option
 @stack_option

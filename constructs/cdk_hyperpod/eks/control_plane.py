@@ -19,8 +19,9 @@ from .._acknowledge import acknowledge
 from ..config.eks import DEFAULT_KUBERNETES_VERSION, INSTALLED, AddOn, EksConfig, is_on
 from ..errors import Finding, raise_errors
 from ..helm_chart import HelmChart, chart_values
+from ..loader import LoadedConfig
 from ..network import HyperPodNetwork
-from ..rules import check_control_plane
+from ..rules import check_control_plane, has_neuron
 from ..rules.charts import check_chart
 from ..typed.judge import check_arguments, check_value, without_refused
 from ..typed.known import UNKNOWN
@@ -58,6 +59,15 @@ class EksControlPlane(Construct):
             encryption_key=key,
         )
     """
+
+    config: EksConfig
+    """What the arguments say of add-ons, autoscaling and administrators."""
+    cluster_name: str
+    """The EKS cluster's name."""
+    cluster_arn: str
+    """The EKS cluster's ARN: `eks_cluster_arn` of a `HyperPodCluster`."""
+    cluster: eks.ICluster
+    """The EKS cluster, as CDK knows it."""
 
     def __init__(
         self,
@@ -112,16 +122,49 @@ class EksControlPlane(Construct):
             chart = _chart_path(chart_folder, known)
             wrong += () if chart is None else _check_chart(chart, eks_config, neuron)
         raise_errors(wrong, lambda: self.node.path)
-        self.config: EksConfig = eks_config
-        """What the arguments say of add-ons, autoscaling and administrators."""
+        self._make(
+            eks_config,
+            cluster_name=cluster_name,
+            network=network,
+            encryption_key=encryption_key,
+            chart=chart,
+            neuron=neuron,
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+    ) -> EksControlPlane:
+        """The EKS cluster of a cluster file.
+
+        :param loaded: the file, which is not judged again, nor its chart.
+        :param network: as the constructor's; `HyperPodNetwork.from_config` makes the file's.
+        :param encryption_key: as the constructor's.
+        :raises ConfigError: where the file is not under EKS, or the network has no endpoints for it.
+        """
+        return _ControlPlaneOfFile(scope, construct_id, loaded, network=network, encryption_key=encryption_key)
+
+    def _make(
+        self,
+        eks_config: EksConfig,
+        *,
+        cluster_name: str,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        chart: Path | None,
+        neuron: bool,
+    ) -> None:
+        self.config = eks_config
         existing = eks_config.existing_cluster
-        self.cluster_name: str = cluster_name if existing is None else existing.name
-        """The EKS cluster's name."""
+        self.cluster_name = cluster_name if existing is None else existing.name
         # Literal, so that the stack of the nodes needs no reference to this one.
-        self.cluster_arn: str = eks_cluster_arn(self, self.cluster_name)
-        """The EKS cluster's ARN: `eks_cluster_arn` of a `HyperPodCluster`."""
-        self.cluster: eks.ICluster
-        """The EKS cluster, as CDK knows it."""
+        self.cluster_arn = eks_cluster_arn(self, self.cluster_name)
         self._network = network
         self._key = encryption_key
         if existing is None:
@@ -243,6 +286,39 @@ class EksControlPlane(Construct):
             values=chart_values(region=Stack.of(self).region, image_registry=image_registry, neuron=neuron),
         )
         release.node.add_dependency(*[child for child in self.node.children if isinstance(child, eks.CfnAccessEntry)])
+
+
+class _ControlPlaneOfFile(EksControlPlane):
+    """What `from_config` makes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+    ) -> None:
+        Construct.__init__(self, scope, construct_id)
+        arguments = {"loaded": loaded, "network": network, "encryption_key": encryption_key}
+        findings = [*check_arguments(EksControlPlane.from_config, **arguments)]
+        config = loaded.config if not findings else None
+        if config is not None:
+            findings += _check_endpoints(network)
+            if config.eks is None:
+                findings.append(Finding(path="eks", problem="is missing in the file", remedy="add it"))
+        raise_errors(findings, lambda: self.node.path)
+        assert config is not None
+        assert config.eks is not None
+        self._make(
+            config.eks,
+            cluster_name=config.name,
+            network=network,
+            encryption_key=encryption_key,
+            chart=_chart_path(loaded.folder, config.eks),
+            neuron=has_neuron(config.instance_groups),
+        )
 
 
 def _check_endpoints(network: HyperPodNetwork) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ from ..kubernetes.teams import (
     priority_class_manifests,
     team_manifests,
 )
+from ..loader import LoadedConfig
 from ..rules import check_eks_teams
 from ..storage import LustreMount
 from ..typed.judge import as_tuple, check_arguments, check_at_synth
@@ -127,6 +128,58 @@ class HyperPodTeams(Construct):
             ],
             lambda: self.node.path,
         )
+        self._make(
+            control_plane,
+            teams,
+            cluster_name=cluster_name,
+            hyperpod_cluster_arn=hyperpod_cluster_arn,
+            file_system=file_system,
+            capacity_gib=capacity_gib,
+            add_ons=add_ons,
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        control_plane: EksControlPlane,
+        hyperpod_cluster_arn: str,
+        file_system: LustreMount | None = None,
+        add_ons: Sequence[IDependable] = (),
+    ) -> HyperPodTeams:
+        """The teams of a cluster file.
+
+        :param loaded: the file, which is not judged again.
+        :param control_plane: the file's, as `EksControlPlane.from_config` makes it.
+        :param hyperpod_cluster_arn: as the constructor's.
+        :param file_system: as the constructor's; `LustreFileSystem.from_config` has the file's. Default: - none.
+        :param add_ons: as the constructor's. Default: - nothing.
+        :raises ConfigError: for arguments of other types.
+        """
+        return _TeamsOfFile(
+            scope,
+            construct_id,
+            loaded,
+            control_plane=control_plane,
+            hyperpod_cluster_arn=hyperpod_cluster_arn,
+            file_system=file_system,
+            add_ons=add_ons,
+        )
+
+    def _make(
+        self,
+        control_plane: EksControlPlane,
+        teams: Sequence[Team],
+        *,
+        cluster_name: str,
+        hyperpod_cluster_arn: str,
+        file_system: LustreMount | None,
+        capacity_gib: int | None,
+        add_ons: Sequence[IDependable],
+    ) -> None:
         self._control_plane = control_plane
         eks_config = control_plane.config
         self._cluster_name = cluster_name
@@ -237,6 +290,44 @@ class HyperPodTeams(Construct):
         resource = CfnResource(self, construct_id, type=f"AWS::SageMaker::{kind}", properties=properties)
         acknowledge(resource, _reasons.GOVERNANCE)
         return resource
+
+
+class _TeamsOfFile(HyperPodTeams):
+    """What `from_config` makes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        control_plane: EksControlPlane,
+        hyperpod_cluster_arn: str,
+        file_system: LustreMount | None,
+        add_ons: Sequence[IDependable],
+    ) -> None:
+        Construct.__init__(self, scope, construct_id)
+        raise_errors(
+            check_arguments(
+                HyperPodTeams.from_config,
+                loaded=loaded,
+                control_plane=control_plane,
+                hyperpod_cluster_arn=hyperpod_cluster_arn,
+                file_system=file_system,
+                add_ons=add_ons,
+            ),
+            lambda: self.node.path,
+        )
+        config = loaded.config
+        self._make(
+            control_plane,
+            config.teams,
+            cluster_name=config.name,
+            hyperpod_cluster_arn=hyperpod_cluster_arn,
+            file_system=file_system,
+            capacity_gib=None if config.storage is None else config.storage.capacity_gib,
+            add_ons=add_ons,
+        )
 
 
 def _check_known(teams: Sequence[Team]) -> Iterator[Finding]:

@@ -14,7 +14,15 @@ from cdk_hyperpod_local.engine.resources.eks_account import EksAccount
 from cdk_hyperpod_local.engine.schemas import Schemas
 from cdk_hyperpod_local.engine.seam import cloudformation, condition_keys, endpoints, execution_role, layers, signatures
 from cdk_hyperpod_local.engine.seam import services as requests
-from cdk_hyperpod_local.engine.services import eks, encrypted_buckets, fsx, hyperpod, log_keys, quotas_and_prices
+from cdk_hyperpod_local.engine.services import (
+    eks,
+    encrypted_buckets,
+    fsx,
+    hyperpod,
+    log_keys,
+    node_logs,
+    quotas_and_prices,
+)
 from cdk_hyperpod_local.engine.services.eks_world import World
 from cdk_hyperpod_local.engine.services.fsx_model import Fsx
 from cdk_hyperpod_local.engine.services.kubernetes_nodes import KubernetesNodes
@@ -47,6 +55,7 @@ def assemble(options: EngineOptions, secret: str) -> Any:
 
     encrypted_buckets.install()
     log_keys.install()
+    node_logs.install(lambda: clusters.model)
     endpoints.install()
     layers.unpack_once(options.layers)
     condition_keys.install()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from . import events
 from .context import Context, find_node, refuse_below_minimum, refuse_unpatched, refuse_while_busy
 from .ends import end
 from .errors import ApiError, invalid
@@ -131,8 +132,9 @@ def _take(context: Context, cluster: Cluster, victims: list[Node]) -> None:
             "Updating",
             world.now + world.timings.shut_down + world.timings.standard_capacity_wait,
         )
-    for group_name in dict.fromkeys(node.group for node in victims):
-        world.log(cluster, "InstanceGroup", "Node deletion started", group=group_name)
+    for node in victims:
+        if node.launched:
+            events.tell(world, cluster, events.TERMINATING, group=node.group, instance_id=node.instance_id)
 
 
 def batch_reboot_cluster_nodes(context: Context, request: Json) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from . import limits, rules
+from . import events, limits, rules
 from .context import Context, below_minimum, refuse_below_minimum
 from .ends import end
 from .errors import ApiError, conflict, not_found
@@ -40,7 +40,7 @@ def create_cluster(context: Context, request: Json) -> Json:
     cluster.due = world.now + wait + (0 if cluster.continuous else world.timings.standard_capacity_wait)
     cluster.groups = {spec["InstanceGroupName"]: new_group(context, spec) for spec in specs}
     world.clusters[cluster.arn] = cluster
-    world.log(cluster, "Cluster", "Cluster creation started")
+    events.tell(world, cluster, events.CLUSTER_STARTED, operation="creation")
     return {"ClusterArn": cluster.arn}
 
 
@@ -90,7 +90,7 @@ def delete_cluster(context: Context, request: Json) -> Json:
         name: replace(group, status="Deleting", awaiting=False, deadline=None) for name, group in cluster.groups.items()
     }
     cluster.status, cluster.due = "Deleting", None
-    world.log(cluster, "Cluster", "Cluster deletion started")
+    events.tell(world, cluster, events.CLUSTER_STARTED, operation="deletion")
     return {"ClusterArn": cluster.arn}
 
 
@@ -141,11 +141,11 @@ def update_cluster_software(context: Context, request: Json) -> Json:
         if group.status == "Deleting":
             continue
         cluster.groups[name] = replace(group, status="SystemUpdating", image=release, software="InProgress")
+        events.tell(world, cluster, events.PATCHING_SCHEDULED, group=name)
         for node in nodes[name]:
             if node.status == "Running":
                 cluster.nodes[node.logical_id] = replace(node, status="SystemUpdating", due=done)
     cluster.status, cluster.due, cluster.patched = "SystemUpdating", done, True
-    world.log(cluster, "Cluster", "Cluster software update started")
     return {"ClusterArn": cluster.arn}
 
 

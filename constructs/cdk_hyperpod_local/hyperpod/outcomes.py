@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from . import events
 from .ends import choose_victims, end
 from .state import Cluster, Good, Group, Node, World, by_group, running_count
 
@@ -30,8 +31,8 @@ def _roll_back(world: World, cluster: Cluster, group: Group, running: int) -> No
         f"{world.timings.minimum_limit / 3600:g} hours ({running} running). Rolled back to InstanceCount {good.target}, "
         f"MinInstanceCount {good.minimum}."
     )
-    world.log(
-        cluster, "InstanceGroup", "Rollback initiated", level="Warn", group=group.name,
+    events.tell(
+        world, cluster, events.ROLLBACK, group=group.name,
         metadata={"InstanceGroupScaling": {"InstanceCount": running, "TargetCount": good.target, "MinCount": good.minimum,
                                            "FailureMessage": cluster.failure}},
     )  # fmt: skip
@@ -63,7 +64,7 @@ def step_cluster(world: World, cluster: Cluster) -> None:
                 cluster.groups[group.name] = replace(
                     group, status="InService", software="Succeeded", current_image=group.image
                 )
-        world.log(cluster, "Cluster", "Cluster software update completed")
+                events.tell(world, cluster, events.PATCHING_COMPLETED, group=group.name)
     elif not cluster.continuous and cluster.status in ("Creating", "Updating"):
         if _short(cluster):
             _give_up(world, cluster)
@@ -81,7 +82,8 @@ def _give_up(world: World, cluster: Cluster) -> None:
         "We currently do not have sufficient capacity to launch the requested instances. Please try again, or use another "
         "instance type or Availability Zone."
     )
-    world.log(cluster, "Cluster", cluster.failure, level="Error")
+    operation = "update" if cluster.status == "Updating" else "creation"
+    _tell_failure(world, cluster, operation)
     before = cluster.before or {}
     undo = cluster.status == "Updating" and world.behaviour.standard_update_failure == "rolls_back"
     new: list[Node] = []
@@ -107,13 +109,23 @@ def _give_up(world: World, cluster: Cluster) -> None:
     cluster.status = "RollingBack" if undo else "Failed"
 
 
+def _tell_failure(world: World, cluster: Cluster, operation: str) -> None:
+    events.tell(
+        world,
+        cluster,
+        events.CLUSTER_FAILED,
+        operation=operation,
+        metadata={"Cluster": {"FailureMessage": cluster.failure}},
+    )
+
+
 def conclude(world: World, cluster: Cluster) -> None:
     """Finish what is finished."""
     nodes = by_group(cluster)
     for group in list(cluster.groups.values()):
         if group.status == "Deleting" and not nodes[group.name]:
             del cluster.groups[group.name]
-            world.log(cluster, "InstanceGroup", "Instance group deleted", group=group.name)
+            events.tell(world, cluster, events.GROUP_COMPLETED, group=group.name, operation="deletion")
     if cluster.status == "Deleting":
         if cluster.due is None and not cluster.nodes:
             del world.clusters[cluster.arn]
@@ -145,8 +157,8 @@ def _conclude_continuous(world: World, cluster: Cluster, nodes: dict[str, list[N
 def _serve(world: World, cluster: Cluster, group: Group, running: int) -> None:
     if group.awaiting:
         # From now on the minimum means nothing (botocore: "does not guarantee maintaining this minimum afterward").
-        world.log(
-            cluster, "InstanceGroup", "Minimum capacity reached", group=group.name,
+        events.tell(
+            world, cluster, events.MINIMUM_REACHED, group=group.name,
             metadata={"InstanceGroupScaling": {"InstanceCount": running, "TargetCount": group.target, "MinCount": group.minimum}},
         )  # fmt: skip
     cluster.groups[group.name] = replace(group, status="InService", awaiting=False, deadline=None, good=None)
@@ -161,14 +173,14 @@ def _conclude_creation(world: World, cluster: Cluster, nodes: dict[str, list[Nod
             why = "insufficient capacity" if group.short else "its lifecycle scripts failed"
             cluster.status, cluster.due = "Failed", None
             cluster.failure = f"The controller instance group {group.name} could not be provisioned: {why}."
-            world.log(cluster, "Cluster", cluster.failure, level="Error")
+            _tell_failure(world, cluster, "creation")
             return
     needed = [
         group for group in cluster.groups.values() if group.node_type in ("Controller", "Login") and group.target > 0
     ]
     if cluster.due is None and all(running_count(nodes[group.name]) for group in needed):
         cluster.status, cluster.served = "InService", True
-        world.log(cluster, "Cluster", "Cluster is in service")
+        events.tell(world, cluster, events.CLUSTER_COMPLETED, operation="creation")
 
 
 def _conclude_standard(world: World, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:

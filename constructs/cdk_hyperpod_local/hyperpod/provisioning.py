@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from . import events
 from .ends import counted_extra, ending
 from .outcomes import conclude, step_cluster, step_minimums
 from .state import Cluster, Group, Node, World, by_group, running_count
@@ -64,17 +65,16 @@ def _next_state(world: World, cluster: Cluster, node: Node) -> Node | None:
         if node.listed:
             _leave_list(world, cluster, node)
             return replace(node, listed=False, holds_place=False, due=now + times.count_lag)
-        world.log(
-            cluster, "Instance", "Instance terminated", group=node.group, instance_id=node.instance_id,
+        events.tell(
+            world, cluster, events.INSTANCE_COMPLETED, operation="deletion", group=node.group, instance_id=node.instance_id,
             metadata={"Instance": {"NodeLogicalId": node.logical_id}},
         )  # fmt: skip
         return None
     if not node.launched:
         return replace(node, due=None)  # from now on it takes an instance as soon as there is one
     if node.status == "Pending" and _start_fails(world, node):
-        world.log(
-            cluster, "Instance", "Lifecycle scripts failed on the instance", level="Error", group=node.group,
-            instance_id=node.instance_id, metadata={"Instance": {"LcsExecutionState": "Failed"}},
+        events.tell(
+            world, cluster, events.SCRIPTS_FAILED, status="Failed", group=node.group, instance_id=node.instance_id, metadata={"Instance": {"LcsExecutionState": "Failed"}},
         )  # fmt: skip
         return replace(
             node, status="Failure", message="Lifecycle scripts failed with exit code 1", due=now + times.retry_failed
@@ -84,7 +84,8 @@ def _next_state(world: World, cluster: Cluster, node: Node) -> Node | None:
     if node.status == "Failure":
         return _retry(world, cluster, node)
     updated = now if node.status == "SystemUpdating" else node.updated_at
-    world.log(cluster, "Instance", "Instance is running", group=node.group, instance_id=node.instance_id)
+    kind = events.INSTANCE_PATCHED if node.status == "SystemUpdating" else events.INSTANCE_COMPLETED
+    events.tell(world, cluster, kind, operation="creation", group=node.group, instance_id=node.instance_id)
     image = group.image if group and node.status == "SystemUpdating" else node.image
     return replace(node, status="Running", due=None, message="", updated_at=updated, image=image)
 
@@ -192,8 +193,8 @@ def _allocate(world: World) -> None:
             node, instance_id=f"i-{world.digits(17)}", instance_type=free[0], launched_at=world.now, due=world.now + world.timings.boot,
         )  # fmt: skip
         cluster.nodes[node.logical_id] = launched
-        world.log(
-            cluster, "Instance", "Instance launched", group=group.name, instance_id=launched.instance_id,
+        events.tell(
+            world, cluster, events.PROVISIONED, group=group.name, instance_id=launched.instance_id,
             metadata={"Instance": {"NodeLogicalId": node.logical_id}},
         )  # fmt: skip
     for cluster in world.clusters.values():
@@ -206,10 +207,7 @@ def _note_shortage(world: World, cluster: Cluster, group: Group, short: bool) ->
         return
     cluster.groups[group.name] = replace(group, short=short)
     if short:
-        message = (
-            f"Insufficient capacity for instance type {', '.join(group.instance_types)}. Provisioning will be retried."
+        message = events.capacity_message(", ".join(group.instance_types))
+        events.tell(
+            world, cluster, events.NOT_PROVISIONED, group=group.name, metadata={"Instance": {"FailureMessage": message}}
         )
-        world.log(
-            cluster, "InstanceGroup", message, level="Warn", group=group.name,
-            metadata={"InstanceGroupScaling": {"TargetCount": group.target, "MinCount": group.minimum, "FailureMessage": message}},
-        )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from . import rules
+from . import events, rules
 from .clusters import new_group, refuse_beyond_limits
 from .context import Context, running_in
 from .ends import choose_victims, counted_extra, end
@@ -34,11 +34,11 @@ def update_cluster(context: Context, request: Json) -> Json:
             _change_group(context, cluster, cluster.groups[name], spec)
         else:
             cluster.groups[name] = new_group(context, spec)
-            world.log(cluster, "InstanceGroup", "Instance group creation started", group=name)
+            events.tell(world, cluster, events.GROUP_STARTED, group=name, operation="creation")
     for name in doomed:
         _delete_group(context, cluster, cluster.groups[name])
     _set_status(context, cluster)
-    world.log(cluster, "Cluster", "Cluster update started")
+    events.tell(world, cluster, events.CLUSTER_STARTED, operation="update")
     return {"ClusterArn": cluster.arn}
 
 
@@ -145,9 +145,7 @@ def _change_group(context: Context, cluster: Cluster, group: Group, spec: Json) 
     )
     end(world, cluster, victims, "random")
     if victims:
-        world.log(
-            cluster, "InstanceGroup", f"Scaling down: {len(victims)} instances chosen for termination", group=group.name
-        )
+        events.tell(world, cluster, events.GROUP_STARTED, group=group.name, operation="scaling")
     awaiting, deadline, good = _minimum_after(context, cluster, group, target, minimum)
     image = spec.get("ImageReleaseVersion", group.image)
     cluster.groups[group.name] = replace(
@@ -183,7 +181,7 @@ def _delete_group(context: Context, cluster: Cluster, group: Group) -> None:
         return
     end(world, cluster, [n for n in cluster.nodes.values() if n.group == group.name and n.live], "group-deleted")
     cluster.groups[group.name] = replace(group, status="Deleting", awaiting=False, deadline=None, rolling=False)
-    world.log(cluster, "InstanceGroup", "Instance group deletion started", group=group.name)
+    events.tell(world, cluster, events.GROUP_STARTED, group=group.name, operation="deletion")
 
 
 def _set_status(context: Context, cluster: Cluster) -> None:

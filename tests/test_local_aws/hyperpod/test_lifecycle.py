@@ -101,7 +101,7 @@ def test_partial_capacity_is_served_and_the_rest_follows_when_it_arrives(make: M
     run_until_quiet(model)
     assert counts(model, "p5") == ("InService", 8, 8, 0)
     assert live_group(model, "p5")["ActiveOperations"] == {}
-    assert sum("Insufficient capacity" in text for text in events(model)) == 1
+    assert sum("Failed to provision EC2 Instance" in text for text in events(model)) == 1
 
 
 def test_capacity_is_shared_by_all_clusters_and_old_requests_come_first(make: Make, clock: ManualClock) -> None:
@@ -277,7 +277,7 @@ def test_continuous_provisioning_retries_a_node_whose_scripts_fail(ready: Make) 
     run_until_quiet(model)
     assert counts(model, "p5") == ("InService", 4, 4, 0)
     assert [t.cause for t in model.terminations] == ["failed", "failed"]
-    assert events(model).count("Lifecycle scripts failed on the instance") == 2
+    assert sum(text.endswith(" has Failed") for text in events(model)) == 2
 
 
 def test_deep_health_checks_delay_new_nodes_and_refuse_updates(ready: Make, clock: ManualClock) -> None:

@@ -90,7 +90,8 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
         lower = _lower_minimum(need, occasion, minimum) if minimum < group.minimum else None
         return lower or messages.below_minimum(group.name, running, group.minimum)
     # Missing capacity may keep a group from coming to rest, and a rollback from its end.
-    hopeless = rolling_back and group.status == "Updating" and all(p.node.instance_id is None for p in need.picks)
+    booting = all(pick.node.instance_id is None for pick in need.picks)
+    hopeless = rolling_back and group.status == "Updating" and (booting or not occasion.doubting)
     if group.status in MOVING and not hopeless:
         return messages.group_moving(group.name, group.status)
     if checked := sum(node.status == "DeepHealthCheckInProgress" for node in need.staying):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from ministack import app  # type: ignore[import-not-found]
@@ -181,6 +182,19 @@ def add_operation(name: str, operation: str, answer: Callable[[Json], Reply]) ->
     async def served(method: str, path: str, headers: Json, body: bytes, query: Json) -> Reply:
         if operation_of(headers) == operation:
             return answer(_json(body))
+        reply: Reply = await handle(method, path, headers, body, query)
+        return reply
+
+    app.SERVICE_HANDLERS[name] = served
+
+
+def before_operations(name: str, operations: AbstractSet[str], act: Callable[[Json], None]) -> None:
+    """Do something before ministack's service `name` serves one of these operations: act(request)."""
+    handle = app.SERVICE_HANDLERS[name]
+
+    async def served(method: str, path: str, headers: Json, body: bytes, query: Json) -> Reply:
+        if operation_of(headers) in operations:
+            act(_json(body))
         reply: Reply = await handle(method, path, headers, body, query)
         return reply
 

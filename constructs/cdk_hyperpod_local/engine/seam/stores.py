@@ -94,6 +94,18 @@ def log_group(name: str) -> Json | None:
     return found
 
 
+def write_log(group: str, stream: str, at_ms: int, message: str) -> None:
+    """One line of a log, once; group and stream are made where they are not there."""
+    if group not in cloudwatch_logs._log_groups:
+        cloudwatch_logs._create_log_group({"logGroupName": group})
+    streams = cloudwatch_logs._log_groups[group]["streams"]
+    if stream not in streams:
+        cloudwatch_logs._create_log_stream({"logGroupName": group, "logStreamName": stream})
+    if not any((each["timestamp"], each["message"]) == (at_ms, message) for each in streams[stream]["events"]):
+        line = {"timestamp": at_ms, "message": message}
+        cloudwatch_logs._put_log_events({"logGroupName": group, "logStreamName": stream, "logEvents": [line]})
+
+
 def function_networks() -> dict[str, Json]:
     """Name of a Lambda function -> its VpcConfig."""
     return {name: record["config"].get("VpcConfig") or {} for name, record in lambda_svc._functions.items()}

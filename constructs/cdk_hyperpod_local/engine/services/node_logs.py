@@ -1,0 +1,35 @@
+"""What HyperPod writes to CloudWatch Logs for a cluster's nodes: a stream for each node's lifecycle scripts.
+
+No script runs here, so a stream has the node's own events, in the model's words. They are written when somebody reads the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cdk_hyperpod_local.engine.seam import services as requests
+from cdk_hyperpod_local.engine.seam import stores
+from cdk_hyperpod_local.hyperpod import HyperPod
+
+Json = Any
+PREFIX = "/aws/sagemaker/Clusters/"
+_READS = frozenset({"DescribeLogStreams", "FilterLogEvents", "GetLogEvents"})
+
+
+def install(model: Callable[[], HyperPod]) -> None:
+    """`model`: the one that stands now; a reset makes another."""
+    requests.before_operations("logs", _READS, lambda request: _write(model(), str(request.get("logGroupName"))))
+
+
+def _write(model: HyperPod, group: str) -> None:
+    if not group.startswith(PREFIX):
+        return
+    model.tick()
+    for cluster in model._world.clusters.values():
+        if group != f"{PREFIX}{cluster.name}/{cluster.arn.rpartition('/')[2]}":
+            continue
+        for event in cluster.events:
+            if event.resource == "Instance" and event.instance_id:
+                stream = f"LifecycleConfig/{event.group}/{event.instance_id}"
+                stores.write_log(group, stream, int(event.at * 1000), f"{event.level}: {event.description}")

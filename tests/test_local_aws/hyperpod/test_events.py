@@ -1,0 +1,69 @@
+"""Every event that the model causes is said as AWS's reference says it; two are of another page, and no event is ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock, events
+from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
+
+REFERENCE = {
+    line for line in Path(__file__).with_name("cluster_events.txt").read_text("utf-8").splitlines() if line[:1] != "#"
+}
+# "Minimum capacity requirements (MinCount)", of the pages on continuous provisioning.
+OTHER_PAGE = {"Minimum capacity reached", "Rollback initiated"}
+P5 = "ml.p5.48xlarge"
+
+
+def test_each_kind_is_one_of_the_reference() -> None:
+    assert {kind.description for kind in events.KINDS} <= REFERENCE | OTHER_PAGE
+
+
+def test_levels_are_what_the_reference_says_that_they_mean() -> None:
+    for kind in events.KINDS:
+        failed = any(word in kind.description for word in ("Failed", "failed", "has <status>"))
+        assert kind.level == ("Error" if failed else "Warn" if kind is events.ROLLBACK else "Info"), kind
+
+
+def test_a_whole_life_says_nothing_else(make: Callable[..., HyperPod], clock: ManualClock) -> None:
+    model = make()
+    model.set_capacity(P5, 3)
+    model.call("CreateCluster", slurm(group("p5", 2, minimum=1), group("p6", 4, minimum=4)))
+    run_until_quiet(model)
+    model.set_capacity(P5, None)
+    model.faults.fail_start_next = 1
+    model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 4), group("c5", 1, instance_type="ml.c5.large")]})  # fmt: skip
+    run_until_quiet(model)
+    ids = [node.instance_id for node in model.nodes("train", "p5")]
+    model.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": ids[:1]})
+    run_until_quiet(model)
+    model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 1)], "InstanceGroupsToDelete": ["c5"]})  # fmt: skip
+    run_until_quiet(model)
+    model.call("UpdateClusterSoftware", {"ClusterName": "train"})
+    run_until_quiet(model)
+
+    told = {event.description: event for event in model.cluster("train").events}
+    patterns = {kind: re.sub("<[a-z-]+>", "([A-Za-z0-9-]+)", re.sub(r"([.])", r"\\\1", kind.description)) for kind in events.KINDS}  # fmt: skip
+    seen = set()
+    for text, event in told.items():
+        kinds = [kind for kind, pattern in patterns.items() if re.fullmatch(pattern, text)]
+        assert kinds, text
+        assert (event.level, event.resource) in {(kind.level, kind.resource) for kind in kinds}
+        assert "<" not in text and "  " not in text, "everything is filled in"
+        seen |= {*kinds}
+    assert {*events.KINDS} - seen == {events.CLUSTER_FAILED}
+
+
+def test_a_controller_that_fails_fails_the_cluster_and_says_why(make: Callable[..., HyperPod]) -> None:
+    model = make()
+    model.set_capacity("ml.m5.4xlarge", 0)
+    model.call("CreateCluster", slurm(group("p5", 1)))
+    run_until_quiet(model)
+
+    (failed,) = [
+        event for event in model.cluster("train").events if event.description == "Cluster train creation failed"
+    ]
+    assert failed.level == "Error"
+    assert "could not be provisioned: insufficient capacity" in failed.metadata["Cluster"]["FailureMessage"]
