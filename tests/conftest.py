@@ -43,7 +43,6 @@ LONGEST = (
     "test_wheel.py",
     "config/test_properties.py",
     "eks/test_stacks.py",
-    "test_local_aws/engine/test_eks_service.py",
     # make test-lives
     "end_to_end/test_rights.py",
     "end_to_end/test_eks_life.py",
@@ -53,6 +52,7 @@ LONGEST = (
     "end_to_end/test_eks_examples.py",
     "end_to_end/test_life_of_a_cluster.py",
     "end_to_end/test_replacements.py",
+    "test_local_aws/engine/test_eks_service.py",
     "lifetimes/test_soak.py",
 )
 

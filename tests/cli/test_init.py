@@ -56,6 +56,8 @@ def test_it_writes_an_app(orchestrator: str, folder: Path, capsys: pytest.Captur
     assert commands == [
         "pip install -r requirements.txt",
         f"npx aws-cdk@{cli} synth --quiet",
+        "pip install 'cdk-hyperpod[local]'",
+        "cdk-hyperpod local deploy",
         # EKS's chart comes before the cluster (docs/eks.md).
         *([f"npx aws-cdk@{cli} deploy hyperpod-train-eks"] if orchestrator == "eks" else []),
         f"npx aws-cdk@{cli} deploy --all",

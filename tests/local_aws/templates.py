@@ -15,6 +15,9 @@ Json = Any
 _LONGEST_SECONDS = 180.0
 """As long as the CLI had for the same: a function that gives up after an hour of its own does within a minute."""
 
+_LONGEST_BODY = 51_200
+"""Bytes that CloudFormation takes in a call."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
@@ -36,11 +39,20 @@ def deploy_whole(aws: LocalAws, name: str, whole: Json, *, role: str | None = No
     exists = name in {stack["StackName"] for stack in client.describe_stacks()["Stacks"]}
     change = client.update_stack if exists else client.create_stack
     seen = _events(client, name) if exists else []
-    body = json.dumps(whole, separators=(",", ":"))
     capabilities = ["CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"]
     by_role = {"RoleARN": role} if role else {}
-    change(StackName=name, TemplateBody=body, Capabilities=capabilities, **by_role)
+    change(StackName=name, Capabilities=capabilities, **_given(aws, name, whole), **by_role)
     return _rest(client, name, len(seen))
+
+
+def _given(aws: LocalAws, name: str, whole: Json) -> dict[str, str]:
+    """The template itself, or where it lies: a longer one goes through the bootstrap's bucket, as with the CLI."""
+    body = json.dumps(whole, separators=(",", ":"))
+    if len(body.encode()) <= _LONGEST_BODY:
+        return {"TemplateBody": body}
+    bucket = f"cdk-hnb659fds-assets-{aws.account}-{aws.region}"
+    aws.client("s3").put_object(Bucket=bucket, Key=f"{name}.json", Body=body.encode())
+    return {"TemplateURL": f"https://{bucket}.s3.{aws.region}.amazonaws.com/{name}.json"}
 
 
 def template(resources: Json, **sections: Json) -> str:

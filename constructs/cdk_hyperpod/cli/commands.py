@@ -21,21 +21,21 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "local": ("local", "rehearse a deployment of any app on an AWS on this machine"),
     },
     "The nodes": {
-        "nodes": ("nodes", "list them: group, status, image, age, zone; name them in the file"),
+        "nodes": ("nodes", "list nodes: status, image, age, zone; name them in the file"),
         "connect": ("connect", "open a session on a node, forward a port, or print ssh's settings"),
         "logs": ("logs", "print what a node's lifecycle scripts and health agent logged"),
         "watch": ("watch", "follow the cluster until it is ready, or say why it is not"),
         "replace": ("repair", "give nodes new instances"),
         "reboot": ("repair", "reboot nodes"),
-        "drain": ("drain", "have Slurm nodes drained, and their data saved, before they go"),
-        "undrain": ("drain", "give Slurm nodes back that `drain` asked for"),
-        "lifecycle": ("lifecycle", "run a step of the lifecycle scripts again on nodes that live"),
+        "drain": ("drain", "drain Slurm nodes, and save their data, before they go"),
+        "undrain": ("drain", "put nodes that `drain` asked for back to work"),
+        "lifecycle": ("lifecycle", "run one lifecycle step again on running nodes"),
     },
     "Jobs": {
-        "job": ("job", "training jobs, elastic or of one size"),
+        "job": ("job", "write a training job as YAML, elastic or of one size"),
     },
     "The tool": {
-        "completion": ("completion", "print what makes a shell complete commands and options"),
+        "completion": ("completion", "print what makes bash, zsh or fish complete commands and options"),
     },
 }
 """Heading -> command -> (module of this package, what it does). The module has the command under its own name."""
@@ -43,13 +43,19 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 _HEAD = f"""\
 Usage: {PROGRAM} COMMAND [OPTIONS] …
 
-A SageMaker HyperPod cluster day by day: its file, deployment, nodes, jobs.
+Create, check, rehearse and look after SageMaker HyperPod clusters in AWS CDK.
+
+Begin in an empty folder:
+  {PROGRAM} init           a new app; then edit cluster.yaml
+  {PROGRAM} check          everything that is wrong with it, at once
+  {PROGRAM} local deploy   a rehearsal on this machine, without an account
+  {PROGRAM} plan           the nodes that a deployment would take, and why
+CDK deploys: cdk diff, cdk deploy --all, cdk destroy --all. Another file than
+cluster.yaml is -c config=PATH for cdk, and --config PATH here.
 """
 _FOOT = f"""\
-{PROGRAM} COMMAND --help says more of one. Exit code: 0 done; 1 something is
-wrong, in one message; 2 wrong usage; 130 interrupted; others as the help says.
-Deploying is CDK's part: cdk diff, cdk deploy --all, cdk destroy --all;
--c config=PATH names another cluster file than cluster.yaml.
+{PROGRAM} COMMAND --help explains a command. Exit code: 0 done; 1 something
+is wrong, in one message; 2 wrong usage; 130 interrupted; others: see --help.
 """
 _BOLD, _PLAIN = "\033[1m", "\033[0m"
 

@@ -20,8 +20,8 @@ from ..names import eks_stack_name
 
 _DESCRIPTION = """\
 Write the files of a new app into the current folder: cluster.yaml, app.py,
-cdk.json, requirements.txt and .gitignore. Asks for what is not given. A file that
-is there already is never overwritten: then nothing is written at all.
+cdk.json, requirements.txt and .gitignore. Asks for what you do not give. If one of
+the files is there already, nothing is written.
 """
 
 _REQUIREMENTS = """\
@@ -53,6 +53,8 @@ def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
     commands = [
         ("pip install -r requirements.txt", "Node, and the pinned versions"),
         (f"{cli} synth --quiet", "the templates, in cdk.out; needs no AWS account"),
+        ("pip install 'cdk-hyperpod[local]'", "what a rehearsal runs on"),
+        ("cdk-hyperpod local deploy", "a rehearsal on this machine; needs no AWS account either"),
     ]
     if eks:
         commands += [

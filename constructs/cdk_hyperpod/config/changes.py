@@ -104,7 +104,7 @@ def _all(kind: type, change: Change) -> dict[str, Change]:
 _NEW_CLUSTER = "make a new cluster under another name, and move over"
 _NEW_GROUP = "add a new group, move the work over, and delete this one"
 _BESIDE = "another cluster beside the first, which stays"
-_CHECKED = "only checked against, and told to nobody"
+_CHECKED = "only used for checks"
 _USERS = _new_nodes("lifecycle run users brings it to the others")
 _ACCOUNTS = _new_nodes("lifecycle run accounting brings it to the controller")
 _DRAIN = _new_nodes("lifecycle run drain brings it to the controller")
@@ -118,7 +118,9 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "instance_groups": Change(
             effect="in place",
             says="a new group's nodes come",
-            taken_out=_refused("unless scale_down.instance_groups_to_delete names the group: then its nodes end"),
+            taken_out=_refused(
+                "unless scale_down.instance_groups_to_delete names the group: then its nodes are deleted"
+            ),
         ),
         "account": _replaces(_BESIDE),
         "orchestrator": _refused(_NEW_CLUSTER),
@@ -143,10 +145,10 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     },
     InstanceGroup: {
         "name": _refused("another name is another group: name the old one in scale_down"),
-        "instance_count": _in_place("more: nodes come; fewer: nodes end, which ones scale_down says"),
+        "instance_count": _in_place("more: nodes come; fewer: nodes go; scale_down says which ones"),
         "instance_type": _refused(_NEW_GROUP),
         "instance_types": _in_place("a type of which the group has nodes cannot go"),
-        "min_instance_count": _in_place("it guards the next transition, and ends no running node"),
+        "min_instance_count": _in_place("it guards the next transition, and terminates no running node"),
         "node_type": _refused(_NEW_GROUP),
         "partition": IN_PLACE,
         "availability_zone": _refused(_NEW_GROUP),
@@ -156,7 +158,7 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "training_plan_arn": NEW_NODES,
         "spot": NEW_NODES,
         "labels": IN_PLACE,
-        "taints": _in_place("no_execute ends pods that do not tolerate it"),
+        "taints": _in_place("no_execute evicts pods that do not tolerate it"),
     },
     EbsVolume: {
         "volume_size_gib": NEW_NODES,
@@ -165,16 +167,18 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     },
     Taint: {
         "key": IN_PLACE,
-        "effect": _in_place("no_execute ends pods that do not tolerate it"),
+        "effect": _in_place("no_execute evicts pods that do not tolerate it"),
         "value": IN_PLACE,
     },
     NetworkConfig: {
-        "availability_zones": _refused(f"the first zone is for life, others come and go: {_NEW_CLUSTER}", _same_first),
+        "availability_zones": _refused(
+            f"you cannot change the first zone; others come and go: {_NEW_CLUSTER}", _same_first
+        ),
         "internet_egress": IN_PLACE,
         "cidr": _refused(_NEW_CLUSTER),
         "interface_endpoints": IN_PLACE,
         "vpc_id": _refused(_NEW_CLUSTER),
-        "subnets": _refused(f"the first subnet is for life, others come and go: {_NEW_CLUSTER}", _same_first),
+        "subnets": _refused(f"you cannot change the first subnet; others come and go: {_NEW_CLUSTER}", _same_first),
         "endpoint_security_group_id": IN_PLACE,
         "s3_prefix_list_id": IN_PLACE,
         "endpoint_policies": IN_PLACE,
@@ -182,7 +186,7 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "organization_id": IN_PLACE,
     },
     SubnetConfig: {
-        "subnet_id": _refused(f"the first subnet is for life: {_NEW_CLUSTER}"),
+        "subnet_id": _refused(f"you cannot change the first subnet: {_NEW_CLUSTER}"),
         "availability_zone": _in_place(_CHECKED),
         "cidr": _in_place(_CHECKED),
     },
@@ -204,8 +208,8 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "security_group_id": IN_PLACE,
     },
     AutoscalingConfig: {
-        "instance_groups": _in_place("Karpenter may end nodes of a group that leaves the list"),
-        "limits": _in_place("lowering it ends no node"),
+        "instance_groups": _in_place("Karpenter may terminate nodes of a group that leaves the list"),
+        "limits": _in_place("lowering it terminates no node"),
     },
     AddOnsConfig: _all(AddOnsConfig, _in_place("the add-on's pods start again")),
     AddOn: _all(AddOn, _in_place("the add-on's pods start again")),
@@ -229,7 +233,7 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "hard": _in_place("running pods stay"),
         "namespace": _replaces("the namespace: the old one goes with all that runs in it"),
         "pod_security": _in_place("running pods stay"),
-        "role_arns": _in_place("access ends at once, and no pod"),
+        "role_arns": _in_place("access ends at once; no pod stops"),
         "pod_role_arn": _in_place("running pods get it with their next credentials"),
         "priority_classes": _in_place("running pods stay"),
         "patch_workloads": IN_PLACE,
@@ -283,13 +287,13 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     DrainConfig: {"backup": _DRAIN},
     DrainBackup: _all(DrainBackup, _DRAIN),
     ScaleDownConfig: {
-        "nodes_to_delete": Change(effect="in place", says="exactly these nodes end", taken_out=IN_PLACE),
+        "nodes_to_delete": Change(effect="in place", says="exactly these nodes are deleted", taken_out=IN_PLACE),
         "instance_groups_to_delete": Change(
-            effect="in place", says="these groups end with all their nodes", taken_out=IN_PLACE
+            effect="in place", says="these groups are deleted with all their nodes", taken_out=IN_PLACE
         ),
         "max_nodes": IN_PLACE,
         "drain": _DRAINED,
-        "retry": _in_place("what should be gone ends"),
+        "retry": _in_place("what should be gone is deleted"),
     },
     ScaleDownDrain: _all(ScaleDownDrain, _DRAINED),
 }

@@ -108,8 +108,8 @@ class InstanceGroup:
     name: GroupName
     """The group's name, unique in the cluster."""
     instance_count: InstanceCount
-    """How many nodes the group should have (0 to 6,758). More: HyperPod adds nodes. Fewer: nodes end; which ones is
-    what `scale_down` is for, since HyperPod by itself picks them at random. 0 keeps the empty group."""
+    """How many nodes the group should have (0 to 6,758). More: HyperPod adds nodes. Fewer: nodes go; `scale_down`
+    says which ones (HyperPod by itself would terminate nodes at random). 0 keeps the empty group."""
     instance_type: str | None = None
     """What every node is, such as ml.p5.48xlarge. Exactly one of this and `instance_types`."""
     instance_types: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class InstanceGroup:
     min_instance_count: InstanceCount = 0
     """How many nodes must be up before the group is InService (MinInstanceCount). Needs continuous provisioning. It
     guards only the group's next transition: if it is not met within three hours, the group goes back to what it was
-    (a new one to 0). It never ends a running node, and is no floor for later scale-downs."""
+    (a new one to 0). It never terminates a running node, and is not a floor for later scale-downs."""
     node_type: NodeType | None = None
     """Slurm only, and required there: one controller group, at most one login group, any number of compute groups."""
     partition: PartitionName | None = None
@@ -165,7 +165,7 @@ class SubnetConfig:
     """A private subnet that exists already."""
 
     subnet_id: Annotated[str, Pattern(r"subnet-[0-9a-f]{8,17}", "a subnet id such as subnet-0123456789abcdef0")]
-    """The subnet. The first one is the cluster's for life: for another, make a new cluster."""
+    """The subnet. You cannot change the first one: for another, make a new cluster."""
     availability_zone: Zone
     """The zone that it lies in."""
     cidr: str | None = None
@@ -179,14 +179,14 @@ class NetworkConfig:
     availability_zones: tuple[Zone, ...] = ()
     """Zone names or zone ids, all of one kind; the first is the cluster's own. Under EKS one is enough: the control plane gets
     a subnet in a second one, which a warning names. Absent: the account's first zone, with a warning for P5 and Trn1, which
-    few zones offer. A new EKS cluster needs at least one named. The first one is the cluster's for life: for another, make a
-    new cluster. Take a zone out only after the deployment that takes out its last group."""
+    few zones offer. A new EKS cluster needs at least one named. You cannot change the first one: for another, make a new
+    cluster. Take a zone out only after the deployment that takes out its last group."""
     internet_egress: bool = False
     """True: the nodes reach the internet, in a new VPC through a NAT gateway. False: only AWS services, through
     endpoints."""
     cidr: str = "10.0.0.0/16"
-    """The IPv4 range of a new VPC, /16 to /21; an eighth of it is one zone's private subnet. It is the cluster's for
-    life: for another, make a new cluster."""
+    """The IPv4 range of a new VPC, /16 to /21; an eighth of it is one zone's private subnet. You cannot change it:
+    for another one, make a new cluster."""
     interface_endpoints: bool | None = None
     """Endpoints for the AWS services that nodes call. Absent: made in a new VPC without internet egress."""
     vpc_id: Annotated[str, Pattern(r"vpc-[0-9a-f]{8,17}", "a VPC id such as vpc-0123456789abcdef0")] | None = None
@@ -206,8 +206,8 @@ class NetworkConfig:
     endpoint_policies: Literal["none", "account", "organization"] = field(default="none", repr=False)
     """Who may call AWS through a new VPC's endpoints, and whose resources. account: the cluster's own account and
     `trusted_accounts`. organization: the accounts of `organization_id` and `trusted_accounts`. none: whoever has keys, of
-    any account, so that a program on a node can copy data to a bucket of anybody's in the region. An existing VPC's
-    endpoints are its owner's. A change touches no node, and what nodes call from then on is judged by it."""
+    any account: a program on a node could copy data to anybody's bucket in the region. The owner of an
+    existing VPC sets its endpoints' policies. A change touches no node, and applies to what nodes call from then on."""
     trusted_accounts: tuple[Annotated[str, Pattern(r"[0-9]{12}", "12 digits in quotes")], ...] = field(
         default=(), repr=False
     )
@@ -332,17 +332,17 @@ class ScaleDownConfig:
     """What a deployment may take away. Absent: nothing is ever taken by name."""
 
     nodes_to_delete: tuple[NodeId, ...] = ()
-    """Instance ids: exactly these nodes end. Ids of nodes that are gone may stay in the list, up to a few thousand."""
+    """Instance ids: exactly these nodes are deleted. Ids of nodes that are gone may stay in the list, up to a few thousand."""
     instance_groups_to_delete: tuple[GroupName, ...] = ()
-    """Groups to delete with all their nodes. A name may stay here as a tombstone once its group is gone."""
+    """Groups to delete with all their nodes. A name may stay here once its group is gone."""
     max_nodes: Annotated[int, Range(0, 6758)] = 16
     """One deployment never takes more nodes than this."""
     drain: ScaleDownDrain | None = None
     """Slurm only: nodes are drained and saved before they go. Absent: they go as they are, and their jobs end."""
     retry: Annotated[str, Pattern(r"[^\r\n]{1,256}", "1 to 256 characters in one line")] | None = None
-    """Any text, such as a date: another one makes the next deployment go on where a group still stands that should be gone
+    """Any text, such as a date: with another text, the next deployment goes on with a group that should be gone and is still there
     (the stack's output StillStanding names it). Without it, the same file again changes nothing. Running nodes: only those
-    that should be gone end."""
+    that should be gone are deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +358,7 @@ class ClusterConfig:
     """A whole cluster, as `cluster.yaml` describes it."""
 
     name: ClusterName
-    """The HyperPod cluster's name; stack names derive from it. Another name is another cluster beside the first."""
+    """The HyperPod cluster's name; stack names derive from it. Another name makes another cluster beside the first."""
     region: str
     """The AWS region, such as us-west-2."""
     instance_groups: tuple[InstanceGroup, ...]
@@ -366,7 +366,7 @@ class ClusterConfig:
     account: Annotated[str, Pattern(r"[0-9]{12}", "12 digits in quotes")] | None = None
     """The AWS account. Absent: whichever account it is deployed to."""
     orchestrator: Orchestrator = "slurm"
-    """What schedules work on the nodes. It is the cluster's for life: for another, make a new cluster."""
+    """What schedules work on the nodes. You cannot change it: for another one, make a new cluster."""
     node_provisioning_mode: Literal["continuous", "standard"] = "continuous"
     """continuous: nodes are usable as they arrive, and missing ones are tried for again and again. standard: all of
     them or none. Chosen at creation."""
@@ -377,7 +377,7 @@ class ClusterConfig:
     eks: EksConfig | None = None
     """The EKS cluster. Required under EKS, and means nothing elsewhere."""
     teams: tuple[Team, ...] = ()
-    """EKS only: who shares the cluster. Absent: nobody but its administrators gets in through this file."""
+    """EKS only: who shares the cluster. Absent: only the administrators get in through this file."""
     storage: StorageConfig | None = None
     """The shared file system. Absent: none."""
     tiered_storage: TieredStorageConfig | None = None

@@ -26,7 +26,7 @@ class ExistingEksCluster:
     """An EKS cluster that exists already, in the VPC of `network`. Its authentication mode must include the API."""
 
     name: Annotated[str, Pattern(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}", "an EKS cluster's name, 1 to 100 characters")]
-    """The EKS cluster's name. A change would replace the HyperPod cluster and end every node, so a deployment refuses it."""
+    """The EKS cluster's name. A change would replace the HyperPod cluster and terminate every node, so a deployment refuses it."""
     security_group_id: Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")]
     """The cluster security group, as `aws eks describe-cluster` prints it: nodes and kubectl are let into it, and it to
     the nodes."""
@@ -47,7 +47,7 @@ class AddOn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddOnsConfig:
-    """The add-ons of the EKS cluster. None of them ends a node."""
+    """The add-ons of the EKS cluster. None of them terminates a node."""
 
     vpc_cni: AddOn = field(default_factory=AddOn)
     """Network addresses of pods. On in a new EKS cluster, where nothing runs without it."""
@@ -76,10 +76,10 @@ class AutoscalingConfig:
 
     instance_groups: tuple[str, ...]
     """The groups that it scales, 1 to 10. Their counts are Karpenter's, from 0. A deployment that would send less than
-    it holds is refused. Taking a group out of this list lets Karpenter end its nodes."""
+    it holds is refused. If you take a group out of this list, Karpenter terminates its nodes."""
     limits: Mapping[str, str] = field(default_factory=dict)
     """The most that its nodes may have together, in Kubernetes' words, such as {cpu: "1536", nvidia.com/gpu: "64"}.
-    Absent: whole nodes for all that the teams' quotas let them hold together. Lowering it ends no node."""
+    Absent: whole nodes for all that the teams' quotas let them hold together. Lowering it terminates no node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class EksConfig:
     priority_classes: tuple[PriorityClass, ...] = ()
     """Kubernetes' own PriorityClasses. (Task governance orders jobs by its own.)"""
     task_governance: TaskGovernance = field(default_factory=TaskGovernance)
-    """How the teams' jobs are queued, where the add-on is on. A change ends no running pod by itself; preemption may."""
+    """How the teams' jobs are queued, where the add-on is on. A change by itself stops no running pod; preemption may."""
 
     @property
     def autoscaled_groups(self) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmAccount:
-    """A Slurm account: users who share limits. A change reaches the controller when its step runs; no node ends.
+    """A Slurm account: users who share limits. A change reaches the controller when its step runs; no node is terminated.
 
     As soon as one account is there, Slurm runs jobs of users with an account only, and root's. Taking an account out
     takes its users out of it in Slurm; the account itself stays there, empty, with its usage and limits.
@@ -176,7 +176,7 @@ class SlurmConfig:
 
     accounting_database: AccountingDatabase | None = None
     """Where accounts and history are kept. Absent: in a database on the controller node, which goes with it. A change
-    updates the cluster and ends no node."""
+    updates the cluster and terminates no node."""
     accounts: tuple[SlurmAccount, ...] = ()
     """Accounts and their limits. Absent: every user may run jobs, without limits. Before the last one goes from the file,
     take its users out and run the step: scripts of a file without accounts leave the database alone."""

@@ -39,7 +39,7 @@ class Team:
     quota: Mapping[str, int] = field(default_factory=dict)
     """The team's share: how many nodes of each instance type, such as {ml.p5.48xlarge: 8}. It becomes a ResourceQuota
     of what pods can have of those nodes: GPUs or Neuron devices, EFA, vCPUs, host memory. Absent: no limit, which is an
-    error where autoscaling is on. Lowering it ends no running pod; new ones are refused until the team is below it.
+    error where autoscaling is on. Lowering it stops no running pod; new ones are refused until the team is below it.
     (Where task governance is on, it may preempt what the team had borrowed.)"""
     borrow_limit: Annotated[int, Range(1, 500)] | None = None
     """How much the team may hold beyond its share while others leave it idle, in percent of the share. It raises the
@@ -67,7 +67,7 @@ class Team:
     need privileged, or an emptyDir of medium Memory instead. Running pods stay."""
     role_arns: tuple[RoleArn, ...] = ()
     """IAM roles whose holders belong to the team. A role may be in several teams. Absent: nobody gets in through this
-    file. Taking one out ends access at once, and no pod."""
+    file. Taking one out ends access at once, and stops no pod."""
     pod_role_arn: RoleArn | None = None
     """The IAM role of the team's pods: those that name the service account `team-pods`, which is made (`hyp`:
     --service-account-name, `job render`: --service-account). The role is of the cluster's account, trusts
@@ -104,6 +104,6 @@ class PriorityClass:
     value: Annotated[int, Range(-1_000_000_000, 1_000_000_000)]
     """Higher goes first. 0 is what pods without a class have."""
     preempts: bool = True
-    """True: its pods end pods of lower priority where nothing else makes room. False: they wait."""
+    """True: its pods evict pods of lower priority if nothing else makes room. False: they wait."""
     description: str = ""
     """What it is for, in one line."""
