@@ -512,7 +512,7 @@ def test_each_changed_setting_with_what_its_change_does(
         "\n"
         "In place: running nodes stay, but for those that a line names\n"
         "  instance_groups[work].instance_count: 2 → 5; more: nodes come; fewer: nodes\n"
-        "    end, which ones scale_down says\n"
+        "    go; scale_down says which ones\n"
         "  node_recovery: automatic → none\n"
     )
 

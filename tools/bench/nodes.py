@@ -62,8 +62,7 @@ def main() -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Served)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     variables = {
-        "AWS_ACCESS_KEY_ID": "none",
-        "AWS_SECRET_ACCESS_KEY": "none",
+        **dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "none"),
         "AWS_EC2_METADATA_DISABLED": "true",
         **os.environ,
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
