@@ -33,6 +33,8 @@ from typing import Any
 
 CHUNK = 8 * 2**20
 TELL_EVERY_S = 10
+MOST_BYTES_S = 500e6
+"""No node saves more in a second: each byte is read, hashed, written, read again and hashed again, by one process."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 """How a folder is opened: a link to one is refused."""
 
@@ -50,7 +52,9 @@ def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
     entries = [entry for path in paths for entry in walk(path)]
     files = [(path, found.st_size) for path, found in entries if stat.S_ISREG(found.st_mode)]
     total = sum(size for _, size in files)
-    check_room(folder, files, total)
+    missing = total - already_there(folder, files)
+    check_room(folder, missing)
+    check_time(missing, order["seconds"])
     counts = {"files": 0, "bytes": 0, "links": 0, "left": 0}
     last = 0.0
     sums: list[str] = []
@@ -213,16 +217,29 @@ def walk(path: str) -> Iterator[tuple[str, os.stat_result]]:
             os.close(opened)
 
 
-def check_room(folder: str, files: list[tuple[str, int]], total: int) -> None:
-    """Raise BackupError where the target has no room for what is not there yet."""
+def already_there(folder: str, files: list[tuple[str, int]]) -> int:
+    """Bytes that an earlier try has copied."""
     there = 0
     for path, size in files:
         with contextlib.suppress(OSError):
             there += min(size, os.lstat(f"{folder}/files{path}").st_size)
+    return there
+
+
+def check_room(folder: str, missing: int) -> None:
+    """Raise BackupError where the target has no room for what is not there yet."""
     free = shutil.disk_usage(folder).free
-    if total - there > free:
+    if missing > free:
+        raise BackupError(f"{folder} has room for {free / 1e9:.2f} GB, and {missing / 1e9:.2f} GB are to be saved")
+
+
+def check_time(missing: int, seconds: float) -> None:
+    """Raise BackupError at once for what cannot be there in time, however fast the disks are."""
+    if missing > seconds * MOST_BYTES_S:
+        least = missing / MOST_BYTES_S / 60
         raise BackupError(
-            f"{folder} has room for {free / 1e9:.2f} GB, and {(total - there) / 1e9:.2f} GB are to be saved"
+            f"{missing / 1e9:.0f} GB are to be saved, which takes {least:.0f} minutes at the very least, and there are "
+            f"{seconds / 60:.0f}: ask beforehand for longer, by `cdk-hyperpod drain --hold 12h`"
         )
 
 

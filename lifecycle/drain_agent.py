@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from lib import last_line, log, on_node, run, run_step
 from s3 import Bucket, S3Error
 
-VERSION = 1
+VERSION = 2
 """Of the agent, in its status."""
 SCHEMA = 1
 WRITERS = ("deployment", "operator")
@@ -215,6 +215,8 @@ class Judgement(NamedTuple):
     """Whether what is ours on it stays."""
     saved: bool = False
     """Whether it is ready, and what was to be saved is."""
+    absent: bool = False
+    """It is a node of this cluster's, and none of Slurm's: nothing runs on it."""
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------
@@ -311,7 +313,7 @@ def judge(wishes: Sequence[Wish], world: World, settings: Mapping[str, Any]) -> 
     named = [node for node in world.nodes.values() if address in node.addresses]
     if len(named) != 1:
         many = "no node" if not named else f"{len(named)} nodes"
-        return Judgement("unknown", f"Slurm has {many} with the address {address}")
+        return Judgement("unknown", f"Slurm has {many} with the address {address}", absent=not named)
     if address in world.untold and not set(named[0].partitions) - {EVERYBODY}:
         said = f"may be a login node: no file of HyperPod's tells its type, and it is in no partition but {EVERYBODY}"
         return Judgement("refused", said)
@@ -381,7 +383,7 @@ def _judge_backup(
     if live:
         return Judgement("backing-up", f"job {live[0].id}, {live[0].state.lower()}: {live[0].said}".rstrip(": "))
     if len(tries) < MOST_TRIES:
-        return Judgement("backing-up", "", (_submit(asked[0], node, settings),))
+        return Judgement("backing-up", "", (_submit(asked, node, settings, world.now),))
     last = max(tries, key=lambda job: int(job.id))
     said = f"could not be saved, {len(tries)} tries: {last.said or last.state}"
     if settings["backup"]["on_failure"] == "continue":
@@ -417,6 +419,12 @@ def give_back(keep: frozenset[str], world: World) -> tuple[Act, ...]:
             why = f"give {','.join(names) or instance} back"
             acts.append(Act(why, ("scontrol", "delete", f"reservationname={PREFIX}-{instance}")))
     return tuple(acts)
+
+
+def busy_instances(world: World) -> list[str]:
+    """Instances that have jobs, by which who lowers a count chooses others."""
+    nodes = {address: node.name for node in world.nodes.values() for address in node.addresses}
+    return sorted(name for name, address in world.instances.items() if world.jobs.get(nodes.get(address, "")))
 
 
 def backup_name(wish: Wish) -> str:
@@ -459,9 +467,16 @@ def _forget(instance: str, job: Job) -> Act:
     return Act(f"job {job.id} may run elsewhere", command, instance=instance)
 
 
-def _submit(wish: Wish, node: SlurmNode, settings: Mapping[str, Any]) -> Act:
-    backup = settings["backup"]
-    order = {"to": backup["to"], "paths": backup["paths"], "instance": wish.instance, "request": wish.request}
+def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any], now: float) -> Act:
+    backup, wish = settings["backup"], asked[0]
+    order = {
+        "to": backup["to"],
+        "paths": backup["paths"],
+        "instance": wish.instance,
+        "request": wish.request,
+        # Where jobs are ended at the deadline, there is time beyond it, until nobody wants the node any more.
+        "seconds": max(0, round(max(each.expires if each.force else each.deadline for each in asked) - now)),
+    }
     program = Path(__file__).with_name("backup.py").read_text("utf-8")
     script = f"{program}\n\nraise SystemExit(main(json.loads({json.dumps(order)!r})))\n"
     command = (
@@ -664,6 +679,8 @@ class Agent:
         self.wishes: dict[str, tuple[Wish, ...] | None] = dict.fromkeys(WRITERS)
         """None: nobody knows what this writer wants, so nothing that may be its own is given back."""
         self.refused: dict[str, str] = {}
+        self.unread: dict[str, str] = {}
+        """Why a request could not be read the last time."""
         self.written: Any = None
         self.written_at = -math.inf
         self.troubles: dict[str, str] = {}
@@ -679,6 +696,7 @@ class Agent:
                     wanted.setdefault(wish.instance, []).append(wish)
         done = False
         nodes: dict[str, Any] = {}
+        busy: list[str] = []
         problem = ""
         try:
             world = read_world(now)
@@ -690,10 +708,11 @@ class Agent:
             failed = {act.instance: said for act in acts for said in [self._do(act)] if said}
             done = bool(acts) and not failed
             nodes = {instance: self._tell(wanted[instance], one, world, failed) for instance, one in judged.items()}
+            busy = busy_instances(world)
         except SlurmError as error:
             problem = str(error)
         self._say("Slurm", problem)
-        self._write_status(now, nodes, problem)
+        self._write_status(now, nodes, busy, problem)
         return done
 
     def _read_requests(self) -> None:
@@ -702,8 +721,10 @@ class Agent:
             try:
                 found = self.bucket.get(key, self.etags[writer], MOST_BYTES)
             except S3Error as error:
+                self.unread[writer] = str(error)
                 self._say(writer, str(error))
                 continue
+            self.unread.pop(writer, None)
             self.refused.pop(writer, None)
             if found is None:
                 pass  # what was understood last is there again, or still
@@ -747,6 +768,7 @@ class Agent:
         told: dict[str, Any] = {
             "state": one.state,
             "slurm": name,
+            "ip": wishes[0].address,
             "requests": {wish.writer: wish.request for wish in wishes},
             "jobs": [{"id": job.id, "user": job.user} for job in world.jobs.get(name, ())[:20]],
             "saved": one.saved,
@@ -754,16 +776,18 @@ class Agent:
         }
         if late and one.state != "ready":
             told["timed_out"] = late
+        if one.absent:
+            told["absent"] = True
         return told
 
-    def _write_status(self, now: float, nodes: Mapping[str, Any], problem: str) -> None:
+    def _write_status(self, now: float, nodes: Mapping[str, Any], busy: Sequence[str], problem: str) -> None:
         status = {
             "schema": SCHEMA,
             "agent": VERSION,
             "cluster": self.settings["cluster"],
             "requests": self.ids,
             "refused": self.refused,
-            "problem": problem,
+            "problem": "; ".join(filter(None, (problem, *self.unread.values()))),
             "backup": self.settings.get("backup") and self.settings["backup"]["to"],
             "nodes": nodes,
         }
@@ -772,7 +796,8 @@ class Agent:
             status["nodes"] = self.written["nodes"]
         if status == self.written and time.monotonic() - self.written_at < BEAT_S:
             return
-        content = json.dumps({**status, "beat": round(now)}, sort_keys=True).encode()
+        # Who is busy changes all the time, and is told as often as the status is written anyway.
+        content = json.dumps({**status, "beat": round(now), "busy": busy}, sort_keys=True).encode()
         try:
             self.bucket.put(f"{self.settings['cluster']}/status.json", content)
             self.written, self.written_at = json.loads(json.dumps(status)), time.monotonic()

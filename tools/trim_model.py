@@ -19,11 +19,19 @@ from botocore.loaders import Loader  # type: ignore[import-untyped]
 FOLDER = Path(__file__).parent.parent / "constructs" / "cdk_hyperpod" / "_lambda" / "models"
 
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
-    "sagemaker": ("BatchDeleteClusterNodes", "DescribeCluster", "ListClusterNodes", "ListTags", "UpdateCluster"),
+    "sagemaker": (
+        "BatchDeleteClusterNodes",
+        "DescribeCluster",
+        "DescribeClusterNode",
+        "ListClusterNodes",
+        "ListTags",
+        "UpdateCluster",
+    ),
     "cloudformation": ("DescribeStackEvents", "DescribeStacks", "GetTemplate", "ListStackResources"),
     "ec2": ("DescribeSubnets",),
     "fsx": ("DescribeFileSystems",),
     "logs": ("AssociateKmsKey", "CreateLogGroup", "PutRetentionPolicy"),
+    "s3": ("GetObject", "PutObject"),
 }
 """What hyperpod_provider/api.py, cluster_log.py and foundation_guard/look.py declare, by service, and what `cdk-hyperpod plan` asks besides
 (GetTemplate)."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .config.cluster import NetworkConfig as NetworkConfig
     from .config.cluster import OpenZfsConfig as OpenZfsConfig
     from .config.cluster import ScaleDownConfig as ScaleDownConfig
+    from .config.cluster import ScaleDownDrain as ScaleDownDrain
     from .config.cluster import StorageConfig as StorageConfig
     from .config.cluster import SubnetConfig as SubnetConfig
     from .config.cluster import Taint as Taint

@@ -175,7 +175,7 @@ class HyperPodCluster(IHyperPodCluster):
             network=network.config if isinstance(network, HyperPodNetwork) else UNKNOWN,
             tiered_storage=tiered_storage,
             lifecycle=LifecycleConfig(mode=UNKNOWN if refused_mode else lifecycle_mode),
-            slurm=None if accounting_database is None else SlurmConfig(accounting_database=accounting_database),
+            slurm=_slurm(accounting_database, scale_down) if eks_cluster_arn is None else None,
             tags={} if tags is None else tags,
             encrypt_root_volumes=encrypt_root_volumes,
             scale_down=scale_down,
@@ -314,6 +314,7 @@ class HyperPodCluster(IHyperPodCluster):
         self._key = self.encryption_key = encryption_key
         allow_logs(encryption_key)
         self.lifecycle_scripts = lifecycle_scripts
+        self.drain_channel = lifecycle_scripts.drain
         of_file = None if config.lifecycle is None else config.lifecycle.mode
         self.lifecycle_mode = of_file or lifecycle_scripts.default_mode
         self._surroundings = Surroundings(
@@ -699,6 +700,14 @@ def _check_zones(groups: Sequence[InstanceGroup], network: NetworkConfig) -> Ite
                 problem=f"the network has no subnet in {show(group.availability_zone)}",
                 remedy="add the zone to the network's availability_zones, or use one of " + ", ".join(zones),
             )
+
+
+def _slurm(database: AccountingDatabase | None, scale_down: object) -> SlurmConfig | None:
+    """Whether there is an agent to drain nodes the guard knows, by the scripts."""
+    drains = isinstance(scale_down, ScaleDownConfig) and scale_down.drain is not None
+    if database is None and not drains:
+        return None
+    return SlurmConfig(accounting_database=database, drain=UNKNOWN if drains else None)
 
 
 def _check_guard(unguarded: object, **arguments: object) -> Iterator[Finding]:

@@ -21,6 +21,8 @@ from .typed.judge import check_value
 if TYPE_CHECKING:
     from aws_cdk import aws_events as events
 
+    from .drain import DrainChannel
+
 RoleName = Literal["controller", "login", "compute", "node"]
 """Whose execution role: of the nodes of one type; under EKS, where all nodes are of one, `node`."""
 EventKind = Literal["state_change", "node_health", "event"]
@@ -53,6 +55,8 @@ class IHyperPodCluster(Resource):
     """The key of the cluster's volumes, scripts and logs. None: not known."""
     resource: sagemaker.CfnCluster | None = None
     """CloudFormation's resource. None: another app's."""
+    drain_channel: DrainChannel | None = None
+    """Where the agent on its controller is asked to drain nodes. None: there is no agent, or none that this app knows."""
 
     def __init__(self, scope: Construct, construct_id: str) -> None:
         """Make the construct, without anything in it."""

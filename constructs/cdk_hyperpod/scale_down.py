@@ -41,11 +41,13 @@ from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_
 from ._functions import log_group as make_log_group
 from ._functions import python_function
 from ._overrides import Override, watch_overrides
-from ._pseudo import ACCOUNT_ID, PARTITION
-from .config.cluster import ScaleDownConfig
+from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
+from .config.cluster import ScaleDownConfig, ScaleDownDrain
+from .drain import DrainChannel
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
 from .loader import LoadedConfig
+from .names import request_key, status_key
 from .removal import check_removal
 from .rendering import guard_properties, taking_properties
 from .rules import check_scale_down
@@ -66,8 +68,8 @@ _FRAMEWORK = ("framework-onEvent", "framework-isComplete", "framework-onTimeout"
 class ScaleDown(Construct):
     """Guards one cluster: it takes nodes only by name, deletes groups only where you name them, and refuses accidents.
 
-    Running nodes: the nodes and groups that the arguments name are deleted, without draining; so are as many others as a
-    lowered count asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
+    Running nodes: the nodes and groups that the arguments name are deleted, drained first where `drain` says so; so are as
+    many others as a lowered count asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
     (docs/scale-down.md says what nobody can promise). Cost: two small functions that run during deployments.
 
     Example::
@@ -96,6 +98,8 @@ class ScaleDown(Construct):
     """Which nodes went, for whoever reads a deployment's outputs."""
     still_standing: CfnOutput
     """Which groups the last deployment left; `nothing` where all is done."""
+    drain_channel: DrainChannel | None
+    """Where an agent is asked to drain nodes. None: they go as they are."""
 
     def __init__(
         self,
@@ -106,6 +110,8 @@ class ScaleDown(Construct):
         nodes_to_delete: Sequence[str] = (),
         instance_groups_to_delete: Sequence[str] = (),
         max_nodes: int = 16,
+        drain: ScaleDownDrain | None = None,
+        drain_channel: DrainChannel | None = None,
         retry: str | None = None,
         autoscaled_groups: Sequence[str] = (),
         depends_on: Sequence[IDependable] = (),
@@ -126,11 +132,15 @@ class ScaleDown(Construct):
         :param instance_groups_to_delete: groups that end with the next deployment, with all their nodes; take them out of the
             cluster with it. Default: - none.
         :param max_nodes: a deployment that would take more nodes than this is refused, and takes none.
+        :param drain: how nodes are drained before they go, by an agent on the controller. Default: - they go as they are.
+        :param drain_channel: where that agent is asked. Default: - that of a `HyperPodCluster`'s lifecycle scripts; for another
+            cluster one is made, which needs `encryption_key`. It is yours to start an agent there (docs/scale-down.md), so
+            `drain.on_silent` must be said.
         :param retry: any text; another one makes the next deployment go on where a group still stands. Default: - none.
         :param autoscaled_groups: groups whose count an autoscaler owns, of which only named nodes are taken; a
             `HyperPodCluster` adds its own. Default: - none.
         :param depends_on: what else should come before the guard. Default: - what the cluster depends on.
-        :param encryption_key: encrypts the logs. Default: - the key of a `HyperPodCluster`, of another cluster CloudWatch's own.
+        :param encryption_key: encrypts the logs, and a drain channel that is made. Default: - the key of a `HyperPodCluster`, of another cluster CloudWatch's own.
         :param log_group: where its functions log. Default: - three are made, which keep a year.
         :param removal_policy: what becomes of those when they leave the stack: RETAIN or DESTROY. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: for arguments that contradict each other, and for a cluster that cannot be guarded.
@@ -140,6 +150,7 @@ class ScaleDown(Construct):
             nodes_to_delete=as_tuple(nodes_to_delete),
             instance_groups_to_delete=as_tuple(instance_groups_to_delete),
             max_nodes=max_nodes,
+            drain=drain,
             retry=retry,
         )
         self._make(
@@ -152,6 +163,7 @@ class ScaleDown(Construct):
                     autoscaled_groups=autoscaled_groups,
                     depends_on=depends_on,
                     encryption_key=encryption_key,
+                    drain_channel=drain_channel,
                     log_group=log_group,
                     removal_policy=removal_policy,
                 ),
@@ -161,6 +173,7 @@ class ScaleDown(Construct):
             autoscaled_groups=autoscaled_groups,
             depends_on=depends_on,
             encryption_key=encryption_key,
+            drain_channel=drain_channel,
             log_group=log_group,
             removal_policy=removal_policy,
         )
@@ -192,19 +205,23 @@ class ScaleDown(Construct):
         autoscaled_groups: Sequence[str] = (),
         depends_on: Sequence[IDependable] = (),
         encryption_key: kms.IKey | None = None,
+        drain_channel: DrainChannel | None = None,
         log_group: logs.ILogGroup | None = None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
+        if isinstance(cluster, IHyperPodCluster):
+            encryption_key = encryption_key or cluster.encryption_key
+            drain_channel = drain_channel or cluster.drain_channel
         resource, seen = self._guarded(cluster, findings)
+        raise_errors(_check_drain(config.drain, drain_channel, cluster, seen, encryption_key), lambda: self.node.path)
         raise_errors(check_size(seen, config.nodes_to_delete, config.instance_groups_to_delete), lambda: self.node.path)
-        if config.nodes_to_delete or config.instance_groups_to_delete:
+        if config.drain is None and (config.nodes_to_delete or config.instance_groups_to_delete):
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:undrained",
-                "a deployment does not drain the nodes and groups that scale_down names; drain them before you deploy",
+                "a deployment does not drain the nodes and groups that scale_down names; drain them before you deploy, or set scale_down.drain",
             )
         if isinstance(cluster, IHyperPodCluster):
             autoscaled_groups = [*dict.fromkeys([*cluster.autoscaled_groups, *autoscaled_groups])]
-            encryption_key = encryption_key or cluster.encryption_key
         Annotations.of(resource).acknowledge_warning(UNGUARDED, "ScaleDown guards it.")
         self._cluster = resource
         self._name = typing.cast(str, resource.cluster_name)
@@ -219,6 +236,7 @@ class ScaleDown(Construct):
         self._properties = _Properties(resource, stack, seen)
         names = [*config.nodes_to_delete, *config.instance_groups_to_delete]
         self.node.add_validation(_Guarded(self._properties, self._name, names))
+        self.drain_channel = None if config.drain is None else drain_channel or self._made_channel()
         self._add_resources(config, autoscaled_groups, depends_on)
         self._add_outputs()
 
@@ -236,7 +254,7 @@ class ScaleDown(Construct):
             config,
             autoscaled_groups=autoscaled_groups,
             digest=self._properties.late(lambda seen: seen.digest),
-        )
+        ) | _drain_properties(self._stack, config.drain, self.drain_channel)
         self.prepare = CustomResource(
             self,
             "Prepare",
@@ -249,6 +267,8 @@ class ScaleDown(Construct):
             },
         )
         self.prepare.node.add_dependency(reading, *depends_on, _Needs(self._cluster, self))
+        if self.drain_channel is not None and Stack.of(self.drain_channel) is self._stack:
+            self.prepare.node.add_dependency(self.drain_channel)
         self._cluster.node.add_dependency(self.prepare)
         writing = self._allow_writing(role)
         self.finalize = CustomResource(
@@ -301,6 +321,10 @@ class ScaleDown(Construct):
             )
         guards.append(self)
 
+    def _made_channel(self) -> DrainChannel:
+        assert self._key is not None
+        return DrainChannel(self, "DrainChannel", cluster_name=self._name, encryption_key=self._key)
+
     def _role(self) -> iam.Role:
         return iam.Role(
             self,
@@ -329,6 +353,7 @@ class ScaleDown(Construct):
                     "Resource": stack.stack_id,
                 },
                 {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": log_groups},
+                *self._draining_statements(cluster_arns),
             ],
         )
         acknowledge(
@@ -339,6 +364,24 @@ class ScaleDown(Construct):
             },
         )
         return policy
+
+    def _draining_statements(self, cluster_arns: str) -> list[dict[str, Any]]:
+        """To ask for nodes, and to read the answer, object by object."""
+        channel = self.drain_channel
+        if channel is None:
+            return []
+        ours = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
+        status, request = status_key(channel.cluster_name), request_key(channel.cluster_name, "deployment")
+        by_s3 = {"StringEquals": {"kms:ViaService": f"s3.{self._region}.{URL_SUFFIX}"}}
+        return [
+            # The addresses of nodes, by which the agent knows them.
+            _allow(["sagemaker:DescribeClusterNode"], cluster_arns),
+            # Without it S3 says of a status that is not there that access is denied.
+            _allow(["s3:ListBucket"], channel.bucket_arn, ours),
+            _allow(["s3:GetObject"], f"{channel.bucket_arn}/{status}", ours),
+            _allow(["s3:PutObject"], f"{channel.bucket_arn}/{request}", ours),
+            _allow(["kms:Decrypt", "kms:GenerateDataKey"], channel.encryption_key.key_arn, by_s3),
+        ]
 
     def _allow_writing(self, role: iam.Role) -> iam.CfnManagedPolicy:
         """What the functions change: this one cluster, and nothing before it exists."""
@@ -429,6 +472,74 @@ def _check_made_here(cluster: object) -> Iterator[Finding]:
             path="cluster",
             problem="is not made by this app",
             remedy="guard it in the stack that makes it",
+        )
+
+
+def _allow(actions: list[str], resource: str, conditions: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    statement = {"Effect": "Allow", "Action": actions, "Resource": resource}
+    return statement if conditions is None else {**statement, "Condition": conditions}
+
+
+def _drain_properties(stack: Stack, drain: ScaleDownDrain | None, channel: DrainChannel | None) -> dict[str, str]:
+    if drain is None or channel is None:
+        return {}
+    backup = channel.drain.backup
+    told = {
+        "Bucket": channel.bucket_name,
+        "TimeoutMinutes": drain.timeout_minutes,
+        "OnTimeout": drain.on_timeout,
+        "OnSilent": drain.on_silent or "fail",
+        "MustBeSaved": backup is not None and backup.on_failure == "fail",
+    }
+    return {"Drain": stack.to_json_string(told)}
+
+
+def _check_drain(
+    drain: object,
+    channel: object,
+    cluster: object,
+    properties: Mapping[str, Any],
+    encryption_key: kms.IKey | None,
+) -> Iterator[Finding]:
+    """Nodes that nobody could drain."""
+    if not isinstance(drain, ScaleDownDrain):
+        if isinstance(channel, DrainChannel) and drain is None and not isinstance(cluster, IHyperPodCluster):
+            yield Finding(
+                path="drain_channel", problem="means nothing without drain", remedy="give both, or none of them"
+            )
+        return
+    ours = isinstance(cluster, IHyperPodCluster)
+    orchestrator = properties.get("Orchestrator")
+    if isinstance(orchestrator, Mapping) and "Eks" in orchestrator:
+        yield Finding(
+            path="drain",
+            problem="drains nodes of Slurm, and this cluster is under EKS",
+            remedy="leave it out, and drain the nodes with `kubectl drain` before you deploy",
+        )
+    elif ours and channel is None:
+        yield Finding(
+            path="drain",
+            problem="asks an agent on the controller, and the cluster's lifecycle scripts start none",
+            remedy="give LifecycleScripts a DrainChannel",
+        )
+    elif not ours:
+        if drain.on_silent is None:
+            yield Finding(
+                path="drain.on_silent",
+                problem="is missing, and nobody knows whether an agent runs on this cluster's controller",
+                remedy="say fail or undrained",
+            )
+        if channel is None and encryption_key is None:
+            yield Finding(
+                path="encryption_key",
+                problem="is missing, and the bucket in which an agent is asked to drain nodes is encrypted with it",
+                remedy="give it, or a drain_channel",
+            )
+    if isinstance(channel, DrainChannel) and channel.cluster_name != properties.get("ClusterName"):
+        yield Finding(
+            path="drain_channel",
+            problem=f"is that of cluster {channel.cluster_name}",
+            remedy="give the one of this cluster",
         )
 
 

@@ -167,7 +167,7 @@ def test_the_listed_rights_are_enough(
     out, err = capsys.readouterr()
     if command == "logs":
         # The local AWS writes what HyperPod would.
-        assert out.splitlines()[0].endswith(" lifecycle Info: Instance launched"), out
+        assert " lifecycle Info: EC2 Instance i-" in out.splitlines()[0], out
     assert "lack the right" not in out + err
     assert (status, err) == (0, ""), out + err
 

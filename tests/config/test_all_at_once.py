@@ -67,9 +67,8 @@ the group's
   line 26  scale_down.instance_groups_to_delete: the group 'p5' is to be deleted, and is still in instance_groups; \
 remove it from \
 one of the two
-  line 27  scale_down.drain: draining does not exist yet: nodes end without their jobs being drained; remove it, and \
-drain the \
-nodes yourself before the deployment
+  line 27  scale_down.drain: asks an agent on the controller, which slurm.drain starts, and that is absent; \
+add `slurm: {drain: {}}`, and deploy it before you take nodes
   line 28  tags.aws:x: a tag cannot have the key 'aws:x'; use 1 to 128 letters, digits, spaces and _.:/=+-@, \
 beginning neither \
 with aws: nor with cdk-hyperpod:

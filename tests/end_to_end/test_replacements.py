@@ -72,7 +72,7 @@ def test_a_cluster_that_somebody_else_made_is_refused(life: Rehearsal, tmp_path:
     assert not failed.ok
     (stack,) = life.aws.client("cloudformation").describe_stacks(StackName=theirs.cluster)["Stacks"]
     message = (
-        'Scaling down theirs was refused, nothing in the cluster was changed. name: a cluster "theirs" lives that this stack did not '
+        'Scaling down theirs was refused, nothing in the cluster was changed. name: a cluster "theirs" exists that this stack did not '
         f"make: it lacks the tag cdk-hyperpod:stack-id = {stack['StackId']}; choose another name, or adopt that cluster "
         "in a deployment of its own, before scaling it down."
     )

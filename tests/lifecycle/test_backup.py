@@ -29,6 +29,7 @@ class Place:
             "paths": [str(self.source)],
             "instance": "i-1",
             "request": "r1",
+            "seconds": 600,
             **change,
         }
         self.said.clear()
@@ -105,6 +106,17 @@ def test_a_target_that_lies_is_no_backup(place: Place, monkeypatch: pytest.Monke
     assert "model.bin" in place.said[-1]
     assert "differs at the target" in place.said[-1]
     assert not (place.folder / "manifest.json").exists()
+
+
+@ROOT
+def test_what_cannot_be_there_in_time_is_refused_before_anything_is_copied(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "MOST_BYTES_S", 1)
+    assert place.run() == 1
+    assert "which takes" in place.said[-1]
+    assert place.said[-1].endswith("there are 10: ask beforehand for longer, by `cdk-hyperpod drain --hold 12h`")
+    assert not (place.folder / "files").exists()
 
 
 @ROOT

@@ -30,14 +30,25 @@ from cdk_hyperpod_local.hyperpod import (
 )
 from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 from cdk_hyperpod_local.hyperpod.samples import CONTROLLER, ROLE, VPC, group, run_until_quiet
+from provider.agent import Agent
 
 STACK_ID = "arn:aws:cloudformation:us-west-2:000000000000:stack/train/0a1b2c"
 LAMBDA = "lambda"
 TYPES = {"prepare": PREPARE, "cluster": "AWS::SageMaker::Cluster", "finalize": FINALIZE}
 Json = dict[str, Any]
 
+DRAIN: Json = {
+    "Bucket": "drains",
+    "TimeoutMinutes": 25,
+    "OnTimeout": "fail",
+    "OnSilent": "fail",
+    "MustBeSaved": True,
+}
+"""As the construct sends it."""
+
 __all__ = [
     "CONTROLLER",
+    "DRAIN",
     "ROLE",
     "STACK_ID",
     "Behaviour",
@@ -64,6 +75,7 @@ class Wish:
     vpc: Json = field(default_factory=lambda: dict(VPC))
     tags: Mapping[str, str] = field(default_factory=dict)
     retry: str = ""
+    drain: Mapping[str, Any] | None = None
 
     @property
     def cluster(self) -> Json:
@@ -93,6 +105,7 @@ class Wish:
             "InstanceGroupsToDelete": list(self.groups_to_delete),
             "Digest": json.dumps(rest, sort_keys=True),
             "Retry": self.retry,
+            **({} if self.drain is None else {"Drain": json.dumps(self.drain)}),
         }
 
     @property
@@ -128,6 +141,8 @@ class Stack:
         """The cluster stands and is quiet; unlikely behaviour begins afterwards."""
         self.clock = ManualClock()
         self.model = HyperPod(clock=self.clock, seed=seed, timings=timings)
+        self.agent = Agent(self.clock.now, lambda: self.model.nodes(wish.name))
+        """Of a cluster whose nodes are drained."""
         self.template: Wish | None = None
         self.status = "CREATE_IN_PROGRESS"
         self.updated: float | None = None
@@ -158,6 +173,7 @@ class Stack:
         self.provider = Provider(
             lambda: self.client,
             lambda: self,
+            s3=lambda: self.agent,
             now=self.now,
             sleep=self.clock.advance,
             log=self.log.append,

@@ -22,6 +22,7 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
         "list_cluster_nodes",
         {"ClusterName": "train", "MaxResults": 100, "IncludeNodeLogicalIds": True, "NextToken": "t"},
     ),
+    ("sagemaker", "describe_cluster_node", {"ClusterName": "train", "NodeId": "i-0123456789abcdef0"}),
     ("sagemaker", "list_tags", {"ResourceArn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"}),
     (
         "sagemaker",
@@ -45,6 +46,17 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
                 }
             ],
             "InstanceGroupsToDelete": ["old"],
+        },
+    ),
+    ("s3", "get_object", {"Bucket": "hyperpod-drain-train-111122223333-us-west-2", "Key": "train/status.json"}),
+    (
+        "s3",
+        "put_object",
+        {
+            "Bucket": "hyperpod-drain-train-111122223333-us-west-2",
+            "Key": "train/requests/deployment.json",
+            "Body": b"{}",
+            "ContentType": "application/json",
         },
     ),
     ("cloudformation", "describe_stacks", {"StackName": "train"}),
@@ -95,7 +107,7 @@ def request(client: Any, method: str, arguments: dict[str, Any]) -> dict[str, An
     return {
         "url": found.url,
         "method": found.method,
-        "body": found.body,
+        "body": found.body.read() if hasattr(found.body, "read") else found.body,
         "scope": scope[1],
         **{name: found.headers.get(name) for name in names},
     }
@@ -124,7 +136,7 @@ def test_pin_holds_every_call_that_the_package_declares() -> None:
     declared = {
         "".join(part.capitalize() for part in name.split("_"))
         for protocol in (
-            *(api.Reads, api.Writes, api.CloudFormation, look.Stack, look.Network, look.Storage),
+            *(api.Reads, api.Writes, api.Nodes, api.S3, api.CloudFormation, look.Stack, look.Network, look.Storage),
             cluster_log.Logs,
         )
         for name, _ in inspect.getmembers(protocol, inspect.isfunction)

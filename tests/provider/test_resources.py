@@ -9,7 +9,6 @@ import pytest
 
 from cdk_hyperpod._lambda.hyperpod_provider import messages
 from cdk_hyperpod._lambda.hyperpod_provider import provider as module
-from cdk_hyperpod._lambda.hyperpod_provider.model import Node
 from cdk_hyperpod._lambda.hyperpod_provider.provider import ScaleDownError
 from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE, State
 from provider.scenarios import QUICK, ended, ids
@@ -483,37 +482,6 @@ def test_sentences_of_the_end() -> None:
         "here, and takes only what is left. The cluster is Updating. ConflictException: The cluster is being updated. "
         "i-0a1b: NodeIdInUse it."
     )
-
-
-# -- the seam ---------------------------------------------------------------------------------------------------------
-
-
-def test_nodes_that_are_not_ready_do_not_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever fills `ready_to_go` in can hold a node back, and is asked again at every poll."""
-    train = four()
-    slow, other = ids(train, "p5")[-2:]
-    ready_at = train.clock.now() + 600
-
-    def ready_to_go(nodes: Any) -> tuple[Node, ...]:
-        return tuple(node for node in nodes if node.instance_id != slow or train.clock.now() >= ready_at)
-
-    monkeypatch.setattr("cdk_hyperpod._lambda.hyperpod_provider.executor.ready_to_go", ready_to_go)
-    assert train.deploy(replace(TWO, nodes_to_delete=(slow, other))) == "complete", train.reasons
-    when = {item.node_id: item.at for item in train.model.terminations}
-    assert when[other] < ready_at <= when[slow]
-
-
-def test_group_whose_nodes_are_not_ready_is_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 1))), timings=QUICK)
-    ready_at = train.clock.now() + 600
-
-    def ready_to_go(nodes: Any) -> tuple[Node, ...]:
-        return tuple(nodes) if train.clock.now() >= ready_at else ()
-
-    monkeypatch.setattr("cdk_hyperpod._lambda.hyperpod_provider.provider.ready_to_go", ready_to_go)
-    assert train.deploy(replace(FOUR, groups_to_delete=("old",))) == "complete", train.reasons
-    (item,) = train.model.terminations
-    assert item.cause == "group-deleted" and item.at >= ready_at
 
 
 # -- what a template may read -----------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ class Request:
         self.provider = Provider(
             lambda: hyperpod,
             lambda: hyperpod,
+            s3=lambda: hyperpod,
             now=lambda: BEGAN + timedelta(minutes=hyperpod.minutes),
             log=lambda _: None,
         )

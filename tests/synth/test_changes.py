@@ -198,12 +198,18 @@ CASES: Mapping[str, Case] = {
     "ScaleDownConfig.nodes_to_delete": (EVERYTHING, {"scale_down.nodes_to_delete": []}, "scale_down.nodes_to_delete"),
     "ScaleDownConfig.instance_groups_to_delete": (EVERYTHING, {"scale_down.instance_groups_to_delete": ["other"]}, "scale_down.instance_groups_to_delete"),
     "ScaleDownConfig.max_nodes": (EVERYTHING, {"scale_down.max_nodes": 41}, "scale_down.max_nodes"),
+    "ScaleDownConfig.drain": ("drained", {"scale_down.drain": {}}, "scale_down.drain"),
+    **{
+        f"ScaleDownDrain.{name}": ("asked", {f"scale_down.drain.{name}": value}, f"scale_down.drain.{name}")
+        for name, value in {"timeout_minutes": 7, "on_timeout": "force", "on_silent": "undrained"}.items()
+    },
     "ScaleDownConfig.retry": (EVERYTHING, {"scale_down.retry": "third attempt"}, "scale_down.retry"),
 }  # fmt: skip
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "scaled": (EKS, {"eks.autoscaling": {"instance_groups": ["p5"]}, "instance_groups.1.min_instance_count": REMOVED}),
     "without keys": (EVERYTHING, {"encrypt_root_volumes": False, "instance_groups.0.ebs_volumes": REMOVED}),
     "drained": (EVERYTHING, {"lifecycle": REMOVED, "slurm.drain": {}}),
+    "asked": (EVERYTHING, {"lifecycle": REMOVED, "slurm.drain": {}, "scale_down.drain": {}}),
     "saved": (
         EVERYTHING,
         {"lifecycle": REMOVED, "slurm.drain": {"backup": {"paths": ["/opt/a"], "to": "/shared/backup"}}},

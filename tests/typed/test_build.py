@@ -33,12 +33,12 @@ NO_VALUE = "give it a value, or remove the line"
         pytest.param({"zzz": 1}, f"zzz: is not a setting; remove it, or use one of {SETTINGS}", id="unknown key"),
         pytest.param({"instance_groups.1.count": 2}, "instance_groups[work].count: is not a setting; did you mean instance_count?", id="unknown key of a group"),
         pytest.param({"instance_groups.1.min_count": 2}, "instance_groups[work].min_count: is not a setting; did you mean min_instance_count?", id="a key that lacks a word"),
+        pytest.param({"slurm": {"drain": {}}, "scale_down.drain": {"backup": {}}}, "scale_down.drain.backup: what is saved stands in slurm.drain.backup, for deployments and `cdk-hyperpod drain` alike; move it there", id="a key that stands elsewhere"),
         pytest.param({"min_count": 2}, "min_count: is not a setting; did you mean instance_groups[…].min_instance_count?", id="a key that lacks a word, at another level"),
         pytest.param({"capacity_gib": 1200}, "capacity_gib: is not a setting; did you mean storage.capacity_gib?", id="a key at another level"),
         pytest.param({"instance_groups.1.removal": "retain"}, "instance_groups[work].removal: is not a setting; did you mean removal at the top of the file?", id="a key of the file's in a group"),
         pytest.param({"accounts": []}, "accounts: is not a setting; did you mean account, or slurm.accounts?", id="a key that is near, and one at another level"),
         pytest.param({"count": 2}, f"count: is not a setting; remove it, or use one of {SETTINGS}", id="a key that only looks like account"),
-        pytest.param({"scale_down.drain": True}, "scale_down.drain: draining does not exist yet: nodes end without their jobs being drained; remove it, and drain the nodes yourself before the deployment", id="a key that will exist"),
         pytest.param({"name": REMOVED}, "name: is missing; add `name:`", id="missing"),
         pytest.param({"instance_groups.1.instance_count": REMOVED}, "instance_groups[work].instance_count: is missing; add `instance_count:`", id="missing in a group"),
         # Text

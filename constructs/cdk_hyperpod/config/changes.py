@@ -24,6 +24,7 @@ from .cluster import (
     NetworkConfig,
     OpenZfsConfig,
     ScaleDownConfig,
+    ScaleDownDrain,
     StorageConfig,
     SubnetConfig,
     Taint,
@@ -107,6 +108,7 @@ _CHECKED = "only used for checks"
 _USERS = _new_nodes("lifecycle run users brings it to the others")
 _ACCOUNTS = _new_nodes("lifecycle run accounting brings it to the controller")
 _DRAIN = _new_nodes("lifecycle run drain brings it to the controller")
+_DRAINED = _in_place("deployments that take nodes go by it")
 _LINK = _replaces("the link; no file goes, here or in S3")
 
 CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
@@ -290,8 +292,10 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
             effect="in place", says="these groups are deleted with all their nodes", taken_out=IN_PLACE
         ),
         "max_nodes": IN_PLACE,
+        "drain": _DRAINED,
         "retry": _in_place("what should be gone is deleted"),
     },
+    ScaleDownDrain: _all(ScaleDownDrain, _DRAINED),
 }
 """By the class that has the setting, in the order of its fields."""
 

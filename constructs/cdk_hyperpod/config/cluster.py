@@ -309,6 +309,25 @@ class StorageConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleDownDrain:
+    """Deployments drain nodes before they delete them, by the agent of `slurm.drain`, and save what its `backup` names.
+
+    No node goes before all that the deployment takes are ready, so where one is not, none has gone. A change touches no node.
+    """
+
+    timeout_minutes: Annotated[int, Range(1, 30)] = 25
+    """How long the nodes' jobs, and what is saved, may take together, in minutes. CloudFormation waits 60 in all, and nodes
+    take 15 to 20 to go. For longer jobs ask before you deploy: `cdk-hyperpod drain --hold 12h`."""
+    on_timeout: Literal["fail", "force"] = "fail"
+    """fail: the deployment fails, nothing is deleted, and the nodes go back to work. force: after four fifths of the time,
+    jobs that still run are requeued, or cancelled where Slurm cannot requeue them; the nodes go at its end, unless what has
+    to be saved is not."""
+    on_silent: Literal["fail", "undrained"] | None = None
+    """What is done where no agent answers for three minutes. fail: the deployment fails, and says what to do. undrained:
+    nodes go as they are, and their jobs end. Absent: fail; for a cluster of another app it has to be said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleDownConfig:
     """What a deployment may take away. Absent: nothing is ever taken by name."""
 
@@ -318,6 +337,8 @@ class ScaleDownConfig:
     """Groups to delete with all their nodes. A name may stay here once its group is gone."""
     max_nodes: Annotated[int, Range(0, 6758)] = 16
     """One deployment never takes more nodes than this."""
+    drain: ScaleDownDrain | None = None
+    """Slurm only: nodes are drained and saved before they go. Absent: they go as they are, and their jobs end."""
     retry: Annotated[str, Pattern(r"[^\r\n]{1,256}", "1 to 256 characters in one line")] | None = None
     """Any text, such as a date: with another text, the next deployment goes on with a group that should be gone and is still there
     (the stack's output StillStanding names it). Without it, the same file again changes nothing. Running nodes: only those

@@ -159,7 +159,8 @@ class DrainBackup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainConfig:
-    """An agent on the controller that drains nodes when somebody asks (`cdk-hyperpod drain`). Deployments do not ask it yet.
+    """An agent on the controller that drains nodes when somebody asks: `cdk-hyperpod drain`, and deployments where
+    `scale_down.drain` says so.
 
     It comes with the scripts: to a controller that lives, `cdk-hyperpod lifecycle run drain` brings it. A change touches no
     running node.

@@ -1,11 +1,11 @@
-"""Rules of `slurm.drain`: what the agent on the controller would refuse on a node, at synth."""
+"""Rules of `slurm.drain` and `scale_down.drain`: what the agent on the controller would refuse, or never hear, at synth."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from ..config.cluster import ClusterConfig
+from ..config.cluster import ClusterConfig, ScaleDownConfig
 from ..config.slurm import DrainBackup, SlurmConfig
 from ..errors import Finding
 from ..typed.judge import check_repeated
@@ -17,8 +17,10 @@ MOST_PATHS = 20
 
 
 def check_drain(config: ClusterConfig) -> Iterator[Finding]:
-    """An agent that nothing starts, and a backup that cannot be."""
+    """An agent that nothing starts or that is asked and not there, and a backup that cannot be."""
     slurm = config.slurm
+    if isinstance(config.scale_down, ScaleDownConfig) and config.scale_down.drain is not None:
+        yield from _check_asked(config)
     if config.orchestrator == "eks" or not isinstance(slurm, SlurmConfig) or slurm.drain is None:
         return
     if config.lifecycle is None or is_known(config.lifecycle):
@@ -26,6 +28,21 @@ def check_drain(config: ClusterConfig) -> Iterator[Finding]:
     storage_known = config.storage is None or is_known(config.storage)
     if is_known(slurm.drain) and isinstance(slurm.drain.backup, DrainBackup) and storage_known:
         yield from check_backup(slurm.drain.backup, mount_paths(config), "slurm.drain.backup")
+
+
+def _check_asked(config: ClusterConfig) -> Iterator[Finding]:
+    if config.orchestrator == "eks":
+        yield Finding(
+            path="scale_down.drain",
+            problem="drains nodes of Slurm, and this cluster is under EKS",
+            remedy="remove it, and drain the nodes with `kubectl drain` before you deploy",
+        )
+    elif config.slurm is None or (isinstance(config.slurm, SlurmConfig) and config.slurm.drain is None):
+        yield Finding(
+            path="scale_down.drain",
+            problem="asks an agent on the controller, which slurm.drain starts, and that is absent",
+            remedy="add `slurm: {drain: {}}`, and deploy it before you take nodes",
+        )
 
 
 def _check_started(config: ClusterConfig) -> Iterator[Finding]:

@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 # A key that people will try, and what to tell them beyond "unknown".
 _HINTS = {
-    "scale_down.drain": (
-        "draining does not exist yet: nodes end without their jobs being drained",
-        "remove it, and drain the nodes yourself before the deployment",
+    "scale_down.drain.backup": (
+        "what is saved stands in slurm.drain.backup, for deployments and `cdk-hyperpod drain` alike",
+        "move it there",
     ),
 }
 

@@ -54,12 +54,30 @@ class SageMaker(Reads, Writes, Protocol):
     """Exactly the SageMaker calls of this package."""
 
 
+class Nodes(Protocol):
+    """What is asked of a node that is to be drained."""
+
+    def describe_cluster_node(self, *, ClusterName: str, NodeId: str) -> Reply: ...
+
+
+class Client(SageMaker, Nodes, Protocol):
+    """A SageMaker client of a cluster whose nodes may be drained."""
+
+
 class CloudFormation(Protocol):
     """Exactly the CloudFormation calls of this package."""
 
     def describe_stacks(self, *, StackName: str) -> Reply: ...
 
     def describe_stack_events(self, *, StackName: str, NextToken: str = ...) -> Reply: ...
+
+
+class S3(Protocol):
+    """Exactly the S3 calls of this package."""
+
+    def get_object(self, *, Bucket: str, Key: str) -> Reply: ...
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> Reply: ...
 
 
 CALL_ERRORS = (ClientError, BotoCoreError)

@@ -86,9 +86,10 @@ def _need(
             rest = [node for node in staying if node.instance_id not in names]
             # Nodes that were there before: never more of them than live minus desired, whoever came since.
             # Those that the first look chose stay chosen: the list may show one that was taken as it was for a while.
+            # Of the others, a node without jobs costs nobody anything.
             chosen = sorted(
                 (node for node in rest if node.name not in fresh),
-                key=lambda node: (node.name not in occasion.chosen, _order(node)),
+                key=lambda node: (node.name not in occasion.chosen, node.name in occasion.busy, _order(node)),
             )
             chosen = chosen[: max(0, old - wanted.count - named_old)]
             picks += [Pick(node=node, reason=_reason(node)) for node in chosen]

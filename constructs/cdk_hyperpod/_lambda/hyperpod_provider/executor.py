@@ -14,7 +14,6 @@ from typing import Any
 from . import api, messages
 from .actions import Plan, TakeNodes
 from .model import MOVING, Cluster, Desired, Node, Occasion
-from .ready import ready_to_go
 from .wire import spec_with
 
 Look = Callable[[Occasion], tuple[Cluster | None, Plan]]
@@ -89,7 +88,7 @@ def execute(
 def _take(takes: Sequence[TakeNodes], live: Cluster, sagemaker: api.SageMaker, moment: Moment) -> Outcome:
     accepted: set[str] = set()
     waits: list[str] = []
-    nodes = ready_to_go(pick.node for take in takes for pick in take.picks)
+    nodes = [pick.node for take in takes for pick in take.picks]
     for names, arguments in _calls(nodes):
         try:
             reply = sagemaker.batch_delete_cluster_nodes(ClusterName=live.name, **arguments)

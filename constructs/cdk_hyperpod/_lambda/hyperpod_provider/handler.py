@@ -33,7 +33,8 @@ def client(service: str) -> Any:
 
 
 def make_client(service: str, *, profile: str | None = None, **more: Any) -> Any:
-    """A new client. botocore's own handlers are left out: they amend calls that are not made here, and take their time.
+    """A new client. botocore's own handlers are left out: they amend calls that are not made here, and take their time. S3's
+    addresses cannot be made without them.
 
     `more`: arguments of botocore's create_client; absent: the environment says them, as it does in a Lambda.
     """
@@ -41,7 +42,7 @@ def make_client(service: str, *, profile: str | None = None, **more: Any) -> Any
     from botocore.config import Config  # type: ignore[import-untyped]
     from botocore.loaders import Loader  # type: ignore[import-untyped]
 
-    session = botocore.session.Session(profile=profile, include_builtin_handlers=False)
+    session = botocore.session.Session(profile=profile, include_builtin_handlers=service == "s3")
     # Only the pinned models: looking through botocore's own 400 services is half of the time to a client.
     loader = Loader(extra_search_paths=[_MODELS], include_default_search_paths=False)
     session.register_component("data_loader", loader)
@@ -49,7 +50,7 @@ def make_client(service: str, *, profile: str | None = None, **more: Any) -> Any
     return session.create_client(service, config=config, **more)
 
 
-_provider = Provider(lambda: client("sagemaker"), lambda: client("cloudformation"))
+_provider = Provider(lambda: client("sagemaker"), lambda: client("cloudformation"), s3=lambda: client("s3"))
 
 
 def on_event(event: Mapping[str, Any], _context: object) -> Answer:

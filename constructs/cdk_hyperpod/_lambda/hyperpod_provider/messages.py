@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from .actions import Action, DeleteGroup, Lower, Pick, Picked, Refuse, TakeNodes, Wait
 
@@ -300,7 +300,38 @@ def absent(ids: Sequence[str]) -> str:
     return f"not in this cluster: {some(ids)}"
 
 
-NOT_READY = Wait(why="nodes of a group to delete are not ready to go")
+def not_ready(node: str, why: str) -> Wait:
+    return Wait(why=f"{node} is not ready to go: {why}")
+
+
+def agent_is_stuck(problem: str) -> Wait:
+    return Wait(why=f"the drain agent on the controller says: {one_line(problem)[:300]}")
+
+
+def agent_is_silent(since: timedelta | None) -> str:
+    """Why nobody drains; `since` absent: it was never heard of."""
+    heard = (
+        "has never been heard of" if since is None else f"has said nothing for {since.total_seconds() / 60:.0f} minutes"
+    )
+    return (
+        f"scale_down.drain: the agent that drains nodes {heard}; start it on the controller with `cdk-hyperpod lifecycle run "
+        "drain | bash`, and where slurm.drain is new in the file, deploy without taking anything before that; or write "
+        "on_silent: undrained"
+    )
+
+
+def not_drained(cluster: str, why: Sequence[str], *, first: bool) -> str:
+    """The reason of a deployment whose nodes could not be drained."""
+    done = "nothing was deleted" if first else "nodes already taken stay taken, no other was deleted"
+    head = f"Nodes of {cluster} were not ready to go: {done}, and they go back to work."
+    return fit(head, [*why, DRAIN_HINT])
+
+
+DRAIN_HINT = (
+    "Jobs that need longer: `cdk-hyperpod drain NODE --hold 12h --wait` beforehand, then deploy; or raise "
+    "scale_down.drain.timeout_minutes, or set on_timeout: force"
+)
+UNREAD = "the drain agent has not read the request yet"
 OVER = "the operation that asked for this is over: nothing more is done for it"
 NOT_OURS = "the cluster is not this stack's: nothing is done to it"
 

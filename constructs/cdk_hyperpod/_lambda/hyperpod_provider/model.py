@@ -123,6 +123,22 @@ class DesiredGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """How nodes are drained before they go (docs/adr/0014)."""
+
+    bucket: str
+    """Where the agent on the controller is asked, and answers."""
+    minutes: int = 25
+    """How long jobs and backup may take together."""
+    force: bool = False
+    """At the end of that time: end the jobs. Otherwise nothing is taken, and the nodes go back to work."""
+    undrained: bool = False
+    """Where no agent answers: take the nodes as they are. Otherwise nothing is taken."""
+    must_be_saved: bool = False
+    """A node that could not be saved does not go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
     """What one deployment wants of the cluster."""
 
@@ -137,6 +153,8 @@ class Desired:
     """VpcConfig and Orchestrator as the template writes them: a change of this text replaces the cluster."""
     digest: str = ""
     """Stands for everything else that the cluster's template sends."""
+    drain: Drain | None = None
+    """Absent: nodes go as they are."""
     owner: str | None = None
     """The stack's id, which the cluster's tag must carry. Absent: not checked (a dry run on someone's own machine)."""
 
@@ -165,7 +183,9 @@ class Occasion:
     deployed_ids: frozenset[str] | None = None
     """Ids that the properties before named already: tombstones. Absent: nobody knows (a dry run), so none is refused."""
     chosen: frozenset[str] = frozenset()
-    """Names of the nodes that the first look chose, at most wire.MOST_PICKED of them."""
+    """Names of the nodes that the first look chose, at most wire.MOST_PICKED of them, and of those that are being drained."""
+    busy: frozenset[str] = frozenset()
+    """Names of the nodes that have jobs, as far as somebody says so."""
     unlaunched: Mapping[str, int] = field(default_factory=dict)
     """Group -> how many of its nodes were not launched yet when the request began; a group without any is missing."""
     doubting: bool = False

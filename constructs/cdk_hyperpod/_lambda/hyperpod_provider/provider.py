@@ -1,7 +1,7 @@
 """Both resources behind the Lambda's two entry points, on clients that are handed in.
 
-on_event looks, for as long as it takes to see, and refuses at once; is_complete reads, plans and makes at most one kind of
-change at each poll. What on_event returns is the only state (wire.State). Nothing of an event is logged: it holds a
+on_event looks, for as long as it takes to see, and refuses at once; is_complete reads, plans, has what goes drained first
+where the file says so, and makes at most one kind of change at each poll. What on_event returns is the only state (wire.State). Nothing of an event is logged: it holds a
 ResponseURL.
 """
 
@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 
 from . import api, messages, wire
 from .actions import Pick, Plan, Wait
+from .drains import KEPT, LEASE, TAKEN, Drains
 from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
-from .model import MOVING, Cluster, Desired, Occasion
+from .model import MOVING, Cluster, Desired, Node, Occasion
 from .planner import plan
-from .ready import ready_to_go
+from .ready import Ask, is_silent, judge
 from .removal import plan_removal, standing
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
@@ -56,16 +57,19 @@ class Provider:
 
     def __init__(
         self,
-        sagemaker: Callable[[], api.SageMaker],
+        sagemaker: Callable[[], api.Client],
         cloudformation: Callable[[], api.CloudFormation],
         *,
+        s3: Callable[[], api.S3],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], None] = time.sleep,
         log: Callable[[str], None] = print,
     ) -> None:
-        """Clients are asked for when they are needed: most polls need no CloudFormation. `sleep` takes seconds."""
+        """Clients are asked for when they are needed: most polls need no CloudFormation, and S3 is for draining alone. `sleep`
+        takes seconds."""
         self._sagemaker = sagemaker
         self._cloudformation = cloudformation
+        self._s3 = s3
         self._now = now
         self._sleep = sleep
         self._log = log
@@ -87,6 +91,8 @@ class Provider:
             return _nothing(found)
         state = wire.read_state(event)
         if state.pending is False:
+            if state.rolling_back and found.kind == PREPARE:
+                self._give_back(found, state)
             return _nothing(found)
         try:
             desired = self._desired(found, state)
@@ -96,6 +102,7 @@ class Provider:
                 state = self._with_reached(found, state)
             return (self._prepare if found.kind == PREPARE else self._finalize)(found, desired, state)
         except ScaleDownError:
+            self._give_back(found, state)
             raise
         except Exception as error:  # noqa: BLE001 - CDK's framework never polls again once the function has failed
             return self._failed(error, found, state)
@@ -161,8 +168,14 @@ class Provider:
         if event.kind == FINALIZE:
             return replace(state, pending=not plan_removal(live, desired, occasion).done)
         found = plan(live, desired, occasion)
+        drains = self._drains(event, desired, state) if _going(found, live) else None
+        if drains is not None:
+            self._patiently(drains.read, state)
+            found = plan(live, desired, _with_said(occasion, drains))
         self._tell(found)
         self._refuse(found, desired, first=True)
+        if drains is not None and is_silent(drains.said):
+            self._refuse_undrained(desired, judge(_going(found, live), drains.said, drains.ask).refusal, first=True)
         return wire.with_plan(state, live, found)
 
     def _may_remove(self, event: Event) -> bool:
@@ -258,18 +271,24 @@ class Provider:
 
     def _prepare(self, event: Event, desired: Desired, state: State) -> Answer:
         live = self._live(desired, tags=state.pending is None)
-        occasion = self._occasion(event, desired, state, first=False)
+        drains = self._heard(event, desired, state)
+        occasion = _with_said(self._occasion(event, desired, state, first=False), drains)
         found = plan(live, desired, occasion)
         self._tell(found)
         self._refuse(found, desired, first=False)
         if live is None:
             return self._complete(event, state, None)
+        pending = (*found.taken, *found.held)
+        if (found.changes or drains is not None) and (over := self._given_up(event, state)):
+            return self._unfinished(event, state, [over], live, pending)
+        if drains is not None and (waits := self._make_ready(drains, found, live, desired, state)):
+            return self._unfinished(event, state, (*waits, *found.waits), live, pending)
         if not found.changes:
-            if waits := found.waits or self._not_yet(found, live, state):
+            if waits := found.waits or _not_yet(live, state):
                 return self._unfinished(event, state, waits, live, found.held)
+            if drains is not None:
+                drains.hold(_going(found, live), live.nodes, KEPT)
             return self._complete(event, state, live)
-        if over := self._given_up(event, state):
-            return self._unfinished(event, state, [over], live, (*found.taken, *found.held))
 
         def look(then: Occasion) -> tuple[Cluster | None, Plan]:
             now = self._live(desired, tags=False)
@@ -288,14 +307,52 @@ class Provider:
         said = [Wait(why=why) for why in (*refusal, *outcome.waits)]
         return self._unfinished(event, state, [*said, *found.waits], live, left, outcome.accepted)
 
-    def _not_yet(self, found: Plan, live: Cluster, state: State) -> tuple[Wait, ...]:
-        """What keeps a plan without anything left to do from being complete."""
-        doomed = {deletion.group for deletion in found.deletions}
-        going = [node for node in live.nodes if node.group in doomed]
-        if len(ready_to_go(going)) < len(going):
-            return (messages.NOT_READY,)
-        # After nodes were taken the cluster must accept its own update; where nothing was, nothing is waited for.
-        return (messages.not_accepting(live.status),) if state.planned and live.status in MOVING else ()
+    # -- draining --
+
+    def _drains(self, event: Event, desired: Desired, state: State) -> Drains | None:
+        """Absent: nodes go as they are. A rollback gives back what the failed update asked for, and neither it nor finalize
+        ends for what S3 says."""
+        previous = self._previous(event) if state.rolling_back else None
+        drain = desired.drain or (previous.drain if previous else None)
+        if drain is None:
+            return None
+        ask = Ask(drain=drain, began=state.began, now=self._now(), rolling_back=state.rolling_back)
+        must = event.kind == PREPARE and not state.rolling_back
+        return Drains(ask, desired.cluster, self._s3, self._sagemaker, must=must)
+
+    def _heard(self, event: Event, desired: Desired, state: State) -> Drains | None:
+        """The same, with what the agent says now."""
+        drains = self._drains(event, desired, state)
+        if drains is not None:
+            drains.read()
+        return drains
+
+    def _make_ready(
+        self, drains: Drains, found: Plan, live: Cluster, desired: Desired, state: State
+    ) -> tuple[Wait, ...]:
+        """Have what goes drained; what is still waited for."""
+        going = _going(found, live)
+        verdict = judge(going, drains.said, drains.ask)
+        drains.hold(going, live.nodes, TAKEN if found.changes and verdict.ready else LEASE)
+        self._refuse_undrained(desired, verdict.refusal, first=not _any_taken(state, live))
+        return verdict.waits
+
+    def _give_back(self, event: Event, state: State) -> None:
+        """Nobody wants nodes drained any more. Where it fails, their lease ends."""
+        try:
+            desired = self._desired(event, state)
+            drains = None if desired is None else self._drains(event, desired, state)
+            if desired is None or drains is None or self._given_up(event, state):
+                return
+            live = self._live(desired, tags=False)
+            drains.read()
+            drains.hold((), live.nodes if live else (), LEASE)
+        except (ScaleDownError, *api.CALL_ERRORS) as error:
+            self._log(f"cannot give nodes back: {error}")
+
+    def _refuse_undrained(self, desired: Desired, why: Sequence[str], *, first: bool) -> None:
+        if why:
+            raise ScaleDownError(messages.not_drained(desired.cluster, why, first=first))
 
     # -- finalize --
 
@@ -306,10 +363,15 @@ class Provider:
             self._log(f"note: {note}")
         if live is None or removal.done:
             return self._complete(event, state, live)
-        if removal.wait is not None:
+        if removal.wait is not None and desired.drain is None:
             return self._unfinished(event, state, [removal.wait], live)
         if over := self._given_up(event, state):
             return self._unfinished(event, state, [over], live)
+        if (drains := None if state.rolling_back else self._heard(event, desired, state)) is not None:
+            doomed = standing(live, desired)
+            drains.hold([node for node in live.nodes if node.group in doomed], live.nodes, TAKEN)
+        if removal.wait is not None:
+            return self._unfinished(event, state, [removal.wait], live)
         self._log(f"delete groups: {', '.join(removal.groups)}")
         moment = Moment(now=self._now(), began=state.began)
         outcome = delete_groups(removal.groups, live, desired, self._sagemaker(), moment)
@@ -349,6 +411,7 @@ class Provider:
         if event.kind == FINALIZE:
             # Its failure would launch again what was just taken.
             self._log("time is up, groups are left to the next deployment")
+            self._give_back(event, state)
             return self._complete(event, state, live, reasons)
         if state.rolling_back and waits and not (left or accepted) and all(wait.passing for wait in waits):
             # docs/adr/0010-a-rollback-at-its-deadline.md
@@ -397,6 +460,39 @@ class Provider:
             raise ScaleDownError(messages.refused(desired.cluster, found.refusals, first=first))
 
 
+def _doomed(found: Plan, live: Cluster | None) -> list[Node]:
+    """The nodes of groups to delete."""
+    groups = {deletion.group for deletion in found.deletions}
+    return [node for node in live.nodes if node.group in groups] if live else []
+
+
+def _going(found: Plan, live: Cluster | None) -> list[Node]:
+    """Every node that may have jobs and goes by this plan, now or later."""
+    logins = {group.name for group in live.groups if group.fixed.node_type == "Login"} if live else set()
+    nodes = [*(pick.node for pick in (*found.taken, *found.held)), *_doomed(found, live)]
+    return [node for node in nodes if node.group not in logins]
+
+
+def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:
+    """What the agent tells of the nodes to choose from: who is being drained for this deployment stays chosen."""
+    if drains is None:
+        return occasion
+    said = drains.said
+    asked = {name for name, wish in said.wishes().items() if wish == drains.ask.wish}
+    return replace(occasion, busy=said.busy, chosen=occasion.chosen | asked)
+
+
+def _any_taken(state: State, live: Cluster) -> bool:
+    here = {node.name for node in live.nodes if not node.leaving}
+    return any(pick.name not in here for pick in state.picked)
+
+
+def _not_yet(live: Cluster, state: State) -> tuple[Wait, ...]:
+    """What keeps a plan without anything left to do from being complete: after nodes were taken the cluster must accept its own
+    update; where nothing was, nothing is waited for."""
+    return (messages.not_accepting(live.status),) if state.planned and live.status in MOVING else ()
+
+
 def _read(event: Mapping[str, Any]) -> Event:
     try:
         return wire.read_event(event)
@@ -412,9 +508,16 @@ def _answer(event: Event, text: str) -> Answer:
     return {"IsComplete": True, "Data": {ATTRIBUTES[event.kind]: text}}
 
 
+_CALLS = {
+    "DescribeStacks": "Reading the stack's status",
+    "GetObject": "Reading what the drain agent says",
+    "PutObject": "Asking the drain agent",
+}
+
+
 def _unread(error: Exception) -> list[str]:
-    status = getattr(error, "operation_name", "") == "DescribeStacks"
-    return _told("Reading the stack's status" if status else "Reading the cluster", error, messages.DENIED_HINT)
+    call = _CALLS.get(getattr(error, "operation_name", ""), "Reading the cluster")
+    return _told(call, error, messages.DENIED_HINT)
 
 
 def _refusal(cluster: str, call: str, error: Exception, *, back: bool) -> list[str]:

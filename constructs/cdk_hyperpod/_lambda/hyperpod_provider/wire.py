@@ -17,6 +17,9 @@ CreateOnly                 prepare    no        JSON text {"VpcConfig": …, "Or
                                                 them; absent: a replacement of the cluster is not looked for
 Digest                     both       no        any text that changes whenever something else of the cluster's
                                                 properties does: CloudFormation calls a custom resource only on a change
+Drain                      both       no        JSON text {"Bucket": …, "TimeoutMinutes": 1 to 30, "OnTimeout": "fail" or "force",
+                                                "OnSilent": "fail" or "undrained", "MustBeSaved": true or false}: how nodes
+                                                are drained before they go; absent: they go as they are
 Retry                      both       no        any text of at most 256 characters, never looked at: a new one makes
                                                 CloudFormation call both once more, so that they go on
 =========================  =========  ========  ==================================================================
@@ -54,7 +57,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from .actions import Picked
-from .model import CONTROLLER, Cluster, Desired, DesiredGroup, Fixed, Group, Network, Node
+from .model import CONTROLLER, Cluster, Desired, DesiredGroup, Drain, Fixed, Group, Network, Node
 
 if TYPE_CHECKING:
     from .actions import Plan
@@ -65,14 +68,17 @@ FINALIZE = "Custom::HyperPodGroupRemoval"
 MAX_COUNT = 6758
 """Most nodes of a group (botocore: ClusterInstanceCount)."""
 
-_OURS = frozenset({"ClusterName", "Groups", "InstanceGroupsToDelete", "AutoscaledGroups", "Digest", "Retry"})
+_OURS = frozenset({"ClusterName", "Groups", "InstanceGroupsToDelete", "AutoscaledGroups", "Digest", "Drain", "Retry"})
 _ONLY_PREPARE = frozenset({"NodesToDelete", "MaxNodes", "CreateOnly"})
 _CLOUDFORMATION = frozenset({"ServiceToken", "ServiceTimeout"})
 
 MAX_RETRY = 256
+MAX_DRAIN_MINUTES = 30
+"""Nodes take 15 to 20 minutes to go, and CloudFormation waits an hour."""
 
 _NODE_TYPES = (CONTROLLER, "Login", "Compute")
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _NODE_ID = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")
 
 
@@ -190,11 +196,39 @@ def read_properties(properties: object, *, kind: str, owner: str | None = None) 
         eks_cluster=eks,
         create_only=_create_only(fixed.get("VpcConfig"), orchestrator.get("Eks")) if create_only else "",
         digest=json.dumps([properties.get("Digest"), fixed], sort_keys=True),
+        drain=_drain(reader, properties.get("Drain")),
         owner=owner,
     )
     if reader.problems:
         raise MalformedError(reader.problems)
     return desired
+
+
+def _drain(reader: _Reader, text: object) -> Drain | None:
+    if not text:
+        return None
+    before = len(reader.problems)
+    found = reader.json("Drain", text)
+    if len(reader.problems) > before:
+        return None
+    for name, allowed in _DRAIN_WORDS.items():
+        if found.get(name) not in allowed:
+            reader.wrong(f"Drain.{name}", f"one of {', '.join(json.dumps(each) for each in allowed)}", found.get(name))
+    minutes = reader.number("Drain.TimeoutMinutes", found.get("TimeoutMinutes"), MAX_DRAIN_MINUTES)
+    return Drain(
+        bucket=reader.text("Drain.Bucket", found.get("Bucket"), _BUCKET, "a bucket's name"),
+        minutes=minutes,
+        force=found.get("OnTimeout") == "force",
+        undrained=found.get("OnSilent") == "undrained",
+        must_be_saved=found.get("MustBeSaved") is True,
+    )
+
+
+_DRAIN_WORDS: Mapping[str, tuple[object, ...]] = {
+    "OnTimeout": ("fail", "force"),
+    "OnSilent": ("fail", "undrained"),
+    "MustBeSaved": (True, False),
+}
 
 
 def _create_only(network: object, eks: object) -> str:

@@ -1,0 +1,131 @@
+"""Asks the agent on the controller for nodes, and reads what it says: the only module that knows the channel's objects.
+
+Who asks writes one object anew at every poll, from nothing but what that poll sees; `expires` in it is a lease, so a function
+that dies holds no node for long (docs/adr/0014).
+"""
+
+from __future__ import annotations
+
+import email.utils
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from . import api
+from .model import Node
+from .ready import NOTHING_SAID, Ask, Said
+
+LEASE = timedelta(minutes=10)
+"""How long a node is held that is waited for: many polls long, so that some may fail."""
+
+TAKEN = timedelta(hours=2)
+"""The same for one that is about to be deleted, or on its way out: nothing may start on it, whatever becomes of the function."""
+
+KEPT = timedelta(hours=13)
+"""The same for a group's nodes, until the cluster's own update is over and the group is deleted. Nobody polls meanwhile, and
+CloudFormation waits twelve hours at most for the cluster."""
+
+
+class Drains:
+    """One deployment's part of the channel, during one run of the function."""
+
+    def __init__(
+        self, ask: Ask, cluster: str, s3: Callable[[], api.S3], sagemaker: Callable[[], api.Nodes], *, must: bool
+    ) -> None:
+        """`must`: an error of a call is the caller's. Otherwise it is as if nobody answered."""
+        self.ask, self._cluster, self._s3, self._sagemaker, self._must = ask, cluster, s3, sagemaker, must
+        self.said = NOTHING_SAID
+
+    def read(self) -> Said:
+        """What the agent says now."""
+        try:
+            self.said = self._read()
+        except api.CALL_ERRORS:
+            if self._must:
+                raise
+        return self.said
+
+    def _read(self) -> Said:
+        try:
+            reply = self._s3().get_object(Bucket=self.ask.drain.bucket, Key=f"{self._cluster}/status.json")
+        except api.CALL_ERRORS as error:
+            if api.code(error) != "NoSuchKey":
+                raise
+            return NOTHING_SAID
+        sent = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
+        return parse(reply["Body"].read(), email.utils.parsedate_to_datetime(sent).timestamp())
+
+    def hold(self, wanted: Iterable[Node], nodes: Iterable[Node], lease: timedelta) -> None:
+        """Ask for these nodes and for no other, but for those that are on their way out already: nothing may start there.
+
+        `nodes`: all that there are. What is held for an earlier wish keeps it.
+        """
+        wishes = self.said.wishes()
+        asked = {node.name: (node, lease) for node in wanted if node.instance_id is not None and not node.leaving}
+        asked |= {node.name: (node, TAKEN) for node in nodes if node.leaving and node.name in wishes}
+        try:
+            self._write([each for each in (self._wish(*each, wishes) for each in asked.values()) if each])
+        except api.CALL_ERRORS:
+            if self._must:
+                raise
+
+    def _wish(self, node: Node, lease: timedelta, wishes: Mapping[str, str]) -> dict[str, Any] | None:
+        """Absent: the node has no address yet, or no more."""
+        address = self.said.nodes.get(node.name, {}).get("ip") or self._address(node.name)
+        if not address:
+            return None
+        return {
+            "id": node.name,
+            "ip": address,
+            "request": wishes.get(node.name, self.ask.wish) if node.leaving else self.ask.wish,
+            "deadline": self.ask.deadline(node).timestamp(),
+            "expires": (self.ask.now + lease).timestamp(),
+            "on_timeout": "force" if self.ask.forces(node) else "fail",
+            "backup": True,
+        }
+
+    def _address(self, node: str) -> str:
+        try:
+            found = self._sagemaker().describe_cluster_node(ClusterName=self._cluster, NodeId=node)
+        except api.CALL_ERRORS as error:
+            if api.is_gone(error) or api.code(error) == "ValidationException":
+                return ""  # it went meanwhile
+            raise
+        return str(found["NodeDetails"].get("PrivatePrimaryIp") or "")
+
+    def _write(self, wishes: list[dict[str, Any]]) -> None:
+        # The agent answers with the id of what it has read: another one wherever another node is wanted.
+        names = ",".join(sorted(wish["id"] for wish in wishes))
+        request = f"{self.ask.wish}-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
+        self._s3().put_object(
+            Bucket=self.ask.drain.bucket,
+            Key=f"{self._cluster}/requests/deployment.json",
+            Body=json.dumps({"schema": 1, "id": request, "nodes": wishes}).encode(),
+            ContentType="application/json",
+        )
+
+
+def parse(content: bytes, now: float) -> Said:
+    """The agent's status. What is not as it should be is as if it were not said."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        found = None
+    found = _mapping(found)
+    beat = found.get("beat")
+    if isinstance(beat, bool) or not isinstance(beat, int | float):
+        return NOTHING_SAID
+    busy = found.get("busy")
+    return Said(
+        silent=timedelta(seconds=max(0.0, now - beat)),
+        refused=str(_mapping(found.get("refused")).get("deployment") or ""),
+        problem=str(found.get("problem") or ""),
+        nodes={name: each for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
+        busy=frozenset(name for name in busy if isinstance(name, str)) if isinstance(busy, list) else frozenset(),
+    )
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
