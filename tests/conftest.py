@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,8 +22,6 @@ __all__ = ["environment", "wheel"]
 app.use_project_node()
 # Where `make` has set the local AWS up.
 os.environ.setdefault("LOCAL_AWS_HOME", str(ROOT / ".local-aws"))
-# No price that whoever runs the tests has once asked for.
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="hyperpod-cache-")
 # The built-in validation reads every template once more; the tests that are about it switch it on.
 os.environ["CDK_VALIDATION"] = "false"
 

@@ -115,6 +115,17 @@ old: the whole group, after the cluster's own update
     assert not model.changes(principal="user")
 
 
+def test_a_deployment_that_drains_is_not_said_to_end_jobs(
+    address: str, capsys: pytest.CaptureFixture[str], model: HyperPod
+) -> None:
+    named = {"nodes_to_delete": nodes(model, "work")[:1], "drain": {}}
+    write({"scale_down": named, "slurm": {"drain": {}}, **keep_old(), "instance_groups.1.instance_count": 3})
+    status, out, _ = run(capsys, "--endpoint-url", address)
+    assert status == 2
+    assert "does not drain" not in out
+    assert "Under scale_down.drain a deployment first waits for their jobs" in out
+
+
 def test_every_refusal(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
     head = nodes(model, "head")[0]
     write({"scale_down": {"nodes_to_delete": [head], "max_nodes": 1}})

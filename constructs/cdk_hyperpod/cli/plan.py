@@ -238,6 +238,7 @@ def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
 def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
     """What a deployment of the file wants of the cluster, as far as the file alone tells: what the guard reads of the template.
     `stack`: the name of the stack that has the cluster in it."""
+    from .._lambda.hyperpod_provider.model import Drain
     from .._lambda.hyperpod_provider.wire import PREPARE, read_properties
 
     scale_down = config.scale_down or ScaleDownConfig()
@@ -251,7 +252,9 @@ def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
     groups = [json.dumps(_rendered(group, surroundings, lives.get(group.name))) for group in config.instance_groups]
     autoscaled = () if config.eks is None else config.eks.autoscaled_groups
     common = guard_properties(config.name, groups, scale_down, autoscaled_groups=autoscaled, digest="")
-    return read_properties({**common, **taking_properties(scale_down)}, kind=PREPARE, owner=_owner(stack, live))
+    read = read_properties({**common, **taking_properties(scale_down)}, kind=PREPARE, owner=_owner(stack, live))
+    # Nobody is asked, so the bucket needs no name.
+    return read if scale_down.drain is None else replace(read, drain=Drain(bucket=""))
 
 
 def _rendered(group: InstanceGroup, cluster: Surroundings, live: Group | None) -> dict[str, Any]:

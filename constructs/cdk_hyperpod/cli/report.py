@@ -18,6 +18,7 @@ NOTHING, REFUSED, CHANGES = 0, 1, 2
 
 WIDTH = 80
 UNDRAINED = "A deployment does not drain the nodes or save their data: jobs on them stop, and what is only on their disks is lost."
+DRAINED = "Under scale_down.drain a deployment first waits for their jobs, and saves their data. Which jobs run there is not checked here."
 _HEADINGS = ("why", "status", "launched (UTC)", "node")
 _BOLD, _RED = "1", "31"
 
@@ -58,7 +59,7 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, colour: bool) -> Itera
         yield _paint(
             f"{desired.cluster}: a deployment would take {messages.several(nodes, 'node')} away.", _BOLD, colour
         )
-        yield from _wrap(UNDRAINED)
+        yield from _wrap(UNDRAINED if desired.drain is None else DRAINED)
     for group in dict.fromkeys(pick.node.group for pick in going):
         chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]
         yield ""
