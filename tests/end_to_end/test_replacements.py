@@ -19,7 +19,7 @@ Json = Any
 def test_a_renamed_cluster_is_refused(life: Rehearsal) -> None:
     def renamed(template: Json) -> None:
         for resource in template["Resources"].values():
-            if resource["Properties"].get("ClusterName") == "standing":
+            if resource.get("Properties", {}).get("ClusterName") == "standing":
                 resource["Properties"]["ClusterName"] = "renamed"
 
     step, before = Step(life), life.nodes()
@@ -37,9 +37,9 @@ def test_another_network_is_refused(life: Rehearsal) -> None:
     def moved(template: Json) -> None:
         network = {"Subnets": ["subnet-0123456789abcdef0"], "SecurityGroupIds": ["sg-0123456789abcdef0"]}
         for resource in template["Resources"].values():
-            if "VpcConfig" in resource["Properties"]:
+            if "VpcConfig" in resource.get("Properties", {}):
                 resource["Properties"]["VpcConfig"] = network
-            if "CreateOnly" in resource["Properties"]:
+            if "CreateOnly" in resource.get("Properties", {}):
                 resource["Properties"]["CreateOnly"] = json.dumps({"VpcConfig": network})
 
     step = Step(life)

@@ -205,7 +205,7 @@ def test_a_minimum_falls_below_what_the_group_has(life: Rehearsal) -> None:
 def autoscaled(template: Json) -> None:
     """An edit: an autoscaler owns the count of the P5 group, which nobody can say under Slurm."""
     for resource in template["Resources"].values():
-        if "AutoscaledGroups" in resource["Properties"]:
+        if "AutoscaledGroups" in resource.get("Properties", {}):
             resource["Properties"]["AutoscaledGroups"] = ["p5"]
 
 
