@@ -68,14 +68,13 @@ def test_an_older_stack_gets_it_without_harm_and_logs_stay_when_it_goes(life: Re
     logs = life.aws.client("logs")
     logs.delete_log_group(logGroupName=name)
     logs.create_log_group(logGroupName=name)
-    logs.create_log_stream(logGroupName=name, logStreamName="LifecycleConfig/p5/i-0")
+    logs.create_log_stream(logGroupName=name, logStreamName="LifecycleConfig/p5/i-before")
     since = life.mark()
     newer = life.change()
     assert newer.status == "UPDATE_COMPLETE", newer.reasons
     assert (group(life)["retentionInDays"], group(life)["kmsKeyId"]) == (365, key_of(life))
-    assert [item["logStreamName"] for item in logs.describe_log_streams(logGroupName=name)["logStreams"]] == [
-        "LifecycleConfig/p5/i-0"
-    ]
+    streams = logs.describe_log_streams(logGroupName=name, logStreamNamePrefix="LifecycleConfig/p5/i-before")
+    assert [item["logStreamName"] for item in streams["logStreams"]] == ["LifecycleConfig/p5/i-before"]
     assert life.calls(since) == {} and life.nodes() == nodes
 
 
