@@ -143,7 +143,7 @@ class SlurmNode(NamedTuple):
 
     @property
     def ours(self) -> Any:
-        """Our mark, where the node is drained by us: 24.11 keeps a reason after the drain has ended."""
+        """Our mark, where the node is drained by us: 24.11 keeps it where a person has ended the drain."""
         return OUR_REASON.match(self.reason) if self.drained and not self.failed else None
 
     @property
@@ -216,7 +216,7 @@ class Judgement(NamedTuple):
     saved: bool = False
     """Whether it is ready, and what was to be saved is."""
     absent: bool = False
-    """It is a node of this cluster's, and none of Slurm's: nothing runs on it."""
+    """It is a node of this cluster's, and for sure none of Slurm's: nothing runs on it."""
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------
@@ -313,11 +313,22 @@ def judge(wishes: Sequence[Wish], world: World, settings: Mapping[str, Any]) -> 
     named = [node for node in world.nodes.values() if address in node.addresses]
     if len(named) != 1:
         many = "no node" if not named else f"{len(named)} nodes"
-        return Judgement("unknown", f"Slurm has {many} with the address {address}", absent=not named)
+        doubt = "" if named else _doubt(world)
+        said = f"Slurm has {many} with the address {address}"
+        return Judgement("unknown", "; ".join(filter(None, (said, doubt))), absent=not named and not doubt)
     if address in world.untold and not set(named[0].partitions) - {EVERYBODY}:
         said = f"may be a login node: no file of HyperPod's tells its type, and it is in no partition but {EVERYBODY}"
         return Judgement("refused", said)
     return _judge_node(wishes, named[0], world, settings)
+
+
+def _doubt(world: World) -> str:
+    """Why it may have a node all the same that none of its nodes seems to be."""
+    if not world.nodes:
+        return "it lists no node at all"
+    hidden = sorted(node.name for node in world.nodes.values() if not node.addresses)
+    more = f" and {len(hidden) - 5} more" if len(hidden) > 5 else ""
+    return f"which may be one whose name has no address now: {', '.join(hidden[:5])}{more}" if hidden else ""
 
 
 def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings: Mapping[str, Any]) -> Judgement:
@@ -344,9 +355,7 @@ def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings:
     if instance not in world.reservations:
         return Judgement("draining", _running(jobs), (_reserve(instance, node),))
     if mark and _can_be_saved(mark[3], node, save, settings):
-        return Judgement(
-            "draining", "is saved first", (_update(instance, node, "open it for its backup", "state=resume"),)
-        )
+        return Judgement("draining", "is saved first", (_open(instance, node, "open it for its backup"),))
     # One that completes may be on its way back to the queue: whoever ends it now takes it out of there.
     ending = [job for job in jobs if job.state != "COMPLETING"] if any(wish.force for wish in late) else []
     forced = tuple(_end(instance, job) for job in ending)
@@ -409,7 +418,7 @@ def give_back(keep: frozenset[str], world: World) -> tuple[Act, ...]:
             held.update(names)
     for node in world.nodes.values():
         if node.ours and node.name not in held and not any(owners.get(a) in keep for a in node.addresses):
-            acts.append(_update("", node, "give it back", "state=resume"))
+            acts.append(_open("", node, "give it back"))
     for name, backups in world.backups.items():
         if name.split(":")[1] not in keep:
             live = [job for job in backups if job.state == "PENDING" or job.state not in ENDED]
@@ -446,6 +455,11 @@ def _reserve(instance: str, node: SlurmNode) -> Act:
 def _drain(wishes: Sequence[Wish], node: SlurmNode, how: str) -> Act:
     reason = f"{PREFIX}:{wishes[0].writer}:{wishes[0].request}:{how}"
     return _update(wishes[0].instance, node, f"drain it ({how})", "state=drain", f"reason={reason}")
+
+
+def _open(instance: str, node: SlurmNode, why: str) -> Act:
+    # Without our mark: 24.11 keeps a reason, also when slurmctld drains the node for a reason of its own later.
+    return _update(instance, node, why, "state=resume", "reason=")
 
 
 def _update(instance: str, node: SlurmNode, why: str, *words: str) -> Act:
@@ -594,7 +608,7 @@ def parse_nodes(text: str) -> dict[str, SlurmNode]:
 
 
 def _addresses(name: str) -> frozenset[str]:
-    """NodeAddr is an address or a name."""
+    """NodeAddr is an address or a name; nothing where the name has none, or none can be had now."""
     try:
         return frozenset({str(ipaddress.ip_address(name))})
     except ValueError:

@@ -423,7 +423,7 @@ class HyperPodCluster(IHyperPodCluster):
             s3.Bucket(self, "Papers").grant_read(known)
 
         :param cluster_name: the cluster's name.
-        :param cluster_arn: as the output `ClusterArn` of the stack, or `aws sagemaker describe-cluster`, tells it.
+        :param cluster_arn: as the output `ClusterArn` of a file's cluster stack, or `aws sagemaker describe-cluster`, tells it.
         :param security_groups: the nodes'. Default: - none, and nothing can be let in.
         :param roles: the groups' execution roles by node type. Default: - none, and nothing can be granted.
         :raises ConfigError: for arguments that no cluster has.
@@ -645,7 +645,7 @@ class _ImportedCluster(IHyperPodCluster):
         security_groups: Sequence[ec2.ISecurityGroup],
         roles: Mapping[RoleName, iam.IRole],
     ) -> None:
-        super().__init__(scope, construct_id)
+        super().__init__(scope, construct_id, environment_from_arn=cluster_arn)
         self.cluster_name = cluster_name
         self.cluster_arn = cluster_arn
         self.roles = dict(roles)

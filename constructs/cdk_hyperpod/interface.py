@@ -14,7 +14,6 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, DependencyGroup
 
-from ._pseudo import ACCOUNT_ID
 from .errors import Finding, raise_errors
 from .typed.judge import check_value
 
@@ -58,9 +57,12 @@ class IHyperPodCluster(Resource):
     drain_channel: DrainChannel | None = None
     """Where the agent on its controller is asked to drain nodes. None: there is no agent, or none that this app knows."""
 
-    def __init__(self, scope: Construct, construct_id: str) -> None:
-        """Make the construct, without anything in it."""
-        super().__init__(scope, construct_id)
+    def __init__(self, scope: Construct, construct_id: str, *, environment_from_arn: str | None = None) -> None:
+        """Make the construct, without anything in it.
+
+        :param environment_from_arn: the ARN whose account and region the cluster is in. Default: - those of its stack
+        """
+        super().__init__(scope, construct_id, environment_from_arn=environment_from_arn)
         self._log_group: logs.ILogGroup | None = None
         self._connections: ec2.Connections | None = None
         self._principal: _AllNodes | None = None
@@ -171,7 +173,8 @@ class _AllNodes:
 
     @property
     def principal_account(self) -> str:
-        return ACCOUNT_ID
+        # As CDK writes the account of a resource: another text for the same account has a grant write both policies.
+        return self._cluster.env.account
 
     @property
     def policy_fragment(self) -> iam.PrincipalPolicyFragment:

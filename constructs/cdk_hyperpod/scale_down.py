@@ -122,7 +122,8 @@ class ScaleDown(Construct):
         """Guard a cluster, of this library or of any other app.
 
         What the guard sends is rendered at synthesis, so whatever is changed of the cluster until then counts;
-        `add_property_override` of what the guard goes by is an error at synthesis. Whatever the cluster depends on, now or
+        `add_property_override` of what the guard goes by is an error at synthesis where it comes after the guard, and cannot be
+        seen where it comes before it. Whatever the cluster depends on, now or
         later, comes first, so that nothing can fail between the guard and the cluster.
 
         :param cluster: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
@@ -303,6 +304,7 @@ class ScaleDown(Construct):
             [
                 *findings,
                 *_check_made_here(cluster),
+                *(_check_stack(self, typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
                 *(check_guarded(seen) if is_cluster else ()),
                 *(_check_alone(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
             ],
@@ -472,6 +474,15 @@ def _check_made_here(cluster: object) -> Iterator[Finding]:
             path="cluster",
             problem="is not made by this app",
             remedy="guard it in the stack that makes it",
+        )
+
+
+def _check_stack(guard: Construct, resource: sagemaker.CfnCluster) -> Iterator[Finding]:
+    if Stack.of(resource) != Stack.of(guard):
+        yield Finding(
+            path="cluster",
+            problem="stands in another stack",
+            remedy="make ScaleDown in the stack of the cluster",
         )
 
 

@@ -71,7 +71,15 @@ def test_a_fault_of_the_tool_is_one_message(
 
 def test_ctrl_c_ends_it_with_130_and_no_trace(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "cluster.yaml")
-    running = subprocess.Popen([TOOL, "check"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        [TOOL, "check"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Who starts the tests in the background has them ignore it, and what they start, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - nothing here has threads
+    )
     try:
         # It reads the pipe once somebody writes there; then it waits for the end of it.
         with (tmp_path / "cluster.yaml").open("w"):

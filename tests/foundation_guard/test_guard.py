@@ -267,7 +267,7 @@ def test_what_stays_unreadable_is_told_with_the_right_that_is_missing(operation:
     said = refusal(world, wish())
     assert said.startswith(
         "Could not read what the foundation of train stands on, no stack has been changed. AccessDenied: User x is not "
-        "authorized to perform: y. The stack gives the function this right: "
+        "authorized to perform: y. The stack gives the function this permission: "
     )
     assert (world.now - began).total_seconds() <= 180, "the function has five minutes"
 

@@ -279,6 +279,32 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
         assert not any("update" in act.command for act in agent.give_back(frozenset(), look))
 
 
+@pytest.mark.parametrize(
+    ("look", "absent", "says"),
+    [
+        (world(slurm("n2", number=2)), True, "Slurm has no node with the address 10.0.0.1"),
+        (world()._replace(nodes={}), False, "it lists no node at all"),
+        (
+            world(slurm("n2", number=2), slurm()._replace(addresses=frozenset())),
+            False,
+            "whose name has no address now: n1",
+        ),
+        (world(slurm(), slurm("n9")), False, "Slurm has 2 nodes"),
+    ],
+    ids=["none has it", "no nodes", "no DNS", "two have it"],
+)
+def test_a_node_is_absent_only_where_slurm_and_dns_leave_no_doubt(look: Any, absent: bool, says: str) -> None:
+    """Whoever takes nodes takes what is absent at once, for nothing runs there."""
+    found = agent.judge([wish()], look._replace(jobs={"n1": (job(1),)}), SETTINGS)
+    assert (found.state, found.absent) == ("unknown", absent)
+    assert says in found.message
+
+
+def test_a_name_without_an_address_is_a_node_without_one() -> None:
+    (node,) = agent.parse_nodes("NodeName=n1 NodeAddr=n1.invalid State=IDLE Partitions=dev,p5").values()
+    assert node.addresses == frozenset()
+
+
 def test_what_is_ready_says_whether_it_is_saved() -> None:
     for how, saved in (("saved", True), ("unsaved", False), ("lost", False)):
         look = world(slurm(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:{how}"))
@@ -352,7 +378,7 @@ def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
         backups=backups("RUNNING"),
     )
     assert words(agent.give_back(frozenset(), look)) == [
-        "scontrol update nodename=n1 state=resume",
+        "scontrol update nodename=n1 state=resume reason=",
         "scancel 0",
         f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
         f"scontrol delete reservationname=cdk-hyperpod-{TWO}",
@@ -360,11 +386,19 @@ def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
     assert agent.give_back(frozenset({ONE, TWO}), look) == ()
 
 
+def test_a_node_that_is_opened_loses_our_mark() -> None:
+    """Else slurmctld's own drain would pass for ours on 24.11, which leaves a reason that stands there."""
+    drained = world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved"))
+    opened = "scontrol update nodename=n1 state=resume reason="
+    assert words(agent.judge([wish()], drained, SETTINGS).acts) == [opened]
+    assert opened in words(agent.give_back(frozenset(), drained))
+
+
 def test_a_node_that_is_ending_is_not_opened_and_its_replacement_is() -> None:
     drained = slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved")
     assert agent.give_back(frozenset({ONE}), world(drained, instances={})) == ()
     assert words(agent.give_back(frozenset({ONE}), world(drained, instances={"i-00000000000000009": "10.0.0.1"}))) == [
-        "scontrol update nodename=n1 state=resume",
+        "scontrol update nodename=n1 state=resume reason=",
         f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
     ]
 
@@ -508,7 +542,7 @@ def test_what_cannot_be_read_ends_no_drain_before_its_lease_does(loop: Loop, tro
     loop.bucket.time += 121
     loop.look()
     assert loop.done == [
-        "scontrol update nodename=n1 state=resume",
+        "scontrol update nodename=n1 state=resume reason=",
         f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
     ]
 

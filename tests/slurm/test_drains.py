@@ -11,6 +11,7 @@ import pytest
 from slurm import drains as asking
 from slurm.cluster import Cluster, Node
 from slurm.drains import UNIT, Drains
+from slurm.hyperpod import SLURM_ETC
 
 pytestmark = pytest.mark.usefixtures("provisioned")
 both = pytest.mark.worlds("extended")
@@ -134,6 +135,35 @@ def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node
         assert "DRAIN" in drains.slurm_of(other)
     finally:
         run(f"scontrol delete reservationname=theirs; scontrol update nodename={other.name} state=resume")
+
+
+@both
+def test_what_slurm_drains_itself_after_ours_was_given_back_is_not_ours(
+    cluster: Cluster, drains: Drains, node: Node
+) -> None:
+    """slurmctld leaves a reason that stands there, and 24.11 keeps one over state=resume."""
+    conf = f"{SLURM_ETC}/slurm.conf"
+    drains.await_state(node, "ready", drains.ask(node))
+    drains.ask()
+    drains.await_given_back(node)
+    assert "cdk-hyperpod" not in drains.slurm_of(node)
+    drains.controller.run(f"cp -p {conf} {conf}.before; echo Prolog=/usr/bin/false >>{conf}; scontrol reconfigure")
+    try:
+        command = (
+            f"sbatch --parsable --chdir=/tmp --output=/dev/null -p {node.instance.group} -w {node.name} --wrap true"
+        )
+        job = cluster.login.run(command, user="alice")
+        cluster.until(lambda: "DRAIN" in drains.slurm_of(node).split(" Reason=")[0], "Slurm drains it")
+        cluster.login.run(f"scancel {job}", user="alice")
+        said = drains.await_state(node, "ready", drains.ask(node))
+        assert "is drained by another (Prolog error); nothing is saved" in said["message"]
+        assert said["saved"] is False
+        drains.ask()
+        cluster.until(lambda: drains.status()["nodes"] == {}, "nobody wants it")
+        assert "DRAIN" in drains.slurm_of(node).split(" Reason=")[0]
+    finally:
+        run = drains.controller.run
+        run(f"scontrol update nodename={node.name} state=resume; mv {conf}.before {conf}; scontrol reconfigure")
 
 
 @both

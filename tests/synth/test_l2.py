@@ -58,6 +58,37 @@ def test_a_grant_to_the_cluster_is_one_to_every_role_and_comes_before_its_nodes(
         assert granted.keys() <= needs(template, template.only_id(kind)), kind
 
 
+@pytest.mark.parametrize("env", [None, Environment(region="us-west-2", account="111122223333")])
+def test_a_grant_in_the_clusters_own_account_leaves_the_resources_policies_alone(env: Environment | None) -> None:
+    """A key that named the roles, whose policies name the key, would be a circle that CloudFormation refuses."""
+    app = new_app()
+    stack = Stack(app, "Stack", env=env)
+    key = kms.Key(stack, "Key")
+    cluster = cluster_in(stack, encryption_key=key)
+    s3.Bucket(stack, "Bucket", encryption_key=key).grant_read(cluster)
+    template = templates_in(folder_of(app))["Stack"]
+    assert not [name for name in template.of("AWS::S3::BucketPolicy") if name.startswith("Bucket")]
+    (key_id,) = (name for name in template.of("AWS::KMS::Key") if name.startswith("Key"))
+    assert "Role" not in str(template.resources[key_id]["Properties"]["KeyPolicy"])
+    assert not needs(template, key_id) & template.of("AWS::IAM::Role").keys()
+
+
+@pytest.mark.parametrize("account", [None, "444455556666"])
+def test_a_grant_to_a_cluster_of_another_account_is_in_the_resources_policy_too(account: str | None) -> None:
+    app = new_app()
+    stack = Stack(app, "Stack", env=Environment(region="us-west-2", account=account))
+    known = HyperPodCluster.from_cluster_attributes(
+        stack,
+        "Known",
+        cluster_name="train",
+        cluster_arn=ARN,
+        roles={"compute": iam.Role.from_role_arn(stack, "Nodes", ROLE)},
+    )
+    s3.Bucket(stack, "Bucket").grant_read(known)
+    policy = templates_in(folder_of(app))["Stack"].only("AWS::S3::BucketPolicy")
+    assert ROLE in str(policy)
+
+
 def test_a_grant_to_one_node_type_is_none_to_another() -> None:
     def build(stack: Stack) -> None:
         s3.Bucket(stack, "Bucket", encryption_key=kms.Key(stack, "Key")).grant_read_write(
@@ -268,6 +299,15 @@ def test_a_cluster_of_another_app_is_guarded_where_it_is_made() -> None:
         ScaleDown(stack, "ScaleDown", cluster=known)
     with pytest.raises(ConfigError, match="cluster_arn: must be text, got 5"):
         HyperPodCluster.from_cluster_attributes(stack, "Wrong", cluster_name="train", cluster_arn=5)  # type: ignore[arg-type]
+
+
+def test_a_guard_stands_in_the_stack_of_its_cluster() -> None:
+    app = new_app()
+    cluster = cluster_in(Stack(app, "Stack"), unguarded=True)
+    with pytest.raises(
+        ConfigError, match="cluster: stands in another stack; make ScaleDown in the stack of the cluster"
+    ):
+        ScaleDown(Stack(app, "Other"), "ScaleDown", cluster=cluster)
 
 
 # -- roles ------------------------------------------------------------------------------------------------------------

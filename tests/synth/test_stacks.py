@@ -30,6 +30,7 @@ from cdk_hyperpod import (
     OpenZfsConfig,
     PriorityClass,
     ScaleDownConfig,
+    ScaleDownDrain,
     SlurmAccount,
     SlurmConfig,
     StorageConfig,
@@ -356,7 +357,16 @@ def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
         Team,
         PriorityClass,
     ]
-    for kind in [*kinds, TieredStorageConfig, ScaleDownConfig, LifecycleConfig, LifecycleSteps, *people, *under_eks]:
+    for kind in [
+        *kinds,
+        TieredStorageConfig,
+        ScaleDownConfig,
+        ScaleDownDrain,
+        LifecycleConfig,
+        LifecycleSteps,
+        *people,
+        *under_eks,
+    ]:
         unset |= {f"{kind.__name__}.{field.name}" for field in dataclasses.fields(kind)}
 
     def look(value: Any) -> None:
