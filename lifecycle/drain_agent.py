@@ -56,8 +56,8 @@ PROVISIONING_PARAMETERS = "/opt/ml/config/provisioning_parameters.json"
 OUR_REASON = re.compile(rf"{PREFIX}:(deployment|operator):([A-Za-z0-9-]+):(saved|unsaved|lost)")
 """The reason of a drain of ours. saved: with a backup; unsaved: none was asked for; lost: it could not be."""
 OWN_DOWN = re.compile(rf"$|Not responding|Node unexpectedly rebooted|{OUR_REASON.pattern}")
-"""The reason of a node that slurmctld itself has set down. It leaves a reason that stands there, such as one of ours that
-24.11 kept; a person must give one."""
+"""The reason of a node that slurmctld itself has set down. It leaves a reason that stands there, such as one of ours;
+a person must give one."""
 OUR_RESERVATION = re.compile(rf"{PREFIX}-(i-[0-9a-f]{{8,17}})")
 INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
 REQUEST = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -143,7 +143,7 @@ class SlurmNode(NamedTuple):
 
     @property
     def ours(self) -> Any:
-        """Our mark, where the node is drained by us: 24.11 keeps it where a person has ended the drain."""
+        """Our mark, where the node is drained by us: a reason without a drain says nothing."""
         return OUR_REASON.match(self.reason) if self.drained and not self.failed else None
 
     @property
@@ -458,7 +458,8 @@ def _drain(wishes: Sequence[Wish], node: SlurmNode, how: str) -> Act:
 
 
 def _open(instance: str, node: SlurmNode, why: str) -> Act:
-    # Without our mark: 24.11 keeps a reason, also when slurmctld drains the node for a reason of its own later.
+    # Without our mark, whatever state=resume does with a reason (22.05 and 24.11.5 clear it): slurmctld leaves one that
+    # stands there when it drains the node itself, and that drain would pass for ours.
     return _update(instance, node, why, "state=resume", "reason=")
 
 

@@ -56,9 +56,8 @@ def test_a_port_of_the_node(ports: str, parameters: str, node: str, run: Run) ->
 @pytest.mark.parametrize("ports", ["0", "65536", "x", "1:2:3", "", "-1", "²"])
 def test_what_is_no_port(ports: str, world: World, run: Run) -> None:
     status, out, err = run("connect", "i-0123456789abcdef0", "--forward", ports)
-    assert (status, out, world.calls) == (1, "", []) and err.startswith(
-        f"--forward {ports}: write a port from 1 to 65535"
-    )
+    assert (status, out, world.calls) == (2, "", [])
+    assert f"cdk-hyperpod connect: error: --forward {ports}: write a port from 1 to 65535" in err
 
 
 def test_a_block_for_ssh(world: World, node: str, run: Run) -> None:

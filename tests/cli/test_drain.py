@@ -314,23 +314,29 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "code", "says"),
     [
-        ([], "name the nodes to drain, or say --status"),
-        (["i-0123456789abcdef0", "--status"], "name the nodes to drain, or say --status"),
-        (["i-0; reboot", "ip-10-0-0-1"], "'i-0; reboot', 'ip-10-0-0-1': is not an instance id such as"),
-        (["i-0123456789abcdef0", "--hold", "25h"], "--hold: must be minutes or hours such as 90m or 12h, at most 24h"),
-        (["i-0123456789abcdef0", "--hold", "soon"], "got 'soon'"),
-        (["i-0123456789abcdef0", "--hold", "1h", "--force-after", "2h"], "--force-after 2h is later than the end"),
-        (["i-0123456789abcdef0"], "nothing was asked for:\ni-0123456789abcdef0: "),
-        (["HEAD"], "is a controller node, which is never drained"),
+        ([], 2, "name the nodes to drain, or say --status"),
+        (["i-0123456789abcdef0", "--status"], 2, "name the nodes to drain, or say --status"),
+        (["i-0; reboot", "ip-10-0-0-1"], 1, "'i-0; reboot', 'ip-10-0-0-1': is not an instance id such as"),
+        (
+            ["i-0123456789abcdef0", "--hold", "25h"],
+            2,
+            "--hold: must be minutes or hours such as 90m or 12h, at most 24h",
+        ),
+        (["i-0123456789abcdef0", "--hold", "soon"], 2, "got 'soon'"),
+        (["i-0123456789abcdef0", "--hold", "1h", "--force-after", "2h"], 2, "--force-after 2h is later than the end"),
+        (["i-0123456789abcdef0"], 1, "nothing was asked for:\ni-0123456789abcdef0: "),
+        (["HEAD"], 1, "is a controller node, which is never drained"),
     ],
 )
-def test_what_is_no_node_is_refused(world: World, run: Callable[..., Said], arguments: list[str], says: str) -> None:
+def test_what_is_no_node_is_refused(
+    world: World, run: Callable[..., Said], arguments: list[str], code: int, says: str
+) -> None:
     world.answer()
     head = world.nodes("head")[0]
     status, _, err = run("drain", *(head if word == "HEAD" else word for word in arguments))
-    assert status == 1
+    assert status == code
     assert says in err
     assert not (world.folder / "requests").exists()
 

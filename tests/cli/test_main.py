@@ -163,3 +163,47 @@ def test_check_says_what_changes_against_another_version_of_the_file(
     assert main(["check", str(new), "--against", str(new)]) == 0
     assert "No setting differs from" in capsys.readouterr().out
     assert main(["check", str(new), "--against", str(tmp_path / "none.yaml")]) == 1
+
+
+def test_ctrl_c_while_the_tool_is_still_loading(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Impatient:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "cdk_hyperpod.cli.frame":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "cdk_hyperpod.cli.frame", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Impatient(), *sys.meta_path])
+    assert main(["check"]) == 130
+    assert capsys.readouterr() == ("", "\ninterrupted\n")
+
+
+HELPS = (["--help"], ["nodes", "--help"], ["plan", "--help"])
+
+
+@pytest.mark.parametrize("arguments", HELPS, ids=" ".join)
+def test_a_help_comes_in_whatever_encoding(arguments: list[str]) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "") and "Usage: cdk-hyperpod" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [*HELPS, ["schema"]], ids=" ".join)
+def test_an_output_that_is_full_is_one_message_and_a_closed_one_takes_all(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([TOOL, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "standard output: No space left on device\n")
+
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", str(TOOL), *arguments]
+    done = subprocess.run(closed, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("group", ["job", "lifecycle"])
+def test_a_group_without_its_command_is_wrong_usage_in_three_lines(
+    group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([group]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.endswith(f"cdk-hyperpod {group}: error: Missing command.\n") and err.count("\n") == 3

@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from botocore.loaders import Loader  # type: ignore[import-untyped]
+from botocore.session import Session  # type: ignore[import-untyped]
 
+from cdk_hyperpod.cli import aws
+from cdk_hyperpod.cli.nodes import IMAGES, STATUSES
 from cdk_hyperpod_local.hyperpod.samples import eks, group
 from cli.conftest import Run, World, write
 
@@ -212,7 +216,6 @@ def test_write_names_nodes_in_the_file_and_keeps_its_comments(world: World, run:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param([], "--write names nodes that a deployment then deletes: say which", id="all"),
         pytest.param(["--group", "head"], "nothing was written:\ni-", id="a controller"),
         pytest.param(
             ["--group", "work"], "nothing was written, because the file would be wrong:\ncluster.yaml: ", id="too many"
@@ -229,6 +232,54 @@ def test_what_write_refuses_leaves_the_file_as_it_was(arguments: list[str], said
     assert (status, out) == (1, "") and err.startswith(said)
     assert Path("cluster.yaml").read_text() == before
     assert [path.name for path in Path().iterdir()] == ["cluster.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nodes", "--write"], "--write names nodes that a deployment then deletes: say which, by NODE or a filter"),
+        (["nodes", "i-0", "--write", "--cluster", "c"], "--write edits a cluster file: name it by --config, not the "),
+        (["nodes", "i-0", "--write", "--ids"], "--write prints what it did: leave --ids and --json out"),
+        (["nodes", "i-0", "--write", "--json"], "--write prints what it did: leave --ids and --json out"),
+        (["connect", "i-0", "--ssh-config", "--print"], "--ssh-config prints a block and runs nothing: "),
+        (["check", "A", "--config", "B"], "FILE and --config are the same: name one"),
+        (["drain"], "name the nodes to drain, or say --status"),
+    ],
+    ids=" ".join,
+)
+def test_misuse_exits_with_2(arguments: list[str], said: str, world: World, run: Run) -> None:
+    status, out, err = run(*arguments)
+    assert (status, out, world.calls) == (2, "", [])
+    assert err.startswith("Usage: cdk-hyperpod ") and f"cdk-hyperpod {arguments[0]}: error: {said}" in err
+
+
+def test_every_status_and_image_of_the_api_can_be_asked_for() -> None:
+    session = Session()
+    session.register_component("data_loader", Loader(extra_search_paths=[str(Path(aws.__file__).parent / "models")]))
+    shapes = session.get_service_model("sagemaker")
+    assert {*STATUSES} == {*shapes.shape_for("ClusterInstanceStatus").enum}
+    assert {*IMAGES} == {*shapes.shape_for("ClusterImageVersionStatus").enum}
+
+
+@pytest.mark.parametrize("columns", [72, 40])
+def test_a_narrow_terminal_cuts_the_image_first_and_an_id_never(
+    columns: int, world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    world.model.call("CreateCluster", eks(group("controller", 1, node_type=None), name="small"))
+    world.quiet()
+    (node,) = world.nodes()
+    reply = world.model.client().list_cluster_nodes(ClusterName="small")
+    (summary,) = reply["ClusterNodeSummaries"]
+    fresh = {**summary, "ImageVersionStatus": "SecurityUpdateRequired"}
+    monkeypatch.setattr(
+        "cdk_hyperpod_local.hyperpod.client.Client.list_cluster_nodes",
+        lambda _, **given: {"ClusterNodeSummaries": [fresh]},
+        raising=False,
+    )
+    row = run("nodes")[1].splitlines()[1].split()
+    assert row[0] == node and row[3].endswith("…")
+    assert row[1] == ("controller" if columns == 72 else "control…")
 
 
 def test_zones_that_may_not_be_read_are_a_note(world: World, run: Run) -> None:

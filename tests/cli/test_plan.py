@@ -325,20 +325,19 @@ def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
         unused.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{unused.getsockname()[1]}"
         assert failed(capsys, "--endpoint-url", address) == (
-            "cannot read cluster small in us-west-2: EndpointConnectionError: Could not connect to the endpoint URL: "
-            f'"{address}/"'
+            "cannot read cluster small in us-west-2: AWS cannot be reached: Could not connect to the endpoint URL: "
+            f'"{address}/"; look at your network, and at a proxy or VPN'
         )
 
 
 def test_endpoint_that_is_no_address(capsys: pytest.CaptureFixture[str]) -> None:
-    assert failed(capsys, "--endpoint-url", "nowhere").endswith("ValueError: Invalid endpoint: nowhere")
+    assert failed(capsys, "--endpoint-url", "nowhere").endswith(": AWS was not asked: Invalid endpoint: nowhere")
 
 
 def test_permission_that_is_missing(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
     model.faults.denied_until["ListClusterNodes"] = model.clock.now() + 1_000
     assert failed(capsys, "--endpoint-url", address).startswith(
-        "cannot read cluster small in us-west-2: AccessDeniedException: User: user is not authorized to perform: "
-        "sagemaker:ListClusterNodes"
+        "cannot read cluster small in us-west-2: your credentials lack the right sagemaker:ListClusterNodes"
     )
 
 
@@ -372,7 +371,7 @@ def test_an_account_that_cannot_be_read_stops_the_plan(address: str, capsys: pyt
     """The served model knows no such call. Without `account` in the file, nobody asks (test_no_cluster_yet)."""
     write({"name": "tiny", "account": "111122223333"})
     said = failed(capsys, "--endpoint-url", address)
-    assert said.startswith("cannot read the account of your credentials: ValidationError")
+    assert said.startswith("cannot read the account of your credentials: GetCallerIdentity: ValidationError")
 
 
 def test_library_without_boto3() -> None:
@@ -430,7 +429,10 @@ def test_what_may_not_be_read_is_said_and_stops_nothing(model: HyperPod, capsys:
     with serve(model, {**STANDS, "DescribeSubnets": (403, denied)}) as address:
         status, out, err = run(capsys, "--endpoint-url", address)
     assert (status, err) == (0, "")
-    assert out.endswith("\nWhat you cannot change later was not compared: UnauthorizedOperation: no\n")
+    assert out.endswith(
+        "\nWhat you cannot change later was not compared: your credentials lack the right\nDescribeSubnets; the command's --help "
+        "lists what it needs\n"
+    )
 
 
 @pytest.mark.parametrize(("standing", "told"), [("old: 2 nodes", True), ("nothing", False), (None, False)])
@@ -476,7 +478,13 @@ UNREAD = "What was deployed before was not read"
         pytest.param({}, 3, 1, REFUSED, id="no stack of that name"),
         pytest.param(template("i-0bad0bad"), 4, 0, f"not in this cluster: {TYPO}", id="new, and none would go"),
         pytest.param(template("i-0bad0bad", TYPO), 3, 2, "work: 1 node", id="deployed before"),
-        pytest.param({"GetTemplate": (403, DENIED)}, 3, 2, f"{UNREAD}: AccessDenied: no", id="denied"),
+        pytest.param(
+            {"GetTemplate": (403, DENIED)},
+            3,
+            2,
+            f"{UNREAD}: your credentials lack the right GetTemplate; ",
+            id="denied",
+        ),
         pytest.param(
             {"GetTemplate": (200, "<GetTemplateResponse><GetTemplateResult/></GetTemplateResponse>")},
             3,

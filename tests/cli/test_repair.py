@@ -45,7 +45,7 @@ def test_it_asks_and_takes_only_the_name(
     for typed in ("y\n", "", "Small\n"):
         answer(monkeypatch, typed)
         status, out, err = run("replace", many[0])
-        assert (status, err, sent(world, "BatchReplaceClusterNodes")) == (1, "no node was asked to replace\n", [])
+        assert (status, err, sent(world, "BatchReplaceClusterNodes")) == (1, "nothing was done\n", [])
         assert out == (
             f"  {many[0]}  work  Running\n"
             "Replace 1 node of small: their jobs stop and their volumes are lost. Type the cluster's name to go on: "
@@ -60,7 +60,7 @@ def test_nobody_to_ask(many: list[str], run: Run, world: World, monkeypatch: pyt
     assert run("reboot", many[0]) == (
         1,
         "",
-        "no node was asked to reboot: there is no terminal to confirm on; if it is meant, say --yes\n",
+        "nothing was done: there is no terminal to confirm on; if it is meant, say --yes\n",
     )
     assert sent(world, "BatchRebootClusterNodes") == []
 
@@ -70,7 +70,7 @@ def test_never_a_controller(world: World, many: list[str], run: Run) -> None:
     for action in ("replace", "reboot"):
         status, out, err = run(action, many[0], head, "--yes")
         assert (status, out) == (1, "")
-        assert err.startswith(f"no node was asked to {action}:\n{head}: is a controller")
+        assert err.startswith(f"nothing was done:\n{head}: is a controller")
     assert world.model.changes().keys() == {"CreateCluster"}
 
 

@@ -86,3 +86,8 @@ def test_the_table_where_nothing_stays() -> None:
         "Log groups that AWS services made stay (/aws/sagemaker/Clusters/, /aws/lambda/).\n"
         "The file counts as it was last deployed: deploy a changed removal before destroying."
     )
+
+
+def test_without_a_file_system_the_network_does_not_claim_one() -> None:
+    table = retained_table(load_text(yaml.safe_dump(changed({}))).config)
+    assert "a file system of before may stand there" in table and "a kept file system" not in table

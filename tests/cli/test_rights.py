@@ -42,7 +42,7 @@ NOT_BY_ID = {("connect", "sagemaker:DescribeClusterNode"), ("logs", "sagemaker:L
 def listed(command: str) -> list[str]:
     """The rights that the help of a command lists."""
     found = frame.tool.get_command(None, command)  # type: ignore[arg-type]
-    words = re.search(r"IAM rights: (.*)\.$", str(found and found.epilog))
+    words = re.search(r"^IAM rights: (.*)\.$", str(found and found.epilog), re.MULTILINE)
     assert words, command
     return words[1].split(", ")
 

@@ -11,7 +11,7 @@ import pytest
 
 from cdk_hyperpod.cli.watch import View, end_of, minimum_clock
 from cdk_hyperpod_local.hyperpod.samples import group
-from cli.conftest import Run, World, write
+from cli.conftest import Run, World, refused, write
 
 Json = Any
 STACK = "hyperpod-small-cluster"
@@ -83,26 +83,90 @@ def test_a_minimum_that_is_not_met_rolls_back_and_says_why(world: World, slept: 
     assert "Warn  work: " in out
 
 
-def test_a_failed_node_is_counted_and_not_ready(world: World, slept: list[float], run: Run) -> None:
-    world.cluster(group("work", 2))
+@pytest.mark.parametrize("continuous", [True, False], ids=["continuous", "standard"])
+def test_a_failed_node_is_counted_again_also_where_no_event_tells_of_it(
+    continuous: bool, world: World, slept: list[float], run: Run
+) -> None:
+    world.cluster(group("work", 2), continuous=continuous)
     world.quiet()
-    first, second = world.nodes("work")
+    first = world.nodes("work")[0]
     world.model.change_node(first, status="Failure")
 
-    def mend(_: float) -> None:
-        slept.append(0)
+    def mend(seconds: float) -> None:
+        slept.append(seconds)
+        assert len(slept) < 9, "it never ends"
         if len(slept) == 3:
             world.model.change_node(first, status="Running")
-            world.model.call("BatchRebootClusterNodes", {"ClusterName": "small", "NodeIds": [second]})
-            world.quiet()
 
     slept.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.sleep", mend)
         status, out, _ = run("watch")
-    assert (status, len(slept)) == (0, 3)
+    assert (status, slept) == (0, [15, 60, 60])
     assert out.count("note: not ready: 1 Failure\n") == 1 and out.endswith("small: ready\n")
-    assert world.calls.count("sagemaker:list_cluster_nodes") == 2
+    # Four calls a minute: a look's three, or two without events, and one page of nodes.
+    assert world.calls.count("sagemaker:list_cluster_nodes") == 3
+
+
+@pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "CREATE_FAILED"])
+def test_a_foundation_that_failed_is_the_end_and_says_why(
+    status: str, world: World, slept: list[float], run: Run
+) -> None:
+    world.stack = {**stack(world, status, ("CREATE_FAILED", "no more VPCs")), "StackName": "hyperpod-small-foundation"}
+
+    code, out, _ = run("watch")
+    assert (code, slept) == (4 if status == "CREATE_FAILED" else 3, [])
+    assert out.splitlines()[0][9:] == f"stack hyperpod-small-foundation: {status}; no cluster stack yet"
+    assert out.endswith(f"({status})\nhyperpod-small-foundation: no more VPCs\n")
+
+
+@pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_COMPLETE"])
+def test_after_the_foundation_it_waits_a_while_for_the_clusters_stack(
+    status: str, world: World, slept: list[float], run: Run
+) -> None:
+    world.stack = {**stack(world, status), "StackName": "hyperpod-small-foundation"}
+
+    code, out, err = run("watch")
+    assert (code, out[9:]) == (1, f"stack hyperpod-small-foundation: {status}; no cluster stack yet\n")
+    assert sum(slept) == pytest.approx(600, abs=60)
+    assert err == (
+        f"nothing is under way: stack hyperpod-small-foundation is in {status}, and there is no stack {STACK} yet; deploy, and "
+        "watch again\n"
+    )
+
+
+@pytest.mark.parametrize(("times", "code"), [(4, 0), (5, 1)])
+@pytest.mark.parametrize("where", ["describe_cluster", "list_cluster_events", "list_cluster_nodes"])
+def test_a_look_that_fails_is_a_note_and_several_in_a_row_are_the_end(
+    where: str, times: int, code: int, world: World, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.cluster(group("work", 1))
+    world.model.clock.advance(60)  # type: ignore[attr-defined]
+    # The first look has to succeed; nodes are counted in a later one.
+    client, failing = world.model.client(), iter(range(1 if where == "list_cluster_nodes" else 0, 1 + times))
+    works = getattr(client, where)
+
+    def fail(**given: Any) -> Any:
+        if next(failing, 0):
+            raise refused("InternalFailure", "an error of ours", "DescribeCluster")
+        return works(**given)
+
+    monkeypatch.setattr(type(client), where, lambda _, **given: fail(**given), raising=False)
+    status, out, err = run("watch")
+    assert status == code
+    note = "note: a look failed, and another follows: DescribeCluster: InternalFailure: an error of ours\n"
+    assert out.count(note) == 1
+    assert err == ("" if code == 0 else "DescribeCluster: InternalFailure: an error of ours\n")
+
+
+def test_what_does_not_pass_ends_the_first_failed_look(
+    world: World, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.model.set_capacity("ml.p5.48xlarge", 0)
+    world.cluster(group("work", 1))
+    monkeypatch.setattr("time.sleep", lambda _: world.denied.add("sagemaker:describe_cluster"))
+    status, out, err = run("watch")
+    assert status == 1 and err.startswith("your credentials lack the right ") and "a look failed" not in out
 
 
 def test_a_stack_that_rolls_back_says_why(world: World, slept: list[float], run: Run) -> None:

@@ -387,7 +387,7 @@ def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
 
 
 def test_a_node_that_is_opened_loses_our_mark() -> None:
-    """Else slurmctld's own drain would pass for ours on 24.11, which leaves a reason that stands there."""
+    """Else slurmctld's own drain, which leaves a reason that stands there, would pass for ours."""
     drained = world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved"))
     opened = "scontrol update nodename=n1 state=resume reason="
     assert words(agent.judge([wish()], drained, SETTINGS).acts) == [opened]

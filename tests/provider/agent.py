@@ -53,6 +53,18 @@ class Agent:
     """Drained by somebody else."""
     unknown: set[str] = field(default_factory=set)
     """Nodes that Slurm does not have."""
+    refused: set[str] = field(default_factory=set)
+    """Nodes that may be login nodes."""
+    strangers: set[str] = field(default_factory=set)
+    """Nodes that it knows by another address."""
+    mute: set[str] = field(default_factory=set)
+    """Nodes whose slurmd does not respond."""
+    deaf: bool = False
+    """It writes, and cannot read."""
+    backup: str | None = "/fsx/backup"
+    """Absent: it runs since before there was anything to save."""
+    distort: Callable[[dict[str, Any]], object] = lambda status: None
+    """What somebody makes of its status."""
     dead_since: float = math.inf
     denied: set[str] = field(default_factory=set)
     """Calls that the function may not make."""
@@ -118,7 +130,7 @@ class Agent:
                 self._look(self.looked)
 
     def _look(self, now: float) -> None:
-        if REQUEST in self.objects:
+        if REQUEST in self.objects and not self.deaf:
             self.request = json.loads(self.objects[REQUEST])
         wishes = {wish["id"]: wish for wish in self.request.get("nodes", ()) if wish["expires"] > now}
         here = {node.instance_id for node in self.nodes()}
@@ -133,6 +145,8 @@ class Agent:
         busy = [node for node, until in self.jobs.items() if until > now]
         status = {"schema": 1, "agent": 2, "beat": now, "nodes": told, "busy": busy, "refused": {}, "problem": ""}
         status["requests"] = {"deployment": self.request["id"]} if self.request else {}
+        status["backup"] = self.backup
+        self.distort(status)
         self.objects[STATUS] = json.dumps(status).encode()
 
     def _judge(self, node: str, wish: dict[str, Any], now: float, here: set[str | None]) -> dict[str, Any]:
@@ -140,6 +154,10 @@ class Agent:
         jobs = {"jobs": [{"id": "7", "user": "alice"}]} if running else {}
         if node not in here:
             return {"state": "unknown", "message": "is no instance of this cluster"}
+        if node in self.strangers:
+            return {"state": "unknown", "message": "has the address 10.0.0.1 here, and 10.0.0.2 in the request"}
+        if node in self.refused:
+            return {"state": "refused", "message": "may be a login node"}
         if node in self.unknown:
             return {"state": "unknown", "message": "Slurm has no node with the address", "absent": True}
         if node in self.foreign:
@@ -159,6 +177,11 @@ class Agent:
                 self.jobs[node] = self.ended[node] = now
             left = max(0, wish["deadline"] - now) / 60
             return {"state": "draining", "message": f"jobs: 7 of alice; {left:.0f} minutes left", **jobs}
+        if node in self.mute:
+            return {"state": "draining", "message": "does not respond"}
+        if self.backup is None:
+            held.drained = True
+            return {"state": "draining", "message": ""}
         if held.saving_since is None:
             held.saving_since = now
         if node in self.unsavable:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod_provider.drains import parse
+from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
+from cdk_hyperpod._lambda.hyperpod_provider.ready import NO_INSTANCE, NOTHING_SAID, Ask, Said, Verdict, judge
 from provider.agent import REQUEST, Agent
 from provider.scenarios import QUICK, ended, ids
 from provider.stack import DRAIN, LAMBDA, Behaviour, Stack, Wish, group
@@ -16,6 +24,9 @@ from provider.stack import DRAIN, LAMBDA, Behaviour, Stack, Wish, group
 FOUR = Wish(groups=(group("p5", 4),), drain=DRAIN)
 TWO = Wish(groups=(group("p5", 2),), drain=DRAIN)
 MINUTE = 60.0
+ROOT = Path(__file__).parents[2]
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+NODE = "i-0123456789abcdef0"
 
 
 def four(**behaviour: Any) -> Stack:
@@ -33,6 +44,26 @@ def runs(train: Stack, node: str, minutes: float) -> None:
 
 def gone(train: Stack) -> dict[str, float]:
     return {str(item.node_id): item.at for item in train.model.terminations}
+
+
+def node(*, days: float = 1, status: str = "Running") -> Node:
+    """One that was launched so many days ago."""
+    return Node(group="p5", instance_id=NODE, launched=NOW - timedelta(days=days), status=status)
+
+
+def asking(
+    *, minutes: float = 0, must: bool = False, replacements: frozenset[str] = frozenset(), rolling_back: bool = False
+) -> Ask:
+    """A wish of so many minutes ago."""
+    began = NOW - timedelta(minutes=minutes)
+    wanted = Drain(bucket="drains", must_be_saved=must)
+    return Ask(drain=wanted, began=began, now=NOW, replacements=replacements, rolling_back=rolling_back)
+
+
+def judged(each: Node, ask: Ask, state: str, message: str = "") -> Verdict:
+    """Where the agent has read the wish, and says this."""
+    told = {"state": state, "message": message, "requests": {"deployment": ask.wish}}
+    return judge([each], Said(silent=timedelta(0), nodes={NODE: told}, saves=True), ask)
 
 
 def settled(agent: Agent) -> bool:
@@ -97,15 +128,30 @@ def test_with_force_jobs_are_ended_and_saved_in_the_time_there_is() -> None:
 
 
 @pytest.mark.parametrize(("must", "goes"), [(True, False), (False, True)])
-def test_what_is_not_saved_in_time_goes_only_where_it_may(must: bool, goes: bool) -> None:
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("slow", "job 8, running: 0.1 of 0.2 GB"),
+        ("mute", "does not respond"),
+        ("deaf", "the drain agent has not read the request yet"),
+        ("strangers", "has the address 10.0.0.1 here"),
+        ("refused", "may be a login node"),
+    ],
+)
+def test_what_is_not_saved_in_time_goes_only_where_it_may(must: bool, goes: bool, how: str, why: str) -> None:
     train = four()
-    train.agent.saving_s = 3600
     (node, *_) = ids(train, "p5")
+    if how == "slow":
+        train.agent.saving_s = 3600
+    elif how == "deaf":
+        train.agent.deaf = True
+    else:
+        getattr(train.agent, how).add(node)
     wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout="force", MustBeSaved=must))
     assert train.deploy(wish) == ("complete" if goes else "rolled back")
     assert (node in gone(train)) is goes
     if not goes:
-        assert "job 8, running: 0.1 of 0.2 GB" in train.reasons[0]
+        assert why in train.reasons[0]
 
 
 def test_what_cannot_be_saved_is_refused_at_once() -> None:
@@ -257,7 +303,161 @@ def test_a_function_that_dies_holds_no_node_for_long() -> None:
     assert settled(agent)
 
 
-def test_nothing_is_asked_where_nothing_goes() -> None:
+def test_an_agent_that_saves_nothing_is_told_of_at_the_first_look() -> None:
+    train = four()
+    train.agent.backup = None
+    since = len(train.model.journal)
+    reason = failure(train, TWO)
+    assert "the agent that drains nodes runs without slurm.drain.backup; start it anew" in reason
+    assert not gone(train)
+    assert not train.model.changes(since=since, principal=LAMBDA)
+    assert train.deploy(replace(TWO, drain=drain(MustBeSaved=False))) == "complete", train.reasons
+
+
+def test_nothing_that_the_agent_says_sticks_a_rollback() -> None:
+    train = four()
+
+    def broken() -> None:
+        train.agent.distort = lambda status: status.update(nodes={"i-1": {"requests": ["deployment"]}})
+
+    wish = replace(FOUR, groups=(group("p5", 6),))
+    assert train.deploy(wish, fail="after", meanwhile=broken) == "rolled back", train.reasons
+    assert not train.crashes
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.just(10**400) | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["state", "requests", "deployment", "ip", "absent", NODE]), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+MEMBERS = ["beat", "busy", "backup", "problem", "refused", "nodes"]
+STATUSES = st.fixed_dictionaries(
+    {"nodes": st.dictionaries(st.just(NODE), JSON)}, optional=dict.fromkeys(MEMBERS[:-1], JSON)
+)
+
+
+@given(STATUSES | JSON, st.booleans())
+def test_whatever_the_status_holds_is_judged(status: object, rolling_back: bool) -> None:
+    said = parse(json.dumps(status).encode(), NOW.timestamp())
+    assert said.silent is None or timedelta(0) <= said.silent
+    assert all(isinstance(wish, str) for wish in said.wishes().values())
+    ask = asking(rolling_back=rolling_back, minutes=60)
+    assert not (judge([node()], said, ask).refusal and rolling_back)
+
+
+@pytest.mark.parametrize("beat", [math.inf, -math.inf, math.nan, 10**400, -1e300, NOW.timestamp() + 181, True, "1"])
+def test_a_beat_that_cannot_be_is_none(beat: object) -> None:
+    assert parse(json.dumps({"beat": beat}).encode(), NOW.timestamp()) == NOTHING_SAID
+
+
+def test_an_agent_whose_clock_is_a_little_ahead_is_heard() -> None:
+    assert parse(json.dumps({"beat": NOW.timestamp() + 179}).encode(), NOW.timestamp()).silent == timedelta(0)
+
+
+def test_a_node_that_was_booting_is_no_replacement_and_keeps_its_jobs() -> None:
+    train = four()
+    busy = ids(train, "p5")[0]
+    (logical,) = [each.logical_id for each in train.model.nodes("train") if each.instance_id == busy]
+    train.model.change_node(logical, launched_at=train.clock.now() + 20)
+    runs(train, busy, 600)
+    assert "jobs: 7 of alice" in failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=DRAIN))
+    assert not gone(train)
+    assert not train.agent.ended
+
+
+def test_a_replacement_goes_after_five_minutes_and_not_unsaved() -> None:
+    came = node(days=6 / 1440)
+    ask = asking(minutes=10, replacements=frozenset({NODE}))
+    assert ask.limit(came) == NOW - timedelta(minutes=1)
+    assert judged(came, ask, "draining").ready
+    # It may have been seen late: what has to be saved is waited for, as long as anybody polls.
+    assert judged(came, asking(minutes=10, replacements=ask.replacements, must=True), "draining").waits
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "goes"),
+    [
+        ("Failure", "is no instance of this cluster: it is gone, was replaced, or is another cluster's", True),
+        ("Running", "is no instance of this cluster: it is gone, was replaced, or is another cluster's", False),
+        ("Failure", "has the address 10.0.0.1 here, and 10.0.0.2 in the request", False),
+        ("Failure", "Slurm has 2 nodes with the address 10.0.0.1", False),
+    ],
+)
+def test_what_the_agent_cannot_tell_apart_may_have_jobs(status: str, message: str, goes: bool) -> None:
+    assert judged(node(status=status), asking(), "unknown", message).ready is goes
+
+
+def test_the_agent_has_the_words_by_which_a_node_is_no_instance() -> None:
+    assert f'"unknown", "{NO_INSTANCE}' in (ROOT / "lifecycle" / "drain_agent.py").read_text("utf-8")
+
+
+def test_what_may_be_a_login_node_is_waited_for_and_then_refused() -> None:
+    assert judged(node(), asking(), "refused", "may be a login node").waits
+    assert judged(node(), asking(minutes=60), "refused", "may be a login node").refusal
+
+
+def test_a_failed_node_without_an_address_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = four()
+    failed = ids(train, "p5")[0]
+    (logical,) = [each.logical_id for each in train.model.nodes("train") if each.instance_id == failed]
+    train.model.change_node(logical, status="Failure", due=train.clock.now() + 7200)
+    monkeypatch.setattr(train.client, "describe_cluster_node", lambda **_: {"NodeDetails": {}}, raising=False)
+    began = train.clock.now()
+    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(failed,), drain=DRAIN)
+    assert train.deploy(wish) == "complete", train.reasons
+    assert gone(train)[failed] - began < 3 * MINUTE
+
+
+def test_what_a_rollback_could_not_give_back_the_next_deployment_does() -> None:
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
+    wish = replace(FOUR, groups_to_delete=("old",))
+    assert train.deploy(wish, fail="before", meanwhile=lambda: train.agent.denied.add("PutObject")) == "rolled back"
+    train.clock.advance(3600)
+    assert not settled(train.agent)
+    train.agent.denied.clear()
+    again = Wish(groups=(group("p5", 5), group("old", 2)), drain=DRAIN)
+    assert train.deploy(again) == "complete", train.reasons
+    train.clock.advance(MINUTE)
+    assert settled(train.agent)
+    assert not gone(train)
+
+
+def test_a_deployment_that_brings_draining_deletes_no_group() -> None:
+    before = Wish(groups=(group("p5", 4), group("old", 2)))
+    train = Stack(before, timings=QUICK)
+    train.agent.catch_up()
+    train.clock.advance(MINUTE)
+    assert "scale_down.drain is new in a deployment that deletes a group" in failure(
+        train, replace(FOUR, groups_to_delete=("old",))
+    )
+    assert settled(train.agent)
+    assert train.deploy(replace(before, drain=DRAIN)) == "complete", train.reasons
+    assert train.deploy(replace(FOUR, groups_to_delete=("old",))) == "complete", train.reasons
+    assert len(gone(train)) == 2
+
+
+def test_a_poll_that_fails_for_good_gives_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = four()
+    busy = ids(train, "p5")[0]
+    runs(train, busy, 600)
+    read, polls = train.agent.get_object, iter(range(100))
+
+    def away(**asked: Any) -> Any:
+        if next(polls) == 5:
+            raise ClientError({"Error": {"Code": "NoSuchBucket", "Message": "no"}}, "GetObject")
+        return read(**asked)
+
+    monkeypatch.setattr(Agent, "get_object", lambda _, **asked: away(**asked))
+    monkeypatch.setattr(Stack, "roll_back", lambda _: "rolled back")
+    assert "NoSuchBucket" in failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=DRAIN))
+    train.clock.advance(MINUTE)
+    assert settled(train.agent)
+
+
+def test_a_right_that_is_missing_keeps_nobody_where_nothing_goes() -> None:
     train = four()
     train.agent.denied |= {"GetObject", "PutObject"}
     assert train.deploy(replace(FOUR, groups=(group("p5", 5),))) == "complete", train.reasons

@@ -326,3 +326,11 @@ def test_event_of_another_type() -> None:
         MalformedError, match=r"ResourceType: must be Custom::HyperPodScaleDown or Custom::HyperPodGroup"
     ):
         wire.read_event({"ResourceType": "Custom::Other", "RequestType": "Create"})
+
+
+@pytest.mark.parametrize("minutes", [0, 31, -1, True, 1.5])
+def test_draining_takes_one_to_thirty_minutes(minutes: object) -> None:
+    told = {"Bucket": "drains", "OnTimeout": "fail", "OnSilent": "fail", "MustBeSaved": True}
+    assert problems(properties(Drain=json.dumps({**told, "TimeoutMinutes": minutes}))) == [
+        f"Drain.TimeoutMinutes: must be a whole number from 1 to 30, got {json.dumps(minutes)}"
+    ]

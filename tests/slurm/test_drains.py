@@ -141,7 +141,7 @@ def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node
 def test_what_slurm_drains_itself_after_ours_was_given_back_is_not_ours(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
-    """slurmctld leaves a reason that stands there, and 24.11 keeps one over state=resume."""
+    """slurmctld leaves a reason that stands there: none of ours may."""
     conf = f"{SLURM_ETC}/slurm.conf"
     drains.await_state(node, "ready", drains.ask(node))
     drains.ask()

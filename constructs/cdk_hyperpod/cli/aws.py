@@ -38,6 +38,7 @@ _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOpera
 _THROTTLED = frozenset(
     {"Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "RequestLimitExceeded"}
 )
+_BROKEN = frozenset({"InternalFailure", "InternalError", "InternalServerException", "ServiceUnavailable", "500", "503"})
 _GONE = frozenset({"ResourceNotFound", "ResourceNotFoundException"})
 _ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:\w+)(?: on resource: (\S+))?")
 
@@ -107,6 +108,19 @@ def is_denied(error: Exception) -> bool:
     return code(error) in _DENIED
 
 
+def is_passing(error: Exception) -> bool:
+    """Trouble that passes by itself: AWS throttles, has a fault of its own, or cannot be reached."""
+    status = ((getattr(error, "response", None) or {}).get("ResponseMetadata") or {}).get("HTTPStatusCode", 0)
+    return code(error) in _THROTTLED | _BROKEN or status >= 500 or (not code(error) and _is_of_network(error))
+
+
+def _is_of_network(error: Exception) -> bool:
+    name = type(error).__name__
+    return (
+        "Connect" in name or "Timeout" in name or name in ("SSLError", "ProxyConnectionError", "HTTPClientError")
+    ) and "Token" not in name
+
+
 def is_gone(error: Exception) -> bool:
     """There is no such cluster, node or stream; HyperPod's own code has no suffix "Exception"."""
     return code(error) in _GONE
@@ -144,6 +158,6 @@ def _unreached(error: Exception) -> str:
         return "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME"
     if "SSO" in name or "Token" in name or name in ("CredentialRetrievalError", "LoginRefreshRequired"):
         return f"your AWS credentials cannot be renewed: {text}; {_SIGN_IN}"
-    if "Connect" in name or "Timeout" in name or name in ("SSLError", "ProxyConnectionError", "HTTPClientError"):
+    if _is_of_network(error):
         return f"AWS cannot be reached: {text}; look at your network, and at a proxy or VPN"
     return f"AWS was not asked: {text}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import rich_click as click
+from click import get_current_context as current_context
+from click.core import ParameterSource
 
 from ..config.changes import changed, record
 from ..errors import with_lines
@@ -25,6 +27,8 @@ from .tables import print_lines, shown
 )
 def check(file: str | None, config: str, against: str | None) -> None:
     """Say everything that is wrong with a cluster file. FILE is the same as --config."""
+    if file is not None and _is_named("config"):
+        raise click.UsageError("FILE and --config are the same: name one")
     loaded = load_config(file or config)
     for warning in with_lines(loaded.warnings):
         print(f"warning: {warning}")
@@ -37,6 +41,10 @@ def check(file: str | None, config: str, against: str | None) -> None:
     if against is not None:
         changes = changed(record(load_config(against).config), record(loaded.config))
         print_lines(change_lines(changes) or ["", f"No setting differs from {shown(against)}."])
+
+
+def _is_named(option: str) -> bool:
+    return current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _summary(loaded: LoadedConfig) -> str:

@@ -51,7 +51,7 @@ def connect(
     """Open a session on a node. NODE is an instance id or a name such as ip-10-1-2-3."""
     ports = None if forward is None else _ports(forward)
     if ssh_config and (ports or only_print):
-        raise LiveError("--ssh-config prints a block and runs nothing: leave --forward and --print out")
+        raise click.UsageError("--ssh-config prints a block and runs nothing: leave --forward and --print out")
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     described = live.describe(target)
     node = live.one_node(target, described, name)
@@ -109,7 +109,9 @@ def _ports(text: str) -> tuple[int, int]:
     parts: Sequence[str] = text.split(":")
     numbers = [int(part) for part in parts if part.isascii() and part.isdecimal() and len(part) < 6]
     if len(parts) > 2 or len(numbers) != len(parts) or not all(1 <= number <= 65535 for number in numbers):
-        raise LiveError(f"--forward {text}: write a port from 1 to 65535, such as 8888, or two, such as 9000:8888")
+        raise click.UsageError(
+            f"--forward {text}: write a port from 1 to 65535, such as 8888, or two, such as 9000:8888"
+        )
     return numbers[0], numbers[-1]
 
 

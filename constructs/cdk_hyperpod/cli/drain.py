@@ -91,14 +91,14 @@ def drain(
 ) -> int:
     """Ask for the nodes, or say what the agent does."""
     if status_only == bool(nodes):
-        raise DrainError("name the nodes to drain, or say --status")
+        raise click.UsageError("name the nodes to drain, or say --status")
     channel, cluster = _open(config, profile)
     if status_only:
         return _show_status(channel)
     hold_s = seconds(hold, "--hold")
     force_s = None if force_after is None else seconds(force_after, "--force-after")
     if force_s is not None and force_s > hold_s:
-        raise DrainError(f"--force-after {force_after} is later than the end of --hold {hold}")
+        raise click.UsageError(f"--force-after {force_after} is later than the end of --hold {hold}")
     found = channel.addresses(nodes, cluster)
     status, now = channel.status()
     expires = now + hold_s
@@ -186,11 +186,11 @@ def undrain(nodes: Sequence[str], config: str, profile: str | None) -> None:
 
 
 def seconds(text: str, option: str) -> int:
-    """A span of time, as it is typed. Raises DrainError."""
+    """A span of time, as it is typed. Raises UsageError."""
     found = _SPAN.fullmatch(text)
     span = int(found[1]) * (60 if found[2] == "m" else 3600) if found else 0
     if not 0 < span <= MOST_HOLD_S:
-        raise DrainError(f"{option}: must be minutes or hours such as 90m or 12h, at most 24h, got {text!r}")
+        raise click.UsageError(f"{option}: must be minutes or hours such as 90m or 12h, at most 24h, got {text!r}")
     return span
 
 
@@ -198,9 +198,7 @@ def _instance_ids(nodes: Sequence[str]) -> list[str]:
     wrong = [node for node in nodes if not re.fullmatch(r"i-[0-9a-f]{8,17}", node)]
     if wrong:
         shown = ", ".join(ascii(node) for node in wrong[:10])
-        raise DrainError(
-            f"{shown}: is not an instance id such as i-0123456789abcdef0; `aws sagemaker list-cluster-nodes` has them"
-        )
+        raise DrainError(f"{shown}: is not an instance id such as i-0123456789abcdef0; `cdk-hyperpod nodes` lists them")
     return list(dict.fromkeys(nodes))
 
 

@@ -7,9 +7,11 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..config.cluster import ClusterConfig, ScaleDownConfig
 from ..errors import HyperPodError
 from ..loader import load_config
 from .live import LiveError, Node
@@ -27,6 +29,8 @@ def name_nodes(path: str, nodes: Sequence[Node]) -> str:
     """
     _refuse(nodes)
     file = Path(path)
+    with file.open(encoding="utf-8", newline="") as stream:
+        ends = "\r\n" if stream.readline().endswith("\r\n") else "\n"
     text = file.read_text("utf-8")
     yaml, data = _read(text)
     scale_down = data.setdefault("scale_down", {})
@@ -40,7 +44,7 @@ def name_nodes(path: str, nodes: Sequence[Node]) -> str:
     for group in data["instance_groups"]:
         if counts[group["name"]]:
             group["instance_count"] = group.get("instance_count", 0) - counts[group["name"]]
-    _write(file, _text(yaml, data))
+    _write(file, _text(yaml, data), ends=ends, fresh=[str(node.instance_id) for node in fresh], counts=counts)
     lower = ", ".join(f"{group} by {count}" for group, count in counts.items())
     return (
         f"{path}: {len(fresh)} node{'' if len(fresh) == 1 else 's'} added to scale_down.nodes_to_delete, instance_count lower: "
@@ -84,20 +88,41 @@ def _text(yaml: Any, data: Any) -> str:
     return written.getvalue()
 
 
-def _write(file: Path, text: str) -> None:
-    """In place of the file at once, and only what the loader takes."""
+def _write(file: Path, text: str, *, ends: str, fresh: Sequence[str], counts: Counter[str]) -> None:
+    """In place of the file at once, with its own line ends; only what the loader takes, and only if nothing else is changed."""
     handle, name = tempfile.mkstemp(dir=file.resolve().parent, prefix=f".{file.name}.", suffix=".yaml")
-    fresh = Path(name)
+    new = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+        with os.fdopen(handle, "w", encoding="utf-8", newline=ends) as stream:
             stream.write(text)
+        before = load_config(file).config
         try:
-            load_config(fresh)
+            after = load_config(new).config
         except HyperPodError as error:
             raise LiveError(
-                f"nothing was written, because the file would be wrong:\n{error}".replace(str(fresh), str(file))
+                f"nothing was written, because the file would be wrong:\n{error}".replace(str(new), str(file))
             ) from None
-        fresh.chmod(file.stat().st_mode & 0o777)
-        fresh.replace(file.resolve())
+        if not counts.keys() <= {group.name for group in before.instance_groups} or after != _meant(
+            before, fresh, counts
+        ):
+            groups = ", ".join(f"{group} by {count}" for group, count in counts.items())
+            raise LiveError(
+                f"nothing was written: {file} shares text between settings (an anchor or a merge), or lacks the nodes' group, so "
+                f"more or less would change than instance_count of {groups} and scale_down.nodes_to_delete: edit it by hand"
+            )
+        new.chmod(file.stat().st_mode & 0o777)
+        new.replace(file.resolve())
     finally:
-        fresh.unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
+
+
+def _meant(before: ClusterConfig, fresh: Sequence[str], counts: Counter[str]) -> ClusterConfig:
+    """What the file is to say: these nodes named, each group's count lower by its own, and nothing else changed."""
+    scale_down = before.scale_down or ScaleDownConfig()
+    return replace(
+        before,
+        instance_groups=tuple(
+            replace(group, instance_count=group.instance_count - counts[group.name]) for group in before.instance_groups
+        ),
+        scale_down=replace(scale_down, nodes_to_delete=(*scale_down.nodes_to_delete, *fresh)),
+    )

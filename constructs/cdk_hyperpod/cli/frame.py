@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -14,11 +15,12 @@ from click.shell_completion import CompletionItem
 from ..errors import HyperPodError
 from . import aws
 from .commands import COMMANDS, PROGRAM
+from .main import INTERRUPTED, give_up_output
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 COMPLETION_VARIABLE = "_CDK_HYPERPOD_COMPLETE"
 DEBUG_VARIABLE = "CDK_HYPERPOD_DEBUG"
+_FULL = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What standard output says that takes no more."""
 _HELP = {"text_paragraph_linebreaks": "\n\n", "padding_helptext_first_line": (0, 0, 1, 0), "max_width": 100}
 _TEXTS = {name: (module, text) for group in COMMANDS.values() for name, (module, text) in group.items()}
 
@@ -86,11 +88,9 @@ def run(arguments: Sequence[str]) -> int:
         return _failed(str(error))
     except (KeyboardInterrupt, click.Abort):
         return _interrupted()
-    except BrokenPipeError:
-        # Somebody piped into head. What is left to write goes nowhere, or Python would complain when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+            return give_up_output(error)
         if os.environ.get(DEBUG_VARIABLE) and not _is_of_aws(error):
             raise
         return _unforeseen(error)

@@ -79,7 +79,7 @@ def _pairs(form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ..
 _TIMES = ElasticPolicy(min_replicas=1, max_replicas=1)
 
 
-@click.group
+@click.group(no_args_is_help=False)
 def job() -> None:
     """Training jobs, elastic or of one size."""
 

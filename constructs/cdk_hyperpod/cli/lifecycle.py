@@ -76,7 +76,7 @@ _ON_NODE = (
 )
 
 
-@click.group
+@click.group(no_args_is_help=False)
 def lifecycle() -> None:
     """Run a step of the lifecycle scripts again on nodes that live."""
 

@@ -5,24 +5,50 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from .commands import overview
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool. Returns its exit code: 0; 1 where something is wrong; 2 for wrong usage; 130 for Ctrl-C; or a command's own."""
+    _prepare_output()
     given = sys.argv[1:] if arguments is None else [*arguments]
     if given in (["--help"], ["-h"]):
         return _print_overview()
-    from .frame import run
-
+    try:
+        # It takes half a second, in which somebody may change their mind.
+        from .frame import run
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return INTERRUPTED
     return run(given)
+
+
+def _prepare_output() -> None:
+    """What a terminal's encoding lacks is a question mark, and a closed output takes everything."""
+    # Python has None for a stream that was closed before it began.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _print_overview() -> int:
     try:
         print(overview(colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR")), end="", flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except OSError as error:
+        return give_up_output(error)
     return 0
+
+
+def give_up_output(error: OSError) -> int:
+    """Exit code 1, after standard output took no more. Somebody who piped into head is told nothing."""
+    # What is left to write goes nowhere, or Python would complain when it exits.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        print(f"standard output: {error.strerror}", file=sys.stderr)
+    return 1

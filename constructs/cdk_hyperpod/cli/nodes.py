@@ -15,12 +15,13 @@ from .options import json_option, rights
 
 SCHEMA = 1
 """Version of what --json prints."""
-STATUSES = ("Running", "Pending", "Failure", "ShuttingDown", "SystemUpdating", "DeepHealthCheckInProgress")
+STATUSES = ("Running", "Pending", "Failure", "ShuttingDown", "SystemUpdating", "DeepHealthCheckInProgress", "NotFound")
 IMAGES = ("UpToDate", "UpdateAvailable", "SecurityUpdateRequired", "EndOfLife")
 OUTDATED = "outdated"
 """Every image status but UpToDate."""
 _PAINT = {
     "Failure": tables.RED,
+    "NotFound": tables.RED,
     "ShuttingDown": tables.YELLOW,
     "Pending": tables.YELLOW,
     "SystemUpdating": tables.YELLOW,
@@ -85,9 +86,11 @@ def nodes(
     NODE is an instance id or a name such as ip-10-1-2-3; without any, all nodes are meant.
     """
     if write and not (names or only_groups or statuses or images):
-        raise LiveError("--write names nodes that a deployment then deletes: say which, by NODE or a filter")
+        raise click.UsageError("--write names nodes that a deployment then deletes: say which, by NODE or a filter")
     if write and cluster is not None:
-        raise LiveError("--write edits a cluster file: name it by --config, not the cluster by --cluster")
+        raise click.UsageError("--write edits a cluster file: name it by --config, not the cluster by --cluster")
+    if write and (ids or as_json):
+        raise click.UsageError("--write prints what it did: leave --ids and --json out")
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     described = live.describe(target)
     _refuse_unknown(only_groups, described)
@@ -140,9 +143,7 @@ def lines(
     shown = f"{len(found)} of {total} nodes" if len(found) != total else f"{total} node{'' if total == 1 else 's'}"
     if not rows:
         return [f"{cluster}: {shown}" if total else f"{cluster}: no nodes"]
-    table = tables.table(
-        headings, rows, columns=columns, cut=(1, 3, 2, 0), right=(4,), paint=_PAINT if colour else None
-    )
+    table = tables.table(headings, rows, columns=columns, cut=(3, 1, 2), right=(4,), paint=_PAINT if colour else None)
     counts: dict[str, int] = {}
     for node in found:
         counts[node.status] = counts.get(node.status, 0) + 1

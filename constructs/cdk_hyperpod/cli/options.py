@@ -40,5 +40,5 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask: it is meant."
 
 
 def rights(*actions: str, besides: str = "") -> str:
-    """The end of a command's help: what its user must be allowed to do. `besides`: what else is worth saying, before."""
-    return "\n\n".join(filter(None, [besides, f"IAM rights: {', '.join(actions)}."]))
+    """The end of a command's help: what its user must be allowed to do. `besides`: what else is worth saying, after."""
+    return "\n\n".join(filter(None, [f"IAM rights: {', '.join(actions)}.", besides]))

@@ -20,6 +20,7 @@ from ..errors import HyperPodError
 from ..loader import load_config
 from ..names import cluster_stack_name, foundation_stack_name
 from ..rendering import Surroundings, guard_properties, network_spec, render_group, taking_properties
+from . import aws
 from .aws import Clients, clients
 from .options import config_option, profile_option, rights, stack_option
 
@@ -123,7 +124,7 @@ def _read(config: ClusterConfig, client: Clients) -> Cluster | None:
     try:
         live = api.read_live(client("sagemaker"), config.name, tags=True)
     except (*api.CALL_ERRORS, ValueError) as error:  # a ValueError is an endpoint that is no URL
-        raise PlanError(f"cannot read cluster {config.name} in {config.region}: {api.reason(error)}") from None
+        raise PlanError(f"cannot read cluster {config.name} in {config.region}: {aws.sentence(error)}") from None
     if config.account is not None:
         account = _callers_account(client) if live is None else live.arn.split(":")[4]
         if account != config.account:
@@ -142,7 +143,7 @@ def _callers_account(client: Clients) -> str:
     try:
         return str(client("sts").get_caller_identity()["Account"])
     except api.CALL_ERRORS as error:
-        raise PlanError(f"cannot read the account of your credentials: {api.reason(error)}") from None
+        raise PlanError(f"cannot read the account of your credentials: {aws.sentence(error)}") from None
 
 
 def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...], tuple[str, ...]]:
@@ -157,7 +158,7 @@ def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...
         return refusals(wanted, look(wanted, foundation_stack_name(config.name), client)), ()
     except api.CALL_ERRORS as error:
         # Not everybody who deploys may read this; the deployment's own guard may.
-        return (), (f"What you cannot change later was not compared: {api.reason(error)}",)
+        return (), (f"What you cannot change later was not compared: {aws.sentence(error)}",)
 
 
 def _of_another(config: ClusterConfig, stack: str) -> tuple[str, ...]:
@@ -184,7 +185,7 @@ def _template(live: Cluster | None, stack: str, client: Clients) -> tuple[Mappin
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
             return {}, ()
-        return None, (f"{unread}: {api.reason(error)}",)
+        return None, (f"{unread}: {aws.sentence(error)}",)
     except (ValueError, KeyError, TypeError):
         return None, (f"{unread}: the stack's template is not JSON.",)
     return resources, ()
@@ -222,7 +223,7 @@ def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
         (stack,) = client("cloudformation").describe_stacks(StackName=stack_name)["Stacks"]
     except api.CALL_ERRORS as error:
         if "does not exist" not in api.reason(error):
-            yield f"What the last deployment left standing was not read: {api.reason(error)}"
+            yield f"What the last deployment left standing was not read: {aws.sentence(error)}"
         return
     outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
     if outputs.get("StillStanding", "nothing") != "nothing":

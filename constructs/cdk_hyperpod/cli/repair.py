@@ -108,13 +108,13 @@ def _refuse(action: str, nodes: Sequence[Node]) -> None:
     ]
     wrong += [f"{node.name}: is {node.status} and has no instance yet" for node in nodes if not node.instance_id]
     if wrong:
-        raise LiveError("\n".join([f"no node was asked to {action}:", *wrong]))
+        raise LiveError("\n".join(["nothing was done:", *wrong]))
 
 
 def _confirm(action: str, cost: str, cluster: str, nodes: Sequence[Node]) -> None:
     """Raises LiveError unless the user types the cluster's name."""
     if not sys.stdin.isatty():
-        raise LiveError(f"no node was asked to {action}: there is no terminal to confirm on; if it is meant, say --yes")
+        raise LiveError("nothing was done: there is no terminal to confirm on; if it is meant, say --yes")
     for node in nodes[:_SHOWN]:
         print(f"  {node.name}  {node.group}  {node.status}")
     if len(nodes) > _SHOWN:
@@ -123,7 +123,7 @@ def _confirm(action: str, cost: str, cluster: str, nodes: Sequence[Node]) -> Non
     sys.stdout.write(f"{action.capitalize()} {count} of {cluster}: {cost}. Type the cluster's name to go on: ")
     sys.stdout.flush()
     if sys.stdin.readline().strip() != cluster:
-        raise LiveError(f"no node was asked to {action}")
+        raise LiveError("nothing was done")
 
 
 def _send(

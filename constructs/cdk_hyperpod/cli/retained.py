@@ -57,9 +57,9 @@ def what_stays(config: ClusterConfig) -> tuple[Retained, ...]:
             stays.insert(1, Retained(what="Data bucket", why="your data", monthly_usd=None))
         stays.append(Retained(what="Security group of the file system", why="the file system uses it", monthly_usd=0))
     if config.network.vpc_id is None:
-        stays.append(
-            Retained(what="VPC and the cluster's subnet", why="a kept file system stands there", monthly_usd=0)
-        )
+        # Also without one in the file: an earlier deployment may have left it there (stacks/foundation_stack.py).
+        why = f"a {'kept file system stands' if storage else 'file system of before may stand'} there"
+        stays.append(Retained(what="VPC and the cluster's subnet", why=why, monthly_usd=0))
     return tuple(stays)
 
 

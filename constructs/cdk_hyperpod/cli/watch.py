@@ -25,6 +25,13 @@ READY, ROLLED_BACK, FAILED = 0, 3, 4
 """Exit codes of an end."""
 IDLE_S, BUSY_S = 45.0, 15.0
 """Seconds between two looks, of three calls each: four calls a minute while nothing changes."""
+COUNT_S = 60.0
+"""Seconds between two looks where only nodes are waited for, and for each page of them between two counts: one look's three
+calls and one page a minute. Not every change of a node is told as an event, and a standard cluster has none."""
+BEGIN_S = 600.0
+"""How long there may be no cluster and nothing under way: between two stacks `cdk deploy` publishes assets."""
+FAILED_LOOKS = 5
+"""So many in a row, and it gives up; each call was made several times (aws.ATTEMPTS)."""
 MINIMUM_LIMIT = timedelta(hours=3)
 """How long HyperPod tries for a group's minimum before it rolls the group back (botocore: MinInstanceCount)."""
 FIRST_EVENTS, MOST_REASONS, MOST_LOGS, LOG_LINES = 10, 5, 3, 5
@@ -44,6 +51,8 @@ class View:
     """Of DescribeCluster. Absent: there is none yet."""
     rolled_back: str = ""
     """Why HyperPod itself rolled a group back, if it did since the beginning."""
+    before: bool = False
+    """The stack is the one that comes before the cluster's, which is not there yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +72,7 @@ def end_of(view: View) -> End | None:
         return None
     if stack.endswith("_FAILED"):
         return End(code=FAILED, text=f"stack failed ({stack})")
-    if stack in ("ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"):
+    if stack.endswith("ROLLBACK_COMPLETE"):
         return End(code=ROLLED_BACK, text=f"rolled back ({stack})")
     if status == "Failed":
         return End(
@@ -84,7 +93,7 @@ def state_lines(view: View, began: datetime | None, *, colour: bool = False) -> 
     """The stack, the cluster, and each group with its counts."""
     stack = "" if view.stack is None else f"stack {view.stack['StackName']}: {view.stack['StackStatus']}; "
     if view.cluster is None:
-        return [f"{stack}no cluster yet"]
+        return [f"{stack}no cluster {'stack ' if view.before else ''}yet"]
     head = f"{stack}cluster {view.cluster['ClusterName']}: {view.cluster['ClusterStatus']}"
     rows = [
         (
@@ -163,15 +172,37 @@ class _Watcher:
     _rolled_back: str = ""
     _seen_cluster: bool = False
     _running: bool | None = None
+    _waited: float = 0
+    """Seconds, over all waits."""
+    _counted: float = 0
+    """Of `_waited`, when nodes were counted last."""
+    _count_s: float = COUNT_S
+    """Until they are counted again."""
+    _moved: float = 0
+    """Of `_waited`, when there was a cluster last, or something under way."""
 
     def run(self) -> int:
         """Until an end; its exit code."""
+        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+        looks = failed = 0
         while True:
-            view, news = self._look()
-            end = end_of(view)
-            if end is not None and (end.code != READY or self._all_run(view, news=news)):
-                return self._say_end(view, end)
-            self.wait(BUSY_S if news else IDLE_S)
+            try:
+                view, news = self._look()
+                end = end_of(view)
+                if end is not None and (end.code != READY or self._all_run(view, news=news)):
+                    return self._say_end(view, end)
+            except (ClientError, BotoCoreError) as error:
+                failed += 1
+                if not looks or failed == FAILED_LOOKS or not aws.is_passing(error):
+                    raise
+                self._note(f"a look failed, and another follows: {aws.sentence(error)}")
+                seconds = IDLE_S
+            else:
+                looks, failed = looks + 1, 0
+                seconds = BUSY_S if news else IDLE_S if end is None else COUNT_S
+            self.wait(seconds)
+            self._waited += seconds
 
     @staticmethod
     def wait(seconds: float) -> None:
@@ -179,8 +210,8 @@ class _Watcher:
         time.sleep(seconds)
 
     def _look(self) -> tuple[View, bool]:
-        stack = self._stack()
         cluster = self._cluster()
+        stack = self._stack(there=cluster is not None)
         if cluster is None and stack is None:
             raise LiveError(
                 f"{'the cluster is gone' if self._seen_cluster else 'there is nothing to watch'}: no cluster {self.target.name} "
@@ -190,7 +221,9 @@ class _Watcher:
         if self.began is None:
             self.began = _began(stack, cluster)
         events = [] if cluster is None else self._new_events(cluster)
-        view = View(stack=stack, cluster=cluster, rolled_back=self._rolled_back)
+        before = stack is not None and stack["StackName"] != self.stack and stack.get("StackId") != self.stack
+        view = View(stack=stack, cluster=cluster, rolled_back=self._rolled_back, before=before)
+        self._give_up_without_cluster(view)
         lines = state_lines(view, self.began, colour=tables.colour_wanted() and not self.as_json)
         changed = lines != self._state
         if changed:
@@ -201,34 +234,45 @@ class _Watcher:
             self._tell_log(cluster or {}, event)
         return view, changed or bool(events)
 
-    def _all_run(self, view: View, *, news: bool) -> bool:
-        """Whether no node has failed or is on its way: a group counts those too. Looked up only where something is new, since
-        6,758 nodes are 68 calls."""
-        from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+    def _give_up_without_cluster(self, view: View) -> None:
+        """Raises LiveError where for long there has been no cluster, and nothing that makes one."""
+        if view.cluster is not None or view.stack is None or _is_under_way(view.stack) or end_of(view) is not None:
+            self._moved = self._waited
+        elif self._waited - self._moved >= BEGIN_S:
+            status = f"stack {view.stack['StackName']} is in {view.stack['StackStatus']}"
+            none = f"no stack {self.stack} yet" if view.before else f"no cluster {self.target.name}"
+            raise LiveError(f"nothing is under way: {status}, and there is {none}; deploy, and watch again")
 
-        if view.cluster is None or not (news or self._running is None):
-            return bool(self._running)
+    def _all_run(self, view: View, *, news: bool) -> bool:
+        """Whether no node has failed or is on its way: a group counts those too. Looked up where something is new, and
+        otherwise as seldom as COUNT_S says, since 6,758 nodes are 68 calls."""
+        from botocore.exceptions import ClientError
+
+        if view.cluster is None:
+            return False
+        if not news and self._running is not None and self._waited - self._counted < self._count_s:
+            return self._running
         try:
             nodes = live.nodes(self.target, view.cluster)
         except ClientError as error:
+            if aws.is_passing(error):
+                raise
             self._note(f"nodes are not counted: {aws.sentence(error)}")
             return True
+        self._counted, self._count_s = self._waited, COUNT_S * max(-(-len(nodes) // live.PAGE_SIZE), 1)
         statuses = Counter(node.status for node in nodes if node.status != "Running")
         self._running = not statuses
         if statuses:
             self._note(f"not ready: {', '.join(f'{count} {status}' for status, count in sorted(statuses.items()))}")
         return self._running
 
-    def _stack(self) -> Reply | None:
+    def _stack(self, *, there: bool) -> Reply | None:
+        """The cluster's stack, or while neither it nor the cluster is there, the one before it: that of network and storage."""
         if self.stack is None:
             return None
         found = self._described(self.stack)
-        if found is None and self.target.config is not None and not self._seen_cluster:
-            # Before the cluster's stack comes the one with network and storage.
-            found = self._described(foundation_stack_name(self.target.name))
-            if found is not None and not str(found["StackStatus"]).endswith("_COMPLETE"):
-                return found
-            return None if found is None else {**found, "StackStatus": "CREATE_IN_PROGRESS", "StackName": self.stack}
+        if found is None and self.target.config is not None and not (there or self._seen_cluster):
+            return self._described(foundation_stack_name(self.target.name))
         return found
 
     def _described(self, name: str) -> Reply | None:
@@ -237,6 +281,8 @@ class _Watcher:
         try:
             (found,) = self.target.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
         except ClientError as error:
+            if aws.is_passing(error):
+                raise
             if "does not exist" not in str(error):
                 self._note(f"the stack is not watched: {aws.sentence(error)}")
                 self.stack = None
@@ -266,6 +312,8 @@ class _Watcher:
                 ClusterName=self.target.name, SortBy="EventTime", SortOrder="Descending", MaxResults=live.PAGE_SIZE
             )
         except ClientError as error:
+            if aws.is_passing(error):
+                raise
             self._notes.add("events")
             self._note(f"HyperPod's events are not shown: {aws.sentence(error)}")
             return []
@@ -286,13 +334,13 @@ class _Watcher:
         return told
 
     def _reason(self, event_id: str) -> str:
-        from botocore.exceptions import ClientError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             reply = self.target.client("sagemaker").describe_cluster_event(
                 ClusterName=self.target.name, EventId=event_id
             )
-        except ClientError as error:
+        except (ClientError, BotoCoreError) as error:
             if aws.is_denied(error):
                 self._note(f"reasons of events are not shown: {aws.sentence(error)}")
             return ""
@@ -301,7 +349,7 @@ class _Watcher:
 
     def _tell_log(self, cluster: Reply, event: Reply) -> None:
         """The last lines of the log of a node that failed, once."""
-        from botocore.exceptions import ClientError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         node = event.get("InstanceId")
         if event.get("EventLevel") != "Error" or not node or node in self._logged or len(self._logged) >= MOST_LOGS:
@@ -309,7 +357,7 @@ class _Watcher:
         self._logged.add(node)
         try:
             lines = Reader(self.target, cluster, node, event.get("InstanceGroupName"), ["lifecycle"]).last(LOG_LINES)
-        except ClientError as error:
+        except (ClientError, BotoCoreError) as error:
             self._note(f"logs of failed nodes are not shown: {aws.sentence(error)}")
             return
         for line in lines:
@@ -320,7 +368,7 @@ class _Watcher:
         why = []
         if end.code != READY and self.target.config is not None and view.stack is not None:
             try:
-                why = reasons(self.target.config, self.target.client, stack=self.stack)
+                why = reasons(self.target.config, self.target.client, stack=str(view.stack["StackName"]))
             except HyperPodError as error:
                 self._note(f"why is not known: {error}")
         text = f"{self.target.name}: {end.text}"
@@ -342,9 +390,13 @@ class _Watcher:
         sys.stdout.flush()
 
 
+def _is_under_way(stack: Reply | None) -> bool:
+    return stack is not None and str(stack["StackStatus"]).endswith("_IN_PROGRESS")
+
+
 def _began(stack: Reply | None, cluster: Reply | None) -> datetime | None:
     """When the change under way began, as far as anybody tells: the stack's, or the cluster's creation."""
-    if stack is not None and str(stack["StackStatus"]).endswith("_IN_PROGRESS"):
+    if stack is not None and _is_under_way(stack):
         moment = stack.get("LastUpdatedTime") or stack.get("CreationTime")
     elif cluster is not None and cluster["ClusterStatus"] == "Creating":
         moment = cluster.get("CreationTime")

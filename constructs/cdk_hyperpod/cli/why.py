@@ -13,6 +13,7 @@ import rich_click as click
 from ..config.cluster import ClusterConfig
 from ..loader import load_config
 from ..names import stack_names
+from . import aws
 from .aws import Clients, clients
 from .options import config_option, profile_option, rights, stack_option
 from .plan import PlanError, tagged_stack
@@ -98,7 +99,7 @@ def _first_reason_of(stack: str, client: Clients, since: datetime | None) -> tup
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
             return False, None
-        raise PlanError(f"cannot read the events of {stack}: {api.reason(error)}") from None
+        raise PlanError(f"cannot read the events of {stack}: {aws.sentence(error)}") from None
 
 
 def _tagged(config: ClusterConfig, client: Clients) -> str | None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import email.utils
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
 from . import api
-from .model import Node
-from .ready import NOTHING_SAID, Ask, Said
+from .model import Cluster, Node
+from .ready import NOTHING_SAID, SILENT, Ask, Said
+
+MOST_BYTES = 8 * 1024**2
+"""Of a status: more than a thousand bytes for every node that a cluster may have."""
 
 LEASE = timedelta(minutes=10)
 """How long a node is held that is waited for: many polls long, so that some may fail."""
@@ -37,6 +40,7 @@ class Drains:
         """`must`: an error of a call is the caller's. Otherwise it is as if nobody answered."""
         self.ask, self._cluster, self._s3, self._sagemaker, self._must = ask, cluster, s3, sagemaker, must
         self.said = NOTHING_SAID
+        self._addresses: dict[str, str] = {}
 
     def read(self) -> Said:
         """What the agent says now."""
@@ -55,31 +59,46 @@ class Drains:
                 raise
             return NOTHING_SAID
         sent = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
-        return parse(reply["Body"].read(), email.utils.parsedate_to_datetime(sent).timestamp())
+        return parse(reply["Body"].read(MOST_BYTES), email.utils.parsedate_to_datetime(sent).timestamp())
 
-    def hold(self, wanted: Iterable[Node], nodes: Iterable[Node], lease: timedelta) -> None:
+    def locate(self, nodes: Iterable[Node]) -> frozenset[str]:
+        """Which of these nodes do not run and have no address."""
+        try:
+            return frozenset(
+                node.name
+                for node in nodes
+                if _is_there(node) and node.status != "Running" and not self._address(node.name)
+            )
+        except api.CALL_ERRORS:
+            if self._must:
+                raise
+            return frozenset()
+
+    def hold(self, wanted: Iterable[Node], live: Cluster | None, lease: timedelta) -> None:
         """Ask for these nodes and for no other, but for those that are on their way out already: nothing may start there.
 
-        `nodes`: all that there are. What is held for an earlier wish keeps it.
+        `live`: the cluster; absent: it is no more. What is held for an earlier wish keeps it.
         """
         wishes = self.said.wishes()
-        asked = {node.name: (node, lease) for node in wanted if node.instance_id is not None and not node.leaving}
-        asked |= {node.name: (node, TAKEN) for node in nodes if node.leaving and node.name in wishes}
+        asked = {node.name: (node, lease, self.ask.wish) for node in wanted if _is_there(node)}
+        for node in _going_already(live) if live else ():
+            if node.name in wishes and node.name not in asked:
+                asked[node.name] = (node, TAKEN, wishes[node.name])
         try:
-            self._write([each for each in (self._wish(*each, wishes) for each in asked.values()) if each])
+            self._write([each for each in (self._wish(*each) for each in asked.values()) if each])
         except api.CALL_ERRORS:
             if self._must:
                 raise
 
-    def _wish(self, node: Node, lease: timedelta, wishes: Mapping[str, str]) -> dict[str, Any] | None:
+    def _wish(self, node: Node, lease: timedelta, wish: str) -> dict[str, Any] | None:
         """Absent: the node has no address yet, or no more."""
-        address = self.said.nodes.get(node.name, {}).get("ip") or self._address(node.name)
+        address = self._address(node.name)
         if not address:
             return None
         return {
             "id": node.name,
             "ip": address,
-            "request": wishes.get(node.name, self.ask.wish) if node.leaving else self.ask.wish,
+            "request": wish,
             "deadline": self.ask.deadline(node).timestamp(),
             "expires": (self.ask.now + lease).timestamp(),
             "on_timeout": "force" if self.ask.forces(node) else "fail",
@@ -87,6 +106,14 @@ class Drains:
         }
 
     def _address(self, node: str) -> str:
+        told = self.said.nodes.get(node, {}).get("ip")
+        if isinstance(told, str) and told:
+            return told
+        if node not in self._addresses:
+            self._addresses[node] = self._look_up(node)
+        return self._addresses[node]
+
+    def _look_up(self, node: str) -> str:
         try:
             found = self._sagemaker().describe_cluster_node(ClusterName=self._cluster, NodeId=node)
         except api.CALL_ERRORS as error:
@@ -114,17 +141,31 @@ def parse(content: bytes, now: float) -> Said:
     except (ValueError, RecursionError):
         found = None
     found = _mapping(found)
-    beat = found.get("beat")
+    beat, busy = found.get("beat"), found.get("busy")
     if isinstance(beat, bool) or not isinstance(beat, int | float):
         return NOTHING_SAID
-    busy = found.get("busy")
+    # One that is ahead would never be silent. NaN is not between anything.
+    if not 0 <= beat <= now + SILENT.total_seconds():
+        return NOTHING_SAID
     return Said(
         silent=timedelta(seconds=max(0.0, now - beat)),
         refused=str(_mapping(found.get("refused")).get("deployment") or ""),
         problem=str(found.get("problem") or ""),
         nodes={name: each for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
         busy=frozenset(name for name in busy if isinstance(name, str)) if isinstance(busy, list) else frozenset(),
+        saves=bool(found.get("backup")),
     )
+
+
+def _is_there(node: Node) -> bool:
+    """It has an instance, and is not on its way out."""
+    return node.instance_id is not None and not node.leaving
+
+
+def _going_already(live: Cluster) -> list[Node]:
+    """Nodes on their way out, be it alone or with their group."""
+    groups = {group.name for group in live.groups if group.status == "Deleting"}
+    return [node for node in live.nodes if node.leaving or node.group in groups]
 
 
 def _mapping(value: object) -> dict[str, Any]:

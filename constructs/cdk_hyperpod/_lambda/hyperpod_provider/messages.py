@@ -320,6 +320,17 @@ def agent_is_silent(since: timedelta | None) -> str:
     )
 
 
+AGENT_SAVES_NOTHING = (
+    "scale_down.drain: what goes must be saved (slurm.drain.backup, on_failure: fail), and the agent that drains nodes runs "
+    "without slurm.drain.backup; start it anew on the controller with `cdk-hyperpod lifecycle run drain | bash`, and where the "
+    "backup is new in the file, deploy without taking anything before that"
+)
+DRAINING_IS_NEW = (
+    "scale_down.drain is new in a deployment that deletes a group: its rollback could not give the group's nodes back to work; "
+    "deploy once with scale_down.drain and the group as it is, then delete the group"
+)
+
+
 def not_drained(cluster: str, why: Sequence[str], *, first: bool) -> str:
     """The reason of a deployment whose nodes could not be drained."""
     done = "nothing was deleted" if first else "nodes already taken stay taken, no other was deleted"

@@ -21,7 +21,7 @@ from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
 from .model import MOVING, Cluster, Desired, Node, Occasion
 from .planner import plan
-from .ready import Ask, is_silent, judge
+from .ready import Ask, is_silent, judge, judge_agent
 from .removal import plan_removal, standing
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
@@ -91,21 +91,28 @@ class Provider:
             return _nothing(found)
         state = wire.read_state(event)
         if state.pending is False:
-            if state.rolling_back and found.kind == PREPARE:
+            if found.kind == PREPARE:
+                # An earlier deployment's rollback may have had no right to.
                 self._give_back(found, state)
             return _nothing(found)
         try:
-            desired = self._desired(found, state)
-            if desired is None:
-                return _nothing(found)
-            if state.rolling_back and state.pending is None and state.reached is None:
-                state = self._with_reached(found, state)
-            return (self._prepare if found.kind == PREPARE else self._finalize)(found, desired, state)
+            return self._poll(found, state)
         except ScaleDownError:
             self._give_back(found, state)
             raise
+
+    def _poll(self, event: Event, state: State) -> Answer:
+        try:
+            desired = self._desired(event, state)
+            if desired is None:
+                return _nothing(event)
+            if state.rolling_back and state.pending is None and state.reached is None:
+                state = self._with_reached(event, state)
+            return (self._prepare if event.kind == PREPARE else self._finalize)(event, desired, state)
+        except ScaleDownError:
+            raise
         except Exception as error:  # noqa: BLE001 - CDK's framework never polls again once the function has failed
-            return self._failed(error, found, state)
+            return self._failed(error, event, state)
 
     # -- looking --
 
@@ -174,8 +181,8 @@ class Provider:
             found = plan(live, desired, _with_said(occasion, drains))
         self._tell(found)
         self._refuse(found, desired, first=True)
-        if drains is not None and is_silent(drains.said):
-            self._refuse_undrained(desired, judge(_going(found, live), drains.said, drains.ask).refusal, first=True)
+        if drains is not None:
+            self._refuse_undrained(desired, self._undrainable(event, drains, found, live), first=True)
         return wire.with_plan(state, live, found)
 
     def _may_remove(self, event: Event) -> bool:
@@ -287,7 +294,7 @@ class Provider:
             if waits := found.waits or _not_yet(live, state):
                 return self._unfinished(event, state, waits, live, found.held)
             if drains is not None:
-                drains.hold(_going(found, live), live.nodes, KEPT)
+                drains.hold(_going(found, live), live, KEPT)
             return self._complete(event, state, live)
 
         def look(then: Occasion) -> tuple[Cluster | None, Plan]:
@@ -309,10 +316,10 @@ class Provider:
 
     # -- draining --
 
-    def _drains(self, event: Event, desired: Desired, state: State) -> Drains | None:
+    def _drains(self, event: Event, desired: Desired, state: State, *, before: bool = False) -> Drains | None:
         """Absent: nodes go as they are. A rollback gives back what the failed update asked for, and neither it nor finalize
-        ends for what S3 says."""
-        previous = self._previous(event) if state.rolling_back else None
+        ends for what S3 says. `before`: also where only the properties before say how."""
+        previous = self._previous(event) if state.rolling_back or before else None
         drain = desired.drain or (previous.drain if previous else None)
         if drain is None:
             return None
@@ -327,27 +334,39 @@ class Provider:
             drains.read()
         return drains
 
+    def _undrainable(self, event: Event, drains: Drains, found: Plan, live: Cluster | None) -> Sequence[str]:
+        """Why nothing can be drained for this deployment, however long anybody waits."""
+        if judge_agent(drains.said, drains.ask):
+            return judge(_going(found, live), drains.said, drains.ask).refusal
+        # A group is held for hours, and the rollback of what brings the rights takes them back before it calls prepare.
+        previous = self._previous(event)
+        held = found.deletions and not (drains.ask.rolling_back or is_silent(drains.said))
+        return [messages.DRAINING_IS_NEW] if held and not (previous and previous.drain) else []
+
     def _make_ready(
         self, drains: Drains, found: Plan, live: Cluster, desired: Desired, state: State
     ) -> tuple[Wait, ...]:
         """Have what goes drained; what is still waited for."""
-        going = _going(found, live)
+        going, taken = _going(found, live), _any_taken(state, live)
+        # Before any node was taken, what came is HyperPod's own repair, or was on its way.
+        came = found.replacements if taken else frozenset()
+        drains.ask = replace(drains.ask, replacements=came, nowhere=drains.locate(going))
         verdict = judge(going, drains.said, drains.ask)
-        drains.hold(going, live.nodes, TAKEN if found.changes and verdict.ready else LEASE)
-        self._refuse_undrained(desired, verdict.refusal, first=not _any_taken(state, live))
+        drains.hold(going, live, TAKEN if found.changes and verdict.ready else LEASE)
+        self._refuse_undrained(desired, verdict.refusal, first=not taken)
         return verdict.waits
 
     def _give_back(self, event: Event, state: State) -> None:
         """Nobody wants nodes drained any more. Where it fails, their lease ends."""
         try:
             desired = self._desired(event, state)
-            drains = None if desired is None else self._drains(event, desired, state)
+            drains = None if desired is None else self._drains(event, desired, state, before=True)
             if desired is None or drains is None or self._given_up(event, state):
                 return
             live = self._live(desired, tags=False)
             drains.read()
-            drains.hold((), live.nodes if live else (), LEASE)
-        except (ScaleDownError, *api.CALL_ERRORS) as error:
+            drains.hold((), live, LEASE)
+        except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")
 
     def _refuse_undrained(self, desired: Desired, why: Sequence[str], *, first: bool) -> None:
@@ -369,7 +388,7 @@ class Provider:
             return self._unfinished(event, state, [over], live)
         if (drains := None if state.rolling_back else self._heard(event, desired, state)) is not None:
             doomed = standing(live, desired)
-            drains.hold([node for node in live.nodes if node.group in doomed], live.nodes, TAKEN)
+            drains.hold([node for node in live.nodes if node.group in doomed], live, TAKEN)
         if removal.wait is not None:
             return self._unfinished(event, state, [removal.wait], live)
         self._log(f"delete groups: {', '.join(removal.groups)}")

@@ -24,6 +24,9 @@ HEARD = timedelta(minutes=1)
 BACK = timedelta(minutes=5)
 """The most that a rollback waits for a node, and anybody for a node that is there in place of one that was taken."""
 
+NO_INSTANCE = "is no instance of this cluster"
+"""How the agent begins where HyperPod's list on the controller does not have the node."""
+
 ENDING = 0.8
 """Where jobs are ended at the deadline: when, as a share of the time there is. What is left is for ending and saving."""
 
@@ -41,10 +44,13 @@ class Said:
     nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     """Ids of the instances that have jobs."""
+    saves: bool = False
+    """It has been told what to save, and where. One that runs since before slurm.drain.backup was in the file has not."""
 
     def wishes(self) -> dict[str, str]:
         """Node -> the wish of a deployment that it is held for."""
-        told = {name: (each.get("requests") or {}).get("deployment") for name, each in self.nodes.items()}
+        requests = {name: each.get("requests") for name, each in self.nodes.items()}
+        told = {name: each.get("deployment") for name, each in requests.items() if isinstance(each, dict)}
         return {name: wish for name, wish in told.items() if isinstance(wish, str)}
 
 
@@ -59,6 +65,10 @@ class Ask:
     began: datetime
     now: datetime
     rolling_back: bool = False
+    replacements: frozenset[str] = frozenset()
+    """Names of nodes that the service launched in place of those that were taken for this wish."""
+    nowhere: frozenset[str] = frozenset()
+    """Names of nodes that do not run and have no address, so that nobody can be asked for them."""
 
     @property
     def wish(self) -> str:
@@ -77,16 +87,12 @@ class Ask:
 
     def forces(self, node: Node) -> bool:
         """Whether it goes at the limit, whatever runs on it."""
-        return self.rolling_back or self.drain.force or self._came_since(node)
+        return self.rolling_back or self.drain.force or node.name in self.replacements
 
     def _time(self, node: Node) -> tuple[datetime, timedelta]:
-        if self._came_since(node):
+        if node.name in self.replacements:
             return node.launched or self.began, BACK
         return self.began, BACK if self.rolling_back else timedelta(minutes=self.drain.minutes)
-
-    def _came_since(self, node: Node) -> bool:
-        """The service launched it in place of one that was taken; of a rollback's nodes that is no matter."""
-        return not self.rolling_back and node.launched is not None and node.launched > self.began
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +116,24 @@ def is_silent(said: Said) -> bool:
     return said.silent is None or said.silent > SILENT
 
 
+def judge_agent(said: Said, ask: Ask) -> str:
+    """Why it cannot do what is asked, whichever nodes it is; empty: it can, or need not."""
+    if ask.rolling_back:
+        return ""
+    if is_silent(said):
+        return "" if ask.drain.undrained else messages.agent_is_silent(said.silent)
+    return messages.AGENT_SAVES_NOTHING if ask.drain.must_be_saved and not said.saves else ""
+
+
 def judge(going: Iterable[Node], said: Said, ask: Ask) -> Verdict:
     """Whether these nodes may go."""
-    nodes = [node for node in going if _has_to_be_asked_for(node)]
+    nodes = [node for node in going if _has_to_be_asked_for(node, ask)]
     if not nodes:
         return READY
+    if why := judge_agent(said, ask):
+        return Verdict(refusal=(why,))
     if is_silent(said):
-        if ask.drain.undrained or ask.rolling_back:
-            return READY
-        return Verdict(refusal=(messages.agent_is_silent(said.silent),))
+        return READY
     # What it refused may be an earlier request.
     if said.refused and not ask.rolling_back and ask.now - ask.began > HEARD:
         return Verdict(refusal=(said.refused,))
@@ -135,8 +150,8 @@ def judge(going: Iterable[Node], said: Said, ask: Ask) -> Verdict:
     return Verdict(waits=tuple(waits), refusal=tuple(refusals))
 
 
-def _has_to_be_asked_for(node: Node) -> bool:
-    return node.instance_id is not None and not node.leaving
+def _has_to_be_asked_for(node: Node, ask: Ask) -> bool:
+    return node.instance_id is not None and not node.leaving and node.name not in ask.nowhere
 
 
 def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
@@ -152,8 +167,10 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
         return message or state, False
     if not ask.forces(node):
         return message or state, True
-    unsaved = state in ("backing-up", "backup-failed") and ask.drain.must_be_saved
-    return (message or state, True) if unsaved and not ask.rolling_back else ("", False)
+    if ask.drain.must_be_saved and not ask.rolling_back:
+        # A replacement's time counts from its launch, and it may have been seen late: it is waited for as long as anybody polls.
+        return message or state, node.name not in ask.replacements
+    return "", False
 
 
 def _is_ready(node: Node, told: Mapping[str, Any], state: str) -> bool:
@@ -162,9 +179,8 @@ def _is_ready(node: Node, told: Mapping[str, Any], state: str) -> bool:
             return True
         case "unknown":
             # Of what Slurm does not know it runs nothing. What HyperPod's own list on the controller does not know, it may
-            # know by the next look; of a node that is not there yet, or no more, nothing is to be waited for.
-            return told.get("absent") is True or node.status != "Running"
-        case "refused":
-            # A login node, or one that may be one.
-            return not told.get("jobs")
+            # know by the next look; of a node that is not there yet, or no more, nothing is to be waited for. One that the
+            # agent only cannot tell from another may have jobs, whatever its status.
+            strange = str(told.get("message") or "").startswith(NO_INSTANCE)
+            return told.get("absent") is True or (strange and node.status != "Running")
     return False

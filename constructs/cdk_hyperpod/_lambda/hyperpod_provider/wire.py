@@ -120,13 +120,13 @@ class _Reader:
         found = (self.text(f"{path}[{n}]", item, pattern, wanted) for n, item in enumerate(value))
         return tuple(dict.fromkeys(item for item in found if item))
 
-    def number(self, path: str, value: object, most: int = MAX_COUNT) -> int:
+    def number(self, path: str, value: object, most: int = MAX_COUNT, *, least: int = 0) -> int:
         """A whole number, or its text."""
         if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
             value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return value
-        self.wrong(path, f"a whole number from 0 to {most}", value)
+        self.wrong(path, f"a whole number from {least} to {most}", value)
         return 0
 
     def json(self, path: str, value: object) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _drain(reader: _Reader, text: object) -> Drain | None:
     for name, allowed in _DRAIN_WORDS.items():
         if found.get(name) not in allowed:
             reader.wrong(f"Drain.{name}", f"one of {', '.join(json.dumps(each) for each in allowed)}", found.get(name))
-    minutes = reader.number("Drain.TimeoutMinutes", found.get("TimeoutMinutes"), MAX_DRAIN_MINUTES)
+    minutes = reader.number("Drain.TimeoutMinutes", found.get("TimeoutMinutes"), MAX_DRAIN_MINUTES, least=1)
     return Drain(
         bucket=reader.text("Drain.Bucket", found.get("Bucket"), _BUCKET, "a bucket's name"),
         minutes=minutes,
