@@ -137,6 +137,8 @@ types: setup #: mypy, strict; what runs on nodes by itself, because it imports n
 	@echo "· the tools of the audit, into .audit/"
 	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .audit/venv
 	@.tools/bin/uv pip sync --quiet --compile-bytecode --require-hashes --python .audit/venv/bin/python requirements/audit.lock || $(UNFETCHED)
+	@# checkov brings a detect-secrets of its own in the same folder; whichever came last would look.
+	@.tools/bin/uv pip install --quiet --no-deps --require-hashes --reinstall-package=detect-secrets --python .audit/venv/bin/python --requirements requirements/audit.lock || $(UNFETCHED)
 	@touch $@
 
 .PHONY: audit
