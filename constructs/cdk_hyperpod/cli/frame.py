@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from ..errors import HyperPodError
 from . import aws
 from .commands import COMMANDS, PROGRAM
-from .main import INTERRUPTED, give_up_output
+from .exits import INTERRUPTED, give_up_output
 
 COMPLETION_VARIABLE = "_CDK_HYPERPOD_COMPLETE"
 DEBUG_VARIABLE = "CDK_HYPERPOD_DEBUG"

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 
 from .commands import overview
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
+from .exits import INTERRUPTED, give_up_output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,12 +41,3 @@ def _print_overview() -> int:
     except OSError as error:
         return give_up_output(error)
     return 0
-
-
-def give_up_output(error: OSError) -> int:
-    """Exit code 1, after standard output took no more. Somebody who piped into head is told nothing."""
-    # What is left to write goes nowhere, or Python would complain when it exits.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if not isinstance(error, BrokenPipeError):
-        print(f"standard output: {error.strerror}", file=sys.stderr)
-    return 1
