@@ -24,11 +24,6 @@ PRICES = Prices(region="us-west-2", when="2026-11-22", hourly=HOURLY)
 EVERYTHING = load_config(ROOT / "tests" / "configs" / "everything.yaml").config
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def product(usage: str, price: float, unit: str = "Hrs") -> str:
     rate = {"unit": unit, "beginRange": "0", "pricePerUnit": {"USD": str(price)}}
     terms = {"OnDemand": {"a": {"priceDimensions": {"b": rate}}}}

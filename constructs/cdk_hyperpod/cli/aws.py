@@ -6,7 +6,7 @@ Clients come with the pinned API models of this folder first, so that an older b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ ATTEMPTS = 5
 """How often a call is made that AWS throttles or that does not arrive, with botocore's standard waits in between."""
 
 _MODELS = Path(__file__).parent / "models"
+_NO_CREDENTIALS = (
+    "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME"
+)
 _SIGN_IN = "sign in again (aws sso login, or whatever gave you the credentials)"
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
 _UNKNOWN = frozenset(
@@ -64,10 +67,7 @@ def user_session(profile: str | None = None) -> Any:
     except botocore.exceptions.BotoCoreError as error:
         raise AwsError(f"your AWS credentials cannot be read: {error}") from None
     if credentials is None:
-        raise AwsError(
-            "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME "
-            "(PROFILE=NAME with make)"
-        )
+        raise AwsError(f"{_NO_CREDENTIALS} (PROFILE=NAME with make)")
     return session
 
 
@@ -96,6 +96,17 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
         return made[service]
 
     return client
+
+
+def pages(call: Callable[..., Mapping[str, Any]], member: str, **arguments: Any) -> Iterator[Any]:
+    """Every item of a list call; a page is asked for when it is needed."""
+    token: dict[str, str] = {}
+    while True:
+        page = call(**arguments, **token)
+        yield from page.get(member) or ()
+        if not (following := page.get("NextToken")):
+            return
+        token = {"NextToken": following}
 
 
 def code(error: Exception) -> str:
@@ -155,7 +166,7 @@ def _unreached(error: Exception) -> str:
     name = type(error).__name__
     text = " ".join(str(error).split())
     if name in ("NoCredentialsError", "PartialCredentialsError"):
-        return "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME"
+        return _NO_CREDENTIALS
     if "SSO" in name or "Token" in name or name in ("CredentialRetrievalError", "LoginRefreshRequired"):
         return f"your AWS credentials cannot be renewed: {text}; {_SIGN_IN}"
     if _is_of_network(error):

@@ -92,8 +92,9 @@ def figure(config: Any) -> str | None:
     prices = cached(config.region)
     if prices is None:
         return None
-    total = hourly(costs(config, prices))
-    unknown = any(each.each_hour is None for each in costs(config, prices))
+    found = costs(config, prices)
+    total = hourly(found)
+    unknown = any(each.each_hour is None for each in found)
     more = ", and what has no price there" if unknown else ""
     return f"${total:,.2f} an hour, ${total * HOURS:,.0f} a month, at list prices of {prices.when}{more}: cdk-hyperpod cost"
 
@@ -103,18 +104,10 @@ def read_prices(region: str, client: Clients) -> Prices:
     found: dict[str, float] = {}
     for service, attributes in _PRODUCTS:
         filters = {"regionCode": region, **attributes}
-        request: dict[str, Any] = {
-            "ServiceCode": service,
-            "Filters": [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in filters.items()],
-            "MaxResults": 100,
-        }
-        while True:
-            reply = client("pricing").get_products(**request)
-            for text in reply.get("PriceList", ()):
-                found.update(_price(text))
-            if not reply.get("NextToken"):
-                break
-            request["NextToken"] = reply["NextToken"]
+        matches = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in filters.items()]
+        products = client("pricing").get_products
+        for text in aws.pages(products, "PriceList", ServiceCode=service, Filters=matches, MaxResults=100):
+            found.update(_price(text))
     if not any(name.startswith("Cluster:") for name in found):
         raise CostError(f"AWS's price list has no HyperPod node in {region}")
     return Prices(region=region, when=today(), hourly=dict(sorted(found.items())))

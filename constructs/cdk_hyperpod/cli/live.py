@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -24,6 +24,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 class LiveError(HyperPodError):
     """The cluster, or a node of it, is not what the command needs."""
+
+
+class NoClusterError(LiveError):
+    """There is no cluster of that name."""
 
 
 def target_options(command: Command) -> Command:
@@ -95,14 +99,14 @@ class Node:
 
 
 def describe(target: Target) -> Reply:
-    """DescribeCluster. Raises LiveError where there is no such cluster, or the file says another account."""
+    """DescribeCluster. Raises NoClusterError where there is none, LiveError where the file says another account."""
     from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
     try:
         reply: Reply = target.client("sagemaker").describe_cluster(ClusterName=target.name)
     except ClientError as error:
         if aws.is_gone(error):
-            raise LiveError(
+            raise NoClusterError(
                 f"there is no cluster {target.name} in {target.region} that your credentials reach; deploy the file, or "
                 "name another --profile or --region"
             ) from None
@@ -132,19 +136,27 @@ def groups(cluster: Reply) -> list[Reply]:
 
 def nodes(target: Target, cluster: Reply) -> list[Node]:
     """Every node, by group and then by id; one call for each 100."""
-    asked = {"ClusterName": target.name, "MaxResults": PAGE_SIZE}
+    asked: dict[str, Any] = {"ClusterName": target.name, "MaxResults": PAGE_SIZE}
     if is_continuous(cluster):
         asked["IncludeNodeLogicalIds"] = True
     order = {str(group["InstanceGroupName"]): number for number, group in enumerate(groups(cluster))}
-    kinds = {
-        str(group["InstanceGroupName"]): (group.get("SlurmConfig") or {}).get("NodeType") for group in groups(cluster)
-    }
-    listed = pages(target.client("sagemaker").list_cluster_nodes, "ClusterNodeSummaries", asked)
-    found = [_node(reply, kinds.get(reply["InstanceGroupName"]) or target.node_type(reply["InstanceGroupName"])) for reply in listed]  # fmt: skip
+    kinds = _node_types(target, cluster)
+    listed = aws.pages(target.client("sagemaker").list_cluster_nodes, "ClusterNodeSummaries", **asked)
+    found = [_node(reply, kinds) for reply in listed]
     return sorted(found, key=lambda node: (order.get(node.group, len(order)), node.instance_id is None, node.name))
 
 
-def _node(reply: Reply, node_type: str | None) -> Node:
+def _node_types(target: Target, cluster: Reply) -> dict[str, str | None]:
+    """Controller, Login or Compute of each group: as the cluster has it, or else the file."""
+    of_file = target.config.instance_groups if target.config else ()
+    found = {group.name: target.node_type(group.name) for group in of_file}
+    told = {
+        str(group["InstanceGroupName"]): (group.get("SlurmConfig") or {}).get("NodeType") for group in groups(cluster)
+    }
+    return {**found, **{name: kind for name, kind in told.items() if kind}}
+
+
+def _node(reply: Reply, node_types: Mapping[str, str | None]) -> Node:
     host = reply.get("PrivateDnsHostname")
     instance_id = reply.get("InstanceId") or None
     return Node(
@@ -158,7 +170,7 @@ def _node(reply: Reply, node_type: str | None) -> Node:
         image=reply.get("CurrentImageReleaseVersion"),
         image_status=reply.get("ImageVersionStatus"),
         host=host.split(".")[0] if host else None,
-        node_type=node_type,
+        node_type=node_types.get(reply["InstanceGroupName"]),
     )
 
 
@@ -178,9 +190,7 @@ def one_node(target: Target, cluster: Reply, name: str) -> Node:
         if aws.is_gone(error):
             raise LiveError(_no_node(name, target.name)) from None
         raise
-    kinds = {each["InstanceGroupName"]: (each.get("SlurmConfig") or {}).get("NodeType") for each in groups(cluster)}
-    group = reply["InstanceGroupName"]
-    found = _node(reply, kinds.get(group) or target.node_type(group))
+    found = _node(reply, _node_types(target, cluster))
     return replace(found, zone=(reply.get("Placement") or {}).get("AvailabilityZone"))
 
 
@@ -204,17 +214,6 @@ def chosen(found: Sequence[Node], names: Sequence[str]) -> list[Node]:
     if wrong:
         raise LiveError("\n".join(_no_node(name) for name in wrong))
     return list(dict.fromkeys(known[name] for name in names))
-
-
-def pages(call: Callable[..., Reply], member: str, arguments: Mapping[str, Any]) -> Iterator[Reply]:
-    """Every item; a page is asked for when it is needed."""
-    token: dict[str, str] = {}
-    while True:
-        page = call(**arguments, **token)
-        yield from page.get(member) or []
-        if not (following := page.get("NextToken")):
-            return
-        token = {"NextToken": following}
 
 
 def zones(target: Target, cluster: Reply) -> tuple[dict[str, str], str | None]:

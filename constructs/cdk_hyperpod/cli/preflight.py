@@ -138,22 +138,12 @@ def _try(look: Callable[[], T]) -> Read[T]:
         return NotRead(why=aws.sentence(error))
 
 
-def _pages(call: Callable[..., Any], member: str, **request: Any) -> Iterator[Any]:
-    while True:
-        reply = call(**request)
-        yield from reply.get(member, ())
-        token = reply.get("NextToken")
-        if not token:
-            return
-        request["NextToken"] = token
-
-
 def _quotas(client: Clients, service: str) -> Mapping[str, float]:
     """Applied quotas, and the defaults of those that have none applied."""
     asked = client("service-quotas")
     found: dict[str, float] = {}
     for call in (asked.list_aws_default_service_quotas, asked.list_service_quotas):
-        for quota in _pages(call, "Quotas", ServiceCode=service, MaxResults=100):
+        for quota in aws.pages(call, "Quotas", ServiceCode=service, MaxResults=100):
             if "Value" in quota:
                 found[quota["QuotaName"]] = quota["Value"]
     return found
@@ -163,7 +153,7 @@ def _interfaces(client: Clients) -> tuple[float, int]:
     quotas = _quotas(client, "vpc")
     if INTERFACES not in quotas:
         raise _no_quota(INTERFACES)
-    there = _pages(client("ec2").describe_network_interfaces, "NetworkInterfaces", MaxResults=1000)
+    there = aws.pages(client("ec2").describe_network_interfaces, "NetworkInterfaces", MaxResults=1000)
     return quotas[INTERFACES], sum(1 for _ in there)
 
 
@@ -177,7 +167,7 @@ def _no_quota(name: str) -> Exception:
 def _clusters(client: Clients, name: str) -> tuple[LiveCluster, ...]:
     asked = client("sagemaker")
     found = []
-    for summary in _pages(asked.list_clusters, "ClusterSummaries", MaxResults=100):
+    for summary in aws.pages(asked.list_clusters, "ClusterSummaries", MaxResults=100):
         try:
             cluster = asked.describe_cluster(ClusterName=summary["ClusterArn"])
         except Exception as error:
@@ -216,7 +206,7 @@ def _offered(client: Clients, config: ClusterConfig) -> Mapping[str, frozenset[s
     # A filter takes 200 values.
     for start in range(0, len(kinds), 200):
         wanted = [{"Name": "instance-type", "Values": kinds[start : start + 200]}]
-        for offer in _pages(
+        for offer in aws.pages(
             client("ec2").describe_instance_type_offerings, "InstanceTypeOfferings",
             LocationType="availability-zone", Filters=wanted,
         ):  # fmt: skip

@@ -15,7 +15,7 @@ import rich_click as click
 from ..errors import HyperPodError
 from ..names import cluster_stack_name, foundation_stack_name
 from . import aws, live, tables
-from .live import LiveError, Target
+from .live import LiveError, NoClusterError, Target
 from .logs import Reader, shown
 from .options import json_option, rights
 from .why import reasons
@@ -293,10 +293,8 @@ class _Watcher:
     def _cluster(self) -> Reply | None:
         try:
             return live.describe(self.target)
-        except LiveError as error:
-            if str(error).startswith("there is no cluster"):
-                return None
-            raise
+        except NoClusterError:
+            return None
 
     def _new_events(self, cluster: Reply) -> list[dict[str, Any]]:
         """What HyperPod says since the last look, oldest first."""
