@@ -67,7 +67,7 @@ class Drains:
             return frozenset(
                 node.name
                 for node in nodes
-                if _is_there(node) and node.status != "Running" and not self._address(node.name)
+                if node.is_there and node.status != "Running" and not self._address(node.name)
             )
         except api.CALL_ERRORS:
             if self._must:
@@ -80,7 +80,7 @@ class Drains:
         `live`: the cluster; absent: it is no more. What is held for an earlier wish keeps it.
         """
         wishes = self.said.wishes()
-        asked = {node.name: (node, lease, self.ask.wish) for node in wanted if _is_there(node)}
+        asked = {node.name: (node, lease, self.ask.wish) for node in wanted if node.is_there}
         for node in _going_already(live) if live else ():
             if node.name in wishes and node.name not in asked:
                 asked[node.name] = (node, TAKEN, wishes[node.name])
@@ -155,11 +155,6 @@ def parse(content: bytes, now: float) -> Said:
         busy=frozenset(name for name in busy if isinstance(name, str)) if isinstance(busy, list) else frozenset(),
         saves=bool(found.get("backup")),
     )
-
-
-def _is_there(node: Node) -> bool:
-    """It has an instance, and is not on its way out."""
-    return node.instance_id is not None and not node.leaving
 
 
 def _going_already(live: Cluster) -> list[Node]:

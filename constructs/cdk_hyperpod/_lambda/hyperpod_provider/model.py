@@ -71,6 +71,11 @@ class Node:
         """It is shutting down already: nobody has to take it, and nothing brings it back."""
         return self.status in ("ShuttingDown", "NotFound")
 
+    @property
+    def is_there(self) -> bool:
+        """It has an instance, and is not on its way out."""
+        return self.instance_id is not None and not self.leaving
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -106,6 +111,11 @@ class Cluster:
     """ARN of the EKS cluster. Absent: Slurm."""
     tags: Mapping[str, str] | None = None
     """Absent: not read this time."""
+
+    @property
+    def staying(self) -> frozenset[str]:
+        """Names of the nodes that are not shutting down."""
+        return frozenset(node.name for node in self.nodes if not node.leaving)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

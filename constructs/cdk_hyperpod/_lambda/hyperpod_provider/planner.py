@@ -119,8 +119,7 @@ def _lowered_meanwhile(live: Cluster, need: Need, occasion: Occasion) -> Wait | 
     most, count = max(need.group.target, len(need.staying)), need.wanted.count
     if occasion.first or need.wanted.autoscaled or len(need.named) <= max(0, most - count):
         return None
-    here = {node.name for node in live.nodes if not node.leaving}
-    untouched = bool(occasion.chosen) and occasion.chosen <= here
+    untouched = bool(occasion.chosen) and occasion.chosen <= live.staying
     return messages.lowered_meanwhile(need.group.name, len(need.named), most, count) if untouched else None
 
 

@@ -405,7 +405,7 @@ class Provider:
     def _complete(self, event: Event, state: State, live: Cluster | None, waits: Sequence[str] = ()) -> Answer:
         """`live`: what there still is; absent: no cluster, or nothing in it that should be gone."""
         if event.kind == PREPARE:
-            still = frozenset(node.name for node in live.nodes if not node.leaving) if live else frozenset()
+            still = live.staying if live else frozenset()
             return _answer(event, messages.nodes_taken(state.began, state.planned, state.picked, still))
 
         groups = standing(live, wire.read_properties(event.properties, kind=event.kind)) if live else {}
@@ -436,7 +436,7 @@ class Provider:
             # docs/adr/0010-a-rollback-at-its-deadline.md
             self._log("time is up, and there is nothing left to take: the rollback goes on")
             return self._complete(event, state, live)
-        here = {node.name for node in live.nodes if not node.leaving} - accepted if live else set()
+        here = live.staying - accepted if live else frozenset()
         # Beyond the nodes that travel by name nobody counts them, nor without a first look.
         counted = live is not None and state.pending is not None and state.planned == len(state.picked)
         taken = sum(pick.name not in here for pick in state.picked)
@@ -502,7 +502,7 @@ def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:
 
 
 def _any_taken(state: State, live: Cluster) -> bool:
-    here = {node.name for node in live.nodes if not node.leaving}
+    here = live.staying
     return any(pick.name not in here for pick in state.picked)
 
 

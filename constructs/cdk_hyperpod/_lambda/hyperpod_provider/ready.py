@@ -151,7 +151,7 @@ def judge(going: Iterable[Node], said: Said, ask: Ask) -> Verdict:
 
 
 def _has_to_be_asked_for(node: Node, ask: Ask) -> bool:
-    return node.instance_id is not None and not node.leaving and node.name not in ask.nowhere
+    return node.is_there and node.name not in ask.nowhere
 
 
 def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
