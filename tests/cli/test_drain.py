@@ -307,6 +307,8 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
     status, _, err = run("drain", "--status")
     assert status == 1
     assert "has not been heard of for 10 minutes" in err
+    assert json.loads(run("drain", "--status", "--json")[1])["nodes"][0]["state"] == "ready"
+    assert run("drain", one, "--json")[0] == 2
     monkeypatch.setattr(time, "sleep", lambda _: world.answer(refused={"operator": "is no JSON"}))
     world.answer()
     (world.folder / "requests/operator.json").unlink()

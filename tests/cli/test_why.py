@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -149,3 +150,9 @@ def test_where_nothing_is_found_it_says_where_to_look(
         "The stacks' events show no failure since then. The last one, whenever it was: "
         f"cdk-hyperpod why --config {ROOT / 'cluster.yaml'} --profile prod\n"
     )
+
+
+def test_json_has_a_stack_and_a_reason(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(why(monkeypatch, capsys, WHEN, "--json"))
+    assert (told["command"], told["schema"], told["cluster"]) == ("why", 1, "llm-train")
+    assert told["failures"] == [{"stack": "hyperpod-llm-train-cluster", "reason": SENTENCE}]

@@ -37,7 +37,9 @@ class CostError(HyperPodError):
     """The price list says nothing of the region."""
 
 
-@click.command(help=f"{_HELP}\n\n{rights('pricing:GetProducts', besides='With prices of your cache it asks nobody.')}")
+@click.command(
+    help=f"{_HELP}\n\n{rights('pricing:GetProducts', besides='With prices of your cache it asks nobody. Exit code 0: printed; 1: there are no prices.')}"
+)
 @config_option
 @profile_option
 @click.option("--refresh", is_flag=True, help="Ask for the prices again.")

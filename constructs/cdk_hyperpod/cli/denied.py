@@ -27,7 +27,7 @@ MAX_CELL = 200
 """Characters of a cell that are shown: an ARN's, and no page's."""
 
 
-@click.command
+@click.command(epilog="Exit code 0: read, also where nothing was refused; 1: the folder cannot be read.")
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 def denied(folder: Path) -> None:
     """Say what VPC endpoints refused. FOLDER is a copy of what a trail of CloudTrail has written."""

@@ -23,7 +23,8 @@ from ..errors import ConfigError, Finding, HyperPodError
 from ..loader import load_config
 from ..names import drain_bucket_name, request_key, status_key
 from .aws import user_session
-from .options import config_option, profile_option, rights
+from .options import config_option, json_option, profile_option, rights
+from .tables import json_text
 
 SILENT_S = 180
 """The agent writes its status every minute; after this long it is taken for dead."""
@@ -76,6 +77,7 @@ class DrainError(HyperPodError):
     "hold is over.",
 )
 @click.option("--no-backup", is_flag=True, help="Save nothing, whatever the file says.")
+@json_option
 @config_option
 @profile_option
 def drain(
@@ -88,13 +90,16 @@ def drain(
     status_only: bool,
     wait: bool,
     no_backup: bool,
+    as_json: bool,
 ) -> int:
     """Ask for the nodes, or say what the agent does."""
     if status_only == bool(nodes):
         raise click.UsageError("name the nodes to drain, or say --status")
+    if as_json and not status_only:
+        raise click.UsageError("--json is for --status")
     channel, cluster = _open(config, profile)
     if status_only:
-        return _show_status(channel)
+        return _show_status(channel, cluster, as_json=as_json)
     hold_s = seconds(hold, "--hold")
     force_s = None if force_after is None else seconds(force_after, "--force-after")
     if force_s is not None and force_s > hold_s:
@@ -164,7 +169,12 @@ def _moment(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
 
 
-@click.command(epilog=rights("s3:GetObject", "s3:PutObject", "s3:ListBucket", "kms:Decrypt", "kms:GenerateDataKey"))
+@click.command(
+    epilog=rights(
+        *("s3:GetObject", "s3:PutObject", "s3:ListBucket", "kms:Decrypt", "kms:GenerateDataKey"),
+        besides="Exit code 0: given back, or nobody had asked for it; 1: the agent was not asked, or is silent.",
+    )
+)
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
 @config_option
 @profile_option
@@ -339,15 +349,28 @@ def _check_awake(status: Mapping[str, Any], now: float) -> None:
         )
 
 
-def _show_status(channel: Channel) -> int:
+def _show_status(channel: Channel, cluster: ClusterConfig, *, as_json: bool) -> int:
     status, now = channel.status()
-    for node, one in sorted(_nodes(status).items()):
-        print(_line(node, one))
-    if not _nodes(status):
-        print("nobody asks for a node")
-    for problem in (*_refusals(status), status.get("problem")):
-        if problem:
-            print(f"problem: {_clean(problem)}")
+    problems = [_clean(problem) for problem in (*_refusals(status), status.get("problem")) if problem]
+    if as_json:
+        nodes = [
+            {
+                "instance_id": node,
+                "host": one.get("slurm"),
+                "state": one.get("state"),
+                "message": one.get("message") or None,
+            }
+            for node, one in sorted(_nodes(status).items())
+        ]
+        content = {"cluster": cluster.name, "region": cluster.region, "nodes": nodes, "problems": problems}
+        print(json_text("drain", 1, content))
+    else:
+        for node, one in sorted(_nodes(status).items()):
+            print(_line(node, one))
+        if not _nodes(status):
+            print("nobody asks for a node")
+        for problem in problems:
+            print(f"problem: {problem}")
     _check_awake(status, now)
     return 0
 

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,8 @@ from ..names import cluster_stack_name, foundation_stack_name
 from ..rendering import Surroundings, guard_properties, network_spec, render_group, taking_properties
 from . import aws
 from .aws import Clients, clients
-from .options import config_option, profile_option, rights, stack_option
+from .options import config_option, json_option, profile_option, rights, stack_option
+from .tables import json_text
 
 if TYPE_CHECKING:
     from .._lambda.hyperpod_provider.actions import Plan, Refuse
@@ -69,10 +70,20 @@ class PlanError(HyperPodError):
 @click.option("--endpoint-url", metavar="URL", help="Another endpoint than the region's own, for every service.")
 @click.option("--confirm", is_flag=True, help="Ask before a deployment where something would go.")
 @click.option("--yes", is_flag=True, help="With --confirm: do not ask, it is meant.")
+@json_option
 def plan(
-    config: str, profile: str | None, stack: str | None, endpoint_url: str | None, *, confirm: bool, yes: bool
+    config: str,
+    profile: str | None,
+    stack: str | None,
+    endpoint_url: str | None,
+    *,
+    confirm: bool,
+    yes: bool,
+    as_json: bool,
 ) -> int:
     """Say what a deployment would take away; the exit codes are in its help."""
+    if as_json and confirm:
+        raise click.UsageError("--json asks nobody: leave --confirm out")
     cluster = load_config(config).config
     from .._lambda.hyperpod_provider.actions import Plan
     from .._lambda.hyperpod_provider.model import FIRST
@@ -91,6 +102,10 @@ def plan(
     refused, notes = _for_life(cluster, client) if own else ((), _of_another(cluster, name))
     if refused:
         found = Plan(refusals=(*refused, *found.refusals))
+    if as_json:
+        told = (*unread, *notes, *_standing(name, found, client))
+        print(json_text("plan", 1, {**_content(found, live, told), "stack": name, "exit_code": exit_code(found)}))
+        return exit_code(found)
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     sys.stdout.write(report(found, live, wanted, colour=colour))
     for line in _changed(cluster, live, resources):
@@ -99,6 +114,25 @@ def plan(
         print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
     status = exit_code(found)
     return _confirmed(yes=yes) if confirm and status == CHANGES else status
+
+
+def _content(found: Plan, live: Cluster | None, notes: Sequence[str]) -> dict[str, Any]:
+    """What --json prints: whoever would go, and why; what a deployment would refuse, wait for, or say besides."""
+    doomed = [deletion.group for deletion in found.deletions]
+    going = [(pick.node, str(pick.reason)) for pick in (*found.taken, *found.held)]
+    going += [
+        (node, "group deleted") for node in (live.nodes if live else ()) if node.group in doomed and not node.leaving
+    ]
+    return {
+        "nodes": [
+            {"node": node.name, "group": node.group, "status": node.status, "launch_time": node.launched, "reason": why}
+            for node, why in going
+        ],
+        "deleted_groups": doomed,
+        "refusals": [{"path": each.path, "problem": each.why, "remedy": each.fix} for each in found.refusals],
+        "waits": [wait.why for wait in found.waits],
+        "notes": [*found.notes, *notes],
+    }
 
 
 def _confirmed(*, yes: bool) -> int:

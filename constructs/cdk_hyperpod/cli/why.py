@@ -15,8 +15,9 @@ from ..loader import load_config
 from ..names import stack_names
 from . import aws
 from .aws import Clients, clients
-from .options import config_option, profile_option, rights, stack_option
+from .options import config_option, json_option, profile_option, rights, stack_option
 from .plan import PlanError, tagged_stack
+from .tables import json_text
 
 __all__ = ["reasons", "why"]
 
@@ -59,12 +60,16 @@ _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
     metavar="SECONDS",
     help="Only what failed at this time or later, in seconds since 1970.",
 )
-def why(config: str, profile: str | None, stack: str | None, since: float | None) -> None:
+@json_option
+def why(config: str, profile: str | None, stack: str | None, since: float | None, *, as_json: bool) -> None:
     """Say why the last deployment failed."""
     cluster = load_config(config).config
     moment = None if since is None else datetime.fromtimestamp(since, UTC) - _SKEW
     found = reasons(cluster, clients(cluster.region, profile), moment, stack=stack)
-    if found:
+    if as_json:
+        failures = [dict(zip(("stack", "reason"), each.split(": ", 1), strict=True)) for each in found]
+        print(json_text("why", 1, {"cluster": cluster.name, "region": cluster.region, "failures": failures}))
+    elif found:
         print("\n".join(found))
     elif moment is None:
         print("Nothing has failed in the last deployment of these stacks.")
