@@ -331,7 +331,7 @@ def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_endpoint_that_is_no_address(capsys: pytest.CaptureFixture[str]) -> None:
-    assert failed(capsys, "--endpoint-url", "nowhere").endswith(": AWS was not asked: Invalid endpoint: nowhere")
+    assert failed(capsys, "--endpoint-url", "nowhere").startswith("Invalid endpoint: nowhere; write https://HOST")
 
 
 def test_permission_that_is_missing(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
@@ -617,7 +617,7 @@ def test_json_says_which_nodes_go_and_why(address: str, capsys: pytest.CaptureFi
         "hyperpod-small-cluster",
     )
     assert node["node"] in nodes(model, "work") and (node["group"], node["reason"]) == ("work", "newest")
-    assert (told["deleted_groups"], told["refusals"]) == ([], [])
+    assert (told["deleted_groups"], told["refusals"], told["changes"]) == ([], [], None)
 
     write({"instance_groups.1.instance_count": 3, "scale_down": {"nodes_to_delete": [TYPO]}, **keep_old()})
     assert main(["plan", "--json", "--endpoint-url", address]) == 1

@@ -16,7 +16,7 @@ from ..rules import what_closed_means
 from .changes import change_lines
 from .cost import figure
 from .options import config_option, json_option
-from .tables import json_text, print_lines, shown
+from .tables import json_text, print_lines, shown, table
 
 
 @click.command(
@@ -82,8 +82,7 @@ def _is_named(option: str) -> bool:
 
 def _summary(loaded: LoadedConfig) -> str:
     config = loaded.config
-    rows = [("group", "type", "count", "minimum", "role")]
-    rows += [
+    rows = [
         (
             group.name,
             ", ".join(group.all_instance_types),
@@ -93,10 +92,7 @@ def _summary(loaded: LoadedConfig) -> str:
         )
         for group in config.instance_groups
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    lines = [f"  {line}" for line in table(("group", "type", "count", "minimum", "role"), rows)]
     article = "an" if config.orchestrator == "eks" else "a"
     head = f"{config.name}: {article} {config.orchestrator} cluster in {config.region}, no errors"
     return "\n".join([head, *lines])
