@@ -184,13 +184,13 @@ def _callers_account(client: Clients) -> str:
 def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...], tuple[str, ...]]:
     """What the foundation's guard would refuse, in its words, and what is worth a note."""
     from .._lambda.hyperpod_provider import api
-    from .._lambda.hyperpod_provider.foundation_guard.decision import refusals
+    from .._lambda.hyperpod_provider.foundation_guard.decision import differences
     from .._lambda.hyperpod_provider.foundation_guard.look import look
     from ..for_life import wish
 
     wanted = wish(config, cluster_stack_name(config.name))
     try:
-        return refusals(wanted, look(wanted, foundation_stack_name(config.name), client)), ()
+        return tuple(differences(wanted, look(wanted, foundation_stack_name(config.name), client))), ()
     except api.CALL_ERRORS as error:
         # Not everybody who deploys may read this; the deployment's own guard may.
         return (), (f"What you cannot change later was not compared: {aws.sentence(error)}",)
