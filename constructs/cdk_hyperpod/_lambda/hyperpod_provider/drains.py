@@ -149,7 +149,7 @@ def parse(content: bytes, now: float) -> Said:
         return NOTHING_SAID
     return Said(
         silent=timedelta(seconds=max(0.0, now - beat)),
-        refused=str(_mapping(found.get("refused")).get("deployment") or ""),
+        rejected=str(_mapping(found.get("refused")).get("deployment") or ""),
         problem=str(found.get("problem") or ""),
         nodes={name: each for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
         busy=frozenset(name for name in busy if isinstance(name, str)) if isinstance(busy, list) else frozenset(),
