@@ -37,7 +37,7 @@ from .world import (
 VERSION = 1
 """Of the drainer, in its answer."""
 ACT_S = 15.0
-"""A look begins nothing new after so long; the next one goes on."""
+"""A look changes things for so long, however long it has read; the next one goes on."""
 TOLD_OF_A_NODE = 20
 TOLD = 2000
 """Pods that an answer names, of one node and in all: it may have 6 MB, and names are up to 253 characters long."""
@@ -287,7 +287,7 @@ class Drainer:
             wishes = wishes if asked else _held(world)
             judged = {instance: judge(wish, world) for instance, wish in wishes.items()}
             if asked:
-                done, failed = self._act(wishes, judged, world, began)
+                done, failed = self._act(wishes, judged, world)
         answer = {
             "schema": SCHEMA,
             "agent": VERSION,
@@ -303,13 +303,16 @@ class Drainer:
         return answer
 
     def _act(
-        self, wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], world: World, began: float
+        self, wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], world: World
     ) -> tuple[int, dict[str, list[str]]]:
         """How much was done, and what could not be, by instance. What goes back goes first, then all nodes are cordoned."""
         keep = {instance: wishes[instance] for instance, one in judged.items() if one.keep}
-        acts = [act for one in judged.values() for act in one.acts]
+        # Each look begins with another node: pods that nobody may evict take their time, and none is to wait behind them.
+        turn = round(world.now) % max(1, len(judged))
+        each = [*judged.values()]
+        acts = [act for one in (*each[turn:], *each[:turn]) for act in one.acts]
         ordered = [*give_back(keep, world), *sorted(acts, key=lambda act: not act.first)]
-        done, stopped = 0, set()
+        done, stopped, began = 0, set(), self._clock()
         failed: dict[str, list[str]] = {}
         for act in ordered:
             if self._clock() - began > ACT_S:
