@@ -40,7 +40,7 @@ class Drainer:
     absent: set[str] = field(default_factory=set)
     """Nodes that Kubernetes does not have."""
     fails: str = ""
-    """How every call fails: a code of AWS, `function` or `timeout`."""
+    """How every call fails: a code of AWS, `function`, `timeout`, `garbage`, or `problem`."""
     fails_until: float = math.inf
     evicted: dict[str, float] = field(default_factory=dict)
     """Node -> when its pods were evicted; until it is given back."""
@@ -82,6 +82,9 @@ class Drainer:
                 raise ReadTimeoutError(endpoint_url="https://lambda.us-west-2.amazonaws.com")
             case "garbage":
                 return {"StatusCode": 200, "Payload": io.BytesIO(b'{"schema": 2}')}
+            case "problem":
+                said = {"schema": 1, "problem": "GET /api/v1/nodes: TimeoutError: timed out", "nodes": {}, "busy": []}
+                return {"StatusCode": 200, "Payload": io.BytesIO(json.dumps(said).encode())}
         raise ClientError({"Error": {"Code": self.fails, "Message": "Rate Exceeded."}}, "Invoke")
 
     # -- one look

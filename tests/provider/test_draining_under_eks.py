@@ -164,13 +164,13 @@ def test_a_node_that_kubernetes_does_not_have_keeps_nobody() -> None:
     assert gone(train)[node] - began < 3 * MINUTE
 
 
-@pytest.mark.parametrize("how", ["AccessDeniedException", "TooManyRequestsException", "function", "timeout", "garbage"])
+@pytest.mark.parametrize("how", ["AccessDeniedException", "TooManyRequestsException", "function", "timeout", "garbage", "problem"])
 def test_one_that_never_answers_refuses_before_anything_happens(how: str) -> None:
     train = four()
     train.drainer.fails = how
     since = len(train.model.journal)
     reason = failure(train, TWO)
-    assert "scale_down.drain: the drainer does not answer (" in reason
+    assert "scale_down.drain: the drainer fails (" in reason
     assert "or write on_silent: undrained" in reason
     assert not train.model.changes(since=since, principal=LAMBDA)
     assert not train.crashes
@@ -225,8 +225,8 @@ def test_one_that_stays_away_is_waited_for_as_long_as_the_nodes_and_no_node_goes
 
     train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
     reason = failure(train, TWO)
-    assert "the drainer does not answer (no way to the API)" in reason
-    assert "Nodes that are cordoned stay so until it is asked again, or `kubectl uncordon`" in reason
+    assert "the drainer fails (no way to the API)" in reason
+    assert "Nodes that it has cordoned stay so until a deployment asks it again, or `kubectl uncordon`" in reason
     assert 25 * MINUTE <= train.clock.now() - began < 30 * MINUTE
     assert not gone(train)
     # What it could not give back, the next deployment's first call does.

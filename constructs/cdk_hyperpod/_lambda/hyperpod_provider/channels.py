@@ -87,7 +87,7 @@ class Bucket:
 
 
 class UnansweredError(BotoCoreError):  # type: ignore[misc]
-    """The drainer was called, and failed."""
+    """The drainer was called, and failed, or could do nothing."""
 
     fmt = "{why}"
 
@@ -112,6 +112,9 @@ class Function:
             raise UnansweredError(why=str(found.get("errorMessage") or "it failed"))
         if found.get("schema") != 1:
             raise UnansweredError(why="its answer is not one of this version")
+        if found.get("problem"):
+            # Where it cannot read Kubernetes, what it holds is not in its answer.
+            raise UnansweredError(why=str(found["problem"]))
         return _said(found, timedelta(0))
 
     def find(self, node: str, said: Said) -> Mapping[str, str]:
@@ -139,7 +142,7 @@ def _said(found: Mapping[str, Any], silent: timedelta) -> Said:
     busy = found.get("busy")
     return Said(
         silent=silent,
-        refused=str(_mapping(found.get("refused")).get("deployment") or ""),
+        rejected=str(_mapping(found.get("refused")).get("deployment") or ""),
         problem=str(found.get("problem") or ""),
         nodes={name: each for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
         busy=frozenset(name for name in busy if isinstance(name, str)) if isinstance(busy, list) else frozenset(),

@@ -65,7 +65,7 @@ def fit(head: str, items: Sequence[str], limit: int = LIMIT) -> str:
 def refused(cluster: str, refusals: Sequence[Refuse], *, first: bool) -> str:
     """The reason of a refused deployment."""
     done = "nothing in the cluster was changed" if first else "nodes already taken stay taken"
-    return fit(f"Scaling down {cluster} was refused, {done}.", [str(refusal) for refusal in refusals])
+    return fit(f"Scaling down {cluster} was refused, {done}.", [str(each) for each in refusals])
 
 
 def malformed(resource: str, problems: Sequence[str]) -> str:
@@ -332,15 +332,14 @@ DRAINING_IS_NEW = (
 
 
 def drainer_is_stuck(why: str) -> Wait:
-    return Wait(why=f"the drainer does not answer: {one_line(why)[:300]}")
+    return Wait(why=f"the drainer fails: {one_line(why)[:300]}")
 
 
 def drainer_is_silent(why: str) -> str:
     """Why nobody drains under EKS."""
     return (
-        f"scale_down.drain: the drainer does not answer ({one_line(why)[:300] or 'it was not asked'}); its log group says why, and "
-        "hyperpod-NAME-eks deploys it; or write on_silent: undrained. Nodes that are cordoned stay so until it is asked again, or "
-        "`kubectl uncordon`"
+        f"scale_down.drain: the drainer fails ({one_line(why)[:300]}); the stack hyperpod-NAME-eks has it and its log; or write "
+        "on_silent: undrained. Nodes that it has cordoned stay so until a deployment asks it again, or `kubectl uncordon`"
     )
 
 
@@ -420,7 +419,7 @@ def out_of_time(
 
 
 def failed(cluster: str, said: Sequence[str]) -> str:
-    """The reason when AWS refused a call for good."""
+    """The reason when AWS rejected a call for good."""
     return fit(f"Scaling down {cluster} failed.", said)
 
 
@@ -429,7 +428,7 @@ def software_update(cluster: str, then: str) -> str:
 
 
 def removal_failed(cluster: str, groups: Iterable[str], reason: str) -> str:
-    return fit(f"Deleting {some(groups)} of {cluster} was refused by HyperPod.", [reason])
+    return fit(f"Deleting {some(groups)} of {cluster} was rejected by HyperPod.", [reason])
 
 
 FIRST_HINT = (
