@@ -164,7 +164,9 @@ def test_a_node_that_kubernetes_does_not_have_keeps_nobody() -> None:
     assert gone(train)[node] - began < 3 * MINUTE
 
 
-@pytest.mark.parametrize("how", ["AccessDeniedException", "TooManyRequestsException", "function", "timeout", "garbage", "problem"])
+@pytest.mark.parametrize(
+    "how", ["AccessDeniedException", "TooManyRequestsException", "function", "timeout", "garbage", "problem"]
+)
 def test_one_that_never_answers_refuses_before_anything_happens(how: str) -> None:
     train = four()
     train.drainer.fails = how

@@ -35,6 +35,7 @@ from cdk_hyperpod import (
     EbsVolume,
     EksConfig,
     EksControlPlane,
+    EksDrainer,
     ExistingEksCluster,
     Finding,
     Group,
@@ -43,6 +44,7 @@ from cdk_hyperpod import (
     HyperPodError,
     HyperPodNetwork,
     HyperPodTeams,
+    IEksDrainer,
     IHyperPodCluster,
     ILustreFileSystem,
     InstanceGroup,
@@ -206,6 +208,14 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "chart_folder": ".",
         "neuron": False,
     },
+    EksDrainer: lambda world: {
+        "cluster_name": "small",
+        "control_plane": world.eks,
+        "encryption_key": world.key,
+        "backup_cron_job": "default/backup",
+        "log_group": logs.LogGroup.from_log_group_name(world.stack, world.next_id(), "drainer"),
+        "removal_policy": RemovalPolicy.RETAIN,
+    },
     HyperPodAddOns: lambda world: {
         "control_plane": world.eks,
         "hyperpod_cluster_arn": "arn",
@@ -228,6 +238,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "tags": {"a": "b"},
         "eks_cluster_arn": None,
         "autoscaled_groups": (),
+        "drainer": None,
         "encrypt_root_volumes": False,
         "roles": {"compute": iam.Role.from_role_name(world.stack, world.next_id(), "nodes")},
         "scale_down": ScaleDownConfig(),
@@ -464,6 +475,7 @@ def test_every_public_class_has_a_row() -> None:
 
     assert public - {*CONSTRUCTS, *VALUES} == {
         *RESULTS,
+        IEksDrainer,
         IHyperPodCluster,
         ILustreFileSystem,
         LustreMount,
@@ -523,6 +535,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
 # The arguments that go into the template as they are.
 PASSED_ON: Mapping[Callable[..., object], set[str]] = {
     EksControlPlane: {"cluster_name text"},
+    EksDrainer: set(),
     HyperPodAddOns: {"hyperpod_cluster_arn text"},
     HyperPodCluster: {"eks_cluster_arn text", "log_retention_days number"},
     HyperPodNetwork: {

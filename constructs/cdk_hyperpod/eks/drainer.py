@@ -121,6 +121,9 @@ class EksDrainer(IEksDrainer):
                 ),
                 *check_removal(None, removal_policy),
                 *check_at_synth(cluster_name, "cluster_name", "write it out: the function's name derives from it"),
+                *check_at_synth(
+                    backup_cron_job, "backup_cron_job", "write it out: rights in its namespace derive from it"
+                ),
                 *(() if existing is None else check_existing(existing, "control_plane.existing_cluster")),
             ],
             lambda: self.node.path,
