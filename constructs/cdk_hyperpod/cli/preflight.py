@@ -106,10 +106,8 @@ def read_world(config: ClusterConfig, client: Clients) -> World:
     """What the judge needs to know of the account. Raises PreflightError for another account than the file's, and what botocore
     raises where AWS cannot be asked at all; what the user may not read is a NotRead."""
     account = client("sts").get_caller_identity()["Account"]
-    if config.account not in (None, account):
-        raise PreflightError(
-            f"account: the file says {config.account}, your credentials are of {account}; use others (--profile NAME)"
-        )
+    if (why := aws.another_account(config.account, account)) is not None:
+        raise PreflightError(why)
     names = {each.subnet_id for each in config.network.subnets}
     return World(
         now=datetime.now(UTC),
