@@ -331,7 +331,7 @@ def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_endpoint_that_is_no_address(capsys: pytest.CaptureFixture[str]) -> None:
-    assert failed(capsys, "--endpoint-url", "nowhere").endswith(": AWS was not asked: Invalid endpoint: nowhere")
+    assert failed(capsys, "--endpoint-url", "nowhere").startswith("Invalid endpoint: nowhere; write https://HOST")
 
 
 def test_permission_that_is_missing(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
@@ -602,3 +602,23 @@ def test_where_nothing_would_go_or_all_is_refused_it_does_not_ask(
     write(changes)
     found, out, _ = run(capsys, "--endpoint-url", address, "--confirm", "--yes")
     assert found == status and "?" not in out
+
+
+def test_json_says_which_nodes_go_and_why(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+    write({"instance_groups.1.instance_count": 3, **keep_old()})
+    assert main(["plan", "--json", "--endpoint-url", address]) == 2
+    told = json.loads(capsys.readouterr().out)
+    (node,) = told["nodes"]
+    assert (told["command"], told["schema"], told["exit_code"], told["stack"]) == (
+        "plan",
+        1,
+        2,
+        "hyperpod-small-cluster",
+    )
+    assert node["node"] in nodes(model, "work") and (node["group"], node["reason"]) == ("work", "newest")
+    assert (told["deleted_groups"], told["refusals"], told["changes"]) == ([], [], None)
+
+    write({"instance_groups.1.instance_count": 3, "scale_down": {"nodes_to_delete": [TYPO]}, **keep_old()})
+    assert main(["plan", "--json", "--endpoint-url", address]) == 1
+    assert json.loads(capsys.readouterr().out)["refusals"][0]["remedy"]
+    assert main(["plan", "--json", "--confirm"]) == 2

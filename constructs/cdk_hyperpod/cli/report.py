@@ -12,6 +12,7 @@ from datetime import datetime
 from .._lambda.hyperpod_provider import messages
 from .._lambda.hyperpod_provider.actions import Plan
 from .._lambda.hyperpod_provider.model import Cluster, Desired, Node
+from .tables import BOLD, RED, painted, table
 
 NOTHING, REFUSED, CHANGES = 0, 1, 2
 """Exit codes of the dry run. A failure to read the cluster is a 1 as well."""
@@ -20,7 +21,6 @@ WIDTH = 80
 UNDRAINED = "A deployment does not drain the nodes or save their data: jobs on them stop, and what is only on their disks is lost."
 DRAINED = "Under scale_down.drain a deployment first waits for their jobs, and saves their data. Which jobs run there is not checked here."
 _HEADINGS = ("why", "status", "launched (UTC)", "node")
-_BOLD, _RED = "1", "31"
 
 
 def exit_code(plan: Plan) -> int:
@@ -43,7 +43,7 @@ def report(plan: Plan, live: Cluster | None, desired: Desired, *, colour: bool =
 
 def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
     reasons = messages.several(len(plan.refusals), "reason")
-    yield _paint(f"{desired.cluster}: a deployment would be refused, and take nothing away ({reasons}).", _RED, colour)
+    yield _paint(f"{desired.cluster}: a deployment would be refused, and take nothing away ({reasons}).", RED, colour)
     for refusal in plan.refusals:
         yield ""
         yield from _wrap(f"{refusal.path}: {refusal.why}", "  ", "    ")
@@ -53,22 +53,22 @@ def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
 def _changes(plan: Plan, live: Cluster, desired: Desired, colour: bool) -> Iterator[str]:
     going = (*plan.taken, *plan.held)
     if exit_code(plan) == NOTHING:
-        yield _paint(f"{desired.cluster}: a deployment would take nothing away.", _BOLD, colour)
+        yield _paint(f"{desired.cluster}: a deployment would take nothing away.", BOLD, colour)
     else:
         nodes = len(going) + sum(deletion.nodes for deletion in plan.deletions)
         yield _paint(
-            f"{desired.cluster}: a deployment would take {messages.several(nodes, 'node')} away.", _BOLD, colour
+            f"{desired.cluster}: a deployment would take {messages.several(nodes, 'node')} away.", BOLD, colour
         )
         yield from _wrap(UNDRAINED if desired.drain is None else DRAINED)
     for group in dict.fromkeys(pick.node.group for pick in going):
         chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]
         yield ""
-        yield _paint(f"{group}: {messages.several(len(chosen), 'node')}", _BOLD, colour)
+        yield _paint(f"{group}: {messages.several(len(chosen), 'node')}", BOLD, colour)
         yield from _table(chosen)
     for deletion in plan.deletions:
         members = [node for node in live.nodes if node.group == deletion.group and not node.leaving]
         yield ""
-        yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", _BOLD, colour)
+        yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", BOLD, colour)
         yield from _table([("group deleted", node) for node in members])
     yield from _list("It would first wait, because", [wait.why for wait in plan.waits])
     yield from _list("Besides", plan.notes)
@@ -76,12 +76,9 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, colour: bool) -> Itera
 
 def _table(rows: Sequence[tuple[str, Node]]) -> Iterator[str]:
     """One line for each node; its id comes last, because a logical id may be long."""
-    if not rows:
-        return
-    cells = [_HEADINGS, *((why, node.status, _time(node.launched), node.name) for why, node in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
-    for row in cells:
-        yield "  " + "  ".join(f"{cell:<{size}}" for cell, size in zip(row, widths, strict=True))
+    if rows:
+        cells = [(why, node.status, _time(node.launched), node.name) for why, node in rows]
+        yield from (f"  {line}" for line in table(_HEADINGS, cells))
 
 
 def _time(launched: datetime | None) -> str:
@@ -103,4 +100,4 @@ def _wrap(text: str, first: str = "", rest: str = "") -> list[str]:
 
 
 def _paint(text: str, code: str, colour: bool) -> str:
-    return f"\033[{code}m{text}\033[0m" if colour else text
+    return painted(text, code if colour else None)
