@@ -647,16 +647,15 @@ def test_what_it_says(made: Callable[..., object], changes: dict[str, Any], mess
     assert [str(finding) for finding in caught.value.findings] == messages
 
 
-ARNS = {
-    "eks_cluster_arn": ("an EKS cluster's ARN such as", [HyperPodCluster]),
-    "hyperpod_cluster_arn": ("a HyperPod cluster's ARN such as", [HyperPodAddOns, HyperPodTeams]),
-}
-
-
 @pytest.mark.parametrize(
-    ("name", "said", "made"), [(name, said, made) for name, (said, all_made) in ARNS.items() for made in all_made]
+    ("made", "name", "said"),
+    [
+        (HyperPodCluster, "eks_cluster_arn", "an EKS cluster's ARN such as"),
+        (HyperPodAddOns, "hyperpod_cluster_arn", "a HyperPod cluster's ARN such as"),
+        (HyperPodTeams, "hyperpod_cluster_arn", "a HyperPod cluster's ARN such as"),
+    ],
 )
-def test_an_arn_of_something_else(name: str, said: str, made: Callable[..., object], world: World) -> None:
+def test_an_arn_of_something_else(made: Callable[..., object], name: str, said: str, world: World) -> None:
     wrong = {name: "arn:aws:iam::111122223333:role/research"}
     with pytest.raises(ConfigError, match=f"{name}: must be {said}"):
         made(world.stack, world.next_id(), **{**CONSTRUCTS[made](world), **BESIDE.get(name, {}), **wrong})
