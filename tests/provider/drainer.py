@@ -72,11 +72,11 @@ class Drainer:
     def _fail(self) -> Json:
         match self.fails:
             case "function":
-                said = {"errorType": "RuntimeError", "errorMessage": "no way to the API"}
+                error = {"errorType": "RuntimeError", "errorMessage": "no way to the API"}
                 return {
                     "StatusCode": 200,
                     "FunctionError": "Unhandled",
-                    "Payload": io.BytesIO(json.dumps(said).encode()),
+                    "Payload": io.BytesIO(json.dumps(error).encode()),
                 }
             case "timeout":
                 raise ReadTimeoutError(endpoint_url="https://lambda.us-west-2.amazonaws.com")
