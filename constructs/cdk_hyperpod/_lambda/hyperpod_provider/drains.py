@@ -52,14 +52,7 @@ class Drains:
         return self.said
 
     def _read(self) -> Said:
-        try:
-            reply = self._s3().get_object(Bucket=self.ask.drain.bucket, Key=f"{self._cluster}/status.json")
-        except api.CALL_ERRORS as error:
-            if api.code(error) != "NoSuchKey":
-                raise
-            return NOTHING_SAID
-        sent = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
-        return parse(reply["Body"].read(MOST_BYTES), email.utils.parsedate_to_datetime(sent).timestamp())
+        return read_status(self._s3(), self.ask.drain.bucket, self._cluster)
 
     def locate(self, nodes: Iterable[Node]) -> frozenset[str]:
         """Which of these nodes do not run and have no address."""
@@ -134,6 +127,18 @@ class Drains:
         )
 
 
+def read_status(s3: api.S3, bucket: str, cluster: str) -> Said:
+    """What the agent says now. Raises an error of the call; where there is no status, nothing was said."""
+    try:
+        reply = s3.get_object(Bucket=bucket, Key=f"{cluster}/status.json")
+    except api.CALL_ERRORS as error:
+        if api.code(error) != "NoSuchKey":
+            raise
+        return NOTHING_SAID
+    sent = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
+    return parse(reply["Body"].read(MOST_BYTES), email.utils.parsedate_to_datetime(sent).timestamp())
+
+
 def parse(content: bytes, now: float) -> Said:
     """The agent's status. What is not as it should be is as if it were not said."""
     try:
@@ -141,7 +146,7 @@ def parse(content: bytes, now: float) -> Said:
     except (ValueError, RecursionError):
         found = None
     found = _mapping(found)
-    beat, busy = found.get("beat"), found.get("busy")
+    beat = found.get("beat")
     if isinstance(beat, bool) or not isinstance(beat, int | float):
         return NOTHING_SAID
     # One that is ahead would never be silent. NaN is not between anything.
@@ -152,9 +157,20 @@ def parse(content: bytes, now: float) -> Said:
         refused=str(_mapping(found.get("refused")).get("deployment") or ""),
         problem=str(found.get("problem") or ""),
         nodes={name: each for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
-        busy=frozenset(name for name in busy if isinstance(name, str)) if isinstance(busy, list) else frozenset(),
+        busy=_busy(found.get("busy")),
         saves=bool(found.get("backup")),
     )
+
+
+def _busy(told: object) -> dict[str, tuple[str, ...]]:
+    """Id -> some of its jobs. An agent of version 2 told a list of ids alone."""
+    if isinstance(told, list):
+        return {name: () for name in told if isinstance(name, str)}
+    return {
+        name: tuple(f"{job.get('id')} of {job.get('user')}" for job in jobs if isinstance(job, dict))
+        for name, jobs in _mapping(told).items()
+        if isinstance(jobs, list)
+    }
 
 
 def _going_already(live: Cluster) -> list[Node]:
