@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -121,11 +121,11 @@ class Drains:
         return self.controller.run(f"squeue --noheader --states=all --jobs={job} --format=%T")
 
 
-def set_up(cluster: Cluster, **environment: str) -> None:
-    """Start the agent anew with these variables, and a look every half second."""
+def set_up(cluster: Cluster, environment: Mapping[str, str], *, poll_s: float = 0.5) -> None:
+    """Start the agent anew with these variables, and so many seconds between two looks."""
     variables = {
         **environment,
-        "DRAIN_POLL_S": "0.5",
+        "DRAIN_POLL_S": str(poll_s),
         # Tests lay programs there that stand before Slurm's own.
         "PATH": "/srv/before:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     }
@@ -136,7 +136,7 @@ def set_up(cluster: Cluster, **environment: str) -> None:
 
 
 @contextmanager
-def agent(cluster: Cluster) -> Iterator[Drains]:
+def agent(cluster: Cluster, *, poll_s: float = 0.5) -> Iterator[Drains]:
     """The agent that the scripts have installed, with a bucket that answers."""
     drains = Drains(cluster)
     controller = cluster.controller
@@ -146,7 +146,7 @@ def agent(cluster: Cluster) -> Iterator[Drains]:
         f"systemd-run --quiet --unit=bucket --property=Restart=always --property=RestartSec=0.1 "
         f"python3 /srv/bucket.py {PORT} {OBJECTS}"
     )
-    set_up(cluster, **OWN_BUCKET)
+    set_up(cluster, OWN_BUCKET, poll_s=poll_s)
     try:
         yield drains
     finally:

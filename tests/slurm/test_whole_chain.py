@@ -109,7 +109,8 @@ def drains(cluster: Cluster, provisioned: object, life: Rehearsal, roles: dict[s
         role = take_on(life.aws, roles["controller"])
         before = controller.read(SETTINGS)
         controller.write(SETTINGS, json.dumps({"cluster": CLUSTER_NAME, **uploaded(life)["drain"]}))
-        asking.set_up(cluster, AWS_ENDPOINT_URL_S3=place.url, SSL_CERT_FILE="/srv/authority.pem", **role)
+        there = {"AWS_ENDPOINT_URL_S3": place.url, "SSL_CERT_FILE": "/srv/authority.pem"}
+        asking.set_up(cluster, {**there, **role})
         try:
             drains.await_heard()
         except AssertionError as error:
@@ -156,12 +157,19 @@ def test_a_count_falls_under_a_running_job(cluster: Cluster, drains: OverAws) ->
     node.run(f"cd {folder}/files && sha256sum --check --quiet --strict ../SHA256SUMS")
     node.run(f"diff -r {WORK} {folder}/files{WORK}")
     assert float(node.run(f"stat --format=%.Y {folder}/manifest.json")) < call.at
-    assert ":saved" in drains.slurm_of(node)
+    assert drained_at(cluster, node) < call.at
     assert [end["node_id"] for end in life.ended()] == [node.instance.instance_id]
     assert drains.job_state(jobs[node]) == "COMPLETED"
     (other,) = (each for each in nodes if each is not node)
     assert drains.job_state(jobs[other]) == "RUNNING"
     drains.end_job(jobs[other])
+
+
+def drained_at(cluster: Cluster, node: Node) -> float:
+    """When the agent had Slurm drain it, with its data saved; by the journal."""
+    said = cluster.controller.run(f"journalctl --unit={asking.UNIT} --output=short-unix --no-pager")
+    (line,) = (line for line in said.splitlines() if f"{node.name}: drain it (saved)" in line)
+    return float(line.split()[0])
 
 
 def chosen(drains: OverAws, nodes: list[Node]) -> Node | None:
