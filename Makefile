@@ -108,7 +108,9 @@ include constructs/cdk_hyperpod_local/local.mk
 PYTEST = python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 # Whole lives of clusters: deployed, with the engine that they are deployed to, and simulated by the thousands.
 LIVES := tests/end_to_end tests/test_local_aws/engine tests/lifetimes/test_soak.py
-NOT_HERE = $(addprefix --ignore=,tests/slurm $(LIVES))
+# What cdk-nag and cfn-lint find in every template: a part of the audit.
+RULE_PACKS := tests/test_rule_packs.py
+NOT_HERE = $(addprefix --ignore=,tests/slurm $(LIVES) $(RULE_PACKS))
 
 .PHONY: test
 test: setup .kubernetes/ready #: Run every test but those of test-lives and test-slurm (8 minutes on two cores)
@@ -142,7 +144,8 @@ types: setup #: mypy, strict; what runs on nodes by itself, because it imports n
 	@touch $@
 
 .PHONY: audit
-audit: setup .audit/ready #: Look for what an attacker would: bandit, zizmor, detect-secrets, checkov
+audit: setup .audit/ready #: cdk-nag and cfn-lint over every template; bandit, zizmor, detect-secrets, checkov
+	@$(PYTEST) $(PYTEST_FLAGS) $(RULE_PACKS)
 	@python tools/audit.py
 
 .PHONY: fuzz

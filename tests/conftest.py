@@ -35,7 +35,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # this order, and neither ends long after the other. The rest of the slow ones come next, in the order of their names.
 LONGEST = (
     # make test
-    "test_rule_packs.py",
     "test_app.py",
     "test_wheel.py",
     "config/test_properties.py",

@@ -148,6 +148,17 @@ def test_the_terminal_s_words_never_ship_in_the_function() -> None:
             assert "\\033" not in text and "print(" not in text and "exit_code" not in text, module
 
 
+def test_the_function_means_one_thing_by_refusing() -> None:
+    # Its own decision that a deployment must not go on. AWS and the drain agent reject.
+    words = re.compile(r"refus", re.IGNORECASE)
+    names: set[object] = set()
+    for module, path in MODULES.items():
+        if _room(module) == FUNCTION:
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                names |= {getattr(node, kind, None) for kind in ("name", "id", "attr", "arg")}
+    assert {name for name in names if words.search(str(name))} == {"Refuse", "refusals", "_refuse", "refused"}
+
+
 def test_reasons_for_findings_stand_in_one_place() -> None:
     rule = re.compile(r"NIST\.800|AwsSolutions-(?!IAM[45]\[)|CloudFormation-Validate")
 

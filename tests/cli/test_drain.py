@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod.cli import drain as drain_command
 from cdk_hyperpod.cli.main import main
@@ -307,6 +308,8 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
     status, _, err = run("drain", "--status")
     assert status == 1
     assert "has not been heard of for 10 minutes" in err
+    assert json.loads(run("drain", "--status", "--json")[1])["nodes"][0]["state"] == "ready"
+    assert run("drain", one, "--json")[0] == 2
     monkeypatch.setattr(time, "sleep", lambda _: world.answer(refused={"operator": "is no JSON"}))
     world.answer()
     (world.folder / "requests/operator.json").unlink()
@@ -339,6 +342,48 @@ def test_what_is_no_node_is_refused(
     assert status == code
     assert says in err
     assert not (world.folder / "requests").exists()
+
+
+def test_a_cluster_by_its_name_needs_no_file(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a file tells, the cluster does: which nodes are no workers."""
+    Path("cluster.yaml").unlink()
+    where = ("--cluster", "small", "--region", "us-west-2")
+    one, head = world.nodes("work")[0], world.nodes("head")[0]
+    world.answer()
+    monkeypatch.setattr(drain_command.Channel, "_account", lambda _: "111122223333")
+    assert run("drain", head, *where)[2].endswith("is a controller node, which is never drained\n")
+    assert run("drain", one, *where)[0] == 0
+    world.answer()
+    assert json.loads(run("drain", "--status", "--json", *where)[1])["nodes"][0]["instance_id"] == one
+    assert run("undrain", one, *where) == (0, f"{one}: is given back\n", "")
+    status, _, err = run("drain", one, "--wait", *where)
+    assert status == 2 and "does not know what the file wants saved" in err
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("AccessDenied", "your credentials lack the right s3:GetObject; the command's --help lists what it needs"),
+        ("ExpiredToken", "your AWS credentials have expired: sign in again"),
+        ("SlowDown", "AWS throttles GetObject, after 5 attempts still; try again in some minutes"),
+        (
+            "NoSuchBucket",
+            "there is no bucket hyperpod-drain-small-111122223333-us-west-2, by which an agent is asked: deploy",
+        ),
+    ],
+)
+def test_what_s3_refuses_is_one_sentence(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, code: str, says: str
+) -> None:
+    def refuse(self: object, operation: str, _: object) -> None:
+        raise ClientError({"Error": {"Code": code, "Message": "Access Denied"}}, operation)
+
+    monkeypatch.setattr("botocore.client.BaseClient._make_api_call", refuse)
+    status, out, err = run("drain", "--status")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert says in err
 
 
 def test_a_file_without_an_agent_is_refused(world: World, run: Callable[..., Said]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -207,3 +208,11 @@ def test_a_group_without_its_command_is_wrong_usage_in_three_lines(
     assert main([group]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.endswith(f"cdk-hyperpod {group}: error: Missing command.\n") and err.count("\n") == 3
+
+
+def test_json_of_check_has_groups_and_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(ROOT / "cluster.yaml")
+    assert main(["check", file, "--json", "--against", file]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["command"], told["schema"], told["cluster"], told["changes"]) == ("check", 1, "llm-train", [])
+    assert {"group", "instance_types", "count", "minimum"} <= told["groups"][0].keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from botocore.session import Session  # type: ignore[import-untyped]
 
 from cdk_hyperpod.cli import aws
 from cdk_hyperpod.cli.nodes import IMAGES, STATUSES
-from cdk_hyperpod_local.hyperpod.samples import eks, group
+from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, eks, group
 from cli.conftest import Run, World, write
 
 
@@ -292,4 +293,100 @@ def test_zones_that_may_not_be_read_are_a_note(world: World, run: Run) -> None:
     assert status == 0
     assert out.endswith(
         "note: zones are not shown: your credentials lack the right ec2:describe_subnets; the command's --help lists what it needs\n"
+    )
+
+
+# -- what Kubernetes says ---------------------------------------------------------------------------------------------
+
+KUBECTL = """\
+#!/bin/sh
+case "$*" in
+"config view -o json") cat config.json ;;
+"--context ours get nodes -o json") cat nodes.json ;;
+*) echo "E1122 something first" >&2; echo "error: $*" >&2; exit 1 ;;
+esac
+"""
+
+
+def kubectl(monkeypatch: pytest.MonkeyPatch, *, cluster: str, current: str = "other") -> None:
+    """A kubectl with two contexts, of which one is `cluster`'s."""
+    folder = Path("bin")
+    folder.mkdir(exist_ok=True)
+    program = folder / "kubectl"
+    program.write_text(KUBECTL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder.resolve()}:/usr/bin:/bin")
+    contexts = [{"name": "other", "context": {"cluster": "x"}}, {"name": "ours", "context": {"cluster": cluster}}]
+    Path("config.json").write_text(json.dumps({"contexts": contexts, "current-context": current}))
+
+
+def test_what_kubernetes_says_is_a_column(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.model.call("CreateCluster", eks(group("work", 4, node_type=None), name="small"))
+    world.quiet()
+    kubectl(monkeypatch, cluster=EKS_ARN)
+    first, second, third, fourth = world.nodes("work")
+    health = "sagemaker.amazonaws.com/node-health-status"
+
+    def node(name: str, ready: str, label: str, **spec: object) -> dict[str, object]:
+        metadata = {"name": f"hyperpod-{name}", "labels": {health: label}}
+        return {"metadata": metadata, "spec": spec, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
+
+    items = [
+        node(first, "True", "Schedulable"),
+        node(second, "Unknown", "UnschedulablePendingReplacement", unschedulable=True),
+        node(third, "True", "\x1b[2J"),
+        {"metadata": {"name": "ip-10-0-0-1"}},
+    ]
+    Path("nodes.json").write_text(json.dumps({"items": items}))
+    where = ("--cluster", "small", "--region", "us-west-2")
+
+    status, out, err = run("nodes", "--kubernetes", *where)
+    rows = out.splitlines()
+    assert (status, err) == (0, "") and rows[0].endswith("  kubernetes")
+    said = {row.split()[0]: row.split()[-1] for row in rows[1:5]}
+    assert said == {
+        first: "Ready",
+        second: "NotReady,SchedulingDisabled,UnschedulablePendingReplacement"[:40],
+        third: "Ready,?[2J",
+        fourth: "-",
+    }
+    told = json.loads(run("nodes", "--kubernetes", "--json", *where)[1])
+    assert {each["instance_id"]: each["kubernetes_state"] for each in told["nodes"]}[fourth] is None
+    assert "kubernetes" not in run("nodes", *where)[1], "only where somebody asks"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda: Path("bin/kubectl").unlink(), "there is no kubectl"),
+        (lambda: Path("bin/kubectl").write_text("no script"), "does not run: Exec format error"),
+        (
+            lambda: Path("config.json").write_text("{}"),
+            f"kubectl has no context of {EKS_ARN}; aws eks update-kubeconfig",
+        ),
+        (lambda: Path("config.json").write_text("[]"), "kubectl prints no JSON"),
+        (lambda: Path("nodes.json").unlink(), "kubectl: cat: nodes.json: No such file or directory"),
+    ],
+    ids=["none", "broken", "no context", "no JSON", "no answer"],
+)
+def test_without_kubectl_the_list_comes_with_a_note(
+    spoil: Callable[[], object], said: str, world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
+    world.quiet()
+    kubectl(monkeypatch, cluster=EKS_ARN)
+    Path("nodes.json").write_text("{}")
+    spoil()
+    if said == "there is no kubectl":
+        monkeypatch.setenv("PATH", "bin")
+    status, out, err = run("nodes", "--kubernetes", "--cluster", "small", "--region", "us-west-2")
+    assert (status, err, len(out.splitlines())) == (0, "", 4)
+    assert out.splitlines()[-1].startswith("note: what Kubernetes says is not shown: ") and said in out
+
+
+def test_under_slurm_there_is_no_kubernetes_to_ask(world: World, run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+    assert run("nodes", "--kubernetes")[1].endswith(
+        "note: what Kubernetes says is not shown: the cluster is not under EKS\n"
     )

@@ -175,6 +175,12 @@ def test_jobs_on_what_would_go_are_told_with_their_users(
         words = " ".join(run(capsys, "--endpoint-url", address)[1].split())
     assert "The drain agent on the controller says that no job runs on them." in words
 
+    with serve(model, {**STANDS, **status_of_agent({node: [job(1)] for node in (first, *others)})}) as address:
+        main(["plan", "--json", "--endpoint-url", address])
+    jobs = {each["node"]: each["jobs"] for each in json.loads(capsys.readouterr().out)["nodes"]}
+    assert jobs.pop(idle) == []
+    assert list(jobs.values()) == [["1 of alice"]] * 2
+
 
 NOBODY_KNOWS = "Which jobs run on them nobody knows: the drain agent on the controller is silent."
 
@@ -446,7 +452,7 @@ def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_endpoint_that_is_no_address(capsys: pytest.CaptureFixture[str]) -> None:
-    assert failed(capsys, "--endpoint-url", "nowhere").endswith(": AWS was not asked: Invalid endpoint: nowhere")
+    assert failed(capsys, "--endpoint-url", "nowhere").startswith("Invalid endpoint: nowhere; write https://HOST")
 
 
 def test_permission_that_is_missing(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
@@ -718,3 +724,23 @@ def test_where_nothing_would_go_or_all_is_refused_it_does_not_ask(
     write(changes)
     found, out, _ = run(capsys, "--endpoint-url", address, "--confirm", "--yes")
     assert found == status and "?" not in out
+
+
+def test_json_says_which_nodes_go_and_why(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+    write({"instance_groups.1.instance_count": 3, **keep_old()})
+    assert main(["plan", "--json", "--endpoint-url", address]) == 2
+    told = json.loads(capsys.readouterr().out)
+    (node,) = told["nodes"]
+    assert (told["command"], told["schema"], told["exit_code"], told["stack"]) == (
+        "plan",
+        1,
+        2,
+        "hyperpod-small-cluster",
+    )
+    assert node["node"] in nodes(model, "work") and (node["group"], node["reason"]) == ("work", "newest")
+    assert (told["deleted_groups"], told["refusals"], told["changes"], node["jobs"]) == ([], [], None, None)
+
+    write({"instance_groups.1.instance_count": 3, "scale_down": {"nodes_to_delete": [TYPO]}, **keep_old()})
+    assert main(["plan", "--json", "--endpoint-url", address]) == 1
+    assert json.loads(capsys.readouterr().out)["refusals"][0]["remedy"]
+    assert main(["plan", "--json", "--confirm"]) == 2

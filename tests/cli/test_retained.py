@@ -58,7 +58,8 @@ def test_the_table_of_the_default_cluster() -> None:
         table
         == """\
 After cdk destroy, this stays of llm-train (removal: retain),
-a month at us-east-1 list prices:
+at us-east-1 list prices:
+  what                                        a month  why
   FSx for Lustre file system, 4,800 GiB  about $1,008  your data
   KMS key                                    about $1  what it encrypted can be read
   Access log bucket                            by use  who read what, for a year

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -99,7 +100,7 @@ class Answers:
 
 
 def why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failed: datetime, *options: str) -> str:
-    monkeypatch.setattr("cdk_hyperpod.cli.why.clients", lambda *_: lambda _service: Answers(failed))
+    monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: Answers(failed))
     assert main(["why", "--config", str(ROOT / "cluster.yaml"), *options]) == 0
     return str(capsys.readouterr().out)
 
@@ -129,9 +130,34 @@ class OfTraining:
 def test_a_stack_of_another_app_is_asked_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
 ) -> None:
-    monkeypatch.setattr("cdk_hyperpod.cli.why.clients", lambda *_: lambda _service: OfTraining())
+    monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: OfTraining())
     assert main(["why", "--config", str(ROOT / "cluster.yaml"), *options]) == 0
     assert capsys.readouterr().out == f"Training: {SENTENCE}\n"
+
+
+def test_a_stack_that_nobody_may_look_for_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Denied(OfTraining):
+        def list_tags(self, **_: object) -> dict[str, Any]:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "ListTags")
+
+    monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: Denied())
+    assert main(["why", "--config", str(ROOT / "cluster.yaml")]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("there is no stack hyperpod-llm-train-foundation or ") and err.count("\n") == 1
+    assert "cannot be read: your credentials lack the right ListTags" in err and "name it by --stack" in err
+
+
+def test_a_cluster_by_its_name_needs_no_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: Answers(WHEN))
+    where = ["--cluster", "big", "--region", "us-west-2"]
+    assert main(["why", *where]) == 0
+    assert capsys.readouterr().out == f"hyperpod-big-cluster: {SENTENCE}\n"
+    assert main(["why", *where, "--since", str((WHEN + timedelta(hours=1)).timestamp())]) == 0
+    assert capsys.readouterr().out.endswith("whenever it was: cdk-hyperpod why --cluster big --region us-west-2\n")
 
 
 def test_a_clock_that_is_ahead_by_a_minute_hides_nothing(
@@ -149,3 +175,9 @@ def test_where_nothing_is_found_it_says_where_to_look(
         "The stacks' events show no failure since then. The last one, whenever it was: "
         f"cdk-hyperpod why --config {ROOT / 'cluster.yaml'} --profile prod\n"
     )
+
+
+def test_json_has_a_stack_and_a_reason(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(why(monkeypatch, capsys, WHEN, "--json"))
+    assert (told["command"], told["schema"], told["cluster"]) == ("why", 1, "llm-train")
+    assert told["failures"] == [{"stack": "hyperpod-llm-train-cluster", "reason": SENTENCE}]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod_provider.answer import answer
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard import handler
-from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.decision import Live, Subnet, refusals
+from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.decision import Live, Subnet, differences
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.guard import GuardError
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.wish import Wish, read, write
 from foundation_guard.world import OURS, THEIRS, World, error, event, wish
@@ -228,7 +228,7 @@ def test_what_equals_the_live_one_is_never_refused(
     )
     made = {"zone": subnet.zone_id if by_id else subnet.zone, "cidr": subnet.cidr}
     same = wish(orchestrator=orchestrator, efa=efa, **(made if subnet.made_here else _existing(subnet)))
-    assert refusals(same, live) == ()
+    assert not [*differences(same, live)]
 
 
 def _existing(subnet: Subnet) -> dict[str, Any]:

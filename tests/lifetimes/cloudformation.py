@@ -51,6 +51,8 @@ class Template:
     network: str = "subnet-1"
     continuous: bool = True
     eks: bool = False
+    drain: str = ""
+    """How nodes are drained, as the property says it; absent: not at all."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -78,6 +80,8 @@ class Template:
             "Digest": self.digest,
             "Retry": self.retry,
         }
+        if self.drain:
+            found["Drain"] = self.drain
         if resource == PREPARE:
             found |= {
                 "NodesToDelete": list(self.nodes_to_delete),

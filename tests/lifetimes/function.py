@@ -7,7 +7,9 @@ FAILED, and is never called again; so is an answer that does not come within the
 
 from __future__ import annotations
 
+import email.utils
 import inspect
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownE
 from .hyperpod import Measure, Node, Refused
 
 if TYPE_CHECKING:
+    from .draining import Draining, Heard
     from .lifetime import Lifetime
 
 POLL = 30
@@ -53,6 +56,8 @@ class Look:
     shown: dict[str, dict[str, Any]]
     """Groups as DescribeCluster showed them."""
     wrote_since: bool = False
+    heard: Heard | None = None
+    """What the drain agent said, as far as the function asked after this look."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +113,12 @@ class Request:
     writes: list[Write] = field(default_factory=list)
     asked: dict[float, set[str]] = field(default_factory=dict)
     """Nodes that it asked to delete, whatever the answer, by the time of the look that it went by."""
+    ready: int = 0
+    """How many times in a row the agent has said that everything it was asked for may go."""
+    asked_agent: bool = False
+    """It wrote to the drain agent."""
+    wishes: set[str] = field(default_factory=set)
+    """What it called the wish for nodes that it asked to have drained."""
     faults: int = 0
     """Faults that were put into its calls."""
     data: Any = None
@@ -296,6 +307,43 @@ class Calls:
     def describe_stack_events(self, *, StackName: str, NextToken: str | None = None) -> dict[str, Any]:
         with self._call("DescribeStackEvents"):
             return self._life.stack.describe_events(NextToken)
+
+    # -- draining --
+
+    def describe_cluster_node(self, *, ClusterName: str, NodeId: str) -> dict[str, Any]:
+        with self._call("DescribeClusterNode"):
+            return self._life.hyperpod(ClusterName).describe_node(NodeId)
+
+    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
+        with self._s3("GetObject") as draining:
+            body, heard = draining.read(Key)
+            if self._look is not None:
+                self._look.heard = heard
+            self._request.ready = self._request.ready + 1 if draining.all_ready(heard, self._request.wishes) else 0
+            if not body:
+                raise Refused("NoSuchKey", "The specified key does not exist.", 404)
+            date = email.utils.formatdate(draining.bucket.time, usegmt=True)
+            return {"Body": io.BytesIO(body), "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> dict[str, Any]:
+        with self._s3("PutObject") as draining:
+            if self._is_over():
+                self._life.judge.fault("a deployment that is over asks for nodes", str(self._request))
+            self._request.wishes |= draining.write(Key, Body)
+            self._request.asked_agent = True
+            return {}
+
+    @contextmanager
+    def _s3(self, operation: str) -> Iterator[Draining]:
+        draining = self._life.draining
+        with self._call(operation):
+            assert draining is not None, "S3 is for draining alone"
+            try:
+                draining.serve(operation)
+            except Refused:
+                self._request.faults += 1
+                raise
+            yield draining
 
     # -- inside --
 

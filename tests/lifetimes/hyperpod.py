@@ -6,7 +6,7 @@ does not document is a switch (switches.py). Everything takes its time: a call o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -47,6 +47,7 @@ class Node:
     id: str | None = None
     """Absent: not launched yet."""
     launched: float | None = None
+    address: str = ""
     status: str = "Pending"
     outdated: bool = False
     failed: bool = False
@@ -91,6 +92,8 @@ class Group:
     changed_by: Who = "person"
     """Who last changed its target or minimum by UpdateCluster."""
     lacks_capacity_until: float = 0.0
+    addresses: list[str] = field(default_factory=list)
+    """Of nodes that were replaced, for those that come in their place."""
 
     @property
     def live(self) -> list[Node]:
@@ -172,6 +175,9 @@ class HyperPod:
         """Nodes that broke so far."""
         self.ever: dict[str, Node] = {}
         """Every node that was ever wished for, by its logical id."""
+        self.watch: Callable[[Node], None] | None = None
+        """Who looks at a node that is about to end."""
+        self._addresses = 0
 
     # -- what is seen --
 
@@ -248,6 +254,17 @@ class HyperPod:
         if len(seen) > most:
             reply["NextToken"] = seen[most - 1].logical
         return reply
+
+    def describe_node(self, node_id: str) -> dict[str, Any]:
+        """DescribeClusterNode."""
+        self._there()
+        node = self.node(node_id)
+        if node is None or node.id != node_id:
+            raise Refused(self.switches.not_found, f"{node_id} is no node of the cluster.")
+        details: dict[str, Any] = {"InstanceGroupName": node.group, "InstanceId": node.id}
+        if node.launched is not None and self.clock.now > node.launched + 20:
+            details["PrivatePrimaryIp"] = node.address
+        return {"NodeDetails": details}
 
     def _summary(self, node: Node) -> dict[str, Any]:
         shown = node.was if node.leaving and self.clock.now < node.ends + self.switches.list_lag else node.status
@@ -679,6 +696,12 @@ class HyperPod:
     def _instance(self, node: Node) -> None:
         node.id = f"i-{self.rng.getrandbits(68):017x}"
         node.launched = self.clock.now
+        group = self.groups[node.group]
+        if group.addresses:
+            node.address = group.addresses.pop()
+        else:
+            self._addresses += 1
+            node.address = f"10.1.{self._addresses // 250}.{self._addresses % 250 + 4}"
 
     def _boot(self, node: Node) -> None:
         if node.gone or node.status != "Pending":
@@ -699,9 +722,12 @@ class HyperPod:
         if node.gone or node.leaving or node.status != "Failure" or group is None or self.status == "SystemUpdating":
             return
         self._end(node, "replaced", "hyperpod", None)
+        group.addresses.append(node.address)
         self._grow(group, "hyperpod")
 
     def _end(self, node: Node, how: How, by: Who, call: object) -> None:
+        if self.watch is not None:
+            self.watch(node)
         self.endings.append(Ending(node, self.clock.now, how, by, call))
         self.tell(f"{node.name} of {node.group} ends, {how}, by {by}")
         cause = Lowering(self.clock.now, by)

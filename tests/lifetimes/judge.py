@@ -18,6 +18,7 @@ from .hyperpod import BUSY, Ending, Group, Lowering
 
 if TYPE_CHECKING:
     from .lifetime import Lifetime
+    from .readiness import Readiness
 
 
 class Cause(StrEnum):
@@ -54,6 +55,7 @@ class Cause(StrEnum):
     STILL_LEAVING = "a rollback during which nodes shut down until the deadline"
     REPLACED_BEFORE_CLOUDFORMATION = "HyperPod replaces a node between prepare's last look and CloudFormation's call"
     MINIMUM_TIMED_OUT = "HyperPod takes a minimum back that was not met in three hours"
+    UNDRAINED = "somebody undrains a node between the agent's word and the function's call"
     NOT_ENDED = "a rollback that three times continue-update-rollback did not end"
 
 
@@ -62,6 +64,8 @@ class Judge:
         self.life = life
         self.faults: list[str] = []
         self.unavoidable: Counter[str] = Counter()
+        self.readiness: Readiness | None = None
+        """Where nodes are drained before they go."""
         self._seen = 0
         self._explicit: dict[str, list[tuple[float, object]]] = {}
         """Counts that the function or CloudFormation sent, by group."""
@@ -145,6 +149,8 @@ class Judge:
         """A BatchDeleteClusterNodes of the function took nodes."""
         request, look, life = write.request, write.look, self.life
         self._over(write, "BatchDelete")
+        if self.readiness:
+            self.readiness.nodes_taken(write)
         if request.kind == FINALIZE:
             self.fault("finalize takes nodes", str(request))
         if look is None:
@@ -269,6 +275,7 @@ class Judge:
         """Each node of the group that may go by count, and its place in the documented order; the lowest goes first."""
         request = write.request
         named = set() if request.rollback else set(request.new["NodesToDelete"])
+        heard = self.readiness.heard(request, look) if self.readiness else {}
         # What was wished for meanwhile replaces one that went: it may go before all others.
         by_count = {node.name for node in write.took if node.group == name and node.wished <= request.heard} - named
         since = None
@@ -293,6 +300,7 @@ class Judge:
                 continue
             else:
                 ranks[node_id] = (
+                    *heard.get(node_id, (False, False)),
                     0
                     if node["InstanceStatus"]["Status"] == "Failure"
                     else 1
@@ -339,6 +347,8 @@ class Judge:
                     self.fault("a minimum that the function sent is taken back", f"{ending.node.name}")
                 else:
                     self.spare(Cause.MINIMUM_TIMED_OUT)
+            elif ending.how == "with its group" and self.readiness:
+                self.readiness.group_deleted(ending)
         self._seen = len(endings)
 
     def _function_at_random(self, ending: Ending) -> None:
@@ -517,6 +527,8 @@ class Judge:
         """CloudFormation has its answer, or no longer waits for one."""
         if request.over:
             return
+        if self.readiness:
+            self.readiness.request_ended(request)
         if not request.done or request.reason == "Operation timed out":
             self.fault("no answer within CloudFormation's hour", str(request))
             return
@@ -579,6 +591,11 @@ class Judge:
         else:
             self.fault("a rollback gets stuck", f"{request}: {request.reason[:300]}")
 
+    def lifetime_ended(self) -> None:
+        """Nothing was asked for any more, for longer than anybody may hold a node."""
+        if self.readiness:
+            self.readiness.lifetime_ended()
+
     def same_again(self, deployment: Deployment) -> None:
         """What was deployed before and has succeeded, and nothing and nobody interfered since: prepare changes nothing."""
         for request in deployment.requests:
@@ -611,6 +628,8 @@ class Judge:
         if not first.succeeded and late and self._left_late(first):
             self.spare(Cause.SLOW)
             return
+        if not first.succeeded and self.readiness and self.readiness.explains(first):
+            return
         if not first.succeeded:
             self.fault("a sound deployment fails", f"{deployment.what}: {first.reason[:300]}")
             return
@@ -623,7 +642,8 @@ class Judge:
         if not any(expected.takes.values()):
             if first.writes:
                 self.fault("a change where nothing was to change", f"{deployment.what}: {first.writes[0].kind}")
-            if first.answered - first.began > 330 + self.life.switches.current_lag:
+            drained = self.readiness is not None and expected.groups
+            if first.answered - first.began > 330 + self.life.switches.current_lag and not drained:
                 self.fault("waits with nothing to take", f"{deployment.what}: {first.answered - first.began:.0f} s")
         for node in expected.named - set(took):
             self.fault("a named node was not taken", f"{deployment.what}: {node}")

@@ -13,11 +13,13 @@ from . import switches
 from .actors import Actors
 from .clock import Clock
 from .cloudformation import CLUSTER, NAME, RESOURCES, STACK, TAG, Deployment, Stack, Template, Trouble
+from .draining import Draining
 from .faults import Faults
 from .function import FINALIZE, PREPARE, Framework, MakeProvider, Write
 from .hyperpod import HyperPod, Measure, Pace, Refused, Spec
 from .judge import Cause, Expected, Judge
 from .profiles import PROFILES, Profile, profile_of
+from .readiness import Readiness
 
 ROLE = "arn:aws:iam::111122223333:role/nodes"
 
@@ -65,6 +67,10 @@ class Lifetime:
         self.stack = Stack(self, Framework(self, make))
         self.autoscaled: tuple[str, ...] = ()
         self.names_ever: list[str] = []
+        dice = Random(f"{seed} the drains")
+        self.draining = Draining(self, dice) if dice.random() < self.profile.drains else None
+        if self.draining:
+            self.judge.readiness = Readiness(self, self.draining)
         self._since = (0, 0)
         """Deeds and failures when the last deployment began."""
 
@@ -86,16 +92,22 @@ class Lifetime:
     def between_calls(self) -> None:
         if self.profile.most_deeds:
             self.actors.before_call()
+        if self.draining:
+            self.draining.between_calls()
 
     def after_write(self) -> None:
         self.actors.after_write()
 
     def deployment_begins(self, deployment: Deployment) -> None:
         self.actors.some_time(self.profile.in_time, 1200)
+        if self.draining:
+            self.draining.deployment_begins(deployment)
 
     def rollback_begins(self, deployment: Deployment) -> None:
         self.actors.maybe(self.profile.in_rollback)
         self.actors.some_time(self.profile.in_rollback, 300)
+        if self.draining:
+            self.draining.rollback_begins(deployment)
 
     def before_the_clusters_update(self) -> None:
         self.clock.pass_time(self.rng.uniform(1, 6))
@@ -106,6 +118,8 @@ class Lifetime:
     def run(self) -> Outcome:
         outcome = Outcome(self.seed, self.profile_name)
         file = self._first_file()
+        if self.draining:
+            file = self.draining.first(file)
         self.tell(
             f"seed {self.seed}, profile {self.profile_name}, {'continuous' if self.pod.continuous else 'standard'}"
         )
@@ -114,10 +128,14 @@ class Lifetime:
             self._deploy(file, "the first deployment", outcome, quiet=True)
         else:
             self._already_there(file)
+        if self.draining:
+            self.draining.begin(file)
         for _ in range(self.draw.choice([1, 2, 2, 3])):
             self.actors.maybe(self.profile.before_deploying)
             self.clock.pass_time(self.draw.choice([5.0, 60.0, 600.0, 4000.0, 30000.0]))
             file, what = self._change(file)
+            if self.draining:
+                file = self.draining.change(file)
             self._deploy(file, what, outcome)
             if self.stack.status.endswith("FAILED") and self.stack.status != "UPDATE_FAILED":
                 break
@@ -128,6 +146,9 @@ class Lifetime:
             self.stack.destroy()
         self.clock.pass_time(4000)
         self.judge.look_at_endings()
+        if self.draining:
+            self.draining.finish()
+            self.judge.lifetime_ended()
         outcome.faults, outcome.unavoidable = self.judge.faults, self.judge.unavoidable
         outcome.taken = sum(len(write.took) for write in self.writes)
         if self.story is not None:
@@ -244,6 +265,10 @@ class Lifetime:
     def _first_file(self) -> Template:
         draw = self.draw
         eks = draw.random() < 0.4 or bool(self.profile.autoscaled and draw.random() < 0.7)
+        if eks and self.profile.drains == 1:
+            eks = False
+        elif eks and self.draining:
+            self.draining, self.judge.readiness, self.pod.watch = None, None, None
         groups = [] if eks else [self._spec("controller", 1, 0, "Controller")]
         for name in draw.sample(["p5", "trn1", "p5-long", "extra"], draw.choice([1, 2, 2, 3])):
             count = draw.randint(1, 7)

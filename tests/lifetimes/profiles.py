@@ -58,6 +58,8 @@ class Profile:
     """How often nodes take up to hours to shut down, or to come."""
     boot_failures: float = 0.0
     in_use: float = 0.0
+    drains: float = 0.0
+    """How often nodes are drained before they go (draining.py), where Slurm runs."""
     drifts: float = 0.0
     """How often a lifetime begins with more or fewer nodes than the file says."""
 
@@ -166,11 +168,32 @@ PROFILES: dict[str, Profile] = {
         slow=0.1,
         boot_failures=0.05,
         in_use=0.05,
+        drains=0.3,
         drifts=0.2,
     ),
+    "drains": Profile(
+        deeds={"a node fails": 2, "person deletes nodes": 1, "person raises": 1, "capacity goes": 0.5},
+        most_deeds=2,
+        per_call=0.003,
+        in_time=0.3,
+        in_rollback=0.1,
+        throttled=0.003,
+        lost=0.03,
+        deaths=0.0005,
+        troubles=0.3,
+        left_as_it_is=0.1,
+        boot_failures=0.03,
+        drains=1.0,
+        drifts=0.1,
+    ),
 }
+FIRST_SEEDS = {"drains": 10_000_000}
+"""Profiles that came later, each with its first seed: so all others still stand for what they stood for before."""
+
+CYCLE = [name for name in PROFILES if name not in FIRST_SEEDS]
+"""The others take turns, seed by seed."""
 
 
 def profile_of(seed: int) -> str:
     """The profile that a seed stands for: a seed alone says everything about a lifetime."""
-    return list(PROFILES)[seed % len(PROFILES)]
+    return next((name for name, first in FIRST_SEEDS.items() if seed >= first), CYCLE[seed % len(CYCLE)])

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from .lifetime import Outcome, live
-from .profiles import PROFILES, profile_of
+from .profiles import CYCLE, FIRST_SEEDS, PROFILES, profile_of
 
 BATCH = 50
 
@@ -95,11 +95,14 @@ def record(page: Path, tally: Tally, seeds: Sequence[int]) -> None:
 
 
 def seeds_of(number: int, *, first: int = 0, profile: str | None = None) -> list[int]:
-    """So many seeds from the first on; of one profile where it is named."""
+    """So many seeds from the first on; of one profile where it is named, otherwise of those that take turns."""
     if profile is None:
         return list(range(first, first + number))
-    start = first + (list(PROFILES).index(profile) - first) % len(PROFILES)
-    return list(range(start, start + number * len(PROFILES), len(PROFILES)))
+    if profile in FIRST_SEEDS:
+        start = FIRST_SEEDS[profile] + first
+        return list(range(start, start + number))
+    start = first + (CYCLE.index(profile) - first) % len(CYCLE)
+    return list(range(start, start + number * len(CYCLE), len(CYCLE)))
 
 
 def soak(seeds: Sequence[int], *, processes: int | None = None, progress: bool = False) -> Tally:

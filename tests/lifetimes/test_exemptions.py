@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from lifetimes.actors import Deed
 from lifetimes.cloudformation import STACK, TAG, ClusterUpdate, Deployment, Template
+from lifetimes.draining import Draining, Heard, Policy, Undone
 from lifetimes.function import PREPARE, Look, Request, Write
 from lifetimes.hyperpod import Ending, Group, Lowering, Measure, Node, Who
 from lifetimes.judge import Cause, Expected
 from lifetimes.lifetime import Lifetime
+from lifetimes.readiness import Readiness
 
 
 def spec(count: int, **more: Any) -> dict[str, Any]:
@@ -408,3 +411,64 @@ def test_what_is_asked_for_in_place_of_a_node_that_the_list_shows_as_it_was(
     measures = {"p5": Measure(live=4, unlaunched=1, leaving=1, ended=0, target=4)}
     seen = replace(look(life), before=measures, measures=measures)
     assert life.judge._hidden(seen, "p5", 4, request(life)) is cause
+
+
+def drained(life: Lifetime) -> Draining:
+    """The same lifetime, in which nodes are drained before they go, and one of them is not ready."""
+    draining = life.draining = Draining(life, Random(0))
+    life.judge.readiness = Readiness(life, draining)
+    draining.unready = {life.pod.groups["p5"].nodes[3]: "job 1 runs"}
+    return draining
+
+
+def goes(
+    life: Lifetime, said: Policy, heard: Heard | None, *, rollback: bool = False, waited: float = 0.0
+) -> list[str]:
+    """What the judge says where that node goes, so long after the request began."""
+    made = request(life, rollback=rollback)
+    made.heard -= waited
+    made.new["Drain"] = said.text()
+    seen = look(life)
+    seen.heard = heard
+    life.judge.batch_delete_was_sent(write(made, seen, life.pod.groups["p5"].nodes[3]))
+    return [kind for kind in kinds(life.judge.faults) if kind == "a node that was not ready goes"]
+
+
+FAIL = Policy(minutes=10, force=False, undrained=False, must_be_saved=False)
+HEARD, SILENT = Heard(999.0, {"nodes": {}, "busy": []}, silent=False), Heard(999.0, None, silent=True)
+
+
+@pytest.mark.parametrize(
+    ("said", "heard", "waited", "allowed"),
+    [
+        (FAIL, HEARD, 3000, False),
+        (replace(FAIL, force=True), HEARD, 500, False),
+        (replace(FAIL, force=True), HEARD, 610, True),
+        (replace(FAIL, force=True, must_be_saved=True), HEARD, 610, False),
+        (FAIL, SILENT, 0, False),
+        (FAIL, None, 0, False),
+        (replace(FAIL, undrained=True), SILENT, 0, True),
+        (replace(FAIL, undrained=True), HEARD, 3000, False),
+    ],
+)
+def test_a_node_that_is_not_ready_goes_where_the_policy_says_so(
+    said: Policy, heard: Heard | None, waited: float, allowed: bool
+) -> None:
+    life = lifetime()
+    drained(life)
+    assert bool(goes(life, said, heard, waited=waited)) is not allowed
+
+
+@pytest.mark.parametrize(("heard", "waited", "allowed"), [(HEARD, 0, False), (HEARD, 310, True), (SILENT, 0, True)])
+def test_a_rollback_waits_five_minutes_for_a_node(heard: Heard, waited: float, allowed: bool) -> None:
+    life = lifetime()
+    drained(life)
+    assert bool(goes(life, FAIL, heard, rollback=True, waited=waited)) is not allowed
+
+
+@pytest.mark.parametrize(("node", "at", "spared"), [("i-4", 990.0, True), ("i-3", 990.0, False), ("i-4", 500.0, False)])
+def test_a_node_that_somebody_undrained_is_spared(node: str, at: float, spared: bool) -> None:
+    life = lifetime()
+    drained(life).undone.append(Undone(at, node))
+    assert bool(goes(life, FAIL, HEARD)) is not spared
+    assert life.judge.unavoidable[Cause.UNDRAINED] == spared

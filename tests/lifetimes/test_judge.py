@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -248,6 +249,87 @@ class SaysNothing(Broken):
         return {**answer, "Data": {"NodesTaken": "nothing"}} if answer["IsComplete"] else answer
 
 
+class Undrained(Broken):
+    """The function, on an S3 that does something else than it is told."""
+
+    def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
+        self.s3 = more["s3"]()
+        super().__init__(sagemaker, cloudformation, **(more | {"s3": lambda: self}))
+
+    def get_object(self, **asked: Any) -> Any:
+        reply = self.s3.get_object(**asked)
+        content = reply["Body"].read()
+        with contextlib.suppress(ValueError):
+            content = json.dumps(self.amend(json.loads(content))).encode()
+        return {**reply, "Body": io.BytesIO(content)}
+
+    def amend(self, status: dict[str, Any]) -> dict[str, Any]:
+        return status
+
+    def put_object(self, **asked: Any) -> Any:
+        return self.s3.put_object(**asked)
+
+
+class TakesAllForReady(Undrained):
+    """Looks at nothing that the agent says of a node."""
+
+    def amend(self, status: dict[str, Any]) -> dict[str, Any]:
+        for told in status["nodes"].values():
+            told["state"] = "ready"
+        return status
+
+
+class TakesNoneForReady(Undrained):
+    """Waits for nodes that may go."""
+
+    def amend(self, status: dict[str, Any]) -> dict[str, Any]:
+        for told in status["nodes"].values():
+            told["state"] = "draining"
+        return status
+
+
+class DoesNotDrain(Undrained):
+    """Overlooks what the file says of draining."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        event = {**event, "ResourceProperties": {**event["ResourceProperties"], "Drain": ""}}
+        return super().is_complete(event)
+
+
+class NeedsNothingSaved(Undrained):
+    """Takes what could not be saved."""
+
+    def amend(self, status: dict[str, Any]) -> dict[str, Any]:
+        for told in status["nodes"].values():
+            if told["state"] in ("backing-up", "backup-failed"):
+                told["state"] = "ready"
+        return status
+
+
+class GivesNothingBack(Undrained):
+    """Asks for nodes, and never says that it wants them no more."""
+
+    def put_object(self, **asked: Any) -> Any:
+        return self.s3.put_object(**asked) if json.loads(asked["Body"])["nodes"] else {}
+
+
+class HoldsForEver(GivesNothingBack):
+    """The same, without an end to it."""
+
+    def put_object(self, **asked: Any) -> Any:
+        request = json.loads(asked["Body"])
+        for wish in request["nodes"]:
+            wish["expires"] += 30 * 24 * 3600
+        return super().put_object(**(asked | {"Body": json.dumps(request).encode()}))
+
+
+class AsksAsAnOperator(Undrained):
+    """Writes what a person writes."""
+
+    def put_object(self, **asked: Any) -> Any:
+        return self.s3.put_object(**(asked | {"Key": asked["Key"].replace("deployment", "operator")}))
+
+
 class Lingers(Broken):
     """Waits a while, whatever there is to do."""
 
@@ -301,6 +383,14 @@ def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[st
         (BreaksDown, "races", "the function breaks down"),
         (NeverEnds, "races", "no answer within CloudFormation's hour"),
         (RefusesEverything, "races", "a sound deployment fails"),
+        (TakesAllForReady, "drains", "a node that was not ready goes"),
+        (NeedsNothingSaved, "drains", "a node that was not ready goes"),
+        (DoesNotDrain, "drains", "a node that was not ready goes"),
+        (TakesNoneForReady, "drains", "ready nodes do not go"),
+        (GivesNothingBack, "drains", "a node that stays is not given back"),
+        (HoldsForEver, "drains", "a node is held for more than a day"),
+        (HoldsForEver, "drains", "a node is drained for ever"),
+        (AsksAsAnOperator, "drains", "the function writes what is another's"),
     ],
 )
 def test_a_broken_function_is_caught(make: type[Broken], profile: str, fault: str) -> None:
@@ -339,6 +429,7 @@ def test_every_profile_meets_what_it_stands_for(profile: str) -> None:
         "standard": "standard",
         "slow": "* ",
         "all": "* ",
+        "drains": "is not ready to go",
     }
     stories = [live(seed, story=True).story for seed in seeds_of(25, profile=profile)]
     assert sum(words[profile] in story for story in stories) >= 5

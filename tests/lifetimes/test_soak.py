@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from lifetimes.lifetime import live
-from lifetimes.profiles import PROFILES
+from lifetimes.profiles import CYCLE, FIRST_SEEDS, PROFILES, profile_of
 from lifetimes.soak import main, seeds_of, soak
 
 LIFETIMES = 2000
 
 
 def test_lifetimes_keep_the_contract() -> None:
-    tally = soak(seeds_of(LIFETIMES))
+    later = [seed for profile in FIRST_SEEDS for seed in seeds_of(LIFETIMES // 10, profile=profile)]
+    tally = soak([*seeds_of(LIFETIMES - len(later)), *later])
     broken = [f"SEED={outcome.seed} ({outcome.profile}): {'; '.join(outcome.faults)}" for outcome in tally.failing]
     assert not broken, "\n".join(broken[:20]) + "\n\nmake soak SEED=… tells the story."
     assert set(tally.by_profile) == set(PROFILES)
@@ -24,7 +25,7 @@ def test_lifetimes_keep_the_contract() -> None:
     assert tally.taken > LIFETIMES / 2
 
 
-@pytest.mark.parametrize("seed", range(len(PROFILES)))
+@pytest.mark.parametrize("seed", [*range(len(CYCLE)), *FIRST_SEEDS.values()])
 def test_a_seed_alone_says_everything(seed: int) -> None:
     told, silent = live(seed, story=True), live(seed)
     assert told.story == live(seed, story=True).story
@@ -56,3 +57,4 @@ def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
 def test_seeds_of_one_profile_are_seeds_of_all() -> None:
     assert seeds_of(3, profile="drift") == [3, 12, 21]
     assert seeds_of(2, first=4, profile="drift") == [12, 21]
+    assert [profile_of(seed) for seed in seeds_of(2, first=4, profile="drains")] == ["drains", "drains"]

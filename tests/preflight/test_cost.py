@@ -20,8 +20,10 @@ HOURLY = {
     "Cluster:ml.trn1.32xlarge": 25.0, "Cluster:ml.c5.9xlarge": 2.0, "Cluster:ml.p5e.48xlarge": 70.0, "Cluster:ml.m5.2xlarge": 0.5,
     "NatGateway-Hours": 0.05, "VpcEndpoint-Hours": 0.01, "AmazonEKS-Hours:perCluster": 0.1,
 }  # fmt: skip
-PRICES = Prices(region="us-west-2", when="2026-11-22", hourly=HOURLY)
+GB_MONTH = {"Storage.SSD.125": 0.1, "Storage.SSD.250": 0.2, "Storage.SSD.500": 0.3, "Storage.SSD.1000": 0.6}
+PRICES = Prices(region="us-west-2", when="2026-11-22", hourly=HOURLY, gb_month=GB_MONTH)
 EVERYTHING = load_config(ROOT / "tests" / "configs" / "everything.yaml").config
+TIER = EVERYTHING.storage.throughput_mbps_per_tib if EVERYTHING.storage else 0
 
 
 def product(usage: str, price: float, unit: str = "Hrs") -> str:
@@ -52,7 +54,10 @@ def test_every_group_and_what_stands_beside_the_nodes() -> None:
     assert found["trn1 (ml.trn1.32xlarge)"].hour == 4 * 25.0
     assert found["mixed (ml.c5.9xlarge)"].hour is None, "nobody lists a Spot price"
     assert found["NAT gateway"].hour == 0.05
-    assert found["FSx for Lustre, 19200 GiB"].hour is None
+    assert found["FSx for Lustre, 19200 GiB"].hour == pytest.approx(19200 * GB_MONTH[f"Storage.SSD.{TIER}"] / 730)
+    assert found["FSx for Lustre, 19200 GiB"].note.endswith(": in no sum"), (
+        "metadata and backups have prices of their own"
+    )
     assert hourly(found.values()) == pytest.approx(sum(each.hour for each in found.values() if each.hour is not None))
 
 
@@ -61,7 +66,9 @@ def test_what_has_no_price_is_named_and_not_added() -> None:
     found = costs(EVERYTHING, without)
     text = "\n".join(cost_lines(found, without))
 
-    assert hourly(costs(EVERYTHING, PRICES)) - hourly(found) == pytest.approx(2 * 70.0)
+    of_storage = 19200 * GB_MONTH[f"Storage.SSD.{TIER}"] / 730
+    assert hourly(costs(EVERYTHING, PRICES)) - hourly(found) == pytest.approx(2 * 70.0 + of_storage)
+    assert "  FSx for Lustre, 19200 GiB: the price list has no price" in text
     assert "  p5e (ml.p5e.48xlarge): the price list has no price" in text
     assert "  mixed (ml.c5.9xlarge): Spot: its price changes, and the list has none" in text
     assert all(len(line) <= 80 for line in text.splitlines()), text
@@ -86,12 +93,14 @@ def test_prices_are_read_page_by_page_and_only_hours() -> None:
         product("USW2-Studio:ml.p5.48xlarge", 99.0),
         product("USW2-Cluster:ml.m5.4xlarge", 5.0, unit="Quantity"),
         product("USW2-ReservedCluster:ml.p5.48xlarge", 30.0),
+        product("USW2-Storage.SSD.250", 0.2, unit="GB-Mo"),
         "no JSON",
         json.dumps({"product": {}}),
     ]
     found = read_prices("us-west-2", lambda _: PriceList(products))
 
     assert found.hourly == {"Cluster:ml.p5.48xlarge": 60.0, "ReservedCluster:ml.p5.48xlarge": 30.0}
+    assert found.gb_month == {"Storage.SSD.250": 0.2}, "a GB and a month is no hour"
     with pytest.raises(CostError, match="no HyperPod node in us-west-2"):
         read_prices("us-west-2", lambda _: PriceList([]))
 

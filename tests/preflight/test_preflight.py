@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod.cli import aws
 from cdk_hyperpod.cli.main import main
-from cdk_hyperpod.cli.preflight import lines, read_world
+from cdk_hyperpod.cli.preflight import NOT_ASKED, lines, read_world
 from cdk_hyperpod.cli.preflight_judge import (
     INTERFACES,
     PER_CLUSTER,
@@ -325,7 +325,9 @@ def test_the_table_has_80_columns_and_says_what_to_do(
     assert status in (1, 2)
     assert all(len(line) <= 80 for line in out.splitlines()), out
     assert "Not checked:" in out
-    assert "your credentials lack the right" in " ".join(out.split())
+    assert " ".join(out.split()).count("lack the right describe_instance_type_offerings") == 1, (
+        "once for all the checks that it leaves open"
+    )
 
     assert main(["preflight", "--config", str(tmp_path / "cluster.yaml"), "--json"]) == status
     told = json.loads(capsys.readouterr().out)
@@ -340,8 +342,22 @@ def test_another_account_than_the_files_is_an_error(
     text = (ROOT / "cluster.yaml").read_text("utf-8")
     (tmp_path / "cluster.yaml").write_text(f'{text}\naccount: "111122223333"\n', "utf-8")
 
-    assert main(["preflight", "--config", str(tmp_path / "cluster.yaml")]) == 1
+    assert main(["preflight", "--config", str(tmp_path / "cluster.yaml")]) == NOT_ASKED
     assert "account: the file says 111122223333, your credentials are of 000000000000" in capsys.readouterr().err
+
+
+def test_who_cannot_be_asked_says_nothing_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ["--config", str(ROOT / "cluster.yaml")]
+
+    def expired(_: str) -> Any:
+        raise ClientError({"Error": {"Code": "ExpiredToken", "Message": "no"}}, "GetCallerIdentity")
+
+    monkeypatch.setattr(aws, "clients", lambda *_: expired)
+    assert main(["preflight", *config]) == NOT_ASKED
+    assert capsys.readouterr().err.startswith("your AWS credentials have expired: ")
+    assert main(["preflight", "--config", "nowhere.yaml"]) == 1, "a file that is wrong is impossible"
 
 
 def test_lines_of_nothing() -> None:

@@ -345,7 +345,7 @@ def test_whatever_the_status_holds_is_judged(status: object, rolling_back: bool)
     assert said.silent is None or timedelta(0) <= said.silent
     assert all(isinstance(wish, str) for wish in said.wishes().values())
     ask = asking(rolling_back=rolling_back, minutes=60)
-    assert not (judge([node()], said, ask).refusal and rolling_back)
+    assert not (judge([node()], said, ask).never and rolling_back)
 
 
 @pytest.mark.parametrize("beat", [math.inf, -math.inf, math.nan, 10**400, -1e300, NOW.timestamp() + 181, True, "1"])
@@ -404,7 +404,7 @@ def test_the_agent_has_the_words_by_which_a_node_is_no_instance() -> None:
 
 def test_what_may_be_a_login_node_is_waited_for_and_then_refused() -> None:
     assert judged(node(), asking(), "refused", "may be a login node").waits
-    assert judged(node(), asking(minutes=60), "refused", "may be a login node").refusal
+    assert judged(node(), asking(minutes=60), "refused", "may be a login node").never
 
 
 def test_a_failed_node_without_an_address_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,5 +59,5 @@ def test_missing_permission_fails_with_the_reason() -> None:
     train.disturbance.denied_until["UpdateCluster"] = train.clock.now() + 100_000
     assert train.deploy(WITHOUT) != "complete"
     assert train.reasons[0].startswith(
-        "Deleting old of train was refused by HyperPod. AccessDeniedException: User: lambda is not authorized"
+        "Deleting old of train was rejected by HyperPod. AccessDeniedException: User: lambda is not authorized"
     )

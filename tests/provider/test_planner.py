@@ -787,7 +787,7 @@ def test_minimum_is_not_sent_with_a_target_that_may_be_falling() -> None:
     found = plan(
         live(group(target=6, minimum=5), nodes=crowd),
         desired(wish(count=4, minimum=4)),
-        occasion(first=False, previous=BEFORE, minimum_refused=True),
+        occasion(first=False, previous=BEFORE, minimum_blocks=True),
     )
     assert found.changes == ()
     assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(6)})']

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from cdk_hyperpod import LoadedConfig, load_config
-from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.decision import Live, Subnet, refusals
+from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.decision import Live, Subnet, differences
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.wish import Wish
 from cdk_hyperpod.config.changes import CHANGES, EFFECTS, METADATA, Change, changed, record
 from cdk_hyperpod.config.cluster import ClusterConfig
@@ -459,7 +459,7 @@ def test_what_is_refused_is_refused_and_takes_no_node(setting: str) -> None:
         assert BY_AWS[setting] in entry_of(setting).says
         return
     before, wanted = config_of(data), config_of(after)
-    if why := [each.path for each in refusals(wish(wanted, "s"), standing(wish(before, "s")))]:
+    if why := [each.path for each in differences(wish(wanted, "s"), standing(wish(before, "s")))]:
         assert why == [BY_GUARD[setting]]
         return
     if setting in BY_PLANNER:

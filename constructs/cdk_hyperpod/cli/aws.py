@@ -39,11 +39,20 @@ _UNKNOWN = frozenset(
 )
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "Forbidden", "403"})
 _THROTTLED = frozenset(
-    {"Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "RequestLimitExceeded"}
+    {
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+        "RequestLimitExceeded",
+        "SlowDown",
+    }
 )
 _BROKEN = frozenset({"InternalFailure", "InternalError", "InternalServerException", "ServiceUnavailable", "500", "503"})
 _GONE = frozenset({"ResourceNotFound", "ResourceNotFoundException"})
-_ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:\w+)(?: on resource: (\S+))?")
+_ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:\w+)(?: on resource: \"?([^\s\"]+))?")
+_OF_S3 = {"GetObject": "s3:GetObject", "PutObject": "s3:PutObject", "HeadBucket": "s3:ListBucket"}
+"""S3 may refuse without a word; its operations, and what they need."""
 
 
 class AwsError(HyperPodError):
@@ -92,7 +101,12 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
 
     def client(service: str) -> Any:
         if service not in made:
-            made[service] = session.create_client(service, region_name=region, endpoint_url=endpoint_url, config=config)
+            try:
+                made[service] = session.create_client(
+                    service, region_name=region, endpoint_url=endpoint_url, config=config
+                )
+            except ValueError as error:
+                raise AwsError(f"{error}; write https://HOST (--endpoint-url, AWS_ENDPOINT_URL)") from None
         return made[service]
 
     return client
@@ -148,7 +162,7 @@ def sentence(error: Exception) -> str:
             return f"AWS does not know your credentials ({name}): {_SIGN_IN}, or name another --profile"
         case name if name in _DENIED:
             found = _ACTION.search(said)
-            action = found[1] if found else operation
+            action = found[1] if found else _OF_S3.get(operation, operation)
             where = f" on {found[2]}" if found and found[2] else ""
             return f"your credentials lack the right {action}{where}; the command's --help lists what it needs"
         case name if name in _THROTTLED:

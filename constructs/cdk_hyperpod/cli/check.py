@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 import rich_click as click
 from click import get_current_context as current_context
 from click.core import ParameterSource
@@ -12,11 +15,13 @@ from ..loader import LoadedConfig, load_config
 from ..rules import what_closed_means
 from .changes import change_lines
 from .cost import figure
-from .options import config_option
-from .tables import print_lines, shown
+from .options import config_option, json_option
+from .tables import json_text, print_lines, shown, table
 
 
-@click.command
+@click.command(
+    epilog="Exit code 0: nothing is wrong, though there may be warnings; 1: something is, and all of it is said."
+)
 @click.argument("file", required=False, metavar="[FILE]", type=click.Path())
 @config_option
 @click.option(
@@ -25,11 +30,15 @@ from .tables import print_lines, shown
     type=click.Path(),
     help="Another version of the file, such as the deployed one: say of every setting that differs what a change does.",
 )
-def check(file: str | None, config: str, against: str | None) -> None:
+@json_option
+def check(file: str | None, config: str, against: str | None, *, as_json: bool) -> None:
     """Say everything that is wrong with a cluster file. FILE is the same as --config."""
     if file is not None and _is_named("config"):
         raise click.UsageError("FILE and --config are the same: name one")
     loaded = load_config(file or config)
+    if as_json:
+        print(json_text("check", 1, _content(loaded, against)))
+        return
     for warning in with_lines(loaded.warnings):
         print(f"warning: {warning}")
     note = what_closed_means(loaded.config.network)
@@ -43,14 +52,37 @@ def check(file: str | None, config: str, against: str | None) -> None:
         print_lines(change_lines(changes) or ["", f"No setting differs from {shown(against)}."])
 
 
+def _content(loaded: LoadedConfig, against: str | None) -> dict[str, Any]:
+    """What --json prints of a file without errors. `changes` is null without --against."""
+    config = loaded.config
+    changes = None if against is None else changed(record(load_config(against).config), record(config))
+    return {
+        "cluster": config.name,
+        "region": config.region,
+        "orchestrator": config.orchestrator,
+        "warnings": [str(warning) for warning in with_lines(loaded.warnings)],
+        "groups": [
+            {
+                "group": group.name,
+                "instance_types": [*group.all_instance_types],
+                "count": group.instance_count,
+                "minimum": group.min_instance_count,
+                "node_type": group.node_type,
+                "partition": group.partition,
+            }
+            for group in config.instance_groups
+        ],
+        "changes": None if changes is None else [asdict(each) for each in changes],
+    }
+
+
 def _is_named(option: str) -> bool:
     return current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _summary(loaded: LoadedConfig) -> str:
     config = loaded.config
-    rows = [("group", "type", "count", "minimum", "role")]
-    rows += [
+    rows = [
         (
             group.name,
             ", ".join(group.all_instance_types),
@@ -60,10 +92,7 @@ def _summary(loaded: LoadedConfig) -> str:
         )
         for group in config.instance_groups
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    lines = [f"  {line}" for line in table(("group", "type", "count", "minimum", "role"), rows)]
     article = "an" if config.orchestrator == "eks" else "a"
     head = f"{config.name}: {article} {config.orchestrator} cluster in {config.region}, no errors"
     return "\n".join([head, *lines])

@@ -9,7 +9,7 @@ from .commands import PROGRAM
 from .frame import COMPLETION_VARIABLE, tool
 
 
-@click.command
+@click.command(epilog="Exit code 0: printed.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print what makes a shell complete commands and options.

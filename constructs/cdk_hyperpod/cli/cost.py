@@ -18,7 +18,7 @@ from .tables import json_text, print_lines, table
 
 _HELP = """\
 Say what the cluster of a file costs an hour and a month, at list prices in US dollars, without discounts and taxes: each group at
-its full count, and what stands beside the nodes. What the list has no price for is named, and in no sum.
+its full count, and what stands beside the nodes: file system, endpoints, NAT gateway, EKS control plane. What the list has no price for is named, and in no sum.
 
 Prices are kept in your cache folder, with their date, and asked for again with --refresh; `check` then ends with the figure.
 """
@@ -29,7 +29,9 @@ _PRODUCTS: tuple[tuple[str, dict[str, str]], ...] = (
     ("AmazonEKS", {}),
     ("AmazonEC2", {"productFamily": "NAT Gateway"}),
     ("AmazonVPC", {}),
+    ("AmazonFSx", {"operation": "CreateFileSystem:Lustre"}),
 )
+_UNITS = {"hourly": ("Hrs", "Hours", "hours"), "gb_month": ("GB-Mo",)}
 _WIDTH = 80
 
 
@@ -37,7 +39,9 @@ class CostError(HyperPodError):
     """The price list says nothing of the region."""
 
 
-@click.command(help=f"{_HELP}\n\n{rights('pricing:GetProducts', besides='With prices of your cache it asks nobody.')}")
+@click.command(
+    help=f"{_HELP}\n\n{rights('pricing:GetProducts', besides='With prices of your cache it asks nobody. Exit code 0: printed; 1: there are no prices.')}"
+)
 @config_option
 @profile_option
 @click.option("--refresh", is_flag=True, help="Ask for the prices again.")
@@ -101,20 +105,22 @@ def figure(config: Any) -> str | None:
 
 def read_prices(region: str, client: Clients) -> Prices:
     """A region's prices. Raises CostError where the list has no node of HyperPod's there, which is no free one."""
-    found: dict[str, float] = {}
+    found: dict[str, dict[str, float]] = {"hourly": {}, "gb_month": {}}
     for service, attributes in _PRODUCTS:
         filters = {"regionCode": region, **attributes}
         matches = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in filters.items()]
         products = client("pricing").get_products
         for text in aws.pages(products, "PriceList", ServiceCode=service, Filters=matches, MaxResults=100):
-            found.update(_price(text))
-    if not any(name.startswith("Cluster:") for name in found):
+            for kind, prices in found.items():
+                prices.update(_price(text, _UNITS[kind]))
+    if not any(name.startswith("Cluster:") for name in found["hourly"]):
         raise CostError(f"AWS's price list has no HyperPod node in {region}")
-    return Prices(region=region, when=today(), hourly=dict(sorted(found.items())))
+    kinds = {kind: dict(sorted(prices.items())) for kind, prices in found.items()}
+    return Prices(region=region, when=today(), **kinds)
 
 
-def _price(text: Any) -> dict[str, float]:
-    """Of one product, which is JSON in a text: the price of an hour on demand; empty for what no cluster needs."""
+def _price(text: Any, units: Sequence[str]) -> dict[str, float]:
+    """Of one product, which is JSON in a text: the price on demand in one of these units; empty for what no cluster needs."""
     try:
         product = json.loads(text) if isinstance(text, str) else text
         ends = usage_end(str(product["product"]["attributes"]["usagetype"]))
@@ -122,7 +128,7 @@ def _price(text: Any) -> dict[str, float]:
             return {}
         for term in product["terms"]["OnDemand"].values():
             for rate in term["priceDimensions"].values():
-                if rate["unit"] in ("Hrs", "Hours", "hours") and float(rate.get("beginRange") or 0) == 0:
+                if rate["unit"] in units and float(rate.get("beginRange") or 0) == 0:
                     return {ends: float(rate["pricePerUnit"]["USD"])}
     except (ValueError, KeyError, TypeError, AttributeError):
         pass

@@ -8,7 +8,9 @@ from .aws import clients
 from .options import profile_option
 
 
-@click.command
+@click.command(
+    epilog="Exit code 0: there are; 1: there are none, or they cannot be read. Nobody is asked whether they are valid."
+)
 @profile_option
 def credentials(profile: str | None) -> None:
     """Say whether there are AWS credentials to deploy with."""

@@ -18,6 +18,8 @@ import rich_click as click
 
 from ..errors import HyperPodError
 from ..typed.words import shown_name
+from .options import json_option
+from .tables import json_text, print_lines, table
 
 MAX_BYTES = 268_435_456
 """Of one file, unpacked: CloudTrail begins another at 50 MB. A file of nothing but noughts packs a thousandfold."""
@@ -27,15 +29,27 @@ MAX_CELL = 200
 """Characters of a cell that are shown: an ARN's, and no page's."""
 
 
-@click.command
+@click.command(epilog="Exit code 0: read, also where nothing was refused; 1: the folder cannot be read.")
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
-def denied(folder: Path) -> None:
+@json_option
+def denied(folder: Path, *, as_json: bool) -> None:
     """Say what VPC endpoints refused. FOLDER is a copy of what a trail of CloudTrail has written."""
-    print(denied_table(folder))
+    found = refusals(folder)
+    if as_json:
+        members = ("endpoint", "call", "resource", "account")
+        rows = [{"times": count, **dict(zip(members, row, strict=True))} for row, count in found]
+        print(json_text("denied", 1, {"folder": str(folder), "refused": rows}))
+    elif found:
+        print_lines(
+            table(("times", "endpoint", "call", "on", "by account"), [(str(count), *row) for row, count in found])
+        )
+    else:
+        print(f"{folder}: no endpoint refused anything in these files")
 
 
-def denied_table(folder: Path) -> str:
-    """Who was refused what, by which endpoint and how often, the most frequent first. Reads every file of a trail in the folder.
+def refusals(folder: Path) -> list[tuple[tuple[str, str, str, str], int]]:
+    """By which endpoint what was refused, on what and to whom, and how often, the most frequent first. Reads every file of a
+    trail in the folder.
 
     JSON without events (the trail's digests, other services' logs in the same bucket) is passed over. Raises HyperPodError
     for a folder that is not there, for files none of which has events, and for one that CloudTrail cannot have written.
@@ -49,17 +63,7 @@ def denied_table(folder: Path) -> str:
             "(docs/deploying.md)"
         )
     counted = Counter(row for rows in files for row in rows or ())
-    if not counted:
-        return f"{folder}: no endpoint refused anything in these files"
-    head = ("times", "endpoint", "call", "on", "by account")
-    lines = [
-        head,
-        *((str(count), *row) for row, count in sorted(counted.items(), key=lambda item: (-item[1], item[0]))),
-    ]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return sorted(counted.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -17,13 +17,13 @@ from typing import Any
 
 import rich_click as click
 
-from ..config.cluster import ClusterConfig
 from ..config.slurm import DrainBackup
 from ..errors import ConfigError, Finding, HyperPodError
-from ..loader import load_config
 from ..names import drain_bucket_name, request_key, status_key
-from .aws import user_session
-from .options import config_option, profile_option, rights
+from . import aws, live
+from .live import Target
+from .options import json_option, rights
+from .tables import json_text
 
 SILENT_S = 180
 """The agent writes its status every minute; after this long it is taken for dead."""
@@ -62,7 +62,8 @@ class DrainError(HyperPodError):
             "kms:Decrypt",
             "kms:GenerateDataKey",
         ),
-        besides="Those of S3 and KMS on the drain bucket and its key (docs/scale-down.md).",
+        besides="Those of S3 and KMS on the drain bucket and its key (docs/scale-down.md). With --cluster also "
+        "sagemaker:DescribeCluster.",
     ),
 )
 @click.argument("nodes", nargs=-1, metavar="[NODE]…")
@@ -76,30 +77,39 @@ class DrainError(HyperPodError):
     "hold is over.",
 )
 @click.option("--no-backup", is_flag=True, help="Save nothing, whatever the file says.")
-@config_option
-@profile_option
+@json_option
+@live.target_options
 def drain(
     nodes: Sequence[str],
     hold: str,
     force_after: str | None,
     config: str,
+    cluster: str | None,
+    region: str | None,
     profile: str | None,
     *,
     status_only: bool,
     wait: bool,
     no_backup: bool,
+    as_json: bool,
 ) -> int:
     """Ask for the nodes, or say what the agent does."""
     if status_only == bool(nodes):
         raise click.UsageError("name the nodes to drain, or say --status")
-    channel, cluster = _open(config, profile)
+    if as_json and not status_only:
+        raise click.UsageError("--json is for --status")
+    if wait and cluster is not None and not no_backup:
+        raise click.UsageError(
+            "--wait with --cluster does not know what the file wants saved: name the file by --config, or say --no-backup"
+        )
+    channel = _open(live.find(config=config, cluster=cluster, region=region, profile=profile), config)
     if status_only:
-        return _show_status(channel)
+        return _show_status(channel, as_json=as_json)
     hold_s = seconds(hold, "--hold")
     force_s = None if force_after is None else seconds(force_after, "--force-after")
     if force_s is not None and force_s > hold_s:
         raise click.UsageError(f"--force-after {force_after} is later than the end of --hold {hold}")
-    found = channel.addresses(nodes, cluster)
+    found = channel.addresses(nodes)
     status, now = channel.status()
     expires = now + hold_s
     fresh = {
@@ -130,8 +140,7 @@ def drain(
             print(f"{node}: somebody had asked for it already, so it is {_terms(wish)}")
     _check_awake(status, now)
     if wait:
-        agent = cluster.slurm.drain if cluster.slurm else None
-        return _follow(channel, asked, agent.backup if agent else None)
+        return _follow(channel, asked)
     print("`cdk-hyperpod drain --status` says how far it is")
     return 0
 
@@ -164,13 +173,17 @@ def _moment(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
 
 
-@click.command(epilog=rights("s3:GetObject", "s3:PutObject", "s3:ListBucket", "kms:Decrypt", "kms:GenerateDataKey"))
+@click.command(
+    epilog=rights(
+        *("s3:GetObject", "s3:PutObject", "s3:ListBucket", "kms:Decrypt", "kms:GenerateDataKey"),
+        besides="Exit code 0: given back, or nobody had asked for it; 1: the agent was not asked, or is silent.",
+    )
+)
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
-@config_option
-@profile_option
-def undrain(nodes: Sequence[str], config: str, profile: str | None) -> None:
+@live.target_options
+def undrain(nodes: Sequence[str], config: str, cluster: str | None, region: str | None, profile: str | None) -> None:
     """Give nodes back that `drain` asked for. Drains of others, and of HyperPod, stay."""
-    channel, _ = _open(config, profile)
+    channel = _open(live.find(config=config, cluster=cluster, region=region, profile=profile), config)
     named = _instance_ids(nodes)
     gone: list[str] = []
 
@@ -205,47 +218,56 @@ def _instance_ids(nodes: Sequence[str]) -> list[str]:
 # -- the channel ------------------------------------------------------------------------------------------------------
 
 
-def _open(path: str, profile: str | None) -> tuple[Channel, ClusterConfig]:
-    config = load_config(path).config
-    if config.slurm is None or config.slurm.drain is None:
+def _open(target: Target, path: str) -> Channel:
+    """The channel to the agent of a cluster. Raises ConfigError where its file has none."""
+    file = target.config
+    if file is not None and (file.slurm is None or file.slurm.drain is None):
         problem = "is absent, so the cluster has no agent that drains nodes"
         remedy = "add `slurm: {drain: {}}` and deploy, or drain by scontrol (docs/scale-down.md)"
         raise ConfigError([Finding(path="slurm.drain", problem=problem, remedy=remedy)], path)
-    return Channel(config, user_session(profile)), config
+    return Channel(target)
 
 
 class Channel:
     """The bucket, seen from the operator's side."""
 
-    def __init__(self, config: ClusterConfig, session: Any) -> None:
-        from .._lambda.hyperpod_provider import api
+    def __init__(self, target: Target) -> None:
+        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
-        self._errors = api.CALL_ERRORS
-        self._reason = api.reason
-        self._session = session
-        self._cluster = config.name
-        self._region = config.region
-        self._s3 = session.create_client("s3", region_name=config.region)
-        self._bucket = drain_bucket_name(config.name, config.account or self._account(), config.region)
+        self._errors = (ClientError, BotoCoreError)
+        self.target = target
+        self._s3 = target.client("s3")
+        account = target.config.account if target.config else None
+        self._bucket = drain_bucket_name(target.name, account or self._account(), target.region)
+
+    @property
+    def backup(self) -> DrainBackup | None:
+        """What the file wants saved. Absent: nothing, or there is no file."""
+        slurm = self.target.config.slurm if self.target.config else None
+        return slurm.drain.backup if slurm and slurm.drain else None
 
     def _account(self) -> str:
         try:
-            return str(self._session.create_client("sts", region_name=self._region).get_caller_identity()["Account"])
+            return str(self.target.client("sts").get_caller_identity()["Account"])
         except self._errors as error:
-            raise DrainError(f"cannot read the account of your credentials: {self._reason(error)}") from None
+            raise DrainError(f"cannot read the account of your credentials: {aws.sentence(error)}") from None
 
-    def addresses(self, nodes: Sequence[str], config: ClusterConfig) -> dict[str, str]:
+    def addresses(self, nodes: Sequence[str]) -> dict[str, str]:
         """The nodes' addresses, as HyperPod has them now. Raises DrainError for all that are none to drain."""
-        sagemaker = self._session.create_client("sagemaker", region_name=self._region)
-        kinds = {group.name: group.node_type for group in config.instance_groups}
+        sagemaker = self.target.client("sagemaker")
+        named = _instance_ids(nodes)
+        # A file knows the groups; otherwise the cluster does.
+        kinds = live.node_types(self.target, {} if self.target.config else live.describe(self.target))
         found, wrong = {}, []
-        for node in _instance_ids(nodes):
+        for node in named:
             try:
-                reply = sagemaker.describe_cluster_node(ClusterName=self._cluster, NodeId=node)["NodeDetails"]
+                reply = sagemaker.describe_cluster_node(ClusterName=self.target.name, NodeId=node)["NodeDetails"]
             except self._errors as error:
-                wrong.append(f"{node}: {self._reason(error)}")
+                if not aws.is_gone(error):
+                    raise DrainError(f"nothing was asked for: {aws.sentence(error)}") from None
+                wrong.append(f"{node}: {aws.sentence(error)}")
                 continue
-            kind = kinds.get(reply.get("InstanceGroupName"), "compute")
+            kind = (kinds.get(reply.get("InstanceGroupName")) or "Compute").lower()
             if kind != "compute":
                 wrong.append(f"{node}: is a {kind} node, which is never drained")
             elif not reply.get("PrivatePrimaryIp"):
@@ -258,12 +280,12 @@ class Channel:
 
     def status(self) -> tuple[dict[str, Any], float]:
         """What the agent said last, nothing if it never did; and the time by S3's clock, which is the agent's too."""
-        content, _, now = self._read(status_key(self._cluster))
+        content, _, now = self._read(status_key(self.target.name))
         return _object(content), now
 
     def change(self, do: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> list[dict[str, Any]]:
         """Change what operators want, from what it is now; what they want then."""
-        key = request_key(self._cluster, "operator")
+        key = request_key(self.target.name, "operator")
         for _ in range(10):
             content, etag, now = self._read(key)
             wishes = do(_live(content, now))
@@ -273,14 +295,13 @@ class Channel:
                 self._s3.put_object(Bucket=self._bucket, Key=key, Body=body, ContentType="application/json", **only)
                 return wishes
             except self._errors as error:
-                code = getattr(error, "response", {}).get("Error", {}).get("Code")
-                if code not in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
+                if aws.code(error) not in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
                     raise self._error("write", key, error) from None
         raise DrainError("other operators change the request all the time; try again")
 
     def wishes(self) -> dict[str, dict[str, Any]]:
         """What operators want now, by node."""
-        content, _, now = self._read(request_key(self._cluster, "operator"))
+        content, _, now = self._read(request_key(self.target.name, "operator"))
         return {wish["id"]: wish for wish in _live(content, now)}
 
     def _read(self, key: str) -> tuple[bytes, str, float]:
@@ -289,13 +310,15 @@ class Channel:
             return reply["Body"].read(), reply["ETag"], _clock(reply)
         except self._errors as error:
             reply = getattr(error, "response", None) or {}
-            if reply.get("Error", {}).get("Code") == "NoSuchKey":
+            if aws.code(error) == "NoSuchKey":
                 return b"", "", _clock(reply)
             raise self._error("read", key, error) from None
 
     def _error(self, verb: str, key: str, error: Exception) -> DrainError:
-        hint = "; deploy the file first" if "NoSuchBucket" in self._reason(error) else ""
-        return DrainError(f"cannot {verb} s3://{self._bucket}/{key}: {self._reason(error)}{hint}")
+        if aws.code(error) == "NoSuchBucket":
+            problem = f"there is no bucket {self._bucket}, by which an agent is asked"
+            return DrainError(f"{problem}: deploy a file that has slurm.drain first, or look at --region and --profile")
+        return DrainError(f"cannot {verb} s3://{self._bucket}/{key}: {aws.sentence(error)}")
 
 
 def _live(content: bytes, now: float) -> list[dict[str, Any]]:
@@ -339,23 +362,37 @@ def _check_awake(status: Mapping[str, Any], now: float) -> None:
         )
 
 
-def _show_status(channel: Channel) -> int:
+def _show_status(channel: Channel, *, as_json: bool) -> int:
     status, now = channel.status()
-    for node, one in sorted(_nodes(status).items()):
-        print(_line(node, one))
-    if not _nodes(status):
-        print("nobody asks for a node")
-    for problem in (*_refusals(status), status.get("problem")):
-        if problem:
-            print(f"problem: {_clean(problem)}")
+    problems = [_clean(problem) for problem in (*_refusals(status), status.get("problem")) if problem]
+    if as_json:
+        nodes = [
+            {
+                "instance_id": node,
+                "host": one.get("slurm"),
+                "state": one.get("state"),
+                "message": one.get("message") or None,
+            }
+            for node, one in sorted(_nodes(status).items())
+        ]
+        where = {"cluster": channel.target.name, "region": channel.target.region}
+        content = {**where, "nodes": nodes, "problems": problems}
+        print(json_text("drain", 1, content))
+    else:
+        for node, one in sorted(_nodes(status).items()):
+            print(_line(node, one))
+        if not _nodes(status):
+            print("nobody asks for a node")
+        for problem in problems:
+            print(f"problem: {problem}")
     _check_awake(status, now)
     return 0
 
 
-def _follow(channel: Channel, asked: Mapping[str, Mapping[str, Any]], backup: DrainBackup | None) -> int:
+def _follow(channel: Channel, asked: Mapping[str, Mapping[str, Any]]) -> int:
     """Print what changes until every node is at an end; 0 where each is ready, and saved where it is to be.
 
-    `backup` is the file's. What others change of the wishes meanwhile counts from then on.
+    What others change of the wishes meanwhile counts from then on.
     """
     shown: dict[str, str] = {}
     wanted = dict(asked)
@@ -380,7 +417,7 @@ def _follow(channel: Channel, asked: Mapping[str, Mapping[str, Any]], backup: Dr
             raise DrainError(f"the agent refuses it: {_clean(refusal)}")
         _check_awake(status, now)
         if len(nodes) == len(wanted) and all(one.get("state") in ENDED for one in nodes.values()):
-            return _sum_up(nodes, wanted, backup)
+            return _sum_up(nodes, wanted, channel.backup)
         late = sorted(node for node in wanted if nodes.get(node, {}).get("state") != "ready")
         if any(now > wanted[node]["expires"] for node in late):
             raise DrainError(f"the hold is over, and the nodes go back to work; not ready in time: {', '.join(late)}")

@@ -22,6 +22,8 @@ _DESCRIPTION = """\
 Write the files of a new app into the current folder: cluster.yaml, app.py,
 cdk.json, requirements.txt and .gitignore. Asks for what you do not give. If one of
 the files is there already, nothing is written.
+
+Exit code 0: written; 1: nothing was.
 """
 
 _REQUIREMENTS = """\

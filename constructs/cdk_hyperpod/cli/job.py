@@ -34,7 +34,7 @@ __all__ = ["job"]
 _DESCRIPTION = """\
 Write a HyperPodPyTorchJob of one size (--nodes), or an elastic one, which shrinks and grows between two. The YAML goes to
 standard output; nothing is sent to a cluster. A job that the training operator, Kubernetes or the team's quota would
-refuse is refused here, with all reasons at once and exit code 1.
+refuse is refused here, with all reasons at once. Exit code 0: written; 1: refused.
 
 A replica is a pod with a node to itself: what it requests comes from the instance type. An elastic job runs with
 --min-replicas at least, and grows towards --max-replicas whenever there is room, by --replica-increment-step or to one

@@ -31,6 +31,8 @@ brings slurm_conf along: Slurm enforces no account without it. A node that fails
 or is not reached is named at the end, with exit code 1; the others go on.
 
 STEP is one of {steps}.
+
+Exit code 0: printed; 1: the file is wrong, or its nodes have no such step.
 """
 STEPS = tuple(field.name for field in dataclasses.fields(LifecycleSteps))
 _CONTROLLER_ONLY = ("slurm_conf", "accounting", "drain")

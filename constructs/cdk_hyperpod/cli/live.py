@@ -91,6 +91,8 @@ class Node:
     zone: str | None = None
     slurm: str | None = None
     """What the drain agent says of it. Absent: nobody has asked for it, or there is no agent."""
+    kubernetes: str | None = None
+    """What Kubernetes says of it. Absent: nobody asked, or it does not know the node."""
 
     @property
     def name(self) -> str:
@@ -140,13 +142,13 @@ def nodes(target: Target, cluster: Reply) -> list[Node]:
     if is_continuous(cluster):
         asked["IncludeNodeLogicalIds"] = True
     order = {str(group["InstanceGroupName"]): number for number, group in enumerate(groups(cluster))}
-    kinds = _node_types(target, cluster)
+    kinds = node_types(target, cluster)
     listed = aws.pages(target.client("sagemaker").list_cluster_nodes, "ClusterNodeSummaries", **asked)
     found = [_node(reply, kinds) for reply in listed]
     return sorted(found, key=lambda node: (order.get(node.group, len(order)), node.instance_id is None, node.name))
 
 
-def _node_types(target: Target, cluster: Reply) -> dict[str, str | None]:
+def node_types(target: Target, cluster: Reply) -> dict[str, str | None]:
     """Controller, Login or Compute of each group: as the cluster has it, or else the file."""
     of_file = target.config.instance_groups if target.config else ()
     found = {group.name: target.node_type(group.name) for group in of_file}
@@ -190,7 +192,7 @@ def one_node(target: Target, cluster: Reply, name: str) -> Node:
         if aws.is_gone(error):
             raise LiveError(_no_node(name, target.name)) from None
         raise
-    found = _node(reply, _node_types(target, cluster))
+    found = _node(reply, node_types(target, cluster))
     return replace(found, zone=(reply.get("Placement") or {}).get("AvailabilityZone"))
 
 

@@ -30,14 +30,17 @@ _PAINT = {
     "SecurityUpdateRequired": tables.RED,
     "EndOfLife": tables.RED,
 }
-_HEADINGS = ("node", "group", "status", "image", "age", "zone", "slurm")
+_HEADINGS = ("node", "group", "status", "image", "age", "zone")
+_MOST = 40
+"""Characters of what Slurm's agent or Kubernetes says of a node."""
 
 
 @click.command(
     epilog=rights(
         *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "ec2:DescribeSubnets", "s3:GetObject"),
         besides="ec2:DescribeSubnets only for zones that the file does not name, s3:GetObject (and "
-        "kms:Decrypt of the bucket's key) only for what the drain agent says of Slurm; without either, that column stays empty and a note says why. Exit code 0, also for no node at all.",
+        "kms:Decrypt of the bucket's key) only for what the drain agent says of Slurm; without either, that column stays empty and a note says why. --kubernetes needs kubectl and what it may read there. "
+        "Exit code 0, also for no node at all.",
     )
 )
 @click.argument("names", nargs=-1, metavar="[NODE]…")
@@ -58,6 +61,11 @@ _HEADINGS = ("node", "group", "status", "image", "age", "zone", "slurm")
     type=click.Choice([*IMAGES, OUTDATED], case_sensitive=False),
     help="Only nodes whose image is so; outdated: all but UpToDate; may be repeated.",
 )
+@click.option(
+    "--kubernetes",
+    is_flag=True,
+    help="Add what Kubernetes says, by your kubectl: Ready, NotReady, SchedulingDisabled, and HyperPod's health label.",
+)
 @click.option("--ids", is_flag=True, help="Print instance ids alone, one a line, as `drain` and `replace` take them.")
 @click.option(
     "--write",
@@ -77,11 +85,12 @@ def nodes(
     region: str | None,
     profile: str | None,
     *,
+    kubernetes: bool,
     ids: bool,
     write: bool,
     as_json: bool,
 ) -> None:
-    """List the cluster's nodes: group, status, image, age, zone, and what the drain agent says of Slurm.
+    """List the cluster's nodes: group, status, image, age, zone, and what Slurm's drain agent or Kubernetes says of them.
 
     NODE is an instance id or a name such as ip-10-1-2-3; without any, all nodes are meant.
     """
@@ -107,17 +116,22 @@ def nodes(
         return
     zones, note = live.zones(target, described)
     slurm, problem = _slurm(target, described)
-    found = [replace(node, zone=zones.get(node.group), slurm=slurm.get(node.name)) for node in found]
+    seen, unread = _kubernetes(described) if kubernetes else ({}, None)
+    found = [
+        replace(node, zone=zones.get(node.group), slurm=slurm.get(node.name), kubernetes=seen.get(node.name))
+        for node in found
+    ]
+    notes = [each for each in (note, problem, unread) if each]
     now = tables.now()
     if as_json:
-        print(tables.json_text("nodes", SCHEMA, content(target, described, found, (note, problem))))
+        print(tables.json_text("nodes", SCHEMA, content(target, described, found, notes)))
         return
     tables.print_lines(
         lines(
             found, total=len(every), cluster=target.name, now=now, columns=tables.width(), colour=tables.colour_wanted()
         )
     )
-    for text in filter(None, (note, problem)):
+    for text in notes:
         print(f"note: {text}")
 
 
@@ -125,7 +139,7 @@ def lines(
     found: Sequence[Node], *, total: int, cluster: str, now: datetime, columns: int | None = 80, colour: bool = False
 ) -> list[str]:
     """The table, and a last line with the counts."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             node.name,
             node.group,
@@ -133,13 +147,17 @@ def lines(
             node.image_status or "-",
             tables.age(node.launched, now),
             node.zone or "-",
-            tables.shown(node.slurm or "-", 20),
         )
         for node in found
     ]
-    headings: Sequence[str] = _HEADINGS
-    if all(row[6] == "-" for row in rows):
-        headings, rows = _HEADINGS[:6], [row[:6] for row in rows]  # type: ignore[misc]
+    headings: tuple[str, ...] = _HEADINGS
+    for heading, said in (
+        ("slurm", [node.slurm for node in found]),
+        ("kubernetes", [node.kubernetes for node in found]),
+    ):
+        if any(said):
+            headings = (*headings, heading)
+            rows = [(*row, tables.shown(cell or "-", _MOST)) for row, cell in zip(rows, said, strict=True)]
     shown = f"{len(found)} of {total} nodes" if len(found) != total else f"{total} node{'' if total == 1 else 's'}"
     if not rows:
         return [f"{cluster}: {shown}" if total else f"{cluster}: no nodes"]
@@ -153,7 +171,7 @@ def lines(
     ]
 
 
-def content(target: Target, cluster: live.Reply, found: Sequence[Node], notes: Sequence[str | None]) -> dict[str, Any]:
+def content(target: Target, cluster: live.Reply, found: Sequence[Node], notes: Sequence[str]) -> dict[str, Any]:
     """What --json prints. Members that nobody knows are null."""
     return {
         "cluster": target.name,
@@ -174,10 +192,11 @@ def content(target: Target, cluster: live.Reply, found: Sequence[Node], notes: S
                 "host": node.host,
                 "node_type": node.node_type,
                 "drain_state": node.slurm,
+                "kubernetes_state": node.kubernetes,
             }
             for node in found
         ],
-        "notes": [note for note in notes if note],
+        "notes": [*notes],
     }
 
 
@@ -197,6 +216,12 @@ def _wanted(node: Node, groups: Sequence[str], statuses: Sequence[str], images: 
         and (not statuses or node.status in statuses)
         and (not images or outdated or node.image_status in images)
     )
+
+
+def _kubernetes(cluster: live.Reply) -> tuple[dict[str, str], str | None]:
+    from .kubernetes import states
+
+    return states(cluster)
 
 
 def _slurm(target: Target, cluster: live.Reply) -> tuple[dict[str, str], str | None]:

@@ -6,11 +6,10 @@ The planner is the deployment's own, on the same pinned API models; only the cre
 from __future__ import annotations
 
 import json
-import os
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +22,14 @@ from ..names import cluster_stack_name, drain_bucket_name, foundation_stack_name
 from ..rendering import Surroundings, guard_properties, network_spec, render_group, taking_properties
 from . import aws
 from .aws import Clients, clients
-from .options import config_option, profile_option, rights, stack_option
+from .options import config_option, json_option, profile_option, rights, stack_option
+from .tables import colour_wanted, json_text, print_lines
 
 if TYPE_CHECKING:
     from .._lambda.hyperpod_provider.actions import Plan, Refuse
-    from .._lambda.hyperpod_provider.model import Cluster, Desired, Drain, Group
+    from .._lambda.hyperpod_provider.model import Cluster, Desired, Drain, Group, Node
     from .._lambda.hyperpod_provider.ready import Said
+    from ..config.changes import Changed
 
 __all__ = ["PlanError", "desired", "plan"]
 
@@ -72,10 +73,20 @@ class PlanError(HyperPodError):
 @click.option("--endpoint-url", metavar="URL", help="Another endpoint than the region's own, for every service.")
 @click.option("--confirm", is_flag=True, help="Ask before a deployment where something would go.")
 @click.option("--yes", is_flag=True, help="With --confirm: do not ask, it is meant.")
+@json_option
 def plan(
-    config: str, profile: str | None, stack: str | None, endpoint_url: str | None, *, confirm: bool, yes: bool
+    config: str,
+    profile: str | None,
+    stack: str | None,
+    endpoint_url: str | None,
+    *,
+    confirm: bool,
+    yes: bool,
+    as_json: bool,
 ) -> int:
     """Say what a deployment would take away; the exit codes are in its help."""
+    if as_json and confirm:
+        raise click.UsageError("--json asks nobody: leave --confirm out")
     cluster = load_config(config).config
     from .._lambda.hyperpod_provider.actions import Plan
     from .._lambda.hyperpod_provider.model import FIRST
@@ -96,16 +107,54 @@ def plan(
     refused, notes = _for_life(cluster, client) if own else ((), _of_another(cluster, name))
     if refused:
         found = Plan(refusals=(*refused, *found.refusals))
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    sys.stdout.write(report(found, live, wanted, said, colour=colour))
-    for line in _changed(cluster, live, resources):
-        print(line)
+    changes = _changes(cluster, live, resources)
     if exit_code(found) != CHANGES:
         unheard = ()
-    for note in (*unheard, *unread, *notes, *_standing(name, found, client)):
-        print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
+    told = (*unheard, *unread, *notes, *_standing(name, found, client))
     status = exit_code(found)
+    if as_json:
+        of_settings = {"changes": None if changes is None else [asdict(each) for each in changes]}
+        content = {"cluster": cluster.name, "region": cluster.region, "stack": name, "exit_code": status}
+        print(json_text("plan", 1, {**content, **_content(found, live, told, said), **of_settings}))
+        return status
+    sys.stdout.write(report(found, live, wanted, said, colour=colour_wanted()))
+    print_lines(_changed(changes, known=live is not None and bool(resources)))
+    for note in told:
+        print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
     return _confirmed(yes=yes) if confirm and status == CHANGES else status
+
+
+def _content(found: Plan, live: Cluster | None, notes: Sequence[str], said: Said | None) -> dict[str, Any]:
+    """What --json prints: whoever would go, and why; what a deployment would refuse, wait for, or say besides."""
+    doomed = [deletion.group for deletion in found.deletions]
+    going = [(pick.node, str(pick.reason)) for pick in (*found.taken, *found.held)]
+    going += [
+        (node, "group deleted") for node in (live.nodes if live else ()) if node.group in doomed and not node.leaving
+    ]
+    return {
+        "nodes": [
+            {
+                "node": node.name,
+                "group": node.group,
+                "status": node.status,
+                "launch_time": node.launched,
+                "reason": why,
+                "jobs": _jobs(node, said),
+            }
+            for node, why in going
+        ],
+        "deleted_groups": doomed,
+        "refusals": [{"path": each.path, "problem": each.why, "remedy": each.fix} for each in found.refusals],
+        "waits": [wait.why for wait in found.waits],
+        "notes": [*found.notes, *notes],
+    }
+
+
+def _jobs(node: Node, said: Said | None) -> list[str] | None:
+    """Some of its jobs with their users, `4711 of alice`; None: nobody knows."""
+    from .._lambda.hyperpod_provider.ready import is_silent
+
+    return None if said is None or is_silent(said) else list(said.busy.get(node.name, ()))
 
 
 def _confirmed(*, yes: bool) -> int:
@@ -130,7 +179,7 @@ def _read(config: ClusterConfig, client: Clients) -> Cluster | None:
 
     try:
         live = api.read_live(client("sagemaker"), config.name, tags=True)
-    except (*api.CALL_ERRORS, ValueError) as error:  # a ValueError is an endpoint that is no URL
+    except api.CALL_ERRORS as error:
         raise PlanError(f"cannot read cluster {config.name} in {config.region}: {aws.sentence(error)}") from None
     if config.account is not None:
         account = _callers_account(client) if live is None else live.arn.split(":")[4]
@@ -156,13 +205,13 @@ def _callers_account(client: Clients) -> str:
 def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...], tuple[str, ...]]:
     """What the foundation's guard would refuse, in its words, and what is worth a note."""
     from .._lambda.hyperpod_provider import api
-    from .._lambda.hyperpod_provider.foundation_guard.decision import refusals
+    from .._lambda.hyperpod_provider.foundation_guard.decision import differences
     from .._lambda.hyperpod_provider.foundation_guard.look import look
     from ..for_life import wish
 
     wanted = wish(config, cluster_stack_name(config.name))
     try:
-        return refusals(wanted, look(wanted, foundation_stack_name(config.name), client)), ()
+        return tuple(differences(wanted, look(wanted, foundation_stack_name(config.name), client))), ()
     except api.CALL_ERRORS as error:
         # Not everybody who deploys may read this; the deployment's own guard may.
         return (), (f"What you cannot change later was not compared: {aws.sentence(error)}",)
@@ -212,18 +261,25 @@ def _guard(resources: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _changed(config: ClusterConfig, live: Cluster | None, resources: Mapping[str, Any] | None) -> Iterator[str]:
-    """What changes of the file that was deployed, setting by setting."""
+def _changes(
+    config: ClusterConfig, live: Cluster | None, resources: Mapping[str, Any] | None
+) -> Sequence[Changed] | None:
+    """What changes of the file that was deployed, setting by setting; None: nothing is deployed, or nobody knows what."""
     from ..config.changes import changed, record
-    from .changes import change_lines, deployed_record
+    from .changes import deployed_record
 
-    deployed = deployed_record(resources or {})
-    if live is None or not resources:
-        return
-    if deployed is None:
+    deployed = None if live is None else deployed_record(resources or {})
+    return None if deployed is None else changed(deployed, record(config))
+
+
+def _changed(changes: Sequence[Changed] | None, *, known: bool) -> Iterator[str]:
+    """The changes in words. `known`: the deployed template was read."""
+    from .changes import change_lines
+
+    if changes is not None:
+        yield from change_lines(changes) or ("", "No setting differs from what was deployed.")
+    elif known:
         yield from ("", "The stack keeps no record of its file: the next deployment writes one.")
-    else:
-        yield from change_lines(changed(deployed, record(config))) or ("", "No setting differs from what was deployed.")
 
 
 def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:

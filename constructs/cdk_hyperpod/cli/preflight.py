@@ -5,6 +5,7 @@ The one place that asks AWS; `preflight_judge` decides. What may not be read is 
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -42,7 +43,8 @@ use already, the verdict, and what to do. Counts the account's other clusters. I
 
 Capacity is nobody's to promise: a zone that offers a type may have none left.
 
-Exit code 0: everything passed; 1: something is impossible; 2: something was not checked, for one because a right is missing.
+Exit code 0: everything passed; 1: something is impossible, as with a file that has errors; 2: something was not checked, for one
+because a right is missing; 3: nothing was, since AWS could not be asked: no credentials, expired, of another account, no network.
 """
 _RIGHTS = (
     *("sts:GetCallerIdentity", "servicequotas:ListServiceQuotas", "servicequotas:ListAWSDefaultServiceQuotas"),
@@ -56,11 +58,14 @@ _BOOTSTRAP = "/cdk-bootstrap/hnb659fds/version"
 _COLOURS = {"passed": GREEN, "impossible": RED, "not checked": YELLOW}
 _WIDTH = 80
 
+NOT_ASKED = 3
+"""Exit code where AWS could not be asked: it says nothing of the file."""
+
 T = TypeVar("T")
 
 
 class PreflightError(HyperPodError):
-    """The account is not the file's."""
+    """The account is not the file's, or cannot be asked."""
 
 
 @click.command(help=f"{_HELP}\n\n{rights(*_RIGHTS)}")
@@ -72,7 +77,11 @@ class PreflightError(HyperPodError):
 def preflight(config: str, profile: str | None, days: float, endpoint_url: str | None, *, as_json: bool) -> int:
     """Ask, judge, print."""
     cluster = load_config(config).config
-    world = read_world(cluster, aws.clients(cluster.region, profile, endpoint_url))
+    try:
+        world = read_world(cluster, aws.clients(cluster.region, profile, endpoint_url))
+    except (aws.AwsError, PreflightError) as error:
+        print(error, file=sys.stderr)
+        return NOT_ASKED
     found = rows(cluster, world, days)
     if as_json:
         content = {"cluster": cluster.name, "region": cluster.region, "checks": [asdict(row) for row in found]}
@@ -92,9 +101,11 @@ def lines(found: tuple[Row, ...], *, colour: bool = False) -> Iterator[str]:
         if of_verdict:
             yield ""
             yield f"{verdict[0].upper()}{verdict[1:]}:"
-        for row in of_verdict:
+        # One missing right leaves several checks open, and is said once.
+        for remedy in dict.fromkeys(row.remedy for row in of_verdict):
+            checks = ", ".join(row.check for row in of_verdict if row.remedy == remedy)
             yield from textwrap.wrap(
-                f"{row.check}: {row.remedy}", _WIDTH, initial_indent="  ", subsequent_indent="    ",
+                f"{checks}: {remedy}", _WIDTH, initial_indent="  ", subsequent_indent="    ",
                 break_long_words=False, break_on_hyphens=False,
             )  # fmt: skip
 
@@ -103,9 +114,9 @@ def lines(found: tuple[Row, ...], *, colour: bool = False) -> Iterator[str]:
 
 
 def read_world(config: ClusterConfig, client: Clients) -> World:
-    """What the judge needs to know of the account. Raises PreflightError for another account than the file's, and what botocore
-    raises where AWS cannot be asked at all; what the user may not read is a NotRead."""
-    account = client("sts").get_caller_identity()["Account"]
+    """What the judge needs to know of the account. Raises PreflightError for another account than the file's, and where AWS
+    cannot be asked at all; what the user may not read is a NotRead."""
+    account = _account(client)
     if config.account not in (None, account):
         raise PreflightError(
             f"account: the file says {config.account}, your credentials are of {account}; use others (--profile NAME)"
@@ -128,13 +139,22 @@ def read_world(config: ClusterConfig, client: Clients) -> World:
     )
 
 
+def _account(client: Clients) -> str:
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+    try:
+        return str(client("sts").get_caller_identity()["Account"])
+    except (ClientError, BotoCoreError) as error:
+        raise PreflightError(aws.sentence(error)) from None
+
+
 def _try(look: Callable[[], T]) -> Read[T]:
     """What a look finds, or why it may not: one missing right hides one check, and not the others."""
-    from botocore.exceptions import ClientError, DataNotFoundError, EndpointConnectionError  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         return look()
-    except (ClientError, DataNotFoundError, EndpointConnectionError) as error:
+    except (ClientError, BotoCoreError) as error:
         return NotRead(why=aws.sentence(error))
 
 
@@ -149,19 +169,12 @@ def _quotas(client: Clients, service: str) -> Mapping[str, float]:
     return found
 
 
-def _interfaces(client: Clients) -> tuple[float, int]:
+def _interfaces(client: Clients) -> Read[tuple[float, int]]:
     quotas = _quotas(client, "vpc")
     if INTERFACES not in quotas:
-        raise _no_quota(INTERFACES)
+        return NotRead(why=f'Service Quotas lists no quota "{INTERFACES}" here')
     there = aws.pages(client("ec2").describe_network_interfaces, "NetworkInterfaces", MaxResults=1000)
     return quotas[INTERFACES], sum(1 for _ in there)
-
-
-def _no_quota(name: str) -> Exception:
-    from botocore.exceptions import DataNotFoundError
-
-    missing: Exception = DataNotFoundError(data_path=f'quota "{name}"')
-    return missing
 
 
 def _clusters(client: Clients, name: str) -> tuple[LiveCluster, ...]:

@@ -1,8 +1,9 @@
 """What a cluster costs by AWS's Price List: pure, prices in, lines out; and prices that were asked for before, in the user's cache.
 
 Usage types: `<REGION>-Cluster:ml.<type>` of AmazonSageMaker with component Cluster, `ReservedCluster:` for nodes of a training
-plan; of the rest `AmazonEKS-Hours:perCluster`, `NatGateway-Hours` and `VpcEndpoint-Hours`. Each begins with the region's code,
-except in us-east-1, so they are told by how they end.
+plan; of the rest `AmazonEKS-Hours:perCluster`, `NatGateway-Hours` and `VpcEndpoint-Hours`, and of AmazonFSx with operation
+CreateFileSystem:Lustre `Storage.SSD.<MB/s for each TiB>`, for a GB and a month. Each begins with the region's code, except in
+us-east-1, so they are told by how they end.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..config.cluster import ClusterConfig, InstanceGroup
+from ..config.cluster import ClusterConfig, InstanceGroup, StorageConfig
 from ..zones import INTERFACE_ENDPOINTS, has_interface_endpoints, more_endpoints
 
 HOURS = 730
 """Of a month, as AWS's calculator has it."""
 EKS, NAT, ENDPOINT = "AmazonEKS-Hours:perCluster", "NatGateway-Hours", "VpcEndpoint-Hours"
-FORMAT = 1
+LUSTRE = "Storage.SSD."
+FORMAT = 2
 """Of the cache's files."""
 
 
@@ -33,6 +35,8 @@ class Prices:
     """The day on which they were asked for, in UTC: 2026-11-22."""
     hourly: Mapping[str, float]
     """By how the usage type ends, such as Cluster:ml.p5.48xlarge."""
+    gb_month: Mapping[str, float] = field(default_factory=dict)
+    """Of storage, US dollars for a GB and a month, likewise: Storage.SSD.250."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,7 @@ def hourly(found: Iterable[Cost]) -> float:
 
 def wanted_usage(ends: str) -> bool:
     """Whether a cluster can need a price, by how its usage type ends."""
-    return ends.startswith(("Cluster:ml.", "ReservedCluster:ml.")) or ends in (EKS, NAT, ENDPOINT)
+    return ends.startswith(("Cluster:ml.", "ReservedCluster:ml.", LUSTRE)) or ends in (EKS, NAT, ENDPOINT)
 
 
 def usage_end(usage_type: str) -> str:
@@ -99,8 +103,19 @@ def _beside(config: ClusterConfig, prices: Prices) -> Iterable[Cost]:
         yield Cost(what="interface endpoints", count=count, each_hour=prices.hourly.get(ENDPOINT), note="what goes through them is billed too")  # fmt: skip
     if storage is not None and storage.capacity_gib is not None:
         what = f"FSx for Lustre, {storage.capacity_gib} GiB"
-        yield Cost(what=what, count=1, each_hour=None, note="`cdk-hyperpod retained` has a guide")
+        price = prices.gb_month.get(f"{LUSTRE}{storage.throughput_mbps_per_tib}")
+        price = None if price is None else price * storage.capacity_gib / HOURS
+        yield Cost(what=what, count=1, each_hour=price, note=_of_lustre(storage) if price is not None else "")
     yield Cost(what="volumes, S3, logs, KMS", count=1, each_hour=None, note="by use")
+
+
+def _of_lustre(storage: StorageConfig) -> str:
+    """What a file system costs besides its capacity."""
+    extras = [
+        *(["metadata_iops"] if storage.metadata_iops is not None else []),
+        *(["backups"] if storage.automatic_backup_retention_days else []),
+    ]
+    return f"{' and '.join(extras)}: in no sum" if extras else ""
 
 
 # -- the cache --------------------------------------------------------------------------------------------------------
@@ -119,9 +134,8 @@ def cached(region: str) -> Prices | None:
         found = json.loads(cache_file(region).read_text("utf-8"))
         if found["format"] != FORMAT or found["region"] != region:
             return None
-        return Prices(
-            region=region, when=str(found["when"])[:10], hourly={str(k): float(v) for k, v in found["hourly"].items()}
-        )
+        kinds = {kind: {str(k): float(v) for k, v in found[kind].items()} for kind in ("hourly", "gb_month")}
+        return Prices(region=region, when=str(found["when"])[:10], **kinds)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import rich_click as click
 
@@ -18,58 +17,48 @@ BATCH = 25
 _SHOWN = 20
 
 
-def _command(action: str) -> Callable[[Any], click.Command]:
-    """What both commands have: nodes, consent, and where."""
+def _command(action: str, text: str, cost: str) -> click.Command:
+    """What both commands are. `cost`: what the nodes lose by it."""
 
-    def dress(run: Any) -> click.Command:
-        for option in (live.target_options, json_option, yes_option):
-            run = option(run)
-        run = click.argument("names", nargs=-1, required=True, metavar="NODE…")(run)
-        needs = rights(
-            *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", f"sagemaker:Batch{action}ClusterNodes"),
-            besides="Exit code 0: asked for all of them; 1: not, and which not is said. `cdk-hyperpod watch` follows it.",
-        )
-        return click.command(epilog=needs)(run)
+    def run(
+        names: Sequence[str],
+        config: str,
+        cluster: str | None,
+        region: str | None,
+        profile: str | None,
+        *,
+        yes: bool,
+        as_json: bool,
+    ) -> int:
+        target = live.find(config=config, cluster=cluster, region=region, profile=profile)
+        return _repair(action, cost, target, names, yes=yes, as_json=as_json)
 
-    return dress
-
-
-@_command("Replace")
-def replace(
-    names: Sequence[str],
-    config: str,
-    cluster: str | None,
-    region: str | None,
-    profile: str | None,
-    *,
-    yes: bool,
-    as_json: bool,
-) -> int:
-    """Give nodes new instances. Their jobs stop, and what is on their root and secondary volumes is lost.
-
-    NODE is an instance id or a name such as ip-10-1-2-3. Drain a Slurm node first (cdk-hyperpod drain).
-    """
-    target = live.find(config=config, cluster=cluster, region=region, profile=profile)
-    return _repair("replace", "their jobs stop and their volumes are lost", target, names, yes=yes, as_json=as_json)
+    for option in (live.target_options, json_option, yes_option):
+        run = option(run)
+    run = click.argument("names", nargs=-1, required=True, metavar="NODE…")(run)
+    needs = rights(
+        *(
+            "sagemaker:DescribeCluster",
+            "sagemaker:ListClusterNodes",
+            f"sagemaker:Batch{action.capitalize()}ClusterNodes",
+        ),
+        besides="Exit code 0: asked for all of them; 1: not, and which not is said. `cdk-hyperpod watch` follows it.",
+    )
+    return click.command(name=action, help=f"{text}\n\n{_NODES}", epilog=needs)(run)
 
 
-@_command("Reboot")
-def reboot(
-    names: Sequence[str],
-    config: str,
-    cluster: str | None,
-    region: str | None,
-    profile: str | None,
-    *,
-    yes: bool,
-    as_json: bool,
-) -> int:
-    """Reboot nodes. Their jobs stop; their volumes stay, and lifecycle scripts do not run again.
+_NODES = "NODE is an instance id or a name such as ip-10-1-2-3. Drain a Slurm node first (cdk-hyperpod drain)."
 
-    NODE is an instance id or a name such as ip-10-1-2-3. Drain a Slurm node first (cdk-hyperpod drain).
-    """
-    target = live.find(config=config, cluster=cluster, region=region, profile=profile)
-    return _repair("reboot", "their jobs stop", target, names, yes=yes, as_json=as_json)
+replace = _command(
+    "replace",
+    "Give nodes new instances. Their jobs stop, and what is on their root and secondary volumes is lost.",
+    "their jobs stop and their volumes are lost",
+)
+reboot = _command(
+    "reboot",
+    "Reboot nodes. Their jobs stop; their volumes stay, and lifecycle scripts do not run again.",
+    "their jobs stop",
+)
 
 
 def _repair(action: str, cost: str, target: live.Target, names: Sequence[str], *, yes: bool, as_json: bool) -> int:

@@ -13,6 +13,7 @@ from .._lambda.hyperpod_provider import messages, ready
 from .._lambda.hyperpod_provider.actions import Plan
 from .._lambda.hyperpod_provider.model import Cluster, Desired, Node
 from .._lambda.hyperpod_provider.ready import Said
+from .tables import BOLD, RED, painted, table
 
 NOTHING, REFUSED, CHANGES = 0, 1, 2
 """Exit codes of the dry run. A failure to read the cluster is a 1 as well."""
@@ -24,7 +25,6 @@ NO_JOBS = "The drain agent on the controller says that no job runs on them."
 SHOWN = 5
 """Jobs of a node that are shown. The agent tells of one more."""
 _HEADINGS = ("why", "status", "launched (UTC)", "node")
-_BOLD, _RED = "1", "31"
 
 
 def exit_code(plan: Plan) -> int:
@@ -54,7 +54,7 @@ def report(
 
 def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
     reasons = messages.several(len(plan.refusals), "reason")
-    yield _paint(f"{desired.cluster}: a deployment would be refused, and take nothing away ({reasons}).", _RED, colour)
+    yield _paint(f"{desired.cluster}: a deployment would be refused, and take nothing away ({reasons}).", RED, colour)
     for refusal in plan.refusals:
         yield ""
         yield from _wrap(f"{refusal.path}: {refusal.why}", "  ", "    ")
@@ -66,11 +66,11 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, said: Said | None, col
     jobs: Mapping[str, Sequence[str]] = said.busy if said is not None and heard else {}
     going = (*plan.taken, *plan.held)
     if exit_code(plan) == NOTHING:
-        yield _paint(f"{desired.cluster}: a deployment would take nothing away.", _BOLD, colour)
+        yield _paint(f"{desired.cluster}: a deployment would take nothing away.", BOLD, colour)
     else:
         nodes = len(going) + sum(deletion.nodes for deletion in plan.deletions)
         yield _paint(
-            f"{desired.cluster}: a deployment would take {messages.several(nodes, 'node')} away.", _BOLD, colour
+            f"{desired.cluster}: a deployment would take {messages.several(nodes, 'node')} away.", BOLD, colour
         )
         yield from _wrap(UNDRAINED if desired.drain is None else DRAINED)
         if heard and not any(node.name in jobs for node in ready.going(plan, live)):
@@ -78,13 +78,13 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, said: Said | None, col
     for group in dict.fromkeys(pick.node.group for pick in going):
         chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]
         yield ""
-        yield _paint(f"{group}: {messages.several(len(chosen), 'node')}", _BOLD, colour)
+        yield _paint(f"{group}: {messages.several(len(chosen), 'node')}", BOLD, colour)
         yield from _table(chosen)
         yield from _jobs([node for _, node in chosen], jobs)
     for deletion in plan.deletions:
         members = [node for node in live.nodes if node.group == deletion.group and not node.leaving]
         yield ""
-        yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", _BOLD, colour)
+        yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", BOLD, colour)
         yield from _table([("group deleted", node) for node in members])
         yield from _jobs(members, jobs)
     yield from _list("It would first wait, because", [wait.why for wait in plan.waits])
@@ -93,12 +93,9 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, said: Said | None, col
 
 def _table(rows: Sequence[tuple[str, Node]]) -> Iterator[str]:
     """One line for each node; its id comes last, because a logical id may be long."""
-    if not rows:
-        return
-    cells = [_HEADINGS, *((why, node.status, _time(node.launched), node.name) for why, node in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
-    for row in cells:
-        yield "  " + "  ".join(f"{cell:<{size}}" for cell, size in zip(row, widths, strict=True))
+    if rows:
+        cells = [(why, node.status, _time(node.launched), node.name) for why, node in rows]
+        yield from (f"  {line}" for line in table(_HEADINGS, cells))
 
 
 def _jobs(nodes: Sequence[Node], jobs: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -128,4 +125,4 @@ def _wrap(text: str, first: str = "", rest: str = "") -> list[str]:
 
 
 def _paint(text: str, code: str, colour: bool) -> str:
-    return f"\033[{code}m{text}\033[0m" if colour else text
+    return painted(text, code if colour else None)

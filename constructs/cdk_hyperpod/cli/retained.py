@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import rich_click as click
 
 from ..config.cluster import ClusterConfig
 from ..loader import load_config
 from ..names import foundation_stack_name
-from .options import config_option
+from .options import config_option, json_option
+from .tables import json_text, table
 
 # US dollars for a GB-month of PERSISTENT_2 SSD storage by MB/s/TiB: list prices of us-east-1, a guide and no quote.
 # https://aws.amazon.com/fsx/lustre/pricing/
@@ -17,14 +18,24 @@ _LUSTRE_GB_MONTH = {125: 0.145, 250: 0.210, 500: 0.340, 1000: 0.600}
 _KEY_MONTH = 1.0
 
 
-@click.command
+@click.command(epilog="Exit code 0: printed, also where nothing stays; 1: the file is wrong. Nobody is asked.")
 @config_option
 @click.option(
     "--stack", metavar="NAME", help="The stack that network and storage are in; default: hyperpod-NAME-foundation."
 )
-def retained(config: str, stack: str | None) -> None:
+@json_option
+def retained(config: str, stack: str | None, *, as_json: bool) -> None:
     """Say what stays after cdk destroy, and what it costs."""
-    print(retained_table(load_config(config).config, stack))
+    cluster = load_config(config).config
+    if as_json:
+        where = {
+            "cluster": cluster.name,
+            "region": cluster.region,
+            "stack": stack or foundation_stack_name(cluster.name),
+        }
+        print(json_text("retained", 1, {**where, "stays": [asdict(each) for each in what_stays(cluster)]}))
+    else:
+        print(retained_table(cluster, stack))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +92,11 @@ def retained_table(config: ClusterConfig, stack: str | None = None) -> str:
             ]
         )
     rows = [(item.what, _usd(item.monthly_usd), item.why) for item in stays]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    lines = [f"  {what:<{widths[0]}}  {cost:>{widths[1]}}  {why}" for what, cost, why in rows]
+    lines = [f"  {line}" for line in table(("what", "a month", "why"), rows, right=(1,))]
     return "\n".join(
         [
             f"After cdk destroy, this stays of {config.name} (removal: retain),",
-            "a month at us-east-1 list prices:",
+            "at us-east-1 list prices:",
             *lines,
             f"Find them by the tag aws:cloudformation:stack-name = {stack or foundation_stack_name(config.name)};",
             "so is what an earlier version of the file had and kept.",

@@ -9,7 +9,7 @@ import rich_click as click
 from ..config.schema import json_schema
 
 
-@click.command
+@click.command(epilog="Exit code 0: printed.")
 def schema() -> None:
     """Print the JSON schema of cluster files, for editors."""
     print(json.dumps(json_schema(), indent=1))

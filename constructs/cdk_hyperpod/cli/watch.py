@@ -364,9 +364,9 @@ class _Watcher:
 
     def _say_end(self, view: View, end: End) -> int:
         why = []
-        if end.code != READY and self.target.config is not None and view.stack is not None:
+        if end.code != READY and view.stack is not None:
             try:
-                why = reasons(self.target.config, self.target.client, stack=str(view.stack["StackName"]))
+                why = reasons(self.target.name, self.target.client, stack=str(view.stack["StackName"]))
             except HyperPodError as error:
                 self._note(f"why is not known: {error}")
         text = f"{self.target.name}: {end.text}"

@@ -10,13 +10,12 @@ from typing import Any
 
 import rich_click as click
 
-from ..config.cluster import ClusterConfig
-from ..loader import load_config
 from ..names import stack_names
-from . import aws
-from .aws import Clients, clients
-from .options import config_option, profile_option, rights, stack_option
+from . import aws, live
+from .aws import Clients
+from .options import json_option, rights, stack_option
 from .plan import PlanError, tagged_stack
+from .tables import json_text
 
 __all__ = ["reasons", "why"]
 
@@ -47,11 +46,10 @@ _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
             "sagemaker:ListClusterNodes",
             "sagemaker:ListTags",
         ),
-        besides="Those of SageMaker only find a stack of another name.",
+        besides="Those of SageMaker only find a stack of another name than this app's.",
     ),
 )
-@config_option
-@profile_option
+@live.target_options
 @stack_option
 @click.option(
     "--since",
@@ -59,33 +57,44 @@ _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
     metavar="SECONDS",
     help="Only what failed at this time or later, in seconds since 1970.",
 )
-def why(config: str, profile: str | None, stack: str | None, since: float | None) -> None:
+@json_option
+def why(
+    config: str,
+    cluster: str | None,
+    region: str | None,
+    profile: str | None,
+    stack: str | None,
+    since: float | None,
+    *,
+    as_json: bool,
+) -> None:
     """Say why the last deployment failed."""
-    cluster = load_config(config).config
+    target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     moment = None if since is None else datetime.fromtimestamp(since, UTC) - _SKEW
-    found = reasons(cluster, clients(cluster.region, profile), moment, stack=stack)
-    if found:
+    found = reasons(target.name, target.client, moment, stack=stack)
+    if as_json:
+        failures = [dict(zip(("stack", "reason"), each.split(": ", 1), strict=True)) for each in found]
+        print(json_text("why", 1, {"cluster": target.name, "region": target.region, "failures": failures}))
+    elif found:
         print("\n".join(found))
     elif moment is None:
         print("Nothing has failed in the last deployment of these stacks.")
     else:
+        which = {"--config": config} if cluster is None else {"--cluster": cluster}
+        given = {**which, "--region": region, "--profile": profile, "--stack": stack}
+        words = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
         print(
-            "The stacks' events show no failure since then. The last one, whenever it was: "
-            f"cdk-hyperpod why --config {shlex.quote(config)}"
-            + (f" --profile {shlex.quote(profile)}" if profile else "")
-            + (f" --stack {shlex.quote(stack)}" if stack else "")
+            f"The stacks' events show no failure since then. The last one, whenever it was: cdk-hyperpod why {' '.join(words)}"
         )
 
 
-def reasons(
-    config: ClusterConfig, client: Clients, since: datetime | None = None, *, stack: str | None = None
-) -> list[str]:
-    """`STACK: sentence` of each stack whose last operation failed. `since`: what failed then or later; absent: whenever.
+def reasons(cluster: str, client: Clients, since: datetime | None = None, *, stack: str | None = None) -> list[str]:
+    """`STACK: sentence` of each stack of a cluster whose last operation failed. `since`: what failed then or later; absent: whenever.
     `stack`: the one to ask; absent: this app's own, and where none of them is there, the one that the cluster's tag names.
     Raises PlanError where events cannot be read."""
-    own = stack_names(config.name)
+    own = stack_names(cluster)
     said = {name: _first_reason_of(name, client, since) for name in ([stack] if stack else own)}
-    if stack is None and not any(there for there, _ in said.values()) and (other := _tagged(config, client)):
+    if stack is None and not any(there for there, _ in said.values()) and (other := _tagged(cluster, client)):
         said[other] = _first_reason_of(other, client, since)
     return [f"{name}: {sentence}" for name, (_, sentence) in said.items() if sentence is not None]
 
@@ -102,14 +111,16 @@ def _first_reason_of(stack: str, client: Clients, since: datetime | None) -> tup
         raise PlanError(f"cannot read the events of {stack}: {aws.sentence(error)}") from None
 
 
-def _tagged(config: ClusterConfig, client: Clients) -> str | None:
-    """The stack that has the cluster of this name; None where that cannot be read: this is only a last place to look."""
+def _tagged(cluster: str, client: Clients) -> str | None:
+    """The stack that has the cluster of this name; None: there is no such cluster, or none made it. Raises PlanError where that
+    cannot be read: nobody has looked for a failure then."""
     from .._lambda.hyperpod_provider import api
 
     try:
-        return tagged_stack(api.read_live(client("sagemaker"), config.name, tags=True))
-    except api.CALL_ERRORS:
-        return None
+        return tagged_stack(api.read_live(client("sagemaker"), cluster, tags=True))
+    except api.CALL_ERRORS as error:
+        none = f"there is no stack {' or '.join(stack_names(cluster))}, and which other one has cluster {cluster}"
+        raise PlanError(f"{none} cannot be read: {aws.sentence(error)}; or name it by --stack") from None
 
 
 def first_reason(events: Iterable[Event], since: datetime | None = None) -> str | None:

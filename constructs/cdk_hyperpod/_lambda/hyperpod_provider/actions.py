@@ -34,7 +34,8 @@ class TakeNodes:
     group: str
     picks: tuple[Pick, ...]
     minimum: int | None = None
-    """The minimum to set first, should the service refuse because of the live one. Absent: the live one is no obstacle."""
+    """The minimum to set first, should the service reject the call because of the live one. Absent: the live one is no
+    obstacle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """The deployment must not go on. `path` is where in the configuration, `fix` what the user can do."""
+    """The deployment must not go on. `path` is where in the configuration, `fix` what the user can do.
+
+    Only the function refuses; what AWS or the drain agent does not take is rejected.
+    """
 
     path: str
     why: str

@@ -159,7 +159,7 @@ def is_passing(error: Exception, *, now: datetime, began: datetime) -> bool:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if status >= 500 or status == 429:
         return True
-    # Some calls are refused with a ValidationException while the cluster is busy ("Scale down a SageMaker HyperPod
+    # Some calls are rejected with a ValidationException while the cluster is busy ("Scale down a SageMaker HyperPod
     # cluster", Validation and error handling: no code is named).
     said = reason(error).lower()
     return name == "ValidationException" and any(word in said for word in _BUSY_WORDS)

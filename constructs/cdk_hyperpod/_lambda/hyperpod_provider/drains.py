@@ -154,7 +154,7 @@ def parse(content: bytes, now: float) -> Said:
         return NOTHING_SAID
     return Said(
         silent=timedelta(seconds=max(0.0, now - beat)),
-        refused=str(_mapping(found.get("refused")).get("deployment") or ""),
+        rejected=str(_mapping(found.get("refused")).get("deployment") or ""),
         problem=str(found.get("problem") or ""),
         nodes={name: each for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
         busy=_busy(found.get("busy")),

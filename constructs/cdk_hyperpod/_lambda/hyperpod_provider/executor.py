@@ -37,11 +37,11 @@ class Outcome:
     waits: tuple[str, ...] = ()
     """What another poll has to see to, node by node where nodes failed."""
     error: Exception | None = None
-    """A definite refusal by the service. Absent: none."""
+    """A definite error of the service. Absent: none."""
     call: str = ""
-    """The call that was refused."""
-    refused: bool = False
-    """The refusal is for a reason that nobody documents; a minimum may be it."""
+    """The call that failed."""
+    unexplained: bool = False
+    """It failed for a reason that nobody documents; a minimum may be it."""
     sent: bool = False
     """Counts were sent."""
 
@@ -67,10 +67,10 @@ def execute(
         return _send_counts(live, look, occasion, sagemaker, moment)
     taken = _take(takes, live, sagemaker, moment)
     if taken.error is not None:
-        if not taken.refused or all(take.minimum is None for take in takes):
+        if not taken.unexplained or all(take.minimum is None for take in takes):
             return taken
         # A live minimum may forbid it (undocumented); the file lowers that minimum anyway, so it goes first.
-        sent = _send_counts(live, look, replace(occasion, minimum_refused=True), sagemaker, moment)
+        sent = _send_counts(live, look, replace(occasion, minimum_blocks=True), sagemaker, moment)
         return replace(sent, accepted=taken.accepted) if sent.sent or sent.error or sent.waits else taken
     # With its target still up, a group would ask again for what was just dropped. Nodes that have an instance are on their
     # way out for a while, and may be counted so long: their group's target is for a later poll.
@@ -94,7 +94,7 @@ def _take(takes: Sequence[TakeNodes], live: Cluster, sagemaker: api.SageMaker, m
             reply = sagemaker.batch_delete_cluster_nodes(ClusterName=live.name, **arguments)
         except api.CALL_ERRORS as error:
             if not _all_failed(error):
-                outcome = _refused(error, names, live, sagemaker, moment)
+                outcome = _took_nothing(error, names, live, sagemaker, moment)
                 return replace(outcome, accepted=frozenset(accepted), waits=(*waits, *outcome.waits))
             waits.append(f"{messages.some(names)}: {api.reason(error)}")
             continue
@@ -129,7 +129,7 @@ def _all_failed(error: Exception) -> bool:
     return any(code in said for code in (*_DONE, "nodeidinuse", "invalidnodestatus"))
 
 
-def _refused(
+def _took_nothing(
     error: Exception, names: frozenset[str], live: Cluster, sagemaker: api.SageMaker, moment: Moment
 ) -> Outcome:
     """A call that took nothing, for a reason other than its nodes'."""
@@ -139,7 +139,7 @@ def _refused(
     known = outdated or api.is_denied(error)
     if not known and _settled_meanwhile(names, live.name, sagemaker):
         return Outcome(waits=("the nodes went meanwhile",))
-    return Outcome(error=error, call="BatchDeleteClusterNodes", refused=not known)
+    return Outcome(error=error, call="BatchDeleteClusterNodes", unexplained=not known)
 
 
 def _settled_meanwhile(names: frozenset[str], cluster: str, sagemaker: api.SageMaker) -> bool:
@@ -202,7 +202,7 @@ def _overtaken(name: str, seen: Cluster, live: Cluster) -> bool:
 
 
 def _worth_waiting(error: Exception, live: Cluster, moment: Moment) -> bool:
-    """Whether another poll may do better. The words and codes of most refusals are undocumented, so one that comes while
+    """Whether another poll may do better. The words and codes of most errors are undocumented, so one that comes while
     anything in the cluster changes counts as passing; a definite one comes back when all is still."""
     return moment.passing(error) or (api.code(error) == "ValidationException" and _changing(live))
 

@@ -65,7 +65,7 @@ def fit(head: str, items: Sequence[str], limit: int = LIMIT) -> str:
 def refused(cluster: str, refusals: Sequence[Refuse], *, first: bool) -> str:
     """The reason of a refused deployment."""
     done = "nothing in the cluster was changed" if first else "nodes already taken stay taken"
-    return fit(f"Scaling down {cluster} was refused, {done}.", [str(refusal) for refusal in refusals])
+    return fit(f"Scaling down {cluster} was refused, {done}.", [str(each) for each in refusals])
 
 
 def malformed(resource: str, problems: Sequence[str]) -> str:
@@ -400,7 +400,7 @@ def out_of_time(
 
 
 def failed(cluster: str, said: Sequence[str]) -> str:
-    """The reason when AWS refused a call for good."""
+    """The reason when AWS rejected a call for good."""
     return fit(f"Scaling down {cluster} failed.", said)
 
 
@@ -409,7 +409,7 @@ def software_update(cluster: str, then: str) -> str:
 
 
 def removal_failed(cluster: str, groups: Iterable[str], reason: str) -> str:
-    return fit(f"Deleting {some(groups)} of {cluster} was refused by HyperPod.", [reason])
+    return fit(f"Deleting {some(groups)} of {cluster} was rejected by HyperPod.", [reason])
 
 
 FIRST_HINT = (

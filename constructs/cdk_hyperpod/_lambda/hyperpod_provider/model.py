@@ -17,7 +17,7 @@ CONTROLLER = "Controller"
 """SlurmConfig.NodeType of the group whose nodes BatchDeleteClusterNodes never takes (botocore, its NodeIds)."""
 
 MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
-"""Statuses of a cluster or group during which changes are refused. Failed and Degraded are not among them: both take
+"""Statuses of a cluster or group during which HyperPod rejects changes. Failed and Degraded are not among them: both take
 changes, which is how they are mended."""
 
 
@@ -89,7 +89,7 @@ class Group:
     target: int
     """TargetCount: what HyperPod works towards."""
     minimum: int = 0
-    """MinCount. While a new minimum is unmet, HyperPod refuses BatchDeleteClusterNodes."""
+    """MinCount. While a new minimum is unmet, HyperPod rejects BatchDeleteClusterNodes."""
     types_in_use: frozenset[str] = frozenset()
     """Instance types of which the group has nodes now."""
 
@@ -202,8 +202,8 @@ class Occasion:
     """A count that may stand for nodes on their way out, and may as well mean nothing, is worth a wait."""
     young: bool = False
     """Nodes were to go, and it is so soon that a target may still fall with them by itself."""
-    minimum_refused: bool = False
-    """HyperPod has just refused to take nodes, maybe because of a live minimum."""
+    minimum_blocks: bool = False
+    """HyperPod has just rejected the call that takes nodes, maybe because of a live minimum."""
     rolling_back: bool = False
     updated: datetime | None = None
     """In a rollback: when the failed update of the stack began. Absent: CloudFormation does not say."""

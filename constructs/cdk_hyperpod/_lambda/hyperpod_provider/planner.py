@@ -73,7 +73,7 @@ def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
             case None:
                 pass
         held += need.picks
-    first, then = (lowers, takes) if occasion.minimum_refused else (takes, lowers)
+    first, then = (lowers, takes) if occasion.minimum_blocks else (takes, lowers)
     return Plan(changes=tuple(first or then), waits=tuple(dict.fromkeys(waits)), held=tuple(held))
 
 
@@ -101,7 +101,7 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
     if not need.old_picks and (wait := _see_off(need, occasion, staying=0, count=0)):
         return wait
     below = len(need.staying) - len(need.picks) < group.minimum and wanted.minimum < group.minimum
-    if below and occasion.minimum_refused and (lower := _lower_minimum(need, occasion, wanted.minimum)):
+    if below and occasion.minimum_blocks and (lower := _lower_minimum(need, occasion, wanted.minimum)):
         return lower
     return TakeNodes(
         group=group.name,

@@ -85,7 +85,7 @@ class Provider:
         return {"PhysicalResourceId": found.physical_id or PHYSICAL_IDS[found.kind], **state.write()}
 
     def is_complete(self, event: Mapping[str, Any]) -> Answer:
-        """One poll. Raises ScaleDownError when it is refused, when AWS refuses for good, or when time is up."""
+        """One poll. Raises ScaleDownError when it is refused, when AWS rejects a call for good, or when time is up."""
         found = _read(event)
         if found.request == "Delete":
             return _nothing(found)
@@ -182,7 +182,7 @@ class Provider:
         self._tell(found)
         self._refuse(found, desired, first=True)
         if drains is not None:
-            self._refuse_undrained(desired, self._undrainable(event, drains, found, live), first=True)
+            self._fail_undrained(desired, self._undrainable(event, drains, found, live), first=True)
         return wire.with_plan(state, live, found)
 
     def _may_remove(self, event: Event) -> bool:
@@ -303,15 +303,15 @@ class Provider:
 
         moment = Moment(now=self._now(), began=state.began)
         outcome = execute(found, live, look, occasion, self._sagemaker(), moment)
-        refusal: list[str] = []
+        failure: list[str] = []
         if outcome.error is not None:
-            self._log(f"{outcome.call} refused: {api.reason(outcome.error)}")
-            refusal = _refusal(desired.cluster, outcome.call, outcome.error, back=state.rolling_back)
+            self._log(f"{outcome.call} failed: {api.reason(outcome.error)}")
+            failure = _failure(desired.cluster, outcome.call, outcome.error, back=state.rolling_back)
             # Nothing but time can help a rollback, and failing it is worse than waiting.
             if not state.rolling_back:
-                raise ScaleDownError(messages.failed(desired.cluster, refusal))
+                raise ScaleDownError(messages.failed(desired.cluster, failure))
         left = [pick for pick in (*found.taken, *found.held) if pick.node.name not in outcome.accepted]
-        said = [Wait(why=why) for why in (*refusal, *outcome.waits)]
+        said = [Wait(why=why) for why in (*failure, *outcome.waits)]
         return self._unfinished(event, state, [*said, *found.waits], live, left, outcome.accepted)
 
     # -- draining --
@@ -335,6 +335,7 @@ class Provider:
         return drains
 
     def _undrainable(self, event: Event, drains: Drains, found: Plan, live: Cluster | None) -> Sequence[str]:
+        """Why nothing can be drained for this deployment, however long anybody waits."""
         previous = self._previous(event)
         why = judge_first(found, live, drains.said, drains.ask, new=not (previous and previous.drain))
         return [] if why is None else [str(why)]
@@ -349,7 +350,7 @@ class Provider:
         drains.ask = replace(drains.ask, replacements=came, nowhere=drains.locate(leaving))
         verdict = judge(leaving, drains.said, drains.ask)
         drains.hold(leaving, live, TAKEN if found.changes and verdict.ready else LEASE)
-        self._refuse_undrained(desired, verdict.refusal, first=not taken)
+        self._fail_undrained(desired, verdict.never, first=not taken)
         return verdict.waits
 
     def _give_back(self, event: Event, state: State) -> None:
@@ -365,7 +366,7 @@ class Provider:
         except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")
 
-    def _refuse_undrained(self, desired: Desired, why: Sequence[str], *, first: bool) -> None:
+    def _fail_undrained(self, desired: Desired, why: Sequence[str], *, first: bool) -> None:
         if why:
             raise ScaleDownError(messages.not_drained(desired.cluster, why, first=first))
 
@@ -522,7 +523,7 @@ def _unread(error: Exception) -> list[str]:
     return _told(call, error, messages.DENIED_HINT)
 
 
-def _refusal(cluster: str, call: str, error: Exception, *, back: bool) -> list[str]:
+def _failure(cluster: str, call: str, error: Exception, *, back: bool) -> list[str]:
     """Why nothing was changed, and what to do; `back`: in a rollback."""
     if api.needs_software_update(error):
         return [messages.software_update(cluster, "continue the rollback" if back else "deploy again")]

@@ -37,8 +37,8 @@ class Said:
 
     silent: timedelta | None = None
     """Since when it says nothing, by S3's clock. Absent: it never said anything."""
-    refused: str = ""
-    """Why it does not read it."""
+    rejected: str = ""
+    """Why it does not take the deployment's request."""
     problem: str = ""
     """Why it does nothing."""
     nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -100,12 +100,12 @@ class Verdict:
     """Whether the nodes may go: all of them, or none yet."""
 
     waits: tuple[Wait, ...] = ()
-    refusal: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
     """Why they may not, and never will; absent: they may, or may yet."""
 
     @property
     def ready(self) -> bool:
-        return not (self.waits or self.refusal)
+        return not (self.waits or self.never)
 
 
 READY = Verdict()
@@ -155,23 +155,23 @@ def judge(leaving: Iterable[Node], said: Said, ask: Ask) -> Verdict:
     if not nodes:
         return READY
     if unable := judge_agent(said, ask):
-        return Verdict(refusal=(str(unable),))
+        return Verdict(never=(str(unable),))
     if is_silent(said):
         return READY
-    # What it refused may be an earlier request.
-    if said.refused and not ask.rolling_back and ask.now - ask.began > HEARD:
-        return Verdict(refusal=(said.refused,))
+    # What it rejected may be an earlier request.
+    if said.rejected and not ask.rolling_back and ask.now - ask.began > HEARD:
+        return Verdict(never=(said.rejected,))
     waits: list[Wait] = []
-    refusals: list[str] = []
+    never: list[str] = []
     for node in nodes:
         why, final = _what_keeps(node, said, ask)
         if final:
-            refusals.append(messages.not_ready(node.name, why).why)
+            never.append(messages.not_ready(node.name, why).why)
         elif why:
             waits.append(messages.not_ready(node.name, why))
     if said.problem and waits:
         waits.append(messages.agent_is_stuck(said.problem))
-    return Verdict(waits=tuple(waits), refusal=tuple(refusals))
+    return Verdict(waits=tuple(waits), never=tuple(never))
 
 
 def _has_to_be_asked_for(node: Node, ask: Ask) -> bool:

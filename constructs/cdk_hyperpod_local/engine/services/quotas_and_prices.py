@@ -117,6 +117,15 @@ def _price_list(region: str) -> list[tuple[str, dict[str, str], str, float]]:
             0.05,
         ),
         ("AmazonVPC", {**where, "usagetype": f"{prefix}-VpcEndpoint-Hours"}, "Hrs", 0.01),
+        *(
+            (
+                "AmazonFSx",
+                {**where, "usagetype": f"{prefix}-Storage.SSD.{speed}", "operation": "CreateFileSystem:Lustre"},
+                "GB-Mo",
+                speed / 1000,
+            )
+            for speed in (125, 250, 500, 1000)
+        ),
     ]
 
 

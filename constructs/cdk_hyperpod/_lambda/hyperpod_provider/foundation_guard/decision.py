@@ -40,18 +40,8 @@ MOVE_CLUSTER = "put it back, or deploy a new cluster under another name and move
 MOVE_DATA = "put it back, or take storage out of the file in a deployment of its own first (`removal` says what becomes of the data)"
 
 
-def refusals(wish: Wish, live: Live) -> tuple[Refuse, ...]:
-    """Why the deployment must not go on; empty where it asks for what lives, or where nothing does."""
-    return tuple(_refusals(wish, live))
-
-
-def refused(cluster: str, found: Sequence[Refuse]) -> str:
-    """The reason that CloudFormation shows. The guard comes first of all, so that it speaks for every stack."""
-    head = f"Changing the foundation of {cluster} was refused, no stack has been changed."
-    return fit(head, [str(each) for each in found])
-
-
-def _refusals(wish: Wish, live: Live) -> Iterator[Refuse]:
+def differences(wish: Wish, live: Live) -> Iterator[Refuse]:
+    """Why the deployment must not go on; nothing where it asks for what lives, or where nothing does."""
     if live.orchestrator is not None and live.orchestrator != wish.orchestrator:
         yield Refuse(
             path="orchestrator",
@@ -68,6 +58,12 @@ def _refusals(wish: Wish, live: Live) -> Iterator[Refuse]:
             why=f"is {_word(wish.efa)}, the live file system's is {_word(live.efa)}, and a change makes a new, empty one",
             fix=MOVE_DATA,
         )
+
+
+def explain(cluster: str, found: Sequence[Refuse]) -> str:
+    """The reason that CloudFormation shows. The guard comes first of all, so that it speaks for every stack."""
+    head = f"Changing the foundation of {cluster} was refused, no stack has been changed."
+    return fit(head, [str(each) for each in found])
 
 
 def _of_subnet(wish: Wish, live: Subnet, what: str, fix: str) -> Iterator[Refuse]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from .. import api
 from ..messages import DENIED_HINT, fit
-from .decision import refusals, refused
+from .decision import differences, explain
 from .look import Clients, Stack, look
 from .wish import read
 
@@ -59,8 +59,8 @@ class Guard:
         wish = read(event["ResourceProperties"])
         try:
             live = self._patiently(PATIENCE, lambda: look(wish, stack, self._client))
-            found = refusals(wish, live)
-            problem = refused(wish.cluster, found) if found else None
+            found = [*differences(wish, live)]
+            problem = explain(wish.cluster, found) if found else None
         except api.CALL_ERRORS as error:
             problem = _unreadable(wish.cluster, error)
         if problem is None:

@@ -1,0 +1,315 @@
+"""What one look reads of Kubernetes, and what of it the drainer keeps: nodes, pods that have to leave, backups."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from .kubernetes import Api, Json, KubernetesError
+from .request import INSTANCE, REQUEST, Wish
+
+MARK = "cdk-hyperpod.dev/drain"
+"""The annotation of a node that the drainer holds."""
+JOB_LABEL = "cdk-hyperpod.dev/drain-instance"
+"""The label of a backup's Job: the instance that it saves."""
+JOB_REQUEST = "cdk-hyperpod.dev/drain-request"
+"""The annotation of a backup's Job: the wish that it was made for."""
+KARPENTER = "karpenter.sh/nodepool"
+DOMAIN = "sagemaker.amazonaws.com/"
+COMPUTE_TYPE = "eks.amazonaws.com/compute-type"
+"""Nodes of Fargate and hybrid nodes have it, and are no instances."""
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a static pod, which belongs to the kubelet."""
+SYSTEM = "kube-system"
+"""The namespace of what every cluster runs: its pods leave, and make no node busy."""
+DEAD_AFTER_S = 300
+"""So long after a kubelet fell silent Kubernetes takes its pods for lost (the toleration that it gives every pod)."""
+
+BATCH = "/apis/batch/v1/namespaces"
+
+
+class Mark(NamedTuple):
+    """What the drainer has written on a node that it holds: all that it knows at its next look."""
+
+    wish: Wish
+    ours: bool
+    """The cordon is the drainer's. Absent: somebody else had cordoned the node before."""
+    saved: bool
+    """Its data is saved, for this very wish."""
+
+
+class Node(NamedTuple):
+    """A node as Kubernetes has it."""
+
+    name: str
+    instance: str
+    """Empty where nothing tells it."""
+    version: str
+    """A change is refused where the node has changed since."""
+    cordoned: bool
+    mark: Mark | None
+    karpenter: str
+    """The NodePool that it is of."""
+    dead: bool
+    no_instance: bool
+    """It is known to be none."""
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/nodes/{self.name}"
+
+
+class Pod(NamedTuple):
+    """A pod that has to leave before its node may go."""
+
+    namespace: str
+    name: str
+    uid: str
+    owner: str
+    """Such as ReplicaSet/web; empty: nobody makes it anew."""
+    priority: int
+    leaving: bool
+    """It ends by itself, in the time that it has for that."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
+
+
+class Job(NamedTuple):
+    """A backup."""
+
+    name: str
+    instance: str
+    state: str
+    """running, complete or failed."""
+    said: str
+
+
+class Hook(NamedTuple):
+    """The user's backup: a CronJob, and the Jobs that the drainer has made of it."""
+
+    namespace: str
+    name: str
+    cron_job: Json | None
+    """Absent: nobody wants a backup now, or `trouble` says why."""
+    jobs: Mapping[str, Job]
+    pods: Mapping[str, str]
+    """Job -> what its pod waits for."""
+    trouble: str = ""
+    """Why no backup can be made."""
+    lasting: bool = False
+    """It will not pass by itself."""
+
+
+class World(NamedTuple):
+    """All that one look reads."""
+
+    now: float
+    nodes: Mapping[str, tuple[Node, ...]]
+    """By instance; those of no known instance under the empty name."""
+    pods: Mapping[str, tuple[Pod, ...]]
+    """By node, in the order in which they leave."""
+    busy: frozenset[str]
+    """Names of nodes that have pods of somebody's."""
+    hook: Hook | None
+
+
+def read_world(api: Api, backup: str | None, now: float, *, wanted: bool) -> World:
+    """One look: one list of nodes, then one of pods, so that a cordoned node gets no pod that the look does not see.
+
+    `backup`: NAMESPACE/NAME of a CronJob. `wanted`: somebody wants nodes, so it is read as well. Raises KubernetesError.
+    """
+    found = [parse_node(each, now) for each in api.items("/api/v1/nodes")]
+    hook = read_hook(api, backup, wanted=wanted) if backup else None
+    pods: dict[str, list[Pod]] = {}
+    busy: set[str] = set()
+    waits: dict[str, str] = {}
+    # Nothing of a pod that has ended, or has no node yet, has to leave.
+    query = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
+    for each in api.items("/api/v1/pods", fieldSelector=query):
+        node = each["spec"].get("nodeName", "")
+        job = _job_of(each, hook)
+        if job:
+            waits[job] = _what_it_waits_for(each)
+        elif has_to_leave(each):
+            pods.setdefault(node, []).append(parse_pod(each))
+            if each["metadata"]["namespace"] != SYSTEM:
+                busy.add(node)
+    nodes: dict[str, list[Node]] = {}
+    for one in found:
+        nodes.setdefault(one.instance, []).append(one)
+    return World(
+        now=now,
+        nodes={instance: tuple(some) for instance, some in nodes.items()},
+        pods={name: tuple(sorted(some, key=_leaves_in_order)) for name, some in pods.items()},
+        busy=frozenset(busy),
+        hook=hook._replace(pods=waits) if hook else None,
+    )
+
+
+def read_hook(api: Api, backup: str, *, wanted: bool) -> Hook:
+    """A hook that cannot be read stops no drain that needs none, and no node from going back."""
+    namespace, _, name = backup.partition("/")
+    hook = Hook(namespace, name, None, {}, {})
+    try:
+        jobs = api.items(f"{BATCH}/{namespace}/jobs", labelSelector=JOB_LABEL)
+        hook = hook._replace(jobs={job.name: job for job in map(parse_job, jobs)})
+        if wanted:
+            hook = hook._replace(cron_job=api.get(f"{BATCH}/{namespace}/cronjobs/{name}"))
+    except KubernetesError as error:
+        gone = f"there is no CronJob {backup}, and scale_down.drain.backup_cron_job names it"
+        hook = hook._replace(trouble=gone if error.status == 404 else str(error), lasting=error.status in (403, 404))
+    return hook
+
+
+# -- parsing ----------------------------------------------------------------------------------------------------------
+
+
+def parse_node(found: Json, now: float) -> Node:
+    """A node of the API."""
+    metadata, spec, status = found["metadata"], found.get("spec") or {}, found.get("status") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    instance = _instance(metadata["name"], labels, str(spec.get("providerID") or ""))
+    ready: Json = next((each for each in status.get("conditions") or () if each.get("type") == "Ready"), {})
+    silent = ready.get("status") == "Unknown" and now - _moment(ready.get("lastTransitionTime"), now) >= DEAD_AFTER_S
+    return Node(
+        name=metadata["name"],
+        instance=instance,
+        version=metadata["resourceVersion"],
+        cordoned=spec.get("unschedulable") is True,
+        mark=parse_mark(annotations[MARK], instance) if MARK in annotations else None,
+        karpenter=str(labels.get(KARPENTER) or ""),
+        dead=silent,
+        no_instance=labels.get(COMPUTE_TYPE) in ("fargate", "hybrid"),
+    )
+
+
+def _instance(name: str, labels: Mapping[str, str], provider: str) -> str:
+    """HyperPod's nodes are called hyperpod-i-…; should they ever be called otherwise, providerID or a label may tell.
+
+    The name comes first: a node's own kubelet can write labels. An id is never used again, so whoever has it is the instance.
+    """
+    for text in (name, provider):
+        if end := re.search(rf"(?:^|[-/])({INSTANCE.pattern})$", text):
+            return end[1]
+    told = {value for key, value in labels.items() if key.startswith(DOMAIN) and INSTANCE.fullmatch(value)}
+    return told.pop() if len(told) == 1 else ""
+
+
+def make_mark(mark: Mark) -> str:
+    """The annotation's text."""
+    wish = mark.wish
+    return json.dumps(
+        {
+            "by": "deployment",
+            "request": wish.request,
+            "deadline": wish.deadline,
+            "on_timeout": "force" if wish.force else "fail",
+            "backup": wish.backup,
+            "cordon": "ours" if mark.ours else "another's",
+            "saved": mark.saved,
+        }
+    )
+
+
+def parse_mark(text: str, instance: str) -> Mark:
+    """The drainer's own annotation. What somebody else has made of it is a mark all the same, and of no wish."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        found = {}
+    request, deadline = found.get("request"), found.get("deadline")
+    known = isinstance(request, str) and REQUEST.fullmatch(request) is not None
+    in_time = isinstance(deadline, int | float) and not isinstance(deadline, bool)
+    wish = Wish(
+        instance=instance,
+        request=str(request) if known else "",
+        deadline=float(deadline) if in_time and deadline is not None else 0.0,
+        expires=math.inf,
+        force=found.get("on_timeout") == "force",
+        backup=found.get("backup") is True,
+    )
+    return Mark(wish, ours=found.get("cordon") != "another's", saved=found.get("saved") is True)
+
+
+def has_to_leave(pod: Json) -> bool:
+    """Not of a DaemonSet, which tolerates the cordon and would make it anew; not of the kubelet itself; not ended."""
+    metadata = pod["metadata"]
+    if MIRROR in (metadata.get("annotations") or {}):
+        return False
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return False
+    return _controller(metadata).get("kind") != "DaemonSet"
+
+
+def parse_pod(found: Json) -> Pod:
+    """A pod of the API."""
+    metadata, owner = found["metadata"], _controller(found["metadata"])
+    return Pod(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        owner=f"{owner['kind']}/{owner['name']}" if owner else "",
+        priority=found["spec"].get("priority") or 0,
+        leaving="deletionTimestamp" in metadata,
+    )
+
+
+def _leaves_in_order(pod: Pod) -> tuple[Any, ...]:
+    """What is dear to nobody first, and of one job the last rank first: the first is the one that the others look for."""
+    number = re.search(r"(\d+)$", pod.name)
+    return pod.priority, pod.namespace, pod.owner, -int(number[1]) if number else 0, pod.name
+
+
+def _controller(metadata: Json) -> Json:
+    owners: Iterable[Json] = metadata.get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
+def parse_job(found: Json) -> Job:
+    """A Job of the API."""
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    ended = {each.get("type"): each for each in conditions if each.get("status") == "True"}
+    state = "complete" if "Complete" in ended else "failed" if "Failed" in ended else "running"
+    why = ended.get("Failed") or {}
+    said = ": ".join(str(why[key]) for key in ("reason", "message") if why.get(key))
+    labels = found["metadata"].get("labels") or {}
+    return Job(found["metadata"]["name"], str(labels.get(JOB_LABEL, "")), state, said)
+
+
+def _job_of(pod: Json, hook: Hook | None) -> str:
+    """The backup that the pod belongs to; empty: none."""
+    owner = _controller(pod["metadata"])
+    if hook is None or pod["metadata"]["namespace"] != hook.namespace or owner.get("kind") != "Job":
+        return ""
+    return str(owner["name"]) if owner["name"] in hook.jobs else ""
+
+
+def _what_it_waits_for(pod: Json) -> str:
+    status = pod.get("status") or {}
+    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (each.get("state") or {}).get("waiting")
+        if waiting:
+            return str(waiting.get("reason") or "waits")
+    for each in status.get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            return f"{each.get('reason', '')}: {each.get('message', '')}"
+    return str(status.get("phase") or "")
+
+
+def _moment(text: Any, otherwise: float) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, TypeError):
+        return otherwise

@@ -1,0 +1,95 @@
+"""What Kubernetes says of HyperPod's nodes, by the user's own kubectl, which nothing else of the tool needs.
+
+HyperPod names a node hyperpod-<instance id>, and tells its health by a label (EKS user guide of HyperPod, "Kubernetes labels").
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from . import tables
+from .live import Reply
+
+HEALTH = "sagemaker.amazonaws.com/node-health-status"
+LIMIT_S = 60
+"""How long kubectl may take, with whatever it runs for its credentials."""
+_NODE = re.compile(r"hyperpod-(i-[0-9a-f]{8,17})")
+
+
+class _UnreadError(Exception):
+    """Kubernetes was not asked; why."""
+
+
+def states(cluster: Reply) -> tuple[dict[str, str], str | None]:
+    """Each node's state by its instance id, in kubectl's words, and a note where it could not be read."""
+    try:
+        arn = ((cluster.get("Orchestrator") or {}).get("Eks") or {}).get("ClusterArn")
+        if not arn:
+            raise _UnreadError("the cluster is not under EKS")
+        context = _context(str(arn), _kubectl("config", "view", "-o", "json"))
+        found = _kubectl("--context", context, "get", "nodes", "-o", "json")
+        return _states(found), None
+    except _UnreadError as error:
+        return {}, f"what Kubernetes says is not shown: {error}"
+
+
+def _states(found: Mapping[str, Any]) -> dict[str, str]:
+    items = [item for item in found.get("items") or () if isinstance(item, dict)]
+    named = [(_NODE.fullmatch(str((item.get("metadata") or {}).get("name"))), item) for item in items]
+    return {name[1]: state(item) for name, item in named if name}
+
+
+def state(node: Mapping[str, Any]) -> str:
+    """What `kubectl get nodes` has under STATUS, and HyperPod's own label where it is not Schedulable."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = next((each.get("status") for each in conditions if each.get("type") == "Ready"), "Unknown")
+    health = ((node.get("metadata") or {}).get("labels") or {}).get(HEALTH)
+    words = [
+        "Ready" if ready == "True" else "NotReady",
+        *(["SchedulingDisabled"] if (node.get("spec") or {}).get("unschedulable") else []),
+        *([str(health)] if health not in (None, "Schedulable") else []),
+    ]
+    return ",".join(words)
+
+
+def _context(arn: str, config: Mapping[str, Any]) -> str:
+    """The context of an EKS cluster: `aws eks update-kubeconfig` names the cluster of a context by its ARN. The current one first."""
+    of_cluster = [
+        str(each["name"]) for each in config.get("contexts") or () if (each.get("context") or {}).get("cluster") == arn
+    ]
+    current = config.get("current-context")
+    if not of_cluster:
+        _, _, _, region, _, name = arn.split(":")
+        command = f"aws eks update-kubeconfig --name {name.partition('/')[2]} --region {region}"
+        raise _UnreadError(f"kubectl has no context of {arn}; {command}")
+    return str(current) if current in of_cluster else of_cluster[0]
+
+
+def _kubectl(*arguments: str) -> dict[str, Any]:
+    """What kubectl prints as JSON."""
+    program = shutil.which("kubectl")
+    if program is None:
+        raise _UnreadError("there is no kubectl")
+    try:
+        done = subprocess.run(
+            [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise _UnreadError(f"kubectl did not answer within {LIMIT_S} seconds") from None
+    except OSError as error:
+        raise _UnreadError(f"{program} does not run: {error.strerror}") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
+        raise _UnreadError(f"kubectl: {tables.shown(said[-1], 300)}")
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise _UnreadError("kubectl prints no JSON")
+    return found

@@ -1,0 +1,65 @@
+"""What the drainer of an EKS cluster may do in Kubernetes (docs/adr/0015): rendering only.
+
+Its function's access entry has the group `DRAINER_GROUP`, and no access policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .manifests import Manifest
+
+DRAINER_GROUP = "cdk-hyperpod-drainer"
+"""The Kubernetes group of the drainer's access entry. EKS refuses groups that begin with system:, eks:, aws:, amazon: or iam:."""
+
+_NAME = "cdk-hyperpod-drainer"
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def drainer_manifests(backup_cron_job: str | None = None) -> tuple[Manifest, ...]:
+    """The drainer's rights, in the order in which they can be applied.
+
+    `backup_cron_job`: NAMESPACE/NAME of the user's backup (scale_down.drain.backup_cron_job). Its Jobs may be made in that
+    namespace alone, which has to be there: who may make Jobs everywhere is whatever service account there is. Absent: no Job
+    may be made or read.
+    """
+    manifests = [
+        _object(
+            "ClusterRole",
+            rules=[
+                _rule("", ("nodes",), ("get", "list", "patch")),
+                _rule("", ("pods",), ("list",)),
+                # Eviction heeds disruption budgets. There is no right to delete a pod.
+                _rule("", ("pods/eviction",), ("create",)),
+            ],
+        ),
+        _binding("ClusterRole"),
+    ]
+    if backup_cron_job is not None:
+        namespace, _, name = backup_cron_job.partition("/")
+        rules = [
+            _rule("batch", ("cronjobs",), ("get",)) | {"resourceNames": [name]},
+            _rule("batch", ("jobs",), ("get", "list", "create", "delete")),
+        ]
+        manifests += [_object("Role", namespace, rules=rules), _binding("Role", namespace)]
+    return tuple(manifests)
+
+
+def _rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Manifest:
+    return {"apiGroups": [group], "resources": [*resources], "verbs": [*verbs]}
+
+
+def _binding(role_kind: str, namespace: str | None = None) -> Manifest:
+    return _object(
+        f"{role_kind}Binding",
+        namespace,
+        subjects=[{"kind": "Group", "name": DRAINER_GROUP, "apiGroup": _RBAC}],
+        roleRef={"kind": role_kind, "name": _NAME, "apiGroup": _RBAC},
+    )
+
+
+def _object(kind: str, namespace: str | None = None, **content: Any) -> Manifest:
+    metadata: Manifest = {"name": _NAME, **({} if namespace is None else {"namespace": namespace})}
+    metadata["labels"] = {"app.kubernetes.io/managed-by": "cdk-hyperpod"}
+    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, **content}

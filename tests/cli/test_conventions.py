@@ -1,0 +1,87 @@
+"""What every command has alike: where to look, whose credentials, JSON for programs, and exit codes that its help tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import rich_click as click
+
+from cdk_hyperpod.cli import frame
+from cdk_hyperpod.cli.commands import COMMANDS
+
+# Option -> command -> why it has none. Whatever is not here has the option, and whatever is here has not.
+_OF_THE_TOOL = "is about the tool"
+_NO_FILE = "reads no cluster file"
+_THE_FILE = "compares the file, or is made from it"
+_ASKS_NOBODY = "asks AWS nothing"
+WITHOUT: dict[str, dict[str, str]] = {
+    "--config": {
+        "init": "writes the file",
+        **dict.fromkeys(("schema", "completion"), _OF_THE_TOOL),
+        **dict.fromkeys(("credentials", "denied"), _NO_FILE),
+    },
+    "--profile": dict.fromkeys(
+        ("init", "check", "schema", "completion", "retained", "denied", "job render", "lifecycle run"), _ASKS_NOBODY
+    ),
+    "--cluster": {
+        **dict.fromkeys(("init", "schema", "completion"), _OF_THE_TOOL),
+        **dict.fromkeys(("credentials", "denied"), "is about no cluster"),
+        **dict.fromkeys(("check", "preflight", "cost", "plan", "retained", "job render", "lifecycle run"), _THE_FILE),
+    },
+    "--json": {
+        "init": "writes files, and names them",
+        "schema": "prints JSON already",
+        "completion": "prints a script",
+        "lifecycle run": "prints a script",
+        "job render": "prints YAML",
+        "connect": "becomes a session",
+        "credentials": "its exit code is all there is",
+        "undrain": "its exit code, and the ids that it was given",
+    },
+}
+WITHOUT["--region"] = {name: why for name, why in WITHOUT["--cluster"].items() if name != "init"}
+_OF_THEIR_OWN = {("init", "--region"), ("job render", "--config")}
+"""What the new file says; and a file that is only needed with other options."""
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command of the tool by its words; `local` is a tool of its own, with options of its own (docs/local-aws.md)."""
+    for name in (name for group in COMMANDS.values() for name in group if name != "local"):
+        command = frame.tool.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            yield name, command
+        else:
+            yield from ((f"{name} {word}", each) for word, each in inner.items())
+
+
+ALL = dict(commands())
+
+
+@pytest.mark.parametrize("option", WITHOUT)
+def test_every_command_has_the_option_or_a_reason(option: str) -> None:
+    without = {
+        name for name, command in ALL.items() if not any(option in parameter.opts for parameter in command.params)
+    }
+    assert without == set(WITHOUT[option])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_its_help_tells_exit_codes_and_what_it_may_need(name: str) -> None:
+    command = ALL[name]
+    told = " ".join(f"{command.help} {command.epilog or ''}".split())
+    assert "xit code" in told, "no exit code"
+    asks = any("--profile" in parameter.opts for parameter in command.params)
+    assert ("IAM rights: " in told) == (asks and name != "credentials"), "which asks nobody whether they are valid"
+
+
+def test_an_option_says_the_same_everywhere() -> None:
+    helps: dict[str, set[str]] = {option: set() for option in WITHOUT}
+    for name, command in ALL.items():
+        for parameter in command.params:
+            for option in parameter.opts:
+                if option in WITHOUT and (name, option) not in _OF_THEIR_OWN:
+                    helps[option].add(str(getattr(parameter, "help", "")))
+    assert {option: len(texts) for option, texts in helps.items()} == dict.fromkeys(WITHOUT, 1)

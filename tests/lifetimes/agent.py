@@ -1,0 +1,247 @@
+"""The agent on the controller, and the bucket between it and who asks.
+
+Written from docs/adr/0014 alone, and from what Slurm was seen to do; not from the agent that the scripts install. It keeps
+nothing but what it has read last: what it has done to a node is in Slurm.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+from .clock import Clock
+from .hyperpod import HyperPod
+from .slurm import Backup, Hold, Slurm
+
+LOOKS = 10.0
+"""Seconds between two looks of the agent at its requests."""
+
+WRITERS = ("operator", "deployment")
+STATUS = "status.json"
+
+Saves = Literal["nothing", "or fails", "or goes on"]
+"""What the agent does where a node cannot be saved; "nothing": it saves none at all."""
+
+Wish = dict[str, Any]
+
+
+class Away(Exception):
+    """S3 does not answer, or not this."""
+
+
+class Bucket:
+    """Objects by key, without the cluster's name. What is older than a day is gone."""
+
+    def __init__(self, clock: Clock, skew: float) -> None:
+        self.clock = clock
+        self.skew = skew
+        """Seconds by which S3's clock is ahead of the function's."""
+        self._objects: dict[str, tuple[float, bytes]] = {}
+        self.reads_fail_until = self.writes_fail_until = 0.0
+        """For the agent."""
+
+    @property
+    def time(self) -> float:
+        """S3's own, in seconds since 1970."""
+        return self.clock.datetime().timestamp() + self.skew
+
+    def get(self, key: str) -> bytes | None:
+        at, body = self._objects.get(key, (0.0, None))
+        return body if body is not None and self.clock.now < at + 36 * 3600 else None
+
+    def put(self, key: str, body: bytes) -> None:
+        self._objects[key] = self.clock.now, body
+
+
+@dataclass(slots=True)
+class Temper:
+    """How this agent is: drawn once for a lifetime."""
+
+    saves: Saves
+    late: float = 0.0
+    """Seconds by which each look may come late."""
+    backup: tuple[float, float] = (5, 120)
+    """Seconds that saving a node takes."""
+    fails: float = 0.0
+    """How often a backup fails."""
+    another_version: bool = False
+    """It refuses what deployments ask for."""
+
+
+class Agent:
+    def __init__(self, clock: Clock, rng: Random, bucket: Bucket, slurm: Slurm, pod: HyperPod, temper: Temper) -> None:
+        self.clock, self.rng, self.bucket, self.slurm, self.pod, self.temper = clock, rng, bucket, slurm, pod, temper
+        self.lives = False
+        self.slurmctld_away_until = 0.0
+        self.spoils_next = False
+        """Its next status is cut off in the middle."""
+        self._read: dict[str, Mapping[str, Any] | None] = dict.fromkeys(WRITERS)
+        """Absent: not read since it began."""
+        self._refused: dict[str, str] = {}
+        self._nodes: dict[str, Any] = {}
+        self._due = 0.0
+        self._spoilt = False
+
+    def begin(self) -> None:
+        self._read, self._refused, self._nodes = dict.fromkeys(WRITERS), {}, {}
+        self.lives = True
+        self.wake()
+
+    def die(self) -> None:
+        self.lives = False
+
+    def wake(self) -> None:
+        """It looks within its ten seconds, or as late as it is."""
+        if self.lives:
+            self._look_in(self.rng.uniform(0.2, LOOKS) + self.rng.uniform(0, self.temper.late))
+
+    def _look_in(self, seconds: float) -> None:
+        at = self.clock.now + seconds
+        if not self.clock.now < self._due <= at:
+            self._due = at
+            self.clock.later(seconds, self._look_if_due)
+
+    def _look_if_due(self) -> None:
+        if self.lives and self.clock.now >= self._due:
+            self.look()
+
+    def beat(self) -> None:
+        """Once a minute it writes, whatever there is: told when somebody reads it."""
+        found = self.bucket.get(STATUS)
+        if self.lives and (found is None or self._spoilt or json.loads(found)["beat"] < self.bucket.time - 60):
+            self._tell(self.rng.uniform(0, 55))
+
+    # -- one look --
+
+    def look(self) -> None:
+        if self.clock.now >= self.slurmctld_away_until:
+            self._read_requests()
+            self._nodes = self._see_to_all()
+        self._tell(0)
+        restless = any(each["state"] not in ("ready", "timed-out", "backup-failed") for each in self._nodes.values())
+        if restless or self.clock.now < self.slurmctld_away_until or self.clock.now < self.bucket.reads_fail_until:
+            self._look_in(LOOKS)
+        elif self._nodes or self.slurm.holds:
+            self._look_in(60)
+
+    def _read_requests(self) -> None:
+        if self.clock.now < self.bucket.reads_fail_until:
+            return
+        self._refused = {}
+        for who in WRITERS:
+            body = self.bucket.get(f"requests/{who}.json")
+            try:
+                found: Any = {"id": "", "nodes": []} if body is None else json.loads(body)
+                asked = {wish["id"]: wish for wish in found["nodes"]}
+            except (ValueError, KeyError, TypeError):
+                self._refused[who] = f"the request of the {who} is broken"
+                continue
+            if self.temper.another_version and who == "deployment" and asked:
+                self._refused[who] = "the request of the deployment is of another version"
+                continue
+            self._read[who] = {"id": found["id"], "nodes": asked}
+
+    def _see_to_all(self) -> dict[str, Any]:
+        now = self.bucket.time
+        wishes: dict[str, dict[str, Wish]] = {}
+        for who, found in self._read.items():
+            for node_id, wish in (found["nodes"] if found else {}).items():
+                if wish["expires"] > now:
+                    wishes.setdefault(node_id, {})[who] = wish
+        told = {node_id: self._see_to(node_id, asked, now) for node_id, asked in wishes.items()}
+        if None not in self._read.values():
+            here = {node.id for node in self.slurm.nodes()}
+            for node_id in [each for each in self.slurm.holds if each not in wishes or each not in here]:
+                del self.slurm.holds[node_id]
+        return told
+
+    def _see_to(self, node_id: str, asked: Mapping[str, Wish], now: float) -> dict[str, Any]:
+        wishes = list(asked.values())
+        state, message, more = self._state(node_id, wishes, now)
+        hold = self.slurm.holds.get(node_id)
+        return {
+            "state": state,
+            "message": message,
+            "jobs": [job.name for job in self.slurm.jobs_on(node_id)],
+            "saved": bool(hold and hold.saved),
+            "requests": {who: wish["request"] for who, wish in asked.items()},
+            "ip": wishes[0]["ip"],
+            **more,
+        }
+
+    def _state(self, node_id: str, wishes: list[Wish], now: float) -> tuple[str, str, dict[str, Any]]:
+        slurm = self.slurm
+        node = slurm.find(node_id)
+        if node is None or (node.status == "Pending" and node_id not in slurm.holds):
+            return "unknown", "is no instance of this cluster", {}
+        if any(wish["ip"] != node.address for wish in wishes):
+            return "unknown", f"has the address {node.address} here", {}
+        if node_id in slurm.absent:
+            return "unknown", "Slurm has no node with the address", {"absent": True}
+        down = slurm.is_down(node)
+        jobs = ", ".join(job.name for job in slurm.jobs_on(node_id))
+        running = any(now < wish["deadline"] for wish in wishes)
+        forced = any(now >= wish["deadline"] and wish["on_timeout"] == "force" for wish in wishes)
+        hold = slurm.holds.get(node_id)
+        if node_id in slurm.others and hold is None:
+            if jobs and forced:
+                slurm.end_jobs(node_id, self.rng.uniform(2, 30))
+            return ("draining", f"jobs: {jobs}", {}) if jobs else ("ready", "another has drained it", {})
+        if hold is None:
+            if jobs and not (running or forced):
+                return "timed-out", f"jobs: {jobs}", {}
+            hold = slurm.holds[node_id] = Hold()
+        if hold.drained:
+            return "ready", "", {}
+        if down:
+            hold.drained = True
+            return "ready", "does not respond, nothing could be saved", {}
+        if not slurm.responds(node):
+            return "draining", "does not respond", {}
+        if jobs:
+            if forced:
+                slurm.end_jobs(node_id, self.rng.uniform(2, 30))
+            elif not running:
+                del slurm.holds[node_id]
+                return "timed-out", f"jobs: {jobs}", {}
+            return "draining", f"jobs: {jobs}", {}
+        wanted = self.temper.saves != "nothing" and any(wish["backup"] for wish in wishes)
+        if wanted and not hold.saved and (state := self._save(hold)):
+            return *state, {}
+        hold.drained = True
+        return "ready", "", {}
+
+    def _save(self, hold: Hold) -> tuple[str, str] | None:
+        """Absent: it is saved, or need not be."""
+        now = self.clock.now
+        if hold.tries >= 3:
+            return ("backup-failed", "could not be saved") if self.temper.saves == "or fails" else None
+        if hold.backup is None:
+            hold.backup = Backup(now + self.rng.uniform(*self.temper.backup), self.rng.random() >= self.temper.fails)
+        if now < hold.backup.ends:
+            return "backing-up", "is being saved"
+        hold.saved = hold.backup.works
+        hold.tries += not hold.saved
+        hold.backup = None
+        return None if hold.saved else ("backing-up", "is saved once more")
+
+    def _tell(self, ago: float) -> None:
+        if self.clock.now < self.bucket.writes_fail_until:
+            return
+        status = {
+            "schema": 1,
+            "agent": 2,
+            "beat": self.bucket.time - ago,
+            "requests": {who: found["id"] for who, found in self._read.items() if found},
+            "refused": self._refused,
+            "problem": "Unable to contact slurm controller" if self.clock.now < self.slurmctld_away_until else "",
+            "busy": sorted({node for job in self.slurm.jobs if job.ends > self.clock.now for node in job.nodes}),
+            "backup": None if self.temper.saves == "nothing" else "/fsx/backup",
+            "nodes": self._nodes,
+        }
+        body = json.dumps(status).encode()
+        self._spoilt, self.spoils_next = self.spoils_next, False
+        self.bucket.put(STATUS, body[: len(body) // 2] if self._spoilt else body)

@@ -1,0 +1,337 @@
+"""Nodes that are drained before they go: what the file says of it, the agent that does it, and what goes wrong on the way.
+
+Only lifetimes that drain have one of these, and everything in it comes from dice of its own: the others are what they were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .agent import Agent, Bucket, Saves, Temper
+from .cloudformation import Deployment, Template
+from .function import PREPARE
+from .hyperpod import Node, Refused
+from .slurm import Habits, Slurm
+
+if TYPE_CHECKING:
+    from .lifetime import Lifetime
+
+SILENT = 180.0
+"""Seconds after which an agent that says nothing is taken for dead."""
+
+LONGEST = 24 * 3600.0
+"""Seconds that anybody may hold a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the file says of draining."""
+
+    minutes: int
+    force: bool
+    undrained: bool
+    must_be_saved: bool
+
+    def text(self) -> str:
+        """As the property holds it."""
+        return json.dumps(
+            {
+                "Bucket": "hyperpod-drain-111122223333-us-west-2",
+                "TimeoutMinutes": self.minutes,
+                "OnTimeout": "force" if self.force else "fail",
+                "OnSilent": "undrained" if self.undrained else "fail",
+                "MustBeSaved": self.must_be_saved,
+            },
+            sort_keys=True,
+        )
+
+
+def read_policy(text: str | None) -> Policy | None:
+    if not text:
+        return None
+    found = json.loads(text)
+    return Policy(
+        int(found["TimeoutMinutes"]),
+        found["OnTimeout"] == "force",
+        found["OnSilent"] == "undrained",
+        str(found["MustBeSaved"]).lower() == "true",
+    )
+
+
+class Heard(NamedTuple):
+    """The agent's status, as the function read it."""
+
+    at: float
+    found: dict[str, Any] | None
+    """Absent: there was none, or it makes no sense."""
+    silent: bool
+
+
+class Undone(NamedTuple):
+    """Somebody undid what the agent had done to a node."""
+
+    at: float
+    node: str
+
+
+class Draining:
+    def __init__(self, life: Lifetime, rng: Random) -> None:
+        self.life, self.rng = life, rng
+        clock, pod = life.clock, life.pod
+        saves: Saves = rng.choice(["nothing", "or fails", "or fails", "or goes on"])
+        self._must = saves == "or fails"
+        if self._must and rng.random() < 0.07:
+            saves = "nothing"  # It runs since before the backup was in the file.
+        temper = Temper(
+            saves=saves,
+            late=rng.choice([0.0, 0.0, 0.0, 60.0, 150.0]),
+            backup=rng.choice([(2.0, 30.0), (30.0, 400.0), (400.0, 2500.0)]),
+            fails=rng.choice([0.0, 0.0, 0.1, 0.7]),
+            another_version=rng.random() < 0.03,
+        )
+        self.bucket = Bucket(clock, rng.choice([0.0, 0.0, 0.0, 5.0, -5.0, 170.0, -170.0, 300.0, -300.0]))
+        self.slurm = Slurm(clock, rng, pod, Habits(arrivals=rng.choice([0.02, 0.2, 0.6])))
+        self.agent = Agent(clock, rng, self.bucket, self.slurm, pod, temper)
+        self.is_there = rng.random() < 0.93
+        """There is an agent at all."""
+        self.unready: dict[Node, str] = {}
+        """Nodes that ended, and what would have kept them; empty: nothing."""
+        self.undone: list[Undone] = []
+        self.function_out: tuple[float, str] = (0.0, "")
+        """Until when S3 does not serve the function, and what it says."""
+        self._rights_from: float | None = None
+        """When the function got its rights; absent: it has none."""
+        self._broken = False
+        """The operator's request, as it stands."""
+        self._left = rng.choice([0, 1, 2, 4])
+        pod.watch = self._ends
+
+    def _ends(self, node: Node) -> None:
+        self.unready[node] = self.slurm.unready(node, must_be_saved=True)
+
+    # -- the file --
+
+    def first(self, file: Template) -> Template:
+        return replace(file, drain=self._policy()) if self.rng.random() < 0.85 else file
+
+    def change(self, file: Template) -> Template:
+        dice = self.rng.random()
+        if dice < 0.05:
+            return replace(file, drain="")
+        if dice < 0.3 or not file.drain:
+            return replace(file, drain=self._policy())
+        return file
+
+    def _policy(self) -> str:
+        rng = self.rng
+        minutes = rng.choice([1, 5, 10, 25, 30])
+        return Policy(minutes, rng.random() < 0.4, rng.random() < 0.3, self._must).text()
+
+    # -- as time goes --
+
+    def begin(self, file: Template) -> None:
+        self._rights_from = 0.0 if file.drain else None
+        self.slurm.begin()
+        if self.is_there:
+            self.agent.begin()
+            self.agent.beat()
+        self.life.tell(f"drains: {asdict(self.agent.temper)}, agent {self.is_there}, S3 {self.bucket.skew:+.0f} s")
+
+    def deployment_begins(self, deployment: Deployment) -> None:
+        if not deployment.new.drain:
+            self._rights_from = None
+        elif self._rights_from is None:
+            self._rights_from = self.life.clock.now + self.rng.choice([0.0, 0.0, 10.0, 60.0])
+        for _ in range(2):
+            if self.rng.random() < 0.5:
+                self.life.clock.later(self.rng.uniform(0, 1800), self._act)
+
+    def rollback_begins(self, deployment: Deployment) -> None:
+        """What was there before comes back first, and with it the function's rights."""
+        before = deployment.before.get(PREPARE)
+        if not (before and before.drain):
+            self._rights_from = None
+        elif self._rights_from is None:
+            self._rights_from = self.life.clock.now
+
+    def between_calls(self) -> None:
+        if self._left > 0 and self.rng.random() < 0.006:
+            self._act()
+
+    def finish(self) -> None:
+        """Nobody does anything any more, somebody sees to the agent, and a day goes by."""
+        self._left, self.slurm.open = 0, False
+        self.agent.slurmctld_away_until = self.bucket.reads_fail_until = self.bucket.writes_fail_until = 0.0
+        self.agent.spoils_next = False
+        if self.is_there and not self.agent.lives:
+            self.agent.begin()
+        if self._broken:
+            self._operator([], whole=True)  # It says so, whichever command one gives.
+        self.agent.wake()
+        self.life.clock.pass_time(LONGEST + 3600)
+
+    # -- what the function calls --
+
+    def serve(self, operation: str) -> None:
+        """Raises what S3 says instead of an answer."""
+        until, code = self.function_out
+        if self._rights_from is None or self.life.clock.now < self._rights_from:
+            code = "AccessDenied"
+        elif self.life.clock.now >= until:
+            return
+        raise Refused(code, f"{operation}: {code}", 403 if code == "AccessDenied" else 503)
+
+    def read(self, key: str) -> tuple[bytes, Heard]:
+        """The status: what stands there, and what can be known from it."""
+        if self.agent.lives:
+            self.agent.beat()
+        body = self.bucket.get(key.partition("/")[2])
+        return body or b"", self.hear(body)
+
+    def all_ready(self, heard: Heard, wishes: set[str]) -> bool:
+        """Whether the agent says of all that it is asked for now that it may go."""
+        told = {} if heard.found is None or heard.silent else heard.found["nodes"]
+        wanted = self.wanted()
+        return bool(wanted) and all(
+            node in told and told[node]["state"] == "ready" and told[node]["requests"].get("deployment") in wishes
+            for node in wanted
+        )
+
+    def hear(self, body: bytes | None) -> Heard:
+        now = self.life.clock.now
+        try:
+            found = json.loads(body or b"")
+            silent = not -SILENT <= self.bucket.time - found["beat"] <= SILENT
+        except (ValueError, KeyError, TypeError):
+            return Heard(now, None, True)
+        return Heard(now, found, silent)
+
+    def write(self, key: str, body: bytes) -> set[str]:
+        """What the wishes in it are called."""
+        judge, own = self.life.judge, key.partition("/")[2]
+        if own != "requests/deployment.json":
+            judge.fault("the function writes what is another's", key)
+        wishes = json.loads(body)["nodes"]
+        for wish in wishes:
+            if wish["expires"] - self.life.clock.datetime().timestamp() > LONGEST:
+                judge.fault("a node is held for more than a day", str(wish))
+        self.bucket.put(own, body)
+        self.agent.wake()
+        return {wish["request"] for wish in wishes}
+
+    def wanted(self) -> list[str]:
+        """Nodes that the deployment's request asks for now."""
+        body = self.bucket.get("requests/deployment.json")
+        return [wish["id"] for wish in json.loads(body)["nodes"]] if body else []
+
+    # -- what goes wrong --
+
+    def _act(self) -> None:
+        if self._left <= 0 or not self.life.pod.exists:
+            return
+        self._left -= 1
+        what = self.rng.choices(list(_DEEDS), [weight for weight, _ in _DEEDS.values()])[0]
+        self.life.tell(f"    * {what}")
+        _DEEDS[what][1](self)
+
+    def _agent_dies(self) -> None:
+        self.agent.die()
+        if self.is_there:
+            self.life.clock.later(self.rng.choice([3.0, 3.0, 20.0, 200.0, 400.0, 2000.0, 20000.0]), self.agent.begin)
+
+    def _agent_reads_nothing(self) -> None:
+        self.bucket.reads_fail_until = self.life.clock.now + self.rng.choice([60.0, 400.0, 1500.0])
+
+    def _agent_writes_nothing(self) -> None:
+        self.bucket.writes_fail_until = self.life.clock.now + self.rng.choice([60.0, 400.0, 1500.0])
+
+    def _function_is_refused(self) -> None:
+        code = self.rng.choice(["AccessDenied", "SlowDown", "ServiceUnavailable", "InternalError"])
+        self.function_out = (self.life.clock.now + self.rng.choice([20.0, 200.0, 700.0, 1500.0]), code)
+
+    def _status_is_cut(self) -> None:
+        self.agent.spoils_next = True
+
+    def _slurmctld_restarts(self) -> None:
+        self.agent.slurmctld_away_until = self.life.clock.now + self.rng.choice([20.0, 100.0, 600.0])
+        self.agent.wake()
+
+    def _operator_drains(self) -> None:
+        rng, now = self.rng, self.life.clock.datetime().timestamp()
+        nodes = list(self.slurm.nodes())
+        hold = rng.choice([600.0, 3600.0, 12 * 3600.0])
+        wishes = [
+            {
+                "id": node.id,
+                "ip": node.address,
+                "request": f"operator-{now:.0f}",
+                "deadline": now + rng.choice([300.0, hold]),
+                "expires": now + hold,
+                "on_timeout": rng.choice(["fail", "force"]),
+                "backup": rng.random() < 0.7,
+            }
+            for node in rng.sample(nodes, min(len(nodes), rng.choice([1, 2])))
+        ]
+        self._operator(wishes)
+
+    def _operator_undrains(self) -> None:
+        self._operator([])
+
+    def _operator(self, wishes: list[dict[str, Any]], *, whole: bool = False) -> None:
+        now = self.life.clock.datetime().timestamp()
+        # Cut off in the middle, once in a while: the agent goes by what it read before.
+        body = json.dumps({"schema": 1, "id": f"operator-{now:.0f}", "nodes": wishes}).encode()
+        self._broken = not whole and self.rng.random() < 0.1
+        self.bucket.put("requests/operator.json", body[: len(body) // 2] if self._broken else body)
+        self.agent.wake()
+
+    def _a_person_resumes(self) -> None:
+        if self.slurm.holds:
+            node = self.rng.choice(list(self.slurm.holds))
+            self.undone.append(Undone(self.life.clock.now, node))
+            self.slurm.resumes(node)
+
+    def _another_drains(self) -> None:
+        if nodes := [node.id for node in self.slurm.nodes() if node.id and node.id not in self.slurm.holds]:
+            self.slurm.others[self.rng.choice(nodes)] = "bad disk"
+
+    def _another_undrains(self) -> None:
+        if self.slurm.others:
+            node = self.rng.choice(list(self.slurm.others))
+            self.undone.append(Undone(self.life.clock.now, node))
+            del self.slurm.others[node]
+
+    def _a_node_leaves_slurm(self) -> None:
+        if nodes := [node.id for node in self.slurm.nodes() if node.id]:
+            node = self.rng.choice(nodes)
+            self.slurm.absent.add(node)
+            self.slurm.end_jobs(node, 0)
+
+    def _a_node_fails(self) -> None:
+        """One that is held, if there is any."""
+        if nodes := [node for node in self.slurm.nodes() if node.status == "Running"]:
+            held = [node for node in nodes if node.id in self.slurm.holds]
+            node = self.rng.choice(held or nodes)
+            self.life.pod.fail(node)
+            self.slurm.fails(node)
+
+
+_DEEDS: dict[str, tuple[float, Callable[[Draining], None]]] = {
+    "the agent dies": (3, Draining._agent_dies),
+    "the agent cannot read": (1, Draining._agent_reads_nothing),
+    "the agent cannot write": (1, Draining._agent_writes_nothing),
+    "S3 refuses the function": (2, Draining._function_is_refused),
+    "a status is cut off": (1, Draining._status_is_cut),
+    "slurmctld restarts": (1, Draining._slurmctld_restarts),
+    "an operator drains": (2, Draining._operator_drains),
+    "an operator undrains": (1, Draining._operator_undrains),
+    "a person resumes a node by hand": (2, Draining._a_person_resumes),
+    "somebody else drains a node": (1, Draining._another_drains),
+    "somebody else undrains a node": (1, Draining._another_undrains),
+    "a node leaves slurm.conf": (1, Draining._a_node_leaves_slurm),
+    "a node fails": (2, Draining._a_node_fails),
+}

@@ -1,0 +1,133 @@
+"""What the contract of scale-down says of nodes that are drained before they go, for the judge.
+
+A node that was not ready never goes unless the policy said so. One that stays is given back when a request ends. None is
+drained for ever. What was true is read from Slurm, what could be known from what the function read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .cloudformation import ClusterUpdate, Deployment
+from .draining import Draining, Policy, read_policy
+from .function import PREPARE, Killed, Look, Request, Write
+from .hyperpod import Ending, Node
+from .judge import Cause
+
+if TYPE_CHECKING:
+    from .lifetime import Lifetime
+
+BACK = 300.0
+"""Seconds that a rollback waits for a node, and anybody for one that came in place of another."""
+
+
+def policy(request: Request) -> Policy | None:
+    """Absent: nodes go as they are."""
+    before = request.old if request.rollback else None
+    return read_policy(request.new.get("Drain") or (before or {}).get("Drain"))
+
+
+class Readiness:
+    def __init__(self, life: Lifetime, draining: Draining) -> None:
+        self.life, self.draining = life, draining
+
+    # -- what went --
+
+    def nodes_taken(self, write: Write) -> None:
+        """A BatchDeleteClusterNodes of the function took nodes."""
+        if (said := policy(write.request)) is None or write.look is None:
+            return
+        for node in write.took:
+            self._went(node, write.request, write.look, said, write.at)
+
+    def group_deleted(self, ending: Ending) -> None:
+        """A node went with its group: prepare had it made ready."""
+        request, deployment = _who(ending.call)
+        if deployment is None or (request and request.rollback):
+            return
+        prepare = next((each for each in deployment.requests if each.kind == PREPARE and not each.rollback), None)
+        node = ending.node
+        if prepare is None or prepare.look is None or not prepare.succeeded or (said := policy(prepare)) is None:
+            return
+        if node.launched is None or node.launched >= prepare.look.since:
+            return
+        self._went(node, prepare, prepare.look, said, ending.at)
+
+    def _went(self, node: Node, request: Request, look: Look, said: Policy, now: float) -> None:
+        why = self.draining.unready.get(node, "")
+        if not why or (why == "is not saved" and not said.must_be_saved):
+            return
+        if self._allowed(node, request, look, said):
+            return
+        since = look.heard.at - 180 if look.heard else now
+        if any(deed.node == node.id and deed.at >= since for deed in self.draining.undone):
+            self.life.judge.spare(Cause.UNDRAINED)
+            return
+        self.life.judge.fault("a node that was not ready goes", f"{request}: {node.name} of {node.group}: {why}")
+
+    def _allowed(self, node: Node, request: Request, look: Look, said: Policy) -> bool:
+        """The policy says so."""
+        looked, heard = look.at, look.heard
+        if heard is None:
+            return request.rollback
+        if heard.silent:
+            return request.rollback or said.undrained
+        if request.rollback:
+            return looked >= request.heard + BACK
+        if node.launched is None or (node.status != "Running" and not node.address):
+            return True
+        if said.must_be_saved:
+            return False
+        taken = [write for write in request.writes if write.took and write.look is not look]
+        if taken and node.wished > request.heard and looked >= node.launched + BACK:
+            return True
+        return said.force and looked >= request.heard + said.minutes * 60
+
+    def heard(self, request: Request, look: Look) -> dict[str, tuple[bool, bool]]:
+        """Nodes that the function knew to be drained for it already: those before others; and those with jobs: after others."""
+        if request.rollback or look.heard is None or look.heard.found is None:
+            return {}
+        found = look.heard.found
+        asked = {node for node, told in found["nodes"].items() if told["requests"].get("deployment") in request.wishes}
+        return {node: (node not in asked, node in found["busy"]) for node in {*found["busy"], *found["nodes"]}}
+
+    # -- what stays --
+
+    def request_ended(self, request: Request) -> None:
+        """It has said its last word: what it holds is what goes, and what finalize will delete."""
+        if not request.succeeded and "not ready to go" in request.reason and request.ready > 1:
+            self.life.judge.fault("ready nodes do not go", f"{request}: {request.reason[:200]}")
+        if request.type == "Delete" or request.faults or isinstance(request.error, Killed):
+            return
+        if read_policy(request.new.get("Drain")) is None:
+            return
+        if not (request.asked_agent or (request.succeeded and request.kind == PREPARE)):
+            return  # What is held for a deployment before it, the rollback gives back, or its lease ends.
+        kept: set[str] = set()
+        if request.kind == PREPARE and request.succeeded and not request.rollback:
+            kept = set(request.new["InstanceGroupsToDelete"])
+        held = set(self.draining.wanted())
+        stays = [node for node in self.draining.slurm.nodes() if node.id in held and node.group not in kept]
+        stays = [node for node in stays if self.life.pod.groups[node.group].status != "Deleting"]
+        if stays:
+            names = ", ".join(f"{node.name} of {node.group}" for node in stays)
+            self.life.judge.fault("a node that stays is not given back", f"{request}: {names}")
+
+    def explains(self, request: Request) -> bool:
+        """A deployment failed because nodes were not ready to go, or nobody answered."""
+        return read_policy(request.new.get("Drain")) is not None and (
+            "not ready to go" in request.reason or "drain" in request.reason or request.faults > 0
+        )
+
+    def lifetime_ended(self) -> None:
+        for node in self.draining.slurm.nodes():
+            if node.id in self.draining.slurm.holds and self.draining.is_there:
+                self.life.judge.fault("a node is drained for ever", f"{node.name} of {node.group}")
+
+
+def _who(call: object) -> tuple[Request | None, Deployment | None]:
+    if isinstance(call, Write):
+        return call.request, call.request.deployment
+    if isinstance(call, ClusterUpdate):
+        return (call.before, call.deployment) if call.before and not call.rollback else (None, None)
+    return None, None
