@@ -19,13 +19,13 @@ from constructs import Construct, IConstruct, IValidation
 from . import _reasons
 from ._acknowledge import acknowledge
 from ._dependencies import AtSynth, without_circle
-from ._overrides import watch_overrides
 from .buckets import access_logs_bucket
 from .cluster_log import ClusterLog
 from .config.cluster import (
     ClusterArn,
     ClusterConfig,
     ClusterName,
+    EksClusterArn,
     InstanceGroup,
     LogRetentionDays,
     NetworkConfig,
@@ -49,7 +49,7 @@ from .rules import check_file_system_zone, check_rules
 from .scale_down import UNGUARDED, JudgedScaleDown, ScaleDown
 from .storage import LustreMount, OpenZfsMount
 from .tags import STACK_ID_TAG
-from .typed.judge import as_tuple, check_arguments, check_at_synth, check_config
+from .typed.judge import as_tuple, check_arguments, check_at_synth, check_config, require_arguments
 from .typed.known import UNKNOWN, is_known
 from .typed.words import item_paths, show
 
@@ -119,7 +119,7 @@ class HyperPodCluster(IHyperPodCluster):
         node_recovery: Literal["automatic", "none"] = "automatic",
         tiered_storage: TieredStorageConfig | None = None,
         tags: Mapping[str, str] | None = None,
-        eks_cluster_arn: str | None = None,
+        eks_cluster_arn: EksClusterArn | None = None,
         autoscaled_groups: Sequence[str] = (),
         encrypt_root_volumes: bool | None = None,
         roles: Mapping[RoleName, iam.IRole] | None = None,
@@ -244,7 +244,7 @@ class HyperPodCluster(IHyperPodCluster):
         file_system: LustreMount | None = None,
         openzfs: OpenZfsMount | None = None,
         encryption_key: kms.IKey | None = None,
-        eks_cluster_arn: str | None = None,
+        eks_cluster_arn: EksClusterArn | None = None,
         roles: Mapping[RoleName, iam.IRole] | None = None,
         unguarded: bool = False,
     ) -> HyperPodCluster:
@@ -333,7 +333,6 @@ class HyperPodCluster(IHyperPodCluster):
         self._add_roles()
         self.roles = _Roles(self._roles, self._come_after_rights)
         self.resource = self._add_resource(config)
-        watch_overrides(self.resource)
         # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
         # after it. A stack of their own comes first as a whole.
         mounted = [mount.access for mount in (self._file_system, openzfs) if mount is not None]
@@ -428,15 +427,13 @@ class HyperPodCluster(IHyperPodCluster):
         :param roles: the groups' execution roles by node type. Default: - none, and nothing can be granted.
         :raises ConfigError: for arguments that no cluster has.
         """
-        raise_errors(
-            check_arguments(
-                HyperPodCluster.from_cluster_attributes,
-                cluster_name=cluster_name,
-                cluster_arn=cluster_arn,
-                security_groups=security_groups,
-                roles=roles,
-            ),
+        require_arguments(
+            HyperPodCluster.from_cluster_attributes,
             construct_id,
+            cluster_name=cluster_name,
+            cluster_arn=cluster_arn,
+            security_groups=security_groups,
+            roles=roles,
         )
         return _ImportedCluster(scope, construct_id, cluster_name, cluster_arn, security_groups, roles or {})
 
@@ -453,7 +450,7 @@ class HyperPodCluster(IHyperPodCluster):
         :param group: the group.
         :raises ConfigError: for one that HyperPod would refuse.
         """
-        raise_errors(check_arguments(HyperPodCluster.add_instance_group, group=group), lambda: self.node.path)
+        require_arguments(HyperPodCluster.add_instance_group, lambda: self.node.path, group=group)
         config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
         self._judge(config, [])
         self._config = config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from aws_cdk import Duration, Stack
+from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
@@ -16,6 +16,7 @@ from .buckets import private_bucket
 from .config.slurm import DrainConfig
 from .errors import raise_errors
 from .names import check_name_known, drain_bucket_name
+from .removal import check_removal, removal_word
 from .typed.judge import check_arguments
 
 
@@ -43,6 +44,7 @@ class DrainChannel(Construct):
         encryption_key: kms.IKey,
         drain: DrainConfig | None = None,
         access_logs: s3.IBucket | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """Make the bucket.
 
@@ -50,6 +52,8 @@ class DrainChannel(Construct):
         :param encryption_key: encrypts the bucket.
         :param drain: what the agent saves of a node before it drains it. Default: - nothing.
         :param access_logs: where the bucket writes its access logs. Default: - nobody logs who asked.
+        :param removal_policy: what becomes of the bucket when it leaves the stack: DESTROY deletes it with all that is in it;
+            RETAIN keeps it, and the next cluster of this name cannot have a channel. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: for a cluster name that is no name, or not known at synthesis.
         """
         super().__init__(scope, construct_id)
@@ -61,7 +65,9 @@ class DrainChannel(Construct):
                     encryption_key=encryption_key,
                     drain=drain,
                     access_logs=access_logs,
+                    removal_policy=removal_policy,
                 ),
+                *check_removal(None, removal_policy),
                 *check_name_known(cluster_name),
             ],
             lambda: self.node.path,
@@ -82,7 +88,7 @@ class DrainChannel(Construct):
             "Bucket",
             bucket_name=self.bucket_name,
             encryption_key=encryption_key,
-            removal="destroy",
+            removal=removal_word(removal_policy, "destroy"),
             access_logs=access_logs,
             reasons=_reasons.DRAIN_BUCKET,
         )

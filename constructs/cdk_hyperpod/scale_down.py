@@ -40,7 +40,7 @@ from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk
 from ._functions import log_group as make_log_group
 from ._functions import python_function
-from ._overrides import Override, watch_overrides
+from ._overrides import Override, overrides_of
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config.cluster import ScaleDownConfig, ScaleDownDrain
 from .drain import DrainChannel
@@ -53,7 +53,7 @@ from .rendering import guard_properties, taking_properties
 from .rules import check_scale_down
 from .rules.guard import check_groups, check_guarded, check_overrides, check_size
 from .tags import STACK_ID_TAG
-from .typed.judge import as_tuple, check_arguments, check_config
+from .typed.judge import as_tuple, check_arguments, check_config, require_arguments
 
 UNGUARDED = "cdk-hyperpod:unguarded"
 """The warning of a cluster that nothing guards, which a guard takes back."""
@@ -61,7 +61,7 @@ _POLL = Duration.seconds(30)
 _TIMEOUT = Duration.hours(1)
 """The most that CloudFormation waits for a custom resource; the function itself ends earlier, with a reason."""
 _guards: MutableMapping[Stack, list[ScaleDown]] = WeakKeyDictionary()
-"""The guards of each stack, in the order in which they were made."""
+"""The guards of each stack and of those nested in it, in the order in which they were made."""
 _FRAMEWORK = ("framework-onEvent", "framework-isComplete", "framework-onTimeout")
 
 
@@ -122,9 +122,9 @@ class ScaleDown(Construct):
         """Guard a cluster, of this library or of any other app.
 
         What the guard sends is rendered at synthesis, so whatever is changed of the cluster until then counts;
-        `add_property_override` of what the guard goes by is an error at synthesis where it comes after the guard, and cannot be
-        seen where it comes before it. Whatever the cluster depends on, now or
-        later, comes first, so that nothing can fail between the guard and the cluster.
+        `add_property_override` of what the guard goes by is an error at synthesis, but for one that is made before this library is
+        imported, which nobody can see. Whatever the cluster depends on, now or later, comes first, so that nothing can fail
+        between the guard and the cluster.
 
         :param cluster: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
             already, unless it was made with `unguarded=True`.
@@ -194,7 +194,7 @@ class ScaleDown(Construct):
         :param cluster: one that `HyperPodCluster.from_config` made with `unguarded=True`.
         :raises ConfigError: for a cluster that cannot be guarded.
         """
-        raise_errors(check_arguments(ScaleDown.from_config, loaded=loaded, cluster=cluster), construct_id)
+        require_arguments(ScaleDown.from_config, construct_id, loaded=loaded, cluster=cluster)
         return JudgedScaleDown(scope, construct_id, loaded.config.scale_down or ScaleDownConfig(), cluster=cluster)
 
     def _make(
@@ -314,7 +314,8 @@ class ScaleDown(Construct):
         return resource, seen
 
     def _warn_of_another(self, stack: Stack) -> None:
-        guards = _guards.setdefault(stack, [])
+        # A nested stack is a resource of its parent's, and is cancelled with it.
+        guards = _guards.setdefault(_outermost(stack), [])
         if guards:
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:two-guards",
@@ -568,14 +569,20 @@ def _each(groups: Sequence[Mapping[str, Any]], key: str) -> list[str]:
     return list(dict.fromkeys(str(group[key]) for group in groups if group.get(key)))
 
 
+def _outermost(stack: Stack) -> Stack:
+    """The stack that is deployed: a nested one goes with it."""
+    while stack.nested_stack_parent is not None:
+        stack = stack.nested_stack_parent
+    return stack
+
+
 def _prefix(construct: Construct, stack: Stack) -> str:
     """What the functions' names begin with, at most 53 characters: unique for a construct in an account and region.
 
     Without the cluster's name: CloudFormation refuses a custom resource whose function changed, and whoever renames the
     cluster would read that, and not why a cluster keeps its name.
     """
-    while stack.nested_stack_parent is not None:
-        stack = stack.nested_stack_parent
+    stack = _outermost(stack)
     name = stack.stack_name
     inside = construct.node.path.removeprefix(f"{stack.node.path}/")
     digest = hashlib.sha256(f"{name}/{inside}".encode()).hexdigest()[:8]
@@ -625,7 +632,7 @@ class _Properties:
     def __init__(self, cluster: sagemaker.CfnCluster, stack: Stack, seen: dict[str, Any]) -> None:
         self._cluster = cluster
         self._stack = stack
-        self.overrides: Sequence[Override] = watch_overrides(cluster)
+        self.overrides: Sequence[Override] = overrides_of(cluster)
         self._judged: _Seen | None = None
         self._last = _Seen(cluster, stack, seen, ())
 

@@ -47,7 +47,7 @@ Exit code 0: everything passed; 1: something is impossible, as with a file that 
 because a right is missing; 3: nothing was, since AWS could not be asked: no credentials, expired, of another account, no network.
 """
 _RIGHTS = (
-    *("sts:GetCallerIdentity", "servicequotas:ListServiceQuotas", "servicequotas:ListAWSDefaultServiceQuotas"),
+    *("servicequotas:ListServiceQuotas", "servicequotas:ListAWSDefaultServiceQuotas"),
     *("sagemaker:ListClusters", "sagemaker:DescribeCluster", "sagemaker:DescribeTrainingPlan"),
     *("ec2:DescribeAvailabilityZones", "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"),
     *("ec2:DescribeNetworkInterfaces", "ssm:GetParameter", "iam:GetRole", "s3:ListBucket", "fsx:DescribeFileSystems"),
@@ -117,10 +117,8 @@ def read_world(config: ClusterConfig, client: Clients) -> World:
     """What the judge needs to know of the account. Raises PreflightError for another account than the file's, and where AWS
     cannot be asked at all; what the user may not read is a NotRead."""
     account = _account(client)
-    if config.account not in (None, account):
-        raise PreflightError(
-            f"account: the file says {config.account}, your credentials are of {account}; use others (--profile NAME)"
-        )
+    if (why := aws.another_account(config.account, account)) is not None:
+        raise PreflightError(why)
     names = {each.subnet_id for each in config.network.subnets}
     return World(
         now=datetime.now(UTC),

@@ -43,6 +43,14 @@ ClusterArn = Annotated[
         "a HyperPod cluster's ARN such as arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
     ),
 ]
+EksClusterArn = Annotated[
+    str,
+    Pattern(
+        # botocore: its EksClusterArn.
+        r"arn:aws[a-z-]*:eks:[a-z0-9-]*:[0-9]{12}:cluster/[0-9A-Za-z][A-Za-z0-9_-]{0,99}",
+        "an EKS cluster's ARN such as arn:aws:eks:us-west-2:111122223333:cluster/research",
+    ),
+]
 GroupName = ClusterName
 PartitionName = Annotated[
     str,

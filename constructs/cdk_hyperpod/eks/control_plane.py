@@ -21,6 +21,7 @@ from ..errors import Finding, raise_errors
 from ..helm_chart import HelmChart, chart_values
 from ..loader import LoadedConfig
 from ..network import HyperPodNetwork
+from ..removal import check_removal
 from ..rules import check_control_plane, has_neuron
 from ..rules.charts import check_chart
 from ..typed.judge import check_arguments, check_value, without_refused
@@ -80,6 +81,7 @@ class EksControlPlane(Construct):
         encryption_key: kms.IKey,
         chart_folder: str | Path = ".",
         neuron: bool = False,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """Make or adopt an EKS cluster.
 
@@ -90,6 +92,8 @@ class EksControlPlane(Construct):
         :param encryption_key: encrypts secrets and logs, for life.
         :param chart_folder: where the path of `eks_config`'s chart begins.
         :param neuron: whether any group has Neuron devices.
+        :param removal_policy: what becomes of a new cluster's log group when it leaves the stack: RETAIN, and the next cluster
+            of this name cannot have one, or DESTROY. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: with everything that EKS or Helm would refuse.
         """
         super().__init__(scope, construct_id)
@@ -102,7 +106,9 @@ class EksControlPlane(Construct):
                 encryption_key=encryption_key,
                 chart_folder=chart_folder,
                 neuron=neuron,
+                removal_policy=removal_policy,
             ),
+            *check_removal(None, removal_policy),
             *check_value(eks_config, EksConfig, "eks"),
         ]
         if isinstance(eks_config, EksConfig) and isinstance(network, HyperPodNetwork):
@@ -129,6 +135,7 @@ class EksControlPlane(Construct):
             encryption_key=encryption_key,
             chart=chart,
             neuron=neuron,
+            removal_policy=removal_policy,
         )
 
     @classmethod
@@ -159,6 +166,7 @@ class EksControlPlane(Construct):
         encryption_key: kms.IKey,
         chart: Path | None,
         neuron: bool,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         self.config = eks_config
         existing = eks_config.existing_cluster
@@ -167,6 +175,7 @@ class EksControlPlane(Construct):
         self.cluster_arn = eks_cluster_arn(self, self.cluster_name)
         self._network = network
         self._key = encryption_key
+        self._removal_policy = removal_policy or RemovalPolicy.DESTROY
         if existing is None:
             group = control_plane_security_group(self, network).attr_group_id
             self.cluster = typing.cast(eks.ICluster, self._new_cluster(eks_config, group))
@@ -194,7 +203,7 @@ class EksControlPlane(Construct):
             "Log",
             log_group_name=f"/aws/eks/{self.cluster_name}/cluster",
             retention=logs.RetentionDays.ONE_YEAR,
-            removal_policy=RemovalPolicy.DESTROY,
+            removal_policy=self._removal_policy,
             encryption_key=self._key,
         )
         access = eks.EndpointAccess
