@@ -63,8 +63,9 @@ class PlanError(HyperPodError):
         *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags"),
         *("cloudformation:GetTemplate", "cloudformation:DescribeStacks", "cloudformation:ListStackResources"),
         *("ec2:DescribeSubnets", "fsx:DescribeFileSystems"),
-        besides="Without those of CloudFormation, EC2 and FSx, a note says what was not compared. With slurm.drain also "
-        "s3:GetObject and s3:ListBucket on the drain bucket and kms:Decrypt with its key, for the jobs on what would go.",
+        *("s3:GetObject", "s3:ListBucket", "kms:Decrypt"),
+        besides="Without those of CloudFormation, EC2 and FSx, a note says what was not compared. Those of S3 and KMS are for "
+        "slurm.drain: what jobs run on what would go.",
     ),
 )
 @config_option
