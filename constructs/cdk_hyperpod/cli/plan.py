@@ -306,15 +306,14 @@ def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
 def _heard(config: ClusterConfig, live: Cluster | None, client: Clients) -> tuple[Said | None, tuple[str, ...]]:
     """What the agent that drains nodes says; absent: there is none, or it cannot be read, or is silent, with a note."""
     from .._lambda.hyperpod_provider import api
-    from .._lambda.hyperpod_provider.drains import read_status
+    from .._lambda.hyperpod_provider.channels import Bucket
     from .._lambda.hyperpod_provider.ready import NOTHING_SAID, is_silent
 
     if live is None or config.slurm is None or config.slurm.drain is None:
         return None, ()
     try:
-        said = read_status(
-            client("s3"), drain_bucket_name(config.name, live.arn.split(":")[4], config.region), config.name
-        )
+        bucket = drain_bucket_name(config.name, live.arn.split(":")[4], config.region)
+        said = Bucket(bucket, config.name, lambda: client("s3"), lambda: client("sagemaker")).read()
     except api.CALL_ERRORS as error:
         if aws.code(error) != "NoSuchBucket":
             return None, (f"Which jobs run on them was not read: {aws.sentence(error)}",)
@@ -371,7 +370,6 @@ def _drain(config: ClusterConfig, scale_down: ScaleDownConfig) -> Drain | None:
         return None
     agent = config.slurm.drain if config.slurm else None
     return Drain(
-        bucket="",  # nobody is asked
         minutes=drain.timeout_minutes,
         force=drain.on_timeout == "force",
         undrained=drain.on_silent == "undrained",
