@@ -55,7 +55,8 @@ class Readiness:
 
     def _went(self, node: Node, request: Request, look: Look, said: Policy, now: float) -> None:
         why = self.draining.unready.get(node, "")
-        if not why or (why == "is not saved" and not said.must_be_saved):
+        # A rollback waits for jobs alone: what it takes has come with the failed update.
+        if not why or (why == "is not saved" and (request.rollback or not said.must_be_saved)):
             return
         if self._allowed(node, request, look, said):
             return
