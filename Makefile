@@ -170,9 +170,10 @@ wheel: setup #: Build the wheel into dist/
 	@rm -rf dist && hatchling build -t wheel
 
 .PHONY: docs
-docs: setup #: Write again what is made from the code: schema, references, bootstrap policy
+docs: setup #: Write again what is made from the code: schema, references, bootstrap policy, pictures of commands
 	@python tools/make_docs.py
 	@python tools/make_bootstrap_policy.py
+	@GOLDEN=write python -m pytest -q tests/cli/test_pictures.py
 
 .PHONY: golden
 golden: setup #: Write the golden templates again; read the diff before you commit it

@@ -74,7 +74,8 @@ class _Client:
 
     def _describe_subnets(self, SubnetIds: Sequence[str]) -> Json:
         assert [*SubnetIds] == VPC["Subnets"]
-        return {"Subnets": [{"SubnetId": each, "AvailabilityZone": "us-west-2b"} for each in SubnetIds]}
+        place = {"AvailabilityZone": "us-west-2b", "CidrBlock": "10.0.0.0/18", "VpcId": "vpc-0123456789abcdef0"}
+        return {"Subnets": [{"SubnetId": each, **place} for each in SubnetIds]}
 
     def _get_object(self, Bucket: str, Key: str) -> Json:
         assert (Bucket, Key) == (drain_bucket_name("small", "000000000000", "us-west-2"), status_key("small"))

@@ -366,6 +366,10 @@ def test_a_cluster_by_its_name_needs_no_file(
     ("code", "says"),
     [
         ("AccessDenied", "your credentials lack the right s3:GetObject; the command's --help lists what it needs"),
+        (
+            "AccessDenied s3:ListBucket",
+            "your credentials lack the right s3:ListBucket on arn:aws:s3:::b; the command's",
+        ),
         ("ExpiredToken", "your AWS credentials have expired: sign in again"),
         ("SlowDown", "AWS throttles GetObject, after 5 attempts still; try again in some minutes"),
         (
@@ -378,7 +382,9 @@ def test_what_s3_refuses_is_one_sentence(
     world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, code: str, says: str
 ) -> None:
     def refuse(self: object, operation: str, _: object) -> None:
-        raise ClientError({"Error": {"Code": code, "Message": "Access Denied"}}, operation)
+        name, _, right = code.partition(" ")
+        told = f'User: arn:aws:iam::1:user/u is not authorized to perform: {right} on resource: "arn:aws:s3:::b" because no …'
+        raise ClientError({"Error": {"Code": name, "Message": told if right else "Access Denied"}}, operation)
 
     monkeypatch.setattr("botocore.client.BaseClient._make_api_call", refuse)
     status, out, err = run("drain", "--status")

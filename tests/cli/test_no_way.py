@@ -1,4 +1,4 @@
-"""What is said where AWS is never reached: no credentials, no profile of that name, no network."""
+"""What is said where AWS is never reached (no credentials, no profile of that name, no network), and where it refuses to talk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,31 @@ from pathlib import Path
 
 import pytest
 import yaml
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod.cli.main import main
 from config.judging import changed
 
 COMMANDS = [["nodes"], ["connect", "i-0123456789abcdef0", "--print"], ["logs", "i-0123456789abcdef0"], ["watch"]]
 COMMANDS += [["replace", "i-0123456789abcdef0", "--yes"], ["reboot", "i-0123456789abcdef0", "--yes"]]
+COMMANDS += [
+    ["plan"],
+    ["why"],
+    ["cost", "--refresh"],
+    ["preflight"],
+    ["drain", "i-0123456789abcdef0"],
+    ["drain", "--status"],
+]
+COMMANDS += [["undrain", "i-0123456789abcdef0"]]
+EXIT_CODES = {"preflight": 3}
+"""Which has 1 for what is impossible."""
+REFUSED = {
+    "ExpiredTokenException": "your AWS credentials have expired: sign in again",
+    "UnrecognizedClientException": "AWS does not know your credentials (UnrecognizedClientException): sign in again",
+    "AccessDeniedException": "your credentials lack the right ",
+    "ThrottlingException": "AWS throttles ",
+    "InternalFailure": "InternalFailure: of AWS",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -25,15 +44,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    Path("cluster.yaml").write_text(yaml.safe_dump(changed({})))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    Path("cluster.yaml").write_text(yaml.safe_dump(changed({"slurm": {"drain": {}}})))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_no_credentials(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 1
+    assert main(words) == EXIT_CODES.get(words[0], 1)
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("there are no AWS credentials; name a profile") and err.count("\n") == 1
-    assert main([*words, "--profile", "nobody"]) == 1
+    assert main([*words, "--profile", "nobody"]) == EXIT_CODES.get(words[0], 1)
     assert capsys.readouterr().err.startswith("your AWS credentials cannot be read: The config profile (nobody)")
 
 
@@ -45,9 +65,25 @@ def test_no_network(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
     monkeypatch.setattr("time.sleep", lambda _: None)
-    assert main(words) == 1
+    assert main(words) == EXIT_CODES.get(words[0], 1)
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("AWS cannot be reached: ") and err.count("\n") == 1
+    assert out == "" and "AWS cannot be reached: " in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("code", REFUSED)
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_whatever_aws_refuses_is_one_sentence(
+    words: list[str], code: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(self: object, operation: str, _: object) -> None:
+        raise ClientError({"Error": {"Code": code, "Message": "of AWS"}}, operation)
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+    monkeypatch.setattr("botocore.client.BaseClient._make_api_call", refuse)
+    assert main(words) == EXIT_CODES.get(words[0], 1)
+    out, err = capsys.readouterr()
+    assert out == "" and REFUSED[code] in err and err.count("\n") == 1
 
 
 def test_a_cluster_by_name_needs_a_region(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

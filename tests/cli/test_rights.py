@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli import frame, watch
+from cdk_hyperpod.cli.commands import COMMANDS as TEXTS
 from cdk_hyperpod.cli.main import main
-from cdk_hyperpod.names import drain_bucket_name, status_key
+from cdk_hyperpod.names import drain_bucket_name, request_key, status_key
 from cdk_hyperpod_local import environment
 from cdk_hyperpod_local.session import LocalAws
 from config.judging import changed
@@ -30,29 +31,45 @@ COMMANDS = {
     "watch": ["watch"],
     "replace": ["replace", "NODE", "--yes"],
     "reboot": ["reboot", "NODE", "--yes"],
+    "plan": ["plan"],
+    "why": ["why", "--cluster", "alone", "--region", "us-west-2"],  # no stack of this app has it
+    "cost": ["cost", "--refresh"],
+    "preflight": ["preflight", "--config", "account.yaml"],
+    "drain": ["drain", "NODE"],
+    "undrain": ["undrain", "NODE"],
 }
-ELSEWHERE = {
-    *("ssm:StartSession", "ssm:TerminateSession"),  # the AWS CLI's calls
-    "cloudformation:DescribeStackEvents",  # of a stack that failed: tests/cli/test_watch.py
+EXIT_CODES = {"plan": 2, "preflight": 1}
+"""Of those that end otherwise than with 0: a group would go; and the training plan that the file names is not there."""
+OF_EKS = ["preflight", "--config", "eks.yaml"]
+UNTRIED = {
+    **dict.fromkeys(
+        [("connect", "ssm:StartSession"), ("connect", "ssm:TerminateSession")], "the AWS CLI calls, and says so"
+    ),
+    ("watch", "cloudformation:DescribeStackEvents"): "of a stack that failed: tests/cli/test_watch.py",
+    ("connect", "sagemaker:DescribeClusterNode"): "of a node that is named by its id, as of `logs` here",
+    ("logs", "sagemaker:ListClusterNodes"): "of a node that is named as in the VPC, as of `connect` here",
+    **dict.fromkeys(
+        [("drain", "s3:ListBucket"), ("undrain", "s3:ListBucket")],
+        "the local S3 says without it too what is not there: tests/cli/test_drain.py has the refusal",
+    ),
 }
-NOT_BY_ID = {("connect", "sagemaker:DescribeClusterNode"), ("logs", "sagemaker:ListClusterNodes")}
-"""A node is looked up by its id, or by its name in the VPC."""
 
 
 def listed(command: str) -> list[str]:
     """The rights that the help of a command lists."""
     found = frame.tool.get_command(None, command)  # type: ignore[arg-type]
-    words = re.search(r"^IAM rights: (.*)\.$", str(found and found.epilog), re.MULTILINE)
-    assert words, command
-    return words[1].split(", ")
+    assert found, command
+    words = re.search(r"^IAM rights: (.*)\.$", f"{found.help}\n{found.epilog}", re.MULTILINE)
+    return words[1].split(", ") if words else []
 
 
-CASES = [
-    (command, right)
-    for command in COMMANDS
-    for right in listed(command)
-    if right not in ELSEWHERE and (command, right) not in NOT_BY_ID
-]
+CASES = [(command, right) for command in COMMANDS for right in listed(command) if (command, right) not in UNTRIED]
+
+
+def test_every_command_that_lists_rights_is_tried() -> None:
+    names = [name for group in TEXTS.values() for name in group if name != "local"]
+    assert [*COMMANDS] == sorted((name for name in names if listed(name)), key=[*COMMANDS].index)
+    assert UNTRIED.keys() <= {(command, right) for command in COMMANDS for right in listed(command)}
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +89,23 @@ def _prepare(engine: LocalAws) -> None:
     iam.create_role(RoleName="operator", AssumeRolePolicyDocument=trust(AWS=engine.account))
     role = iam.create_role(RoleName="nodes", AssumeRolePolicyDocument=trust(Service="sagemaker.amazonaws.com"))
     s3 = engine.client("s3")
-    for bucket in ("sagemaker-scripts", drain_bucket_name("small", engine.account, engine.region)):
-        s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": engine.region})
-    s3.put_object(Bucket=bucket, Key=status_key("small"), Body=b'{"nodes": {}}')
+    bucket = drain_bucket_name("small", engine.account, engine.region)
+    for name in ("sagemaker-scripts", bucket):
+        s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": engine.region})
+    key = engine.client("kms").create_key()["KeyMetadata"]["Arn"]
+    by_default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}
+    s3.put_bucket_encryption(
+        Bucket=bucket,
+        ServerSideEncryptionConfiguration={"Rules": [{"ApplyServerSideEncryptionByDefault": by_default}]},
+    )
+    status = {"schema": 1, "beat": time.time() + 3600, "nodes": {}, "refused": {}}
+    s3.put_object(Bucket=bucket, Key=status_key("small"), Body=json.dumps(status).encode())
     ec2 = engine.client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.0.0/20", AvailabilityZone="us-west-2b")["Subnet"]["SubnetId"]
     guard = ec2.create_security_group(VpcId=vpc, GroupName="g", Description="g")["GroupId"]
+    among = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": guard}]}
+    ec2.authorize_security_group_ingress(GroupId=guard, IpPermissions=[among])
 
     def group(name: str, kind: str) -> Json:
         return {
@@ -90,13 +117,28 @@ def _prepare(engine: LocalAws) -> None:
             "SlurmConfig": {"NodeType": kind, **({"PartitionNames": [name]} if kind == "Compute" else {})},
         }
 
+    stacks = {
+        name: _stack(engine, name, resources)
+        for name, resources in (
+            ("hyperpod-small-cluster", {"Handle": {"Type": "AWS::CloudFormation::WaitConditionHandle"}}),
+            ("hyperpod-small-foundation", {"Storage": _storage(subnet, guard)}),
+        )
+    }
     engine.change_hyperpod(faults={"failing_groups": ["bad"]})
     sagemaker = engine.client("sagemaker")
+    sagemaker.create_cluster(
+        ClusterName="alone",
+        NodeProvisioningMode="Continuous",
+        Orchestrator={"Slurm": {}},
+        VpcConfig={"Subnets": [subnet], "SecurityGroupIds": [guard]},
+        InstanceGroups=[group("head", "Controller")],
+    )
     sagemaker.create_cluster(
         ClusterName="small",
         NodeProvisioningMode="Continuous",
         Orchestrator={"Slurm": {}},
         NodeRecovery="None",
+        Tags=[{"Key": "cdk-hyperpod:stack-id", "Value": stacks["hyperpod-small-cluster"]}],
         VpcConfig={"Subnets": [subnet], "SecurityGroupIds": [guard]},
         InstanceGroups=[group("head", "Controller"), group("work", "Compute"), group("bad", "Compute")],
     )
@@ -110,12 +152,91 @@ def _prepare(engine: LocalAws) -> None:
     engine.change_hyperpod(faults={"failing_groups": []})
 
 
+def _storage(subnet: str, guard: str) -> Json:
+    properties = {
+        "FileSystemType": "LUSTRE",
+        "FileSystemTypeVersion": "2.15",
+        "StorageCapacity": 1200,
+        "SubnetIds": [subnet],
+        "SecurityGroupIds": [guard],
+        "LustreConfiguration": {"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 125},
+    }
+    return {"Type": "AWS::FSx::FileSystem", "Properties": properties}
+
+
+def _stack(engine: LocalAws, name: str, resources: Json) -> str:
+    cloudformation = engine.client("cloudformation")
+    made: str = cloudformation.create_stack(StackName=name, TemplateBody=json.dumps({"Resources": resources}))[
+        "StackId"
+    ]
+    for _ in range(600):
+        (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
+        if not stack["StackStatus"].endswith("_IN_PROGRESS"):
+            break
+        time.sleep(0.1)
+    reasons = [
+        event.get("ResourceStatusReason")
+        for event in cloudformation.describe_stack_events(StackName=name)["StackEvents"]
+    ]
+    assert stack["StackStatus"] == "CREATE_COMPLETE", reasons
+    return made
+
+
+def _files(aws: LocalAws) -> Iterator[tuple[str, Json]]:
+    """A file of the cluster, from which a group goes; one that names what preflight looks for; and one under EKS."""
+    found = aws.client("ec2").describe_subnets(Filters=[{"Name": "cidr-block", "Values": ["10.9.0.0/20"]}])
+    (subnet,) = found["Subnets"]
+    first = {"subnet_id": subnet["SubnetId"], "availability_zone": subnet["AvailabilityZone"]}
+    second = {"subnet_id": "subnet-0123456789abcdef0", "availability_zone": "us-west-2a"}
+    work = {"name": "work", "instance_type": "ml.m5.xlarge", "instance_count": 1}
+    slurm = {
+        "account": aws.account,
+        "network": {"vpc_id": subnet["VpcId"], "subnets": [first]},
+        "instance_groups.1": {**work, "node_type": "compute", "partition": "work"},
+    }
+    yield (
+        "cluster.yaml",
+        changed({**slurm, "slurm": {"drain": {}}, "scale_down": {"instance_groups_to_delete": ["bad"]}}),
+    )
+    storage = {
+        "capacity_gib": 1200,
+        "data_repositories": [{"file_system_path": "/data", "bucket_name": "sagemaker-scripts"}],
+        "openzfs": {"file_system_id": "fs-0123456789abcdef0"},
+    }
+    named = {
+        "instance_groups.1.training_plan_arn": f"arn:aws:sagemaker:us-west-2:{aws.account}:training-plan/none",
+        "lifecycle": {"writers": [f"arn:aws:iam::{aws.account}:role/operator"]},
+        "storage": storage,
+    }
+    yield "account.yaml", changed({**slurm, **named})
+    shared = {
+        "dependencies_chart": "installed",
+        "existing_cluster": {"name": "none", "security_group_id": "sg-0123456789abcdef0"},
+    }
+    network = {"vpc_id": subnet["VpcId"], "subnets": [first, second]}
+    yield (
+        "eks.yaml",
+        changed(
+            {
+                "account": aws.account,
+                "orchestrator": "eks",
+                "network": network,
+                "instance_groups": [work],
+                "eks": shared,
+            }
+        ),
+    )
+
+
 @pytest.fixture
 def place(aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file of that cluster, and one look of `watch`."""
+    """The files, no price of before, no drain of before, and one look of `watch`."""
     monkeypatch.chdir(tmp_path)
-    file = changed({"slurm": {"drain": {}}, "network.availability_zones": [], "account": aws.account})
-    Path("cluster.yaml").write_text(yaml.safe_dump(file))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, file in _files(aws):
+        Path(name).write_text(yaml.safe_dump(file))
+    bucket = drain_bucket_name("small", aws.account, aws.region)
+    aws.client("s3").delete_object(Bucket=bucket, Key=request_key("small", "operator"))
 
     def enough(_: float) -> None:
         raise KeyboardInterrupt
@@ -123,9 +244,12 @@ def place(aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(watch._Watcher, "wait", staticmethod(enough))
 
 
-def operate(aws: LocalAws, monkeypatch: pytest.MonkeyPatch, command: str, actions: list[str]) -> int:
+def operate(aws: LocalAws, monkeypatch: pytest.MonkeyPatch, words: list[str], actions: list[str]) -> int:
     """The command as the operator, who may do just this."""
-    document = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": actions, "Resource": "*"}]}
+    document = {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": actions or ["none:None"], "Resource": "*"}],
+    }
     aws.client("iam").put_role_policy(RoleName="operator", PolicyName="may", PolicyDocument=json.dumps(document))
     arn = f"arn:aws:iam::{aws.account}:role/operator"
     keys = aws.client("sts").assume_role(RoleArn=arn, RoleSessionName="test")["Credentials"]
@@ -137,8 +261,8 @@ def operate(aws: LocalAws, monkeypatch: pytest.MonkeyPatch, command: str, action
     monkeypatch.setenv("AWS_SESSION_TOKEN", keys["SessionToken"])
     nodes = aws.client("sagemaker").list_cluster_nodes(ClusterName="small", InstanceGroupNameContains="work")
     (node,) = nodes["ClusterNodeSummaries"]
-    words = {"NODE": node["InstanceId"], "HOST": node["PrivateDnsHostname"].split(".")[0]}
-    return main([words.get(word, word) for word in COMMANDS[command]])
+    known = {"NODE": node["InstanceId"], "HOST": node["PrivateDnsHostname"].split(".")[0]}
+    return main([known.get(word, word) for word in words])
 
 
 @pytest.mark.usefixtures("place")
@@ -146,10 +270,13 @@ def operate(aws: LocalAws, monkeypatch: pytest.MonkeyPatch, command: str, action
 def test_a_right_less_is_one_sentence(
     command: str, right: str, aws: LocalAws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    operate(aws, monkeypatch, command, [each for each in listed(command) if each != right])
+    words = OF_EKS if right == "eks:DescribeCluster" else COMMANDS[command]
+    operate(aws, monkeypatch, words, [each for each in listed(command) if each != right])
     out, err = capsys.readouterr()
-    told = [line for line in (out + err).splitlines() if f"your credentials lack the right {right}" in line]
-    assert len(told) == 1, out + err
+    # Some wrap their sentences.
+    said = " ".join(f"{out} {err}".split())
+    assert said.count("your credentials lack the right") == 1, out + err
+    assert f"your credentials lack the right {right}" in said, out + err
     assert "Traceback" not in err
 
 
@@ -163,13 +290,13 @@ def test_the_listed_rights_are_enough(
         if {node["InstanceStatus"]["Status"] for node in nodes} == {"Running"}:
             break
         time.sleep(0.1)
-    status = operate(aws, monkeypatch, command, listed(command))
+    status = operate(aws, monkeypatch, COMMANDS[command], listed(command))
     out, err = capsys.readouterr()
     if command == "logs":
         # The local AWS writes what HyperPod would.
         assert " lifecycle Info: EC2 Instance i-" in out.splitlines()[0], out
     assert "lack the right" not in out + err
-    assert (status, err) == (0, ""), out + err
+    assert (status, err) == (EXIT_CODES.get(command, 0), ""), out + err
 
 
 @pytest.mark.usefixtures("place")
@@ -179,9 +306,9 @@ def test_throttling_is_retried_and_then_said(
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
     try:
         aws.change_hyperpod(faults={"throttle_next": 3, "throttle_operations": ["DescribeCluster"]})
-        assert operate(aws, monkeypatch, "connect", listed("connect")) == 0
+        assert operate(aws, monkeypatch, COMMANDS["connect"], listed("connect")) == 0
         aws.change_hyperpod(faults={"throttle_next": 9, "throttle_operations": ["DescribeCluster"]})
-        assert operate(aws, monkeypatch, "connect", listed("connect")) == 1
+        assert operate(aws, monkeypatch, COMMANDS["connect"], listed("connect")) == 1
     finally:
         aws.change_hyperpod(faults={"throttle_next": 0, "throttle_operations": []})
     assert (

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from cdk_hyperpod._lambda.eks_drainer.drainer import Drainer
@@ -135,7 +136,7 @@ class Rig:
         spec = {"minAvailable": least, "selector": {"matchLabels": selector}}
         self.install_budget({"metadata": {"name": name, "namespace": "team"}, "spec": spec})
 
-    def install_budget(self, manifest: Manifest) -> None:
+    def install_budget(self, manifest: Manifest, healthy: int = 1) -> None:
         older = {**manifest, "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget"}
         self.must(self.admin.create(older))
         metadata = manifest["metadata"]
@@ -143,9 +144,48 @@ class Rig:
         self.made.append(path)
         await_answer(
             lambda: self.admin.get(path),
-            lambda answer: answer.body.get("status", {}).get("currentHealthy", 0) > 0,
+            lambda answer: answer.body.get("status", {}).get("currentHealthy", 0) >= healthy,
             "the budget's count",
         )
+
+    def quota(self, hard: dict[str, str]) -> None:
+        """Of the backups' namespace, once it is enforced."""
+        metadata = {"name": "tight", "namespace": "ops"}
+        self.must(
+            self.admin.create(
+                {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
+            )
+        )
+        path = "/api/v1/namespaces/ops/resourcequotas/tight"
+        self.made.append(path)
+        await_answer(lambda: self.admin.get(path), lambda answer: bool(answer.body["status"].get("hard")), "the quota")
+
+    def goes_silent(self, instance: str, since: float) -> None:
+        """What the node controller reports when the kubelet does not."""
+        moment = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"hyperpod-{instance}"}}
+        ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": moment}
+        self.must(self.admin.patch_status(manifest, {"conditions": [ready]}))
+
+    def watch(self, sent: list[str]) -> None:
+        """Write down the paths to which the drainer sends."""
+
+        def watching(send: Send) -> Send:
+            def watched(method: str, path: str, body: bytes | None, kind: str) -> Reply:
+                sent.append(path)
+                return send(method, path, body, kind)
+
+            return watched
+
+        self.wrap = watching
+
+    @staticmethod
+    def until(holds: Callable[[], bool], what: str, limit_s: float = 20) -> None:
+        """Controllers act in their own time."""
+        deadline = time.monotonic() + limit_s
+        while not holds():
+            assert time.monotonic() < deadline, what
+            time.sleep(0.1)
 
     def end_pods(self) -> list[str]:
         """What kubelets do: pods that were told to end are gone. Their names."""
@@ -179,8 +219,9 @@ class Rig:
         return found
 
     def job_pod(self) -> Manifest:
-        """The pod of the one backup that runs, once the scheduler has placed it."""
-        listed = "/api/v1/namespaces/ops/pods"
+        """The pod of the one backup, once the scheduler has placed it. (One of a Job that is no more may come late.)"""
+        (job,) = self.jobs()
+        listed = f"/api/v1/namespaces/ops/pods?labelSelector=job-name%3D{job['metadata']['name']}"
 
         def is_placed(answer: Answer) -> bool:
             return any(pod["spec"].get("nodeName") for pod in answer.body["items"])
@@ -196,6 +237,10 @@ class Rig:
         await_answer(
             lambda: self.admin.get(path), lambda answer: bool(answer.body["status"].get("conditions")), "the Job's end"
         )
+
+    def ended_already(self) -> bool:
+        """Whether the backup has."""
+        return any(job["status"].get("conditions") for job in self.jobs())
 
     # -- what it looks like --
 
@@ -228,7 +273,11 @@ class Rig:
     def clear(self) -> None:
         """Nodes, pods, budgets and backups: every test looks at the whole cluster."""
         self._delete(self.made)
-        self._delete(f"/apis/batch/v1/namespaces/ops/jobs/{job['metadata']['name']}" for job in self.jobs())
+        self.clear_nodes()
+
+    def clear_nodes(self) -> None:
+        """All nodes, their pods, and the backups."""
+        self.clear_jobs()
         deadline = time.monotonic() + 20
         while pods := self.admin.get("/api/v1/pods").body["items"]:
             assert time.monotonic() < deadline
@@ -237,6 +286,10 @@ class Rig:
             )
         nodes = self.admin.get("/api/v1/nodes").body["items"]
         self._delete(f"/api/v1/nodes/{node['metadata']['name']}" for node in nodes)
+
+    def clear_jobs(self) -> None:
+        """Somebody has tidied up."""
+        self._delete(f"/apis/batch/v1/namespaces/ops/jobs/{job['metadata']['name']}" for job in self.jobs())
 
     def _delete(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -37,10 +37,11 @@ _MOST = 40
 
 @click.command(
     epilog=rights(
-        *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "ec2:DescribeSubnets", "s3:GetObject"),
-        besides="ec2:DescribeSubnets only for zones that the file does not name, s3:GetObject (and "
-        "kms:Decrypt of the bucket's key) only for what the drain agent says of Slurm; without either, that column stays empty and a note says why. --kubernetes needs kubectl and what it may read there. "
-        "Exit code 0, also for no node at all.",
+        *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes"),
+        *("ec2:DescribeSubnets", "s3:GetObject", "kms:Decrypt"),
+        besides="ec2:DescribeSubnets only for zones that the file does not name, s3:GetObject (and kms:Decrypt of the bucket's "
+        "key) only for what the drain agent says of Slurm; without either, that column stays empty and a note says why. "
+        "--kubernetes needs kubectl, and there to list nodes. Exit code 0, also for no node at all.",
     )
 )
 @click.argument("names", nargs=-1, metavar="[NODE]…")

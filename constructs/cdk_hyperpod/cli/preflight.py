@@ -47,7 +47,7 @@ Exit code 0: everything passed; 1: something is impossible, as with a file that 
 because a right is missing; 3: nothing was, since AWS could not be asked: no credentials, expired, of another account, no network.
 """
 _RIGHTS = (
-    *("sts:GetCallerIdentity", "servicequotas:ListServiceQuotas", "servicequotas:ListAWSDefaultServiceQuotas"),
+    *("servicequotas:ListServiceQuotas", "servicequotas:ListAWSDefaultServiceQuotas"),
     *("sagemaker:ListClusters", "sagemaker:DescribeCluster", "sagemaker:DescribeTrainingPlan"),
     *("ec2:DescribeAvailabilityZones", "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"),
     *("ec2:DescribeNetworkInterfaces", "ssm:GetParameter", "iam:GetRole", "s3:ListBucket", "fsx:DescribeFileSystems"),

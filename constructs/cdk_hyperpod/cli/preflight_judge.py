@@ -426,4 +426,6 @@ def _standing(world: World) -> Iterator[Row]:
 
 
 def _shown(value: Read[float | None]) -> str:
-    return "?" if value is None or isinstance(value, NotRead) else f"{value:g}"
+    return (
+        "?" if value is None or isinstance(value, NotRead) else f"{value:.0f}" if value == int(value) else f"{value:g}"
+    )

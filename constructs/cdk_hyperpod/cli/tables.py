@@ -16,8 +16,11 @@ _LEAST = 8
 
 
 def colour_wanted() -> bool:
-    """Whether standard output is a terminal that may be coloured (no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Whether standard output is a terminal that may be coloured, or whoever reads it wants it so (no-color.org,
+    force-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
 def width() -> int | None:

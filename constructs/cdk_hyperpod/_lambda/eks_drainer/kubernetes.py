@@ -16,6 +16,8 @@ PAGE = 500
 """Objects in a page of a list; kubectl's own figure."""
 PAUSES_S = (0.2, 0.5, 1.0)
 """Before a read is sent again."""
+RETRY_S = 15.0
+"""No read is sent again later than this after the first one: whoever asked waits."""
 MOST_PAUSE_S = 2.0
 """However long the server asks for: who waits longer has no time left for the rest."""
 
@@ -49,12 +51,12 @@ class Connection:
     """One HTTPS connection, opened when it is needed, to a server with a certificate of this authority."""
 
     def __init__(self, endpoint: str, authority: str, token: str) -> None:
-        """`authority`: PEM. No other one is trusted."""
+        """`authority`: PEM; no other one is trusted. Raises ValueError or SSLError where it is none."""
         self._address = urlsplit(endpoint)
-        context = ssl.create_default_context(cadata=authority)
-        # Python 3.13 and later refuse an authority without a key identifier, such as old EKS clusters have
-        # (https://github.com/kubernetes-client/python/issues/2394). Chain, dates and name are verified all the same.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        # Not ssl.create_default_context: given nothing it trusts every authority of the machine, and since Python 3.13 it
+        # refuses one without a key identifier, such as old EKS clusters have (kubernetes-client/python, issue 2394).
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=authority)
         self._context = context
         self._token = token
         self._open: http.client.HTTPSConnection | None = None
@@ -85,9 +87,14 @@ class Connection:
 class Api:
     """What the drainer asks of Kubernetes. Reads are sent again where that may help; what changes something is sent once."""
 
-    def __init__(self, send: Send, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._send = send
-        self._sleep = sleep
+    def __init__(
+        self,
+        send: Send,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._send, self._sleep, self._clock = send, sleep, clock
+        self._began = clock()
 
     def get(self, path: str) -> Json:
         """An object. Raises KubernetesError."""
@@ -95,7 +102,7 @@ class Api:
             try:
                 return self._request("GET", path)
             except _MayPassError as error:
-                if pause is None:
+                if pause is None or self._clock() - self._began > RETRY_S:
                     raise error.error from None
                 self._sleep(max(pause, min(error.after, MOST_PAUSE_S)))
         raise AssertionError

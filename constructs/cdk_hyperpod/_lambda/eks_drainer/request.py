@@ -49,6 +49,13 @@ def parse_event(event: Any, now: float) -> Asked | None:
 
     Raises RequestError for all of it where anything is wrong: nothing is done by halves.
     """
+    try:
+        return _parse_event(event, now)
+    except RecursionError:
+        raise RequestError("is nested too deep") from None
+
+
+def _parse_event(event: Any, now: float) -> Asked | None:
     if not isinstance(event, dict):
         raise RequestError("is no object")
     _check_schema("", event)
