@@ -486,3 +486,15 @@ def test_a_target_has_its_time_to_fall_after_nodes_were_drained_for_long() -> No
     sent = [call.at for call in train.model.journal if (call.principal, call.operation) == (LAMBDA, "UpdateCluster")]
     assert len(sent) == 1
     assert sent[0] > taken + 15 * MINUTE
+
+
+def test_where_nothing_is_held_nothing_is_read_for_it() -> None:
+    """It decides by its first look, and the request is emptied without another."""
+    train = four()
+    since = len(train.model.journal)
+    assert train.deploy(replace(FOUR, max_nodes=50)) == "complete", train.reasons
+    lists = [
+        call for call in train.model.journal[since:] if (call.principal, call.operation) == (LAMBDA, "ListClusterNodes")
+    ]
+    assert len(lists) == 1
+    assert json.loads(train.agent.objects[REQUEST])["nodes"] == []

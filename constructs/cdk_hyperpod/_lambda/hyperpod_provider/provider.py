@@ -377,9 +377,8 @@ class Provider:
             drains = None if desired is None else self._drains(event, desired, state, before=True)
             if desired is None or drains is None or self._given_up(event, state):
                 return
-            live = self._live(desired, tags=False)
-            drains.read()
-            drains.hold((), live, LEASE)
+            held = drains.read().wishes()
+            drains.hold((), self._live(desired, tags=False) if held else None, LEASE)
         except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")
 
