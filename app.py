@@ -30,7 +30,8 @@ def main() -> int:
     # The CDK CLI passes cdk.json's context on; by itself, this program reads it, so that both make the same templates.
     context = json.loads((ROOT / "cdk.json").read_text("utf-8"))["context"]
     outdir = None if "CDK_OUTDIR" in os.environ else str(ROOT / "cdk.out")
-    app = App(context=context, outdir=outdir, analytics_reporting=False)
+    # What CDK knows of where a note comes from is a line of its own code.
+    app = App(context=context, outdir=outdir, analytics_reporting=False, stack_traces=False)
     try:
         loaded = load_config(ROOT / str(app.node.get_context("config")))
 

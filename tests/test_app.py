@@ -231,6 +231,7 @@ def test_the_cli_has_nothing_to_say_about_the_default_cluster(tmp_path: Path) ->
     done = run_cdk("synth", "--quiet", outdir=tmp_path / "out")
     assert "warning" not in (done.stdout + done.stderr).lower()
     assert "feature flags" not in done.stdout + done.stderr
+    assert "program.js" not in done.stdout + done.stderr, "a line of CDK's own code above a note"
 
 
 # -- the pipeline of examples/ci --------------------------------------------------------------------------------------

@@ -47,10 +47,8 @@ def test_a_profile_for_one_of_them_alone_is_refused(name: str) -> None:
 
 
 def test_what_the_cli_says_of_itself_is_left_out_of_a_synth(tmp_path: Path) -> None:
-    said = (
-        "Supply a stack id (\x1b[32ma\x1b[39m, b) to display its template.\n\x1b[4m/tmp/x/lib/program.js:1:55\x1b[24m\n"
-    )
-    kept = "WARNING lib/program.js:3 is yours\nSuccessfully synthesized to cdk.out\n"
+    said = "Supply a stack id (\x1b[32ma\x1b[39m, b) to display its template.\n"
+    kept = "Successfully synthesized to cdk.out\n"
     script = (
         f"#!/bin/sh\necho template\ncat >&2 <<'EOF'\n{said}{kept}EOF\ntest -z \"$CI\" || printf '%s' '{said}'\nexit 3\n"
     )

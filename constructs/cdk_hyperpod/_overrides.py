@@ -1,11 +1,11 @@
-"""Overrides of a resource's properties, which CDK lets nobody read: they are noted while they are made."""
+"""Overrides of a cluster's properties, which CDK lets nobody read: they are noted while they are made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aws_cdk import CfnResource
+from aws_cdk import aws_sagemaker as sagemaker
 
 Override = tuple[str, Any]
 """The path below the resource's properties, empty for all of them, and the value; None: deleted."""
@@ -20,26 +20,26 @@ _METHODS = {
 }
 
 
-def watch_overrides(resource: CfnResource) -> Sequence[Override]:
-    """The overrides of a resource's properties from the first call of this function on; the list grows with them.
+def overrides_of(cluster: sagemaker.CfnCluster) -> Sequence[Override]:
+    """The overrides of a cluster's properties, in their order; the list grows with them.
 
-    What was overridden before nobody can see, nor what a library that is not Python overrides.
+    What was overridden before this library was imported nobody can see, nor what a library that is not Python overrides.
     """
-    noted: list[Override] | None = vars(resource).get(_NOTED)
-    if noted is None:
-        noted = []
-        setattr(resource, _NOTED, noted)
-        for name, (path, before) in _METHODS.items():
-            setattr(resource, name, _noting(getattr(resource, name), path, before, noted))
+    noted: list[Override] = vars(cluster).setdefault(_NOTED, [])
     return noted
 
 
-def _noting(method: Callable[..., None], path_name: str, before: str, noted: list[Override]) -> Callable[..., None]:
-    def override(*given: Any, **named: Any) -> None:
-        method(*given, **named)
+def _noting(method: Callable[..., None], path_name: str, before: str) -> Callable[..., None]:
+    def override(cluster: sagemaker.CfnCluster, *given: Any, **named: Any) -> None:
+        method(cluster, *given, **named)
         arguments = {**dict(zip((path_name, "value"), given, strict=False)), **named}
         first, _, path = f"{before}{arguments[path_name]}".partition(".")
         if first == _ALL:
-            noted.append((path, arguments.get("value")))
+            vars(cluster).setdefault(_NOTED, []).append((path, arguments.get("value")))
 
     return override
+
+
+# On the class: an override may be older than the guard of its cluster.
+for _name, (_path, _before) in _METHODS.items():
+    setattr(sagemaker.CfnCluster, _name, _noting(getattr(sagemaker.CfnCluster, _name), _path, _before))

@@ -19,13 +19,13 @@ from constructs import Construct, IConstruct, IValidation
 from . import _reasons
 from ._acknowledge import acknowledge
 from ._dependencies import AtSynth, without_circle
-from ._overrides import watch_overrides
 from .buckets import access_logs_bucket
 from .cluster_log import ClusterLog
 from .config.cluster import (
     ClusterArn,
     ClusterConfig,
     ClusterName,
+    EksClusterArn,
     InstanceGroup,
     LogRetentionDays,
     NetworkConfig,
@@ -35,6 +35,7 @@ from .config.cluster import (
 from .config.eks import INSTALLED, AutoscalingConfig, EksConfig
 from .config.lifecycle import LifecycleConfig, LifecycleMode
 from .config.slurm import AccountingDatabase, SlurmConfig
+from .drain import IEksDrainer
 from .encryption import allow_logs
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
@@ -49,7 +50,7 @@ from .rules import check_file_system_zone, check_rules
 from .scale_down import UNGUARDED, JudgedScaleDown, ScaleDown
 from .storage import LustreMount, OpenZfsMount
 from .tags import STACK_ID_TAG
-from .typed.judge import as_tuple, check_arguments, check_at_synth, check_config
+from .typed.judge import as_tuple, check_arguments, check_at_synth, check_config, require_arguments
 from .typed.known import UNKNOWN, is_known
 from .typed.words import item_paths, show
 
@@ -119,8 +120,9 @@ class HyperPodCluster(IHyperPodCluster):
         node_recovery: Literal["automatic", "none"] = "automatic",
         tiered_storage: TieredStorageConfig | None = None,
         tags: Mapping[str, str] | None = None,
-        eks_cluster_arn: str | None = None,
+        eks_cluster_arn: EksClusterArn | None = None,
         autoscaled_groups: Sequence[str] = (),
+        drainer: IEksDrainer | None = None,
         encrypt_root_volumes: bool | None = None,
         roles: Mapping[RoleName, iam.IRole] | None = None,
         scale_down: ScaleDownConfig | None = None,
@@ -149,6 +151,7 @@ class HyperPodCluster(IHyperPodCluster):
         :param eks_cluster_arn: the EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount
             `file_system`, not nodes. It is the cluster's for life. Default: - Slurm.
         :param autoscaled_groups: groups whose counts are Karpenter's. Default: - none.
+        :param drainer: what drains nodes under EKS, as `scale_down` says: an `EksDrainer`. Default: - nothing.
         :param roles: execution roles of yours, by node type (under EKS `node`), which trust sagemaker.amazonaws.com. Each gets
             what its nodes need where CDK may change it, and a warning tells what it needs where not. One of a type that no
             group has is an error at synthesis. HyperPod changes no role of a group that lives. Default: - one is made for
@@ -195,6 +198,7 @@ class HyperPodCluster(IHyperPodCluster):
                     encryption_key=encryption_key,
                     eks_cluster_arn=eks_cluster_arn,
                     autoscaled_groups=autoscaled_groups,
+                    drainer=drainer,
                     roles=roles,
                     unguarded=unguarded,
                     guard_log_group=guard_log_group,
@@ -203,6 +207,7 @@ class HyperPodCluster(IHyperPodCluster):
                 *check_removal(None, removal_policy),
                 *refused_mode,
                 *_check_guard(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
+                *_check_drainer(drainer, eks_cluster_arn),
             ],
         )
         key = encryption_key or make_encryption_key(self, "Key", removal_policy=removal_policy or RemovalPolicy.DESTROY)
@@ -226,6 +231,7 @@ class HyperPodCluster(IHyperPodCluster):
             lifecycle_scripts=lifecycle_scripts,
             encryption_key=key,
             eks_cluster_arn=eks_cluster_arn,
+            drainer=drainer,
             roles=roles or {},
             unguarded=unguarded,
             guard_log_group=guard_log_group,
@@ -244,7 +250,8 @@ class HyperPodCluster(IHyperPodCluster):
         file_system: LustreMount | None = None,
         openzfs: OpenZfsMount | None = None,
         encryption_key: kms.IKey | None = None,
-        eks_cluster_arn: str | None = None,
+        eks_cluster_arn: EksClusterArn | None = None,
+        drainer: IEksDrainer | None = None,
         roles: Mapping[RoleName, iam.IRole] | None = None,
         unguarded: bool = False,
     ) -> HyperPodCluster:
@@ -273,6 +280,7 @@ class HyperPodCluster(IHyperPodCluster):
         :param openzfs: as the constructor's. Default: - none.
         :param encryption_key: as the constructor's. Default: - the scripts' key.
         :param eks_cluster_arn: as the constructor's; a file under EKS needs it. Default: - Slurm.
+        :param drainer: as the constructor's; a file under EKS with `scale_down.drain` needs it. Default: - nothing.
         :param roles: as the constructor's. Default: - one is made for each node type.
         :param unguarded: as the constructor's; `ScaleDown.from_config` guards it then.
         :raises ConfigError: where the other arguments do not go with the file.
@@ -287,6 +295,7 @@ class HyperPodCluster(IHyperPodCluster):
             openzfs=openzfs,
             encryption_key=encryption_key,
             eks_cluster_arn=eks_cluster_arn,
+            drainer=drainer,
             roles=roles,
             unguarded=unguarded,
         )
@@ -299,6 +308,7 @@ class HyperPodCluster(IHyperPodCluster):
         lifecycle_scripts: LifecycleScripts,
         encryption_key: kms.IKey,
         eks_cluster_arn: str | None,
+        drainer: IEksDrainer | None,
         roles: Mapping[RoleName, iam.IRole],
         unguarded: bool,
         guard_log_group: logs.ILogGroup | None = None,
@@ -315,6 +325,7 @@ class HyperPodCluster(IHyperPodCluster):
         allow_logs(encryption_key)
         self.lifecycle_scripts = lifecycle_scripts
         self.drain_channel = lifecycle_scripts.drain
+        self.drainer = drainer
         of_file = None if config.lifecycle is None else config.lifecycle.mode
         self.lifecycle_mode = of_file or lifecycle_scripts.default_mode
         self._surroundings = Surroundings(
@@ -333,7 +344,6 @@ class HyperPodCluster(IHyperPodCluster):
         self._add_roles()
         self.roles = _Roles(self._roles, self._come_after_rights)
         self.resource = self._add_resource(config)
-        watch_overrides(self.resource)
         # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
         # after it. A stack of their own comes first as a whole.
         mounted = [mount.access for mount in (self._file_system, openzfs) if mount is not None]
@@ -428,15 +438,13 @@ class HyperPodCluster(IHyperPodCluster):
         :param roles: the groups' execution roles by node type. Default: - none, and nothing can be granted.
         :raises ConfigError: for arguments that no cluster has.
         """
-        raise_errors(
-            check_arguments(
-                HyperPodCluster.from_cluster_attributes,
-                cluster_name=cluster_name,
-                cluster_arn=cluster_arn,
-                security_groups=security_groups,
-                roles=roles,
-            ),
+        require_arguments(
+            HyperPodCluster.from_cluster_attributes,
             construct_id,
+            cluster_name=cluster_name,
+            cluster_arn=cluster_arn,
+            security_groups=security_groups,
+            roles=roles,
         )
         return _ImportedCluster(scope, construct_id, cluster_name, cluster_arn, security_groups, roles or {})
 
@@ -453,7 +461,7 @@ class HyperPodCluster(IHyperPodCluster):
         :param group: the group.
         :raises ConfigError: for one that HyperPod would refuse.
         """
-        raise_errors(check_arguments(HyperPodCluster.add_instance_group, group=group), lambda: self.node.path)
+        require_arguments(HyperPodCluster.add_instance_group, lambda: self.node.path, group=group)
         config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
         self._judge(config, [])
         self._config = config
@@ -583,6 +591,7 @@ class _ClusterOfFile(HyperPodCluster):
         openzfs: OpenZfsMount | None,
         encryption_key: kms.IKey | None,
         eks_cluster_arn: str | None,
+        drainer: IEksDrainer | None,
         roles: Mapping[RoleName, iam.IRole] | None,
         unguarded: bool,
     ) -> None:
@@ -597,12 +606,18 @@ class _ClusterOfFile(HyperPodCluster):
                 openzfs=openzfs,
                 encryption_key=encryption_key,
                 eks_cluster_arn=eks_cluster_arn,
+                drainer=drainer,
                 roles=roles,
                 unguarded=unguarded,
             )
         ]
         warnings = raise_errors(
-            findings or _check_beside(loaded.config, network, file_system, eks_cluster_arn), lambda: self.node.path
+            findings
+            or [
+                *_check_beside(loaded.config, network, file_system, eks_cluster_arn),
+                *_check_drainer(drainer, eks_cluster_arn),
+            ],
+            lambda: self.node.path,
         )
         self._network = network
         self._file_system = file_system
@@ -613,6 +628,7 @@ class _ClusterOfFile(HyperPodCluster):
             lifecycle_scripts=lifecycle_scripts,
             encryption_key=encryption_key or lifecycle_scripts.encryption_key,
             eks_cluster_arn=eks_cluster_arn,
+            drainer=drainer,
             roles=roles or {},
             unguarded=unguarded,
         )
@@ -718,6 +734,15 @@ def _check_guard(unguarded: object, **arguments: object) -> Iterator[Finding]:
                 problem=f"leaves out the guard that {name} is for",
                 remedy="keep one of the two",
             )
+
+
+def _check_drainer(drainer: object, eks_cluster_arn: object) -> Iterator[Finding]:
+    if isinstance(drainer, IEksDrainer) and eks_cluster_arn is None:
+        yield Finding(
+            path="drainer",
+            problem="drains nodes of an EKS cluster, and this cluster is under Slurm",
+            remedy="leave it out, and give LifecycleScripts a DrainChannel",
+        )
 
 
 @jsii.implements(IValidation)

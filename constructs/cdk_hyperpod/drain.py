@@ -1,11 +1,11 @@
-"""The channel by which somebody asks for nodes to be drained, and the agent on the controller answers (docs/adr/0014)."""
+"""Whom the guard asks for nodes: an agent on a Slurm controller by a channel (docs/adr/0014), a function under EKS (0015)."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-from aws_cdk import Duration, Stack
+from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
@@ -16,7 +16,21 @@ from .buckets import private_bucket
 from .config.slurm import DrainConfig
 from .errors import raise_errors
 from .names import check_name_known, drain_bucket_name
+from .removal import check_removal, removal_word
 from .typed.judge import check_arguments
+
+
+class IEksDrainer(Construct):
+    """What the guard has to know of the function that drains nodes of an EKS cluster: `EksDrainer`."""
+
+    cluster_name: str
+    """The HyperPod cluster whose nodes it drains."""
+    eks_cluster_arn: str
+    """The EKS cluster that they are in."""
+    function_arn: str
+    """The function's ARN, without a reference to its stack."""
+    backup_cron_job: str | None
+    """NAMESPACE/NAME of the CronJob whose Job saves a node. None: nothing is saved."""
 
 
 class DrainChannel(Construct):
@@ -43,6 +57,7 @@ class DrainChannel(Construct):
         encryption_key: kms.IKey,
         drain: DrainConfig | None = None,
         access_logs: s3.IBucket | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """Make the bucket.
 
@@ -50,6 +65,8 @@ class DrainChannel(Construct):
         :param encryption_key: encrypts the bucket.
         :param drain: what the agent saves of a node before it drains it. Default: - nothing.
         :param access_logs: where the bucket writes its access logs. Default: - nobody logs who asked.
+        :param removal_policy: what becomes of the bucket when it leaves the stack: DESTROY deletes it with all that is in it;
+            RETAIN keeps it, and the next cluster of this name cannot have a channel. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: for a cluster name that is no name, or not known at synthesis.
         """
         super().__init__(scope, construct_id)
@@ -61,7 +78,9 @@ class DrainChannel(Construct):
                     encryption_key=encryption_key,
                     drain=drain,
                     access_logs=access_logs,
+                    removal_policy=removal_policy,
                 ),
+                *check_removal(None, removal_policy),
                 *check_name_known(cluster_name),
             ],
             lambda: self.node.path,
@@ -82,7 +101,7 @@ class DrainChannel(Construct):
             "Bucket",
             bucket_name=self.bucket_name,
             encryption_key=encryption_key,
-            removal="destroy",
+            removal=removal_word(removal_policy, "destroy"),
             access_logs=access_logs,
             reasons=_reasons.DRAIN_BUCKET,
         )

@@ -33,7 +33,7 @@ from .loader import LoadedConfig
 from .names import bucket_label, check_name_known
 from .removal import check_removal, removal_word
 from .rules import check_backup, check_users, check_writers
-from .typed.judge import as_tuple, check_arguments, without_refused
+from .typed.judge import as_tuple, check_arguments, require_arguments, without_refused
 from .typed.known import UNKNOWN, is_known
 from .typed.words import show
 
@@ -359,15 +359,13 @@ class _ScriptsOfFile(LifecycleScripts):
         drain: DrainChannel | None,
     ) -> None:
         Construct.__init__(self, scope, construct_id)
-        raise_errors(
-            check_arguments(
-                LifecycleScripts.from_config,
-                loaded=loaded,
-                encryption_key=encryption_key,
-                access_logs=access_logs,
-                drain=drain,
-            ),
+        require_arguments(
+            LifecycleScripts.from_config,
             lambda: self.node.path,
+            loaded=loaded,
+            encryption_key=encryption_key,
+            access_logs=access_logs,
+            drain=drain,
         )
         config = loaded.config
         # Under EKS pods mount the file system, and nodes do not.

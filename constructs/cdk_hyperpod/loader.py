@@ -14,7 +14,7 @@ from .rules import check_cluster
 from .rules.files import check_dependencies_chart, check_scripts
 from .typed.build import structure
 from .typed.document import Document
-from .typed.judge import check_arguments
+from .typed.judge import require_arguments
 from .typed.words import shown_name
 from .typed.yaml_text import YamlProblem, decoded, in_words
 
@@ -61,7 +61,7 @@ def load_config(path: str | Path) -> LoadedConfig:
     :raises ConfigError: with every finding in the order of the file, for a file that is missing, unreadable, not YAML,
         or describes a cluster that HyperPod would refuse.
     """
-    raise_errors(check_arguments(load_config, path=path))
+    require_arguments(load_config, path=path)
     path = Path(path)
     source = shown_name(str(path), length=4096)
     document = _parse(_read(path, source), source)

@@ -25,9 +25,10 @@ from .encryption import allow_logs
 from .endpoint_policies import endpoint_policy
 from .errors import Finding, raise_errors
 from .loader import LoadedConfig
+from .removal import check_removal
 from .rules import check_network, what_closed_means
 from .s3_prefix_lists import S3_PREFIX_LISTS
-from .typed.judge import as_tuple, check_arguments, check_at_synth, check_config
+from .typed.judge import as_tuple, check_arguments, check_at_synth, check_config, require_arguments
 from .zones import (
     INTERFACE_ENDPOINTS,
     ZoneSubnet,
@@ -128,6 +129,7 @@ class HyperPodNetwork(Construct):
         control_plane_zone: str | None = None,
         log_encryption_key: kms.IKey | None = None,
         flow_log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """Make or adopt a network.
 
@@ -146,6 +148,8 @@ class HyperPodNetwork(Construct):
         :param log_encryption_key: encrypts the flow log of a new VPC, an imported one where its policy lets CloudWatch Logs use it.
             Default: - CloudWatch's own key.
         :param flow_log_group: where the flow log of a new VPC goes. Default: - a log group is made, which keeps a year.
+        :param removal_policy: what becomes of that log group when it leaves the stack: RETAIN or DESTROY. Default: -
+            RemovalPolicy.DESTROY.
         :raises ConfigError: with everything that AWS would refuse.
         """
         super().__init__(scope, construct_id)
@@ -158,10 +162,12 @@ class HyperPodNetwork(Construct):
                 flow_log_group=flow_log_group,
                 vpc=vpc,
                 vpc_subnets=vpc_subnets,
+                removal_policy=removal_policy,
             ),
+            *check_removal(None, removal_policy),
             *_check_one_vpc(vpc, vpc_subnets, vpc_id, subnets),
         ]
-        given = None if vpc is None or refused else _given(vpc, vpc_subnets)
+        given = None if vpc is None or refused else _given(vpc, vpc_subnets, refused)
         if given is not None:
             refused += _check_private(given)
             vpc_id, subnets = given.vpc_id, given.subnet_configs()
@@ -196,6 +202,7 @@ class HyperPodNetwork(Construct):
             control_plane_zone=control_plane_zone,
             log_encryption_key=log_encryption_key,
             flow_log_group=flow_log_group,
+            removal_policy=removal_policy,
         )
 
     @classmethod
@@ -228,10 +235,12 @@ class HyperPodNetwork(Construct):
         control_plane_zone: str | None,
         log_encryption_key: kms.IKey | None,
         flow_log_group: logs.ILogGroup | None,
+        removal_policy: RemovalPolicy | None = None,
     ) -> None:
         stack = Stack.of(self)
         self._region, self._stack_name = stack.region, stack.stack_name
         self._given = given
+        self._removal_policy = removal_policy or RemovalPolicy.DESTROY
         self._retainable: list[ec2.CfnVPC | ec2.CfnSubnet] = []
         self.config = config
         self.warnings = warnings
@@ -551,7 +560,7 @@ class HyperPodNetwork(Construct):
             retention_in_days=365,
             kms_key_id=None if key is None else key.key_arn,
         )
-        log_group.apply_removal_policy(RemovalPolicy.DESTROY)
+        log_group.apply_removal_policy(self._removal_policy)
         if key is None:
             acknowledge(log_group, _reasons.FLOW_LOG_WITHOUT_KEY)
         return log_group.attr_arn
@@ -574,14 +583,12 @@ class _NetworkOfFile(HyperPodNetwork):
         flow_log_group: logs.ILogGroup | None,
     ) -> None:
         Construct.__init__(self, scope, construct_id)
-        raise_errors(
-            check_arguments(
-                HyperPodNetwork.from_config,
-                loaded=loaded,
-                log_encryption_key=log_encryption_key,
-                flow_log_group=flow_log_group,
-            ),
+        require_arguments(
+            HyperPodNetwork.from_config,
             lambda: self.node.path,
+            loaded=loaded,
+            log_encryption_key=log_encryption_key,
+            flow_log_group=flow_log_group,
         )
         config = loaded.config
         self._make(
@@ -697,16 +704,44 @@ class _Given:
         ]
 
 
-def _given(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> _Given:
+def _given(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, findings: list[Finding]) -> _Given | None:
+    """None: it has no subnet to choose, as one of the findings says then."""
     is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
     # A stand-in has neither the zones nor the subnet groups that the selection names.
     chosen = selection._values if selection is not None and is_looked_up else {}
+    try:
+        subnets, why = vpc.select_subnets(**{**chosen, "one_per_az": True}).subnets, "none fits"
+    except RuntimeError as error:
+        subnets, why = [], _first_sentence(error)
+    if not subnets:
+        findings.append(_no_subnets(selection, why))
+        return None
     return _Given(
         vpc=vpc,
         vpc_id=vpc.vpc_id if is_looked_up else _late(vpc.vpc_id),
-        subnets=vpc.select_subnets(**{**chosen, "one_per_az": True}).subnets,
+        subnets=subnets,
         is_looked_up=is_looked_up,
     )
+
+
+def _no_subnets(selection: ec2.SubnetSelection | None, why: str) -> Finding:
+    if selection is None:
+        return Finding(
+            path="vpc",
+            problem="has no subnets that CDK knows of",
+            remedy="import it with Vpc.from_lookup, or name private_subnet_ids and availability_zones in Vpc.from_vpc_attributes",
+        )
+    return Finding(
+        path="vpc_subnets",
+        problem=f"chooses none of the subnets that CDK knows of this vpc ({why})",
+        remedy="choose private ones that it has",
+    )
+
+
+def _first_sentence(error: RuntimeError) -> str:
+    """What CDK says, without the name of its error and the stack below it."""
+    first = str(error).strip().splitlines()[0] if str(error).strip() else "CDK does not say why"
+    return re.sub(r"^(\w+: )+", "", first).split(". ")[0]
 
 
 def _check_private(given: _Given) -> Iterator[Finding]:

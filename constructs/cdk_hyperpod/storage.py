@@ -23,7 +23,7 @@ from .loader import LoadedConfig
 from .network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
 from .removal import check_removal, removal_word
 from .rules import check_storage
-from .typed.judge import as_tuple, check_arguments, check_config, check_value
+from .typed.judge import as_tuple, check_arguments, check_config, check_value, require_arguments
 from .typed.known import is_known
 
 if TYPE_CHECKING:
@@ -471,7 +471,7 @@ def existing_lustre_mount(
     :param availability_zone: its zone. Default: - it is not compared with the nodes'.
     :raises ConfigError: for arguments that FSx would refuse.
     """
-    raise_errors(check_arguments(existing_lustre_mount, network=network), construct_id)
+    require_arguments(existing_lustre_mount, construct_id, network=network)
     child = Construct(scope, construct_id)
     config = StorageConfig(
         file_system_id=file_system_id,

@@ -344,8 +344,7 @@ def test_permission_that_is_missing(address: str, capsys: pytest.CaptureFixture[
 def test_credentials_of_another_account(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     write({"account": "111122223333", **keep_old()})
     assert failed(capsys, "--endpoint-url", address) == (
-        "account: the file says 111122223333, your credentials are of 000000000000; use others (--profile NAME, make deploy "
-        "PROFILE=NAME)"
+        "account: the file says 111122223333, your credentials are of 000000000000; use others (--profile NAME)"
     )
 
 

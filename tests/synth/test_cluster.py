@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,10 @@ from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import (
     ConfigError,
+    DrainChannel,
     EbsVolume,
+    EksConfig,
+    EksControlPlane,
     HyperPodCluster,
     HyperPodNetwork,
     InstanceGroup,
@@ -751,6 +755,37 @@ def test_what_is_kept_is_said_in_cdks_words() -> None:
         made = {name: each["DeletionPolicy"] for name, each in template.of(kind).items() if name.startswith("Cluster")}
         assert made and set(made.values()) == {"Retain"}, kind
     assert not template.of("Custom::S3AutoDeleteObjects")
+
+
+def test_what_is_kept_of_other_constructs_is_said_in_the_same_words() -> None:
+    def build(stack: Stack) -> None:
+        retain = RemovalPolicy.RETAIN
+        key = encryption_key(stack, "Key", removal_policy=retain)
+        network = HyperPodNetwork(
+            stack,
+            "Network",
+            availability_zones=["us-west-2c", "us-west-2a"],
+            more_endpoints=["eks", "eks-auth", "lambda"],
+            removal_policy=retain,
+        )
+        DrainChannel(stack, "Drain", cluster_name="train", encryption_key=key, removal_policy=retain)
+        EksControlPlane(
+            stack,
+            "Eks",
+            cluster_name="train",
+            eks_config=EksConfig(dependencies_chart="installed"),
+            network=network,
+            encryption_key=key,
+            removal_policy=retain,
+        )
+
+    template = of_stack(build)
+    for kind, made in {
+        "AWS::Logs::LogGroup": ["EksLog", "NetworkFlowLogGroup"],
+        "AWS::S3::Bucket": ["DrainBucket"],
+    }.items():
+        kept = [name for name, each in template.of(kind).items() if each["DeletionPolicy"] == "Retain"]
+        assert [re.sub("[0-9A-F]{8}$", "", name) for name in sorted(kept)] == made
 
 
 def test_the_guard_logs_where_it_is_told() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aws_cdk import App, Aws, CfnParameter, Environment, RemovalPolicy, Stack, Token
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sagemaker as sagemaker
@@ -35,6 +36,7 @@ from cdk_hyperpod import (
     EbsVolume,
     EksConfig,
     EksControlPlane,
+    EksDrainer,
     ExistingEksCluster,
     Finding,
     Group,
@@ -43,6 +45,7 @@ from cdk_hyperpod import (
     HyperPodError,
     HyperPodNetwork,
     HyperPodTeams,
+    IEksDrainer,
     IHyperPodCluster,
     ILustreFileSystem,
     InstanceGroup,
@@ -205,10 +208,19 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "encryption_key": world.key,
         "chart_folder": ".",
         "neuron": False,
+        "removal_policy": RemovalPolicy.DESTROY,
+    },
+    EksDrainer: lambda world: {
+        "cluster_name": "small",
+        "control_plane": world.eks,
+        "encryption_key": world.key,
+        "backup_cron_job": "default/backup",
+        "log_group": logs.LogGroup.from_log_group_name(world.stack, world.next_id(), "drainer"),
+        "removal_policy": RemovalPolicy.RETAIN,
     },
     HyperPodAddOns: lambda world: {
         "control_plane": world.eks,
-        "hyperpod_cluster_arn": "arn",
+        "hyperpod_cluster_arn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
         "encryption_key": world.key,
         "has_file_system": False,
     },
@@ -228,6 +240,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "tags": {"a": "b"},
         "eks_cluster_arn": None,
         "autoscaled_groups": (),
+        "drainer": None,
         "encrypt_root_volumes": False,
         "roles": {"compute": iam.Role.from_role_name(world.stack, world.next_id(), "nodes")},
         "scale_down": ScaleDownConfig(),
@@ -254,11 +267,12 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "control_plane_zone": None,
         "log_encryption_key": world.key,
         "flow_log_group": logs.LogGroup.from_log_group_name(world.stack, world.next_id(), "flow"),
+        "removal_policy": RemovalPolicy.RETAIN,
     },
     HyperPodTeams: lambda world: {
         "control_plane": world.eks,
         "cluster_name": "small",
-        "hyperpod_cluster_arn": "arn",
+        "hyperpod_cluster_arn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
         "teams": [Team(name="research", quota={"ml.p5.48xlarge": 1})],
         "instance_groups": [WORK],
         "file_system": LustreMount(dns_name="a", mount_name="b"),
@@ -270,6 +284,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "encryption_key": world.key,
         "drain": DrainConfig(),
         "access_logs": world.logs,
+        "removal_policy": RemovalPolicy.DESTROY,
     },
     LifecycleScripts: lambda world: {
         "cluster_name": "small",
@@ -464,6 +479,7 @@ def test_every_public_class_has_a_row() -> None:
 
     assert public - {*CONSTRUCTS, *VALUES} == {
         *RESULTS,
+        IEksDrainer,
         IHyperPodCluster,
         ILustreFileSystem,
         LustreMount,
@@ -523,6 +539,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
 # The arguments that go into the template as they are.
 PASSED_ON: Mapping[Callable[..., object], set[str]] = {
     EksControlPlane: {"cluster_name text"},
+    EksDrainer: set(),
     HyperPodAddOns: {"hyperpod_cluster_arn text"},
     HyperPodCluster: {"eks_cluster_arn text", "log_retention_days number"},
     HyperPodNetwork: {
@@ -641,6 +658,42 @@ def test_what_it_says(made: Callable[..., object], changes: dict[str, Any], mess
 
     assert caught.value.source == f"Stack/{construct_id}"
     assert [str(finding) for finding in caught.value.findings] == messages
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "said"),
+    [
+        (HyperPodCluster, "eks_cluster_arn", "an EKS cluster's ARN such as"),
+        (HyperPodAddOns, "hyperpod_cluster_arn", "a HyperPod cluster's ARN such as"),
+        (HyperPodTeams, "hyperpod_cluster_arn", "a HyperPod cluster's ARN such as"),
+    ],
+)
+def test_an_arn_of_something_else(made: Callable[..., object], name: str, said: str, world: World) -> None:
+    wrong = {name: "arn:aws:iam::111122223333:role/research"}
+    with pytest.raises(ConfigError, match=f"{name}: must be {said}"):
+        made(world.stack, world.next_id(), **{**CONSTRUCTS[made](world), **BESIDE.get(name, {}), **wrong})
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        (made, name)
+        for made in CONSTRUCTS
+        for name in ("encryption_key", "log_encryption_key")
+        if name in _parameters(made)
+    ],
+)
+def test_an_alias_is_no_key(made: Callable[..., object], name: str, world: World) -> None:
+    """CDK's IAlias is an IKey, whose ARN no policy takes for the key's."""
+    alias = kms.Alias.from_alias_name(world.stack, world.next_id(), "alias/shared")
+    own = kms.Alias(world.stack, world.next_id(), alias_name=f"alias/{world.next_id()}", target_key=world.key)
+    for each in (alias, own):
+        with pytest.raises(ConfigError) as caught:
+            made(world.stack, world.next_id(), **{**CONSTRUCTS[made](world), name: each})
+        (finding,) = caught.value.findings
+        assert finding.path == name
+        assert finding.problem.startswith("must be a key, and this is an alias, got <")
+        assert finding.remedy == "give it the key itself, by Key.from_lookup or Key.from_key_arn"
 
 
 def test_load_config_with_something_else_than_a_path() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any
 
 import pytest
@@ -119,6 +120,29 @@ def test_one_subnet_of_each_zone_and_no_public_one() -> None:
         ConfigError, match="vpc_subnets: chooses public subnets, where a node, which has no public address"
     ):
         cluster_in(public, vpc=vpc_with(public, ec2.SubnetType.PUBLIC))
+
+
+NOTHING_KNOWN = "vpc: has no subnets that CDK knows of; import it with Vpc.from_lookup, or name private_subnet_ids"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (None, NOTHING_KNOWN),
+        (
+            ec2.SubnetSelection(subnet_group_name="Nodes"),
+            "vpc_subnets: chooses none of the subnets that CDK knows of this vpc (There are no subnet groups with name 'Nodes'",
+        ),
+        (ec2.SubnetSelection(availability_zones=["us-west-2b"]), "of this vpc (There are no 'Public' subnet groups"),
+    ],
+)
+def test_a_vpc_without_a_subnet_for_nodes_is_an_error(chosen: ec2.SubnetSelection | None, said: str) -> None:
+    stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
+    vpc = ec2.Vpc.from_vpc_attributes(
+        stack, "Vpc", vpc_id="vpc-0123456789abcdef0", availability_zones=["us-west-2a"], vpc_cidr_block="10.0.0.0/16"
+    )
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        HyperPodNetwork(stack, "Network", vpc=vpc, vpc_subnets=chosen)
 
 
 def looked_up(context: dict[str, Any], chosen: ec2.SubnetSelection) -> tuple[Template, list[Any]]:

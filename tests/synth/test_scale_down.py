@@ -276,10 +276,13 @@ def errors_of(build: Callable[[Stack], object]) -> list[str]:
     ],
 )  # fmt: skip
 def test_an_override_behind_its_back_is_an_error(override: Callable[[CfnResource], None], path: str) -> None:
-    def build(stack: Stack) -> None:
-        override(guard(stack)._cluster)
+    def before(stack: Stack) -> None:
+        cluster = cluster_in(stack)
+        override(cluster)
+        ScaleDown(stack, "ScaleDown", cluster=cluster)
 
-    (said,) = errors_of(build)
+    (said,) = errors_of(lambda stack: override(guard(stack)._cluster))
+    assert [said] == errors_of(before)
     assert said == (
         f"cluster: an override of {path} goes past ScaleDown, which would take nodes by what it overrides; "
         "set the property itself instead"
@@ -322,6 +325,15 @@ def test_two_guards_in_a_stack_are_a_warning() -> None:
         "update of the other after its nodes went; give each cluster a stack of its own [ack: cdk-hyperpod:two-guards]"
     )
     assert not Annotations.from_stack(other).find_warning("*", Match.any_value())
+
+
+def test_a_guard_in_a_nested_stack_is_another_one_of_its_parent() -> None:
+    """The parent's update is over for all that is nested in it."""
+    stack = Stack(new_app(), "Stack")
+    guard(NestedStack(stack, "Nested"))
+    guard(stack)
+    (warning,) = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("guards another cluster"))
+    assert str(warning.entry.data).startswith("Stack/Nested/ScaleDown guards another cluster of this stack: ")
 
 
 # -- what comes before the cluster ------------------------------------------------------------------------------------

@@ -175,6 +175,13 @@ def sentence(error: Exception) -> str:
             return f"{operation}: {name}: {said}"
 
 
+def another_account(wanted: str | None, account: str) -> str | None:
+    """Why credentials of this account are not for a file; None: they are. `wanted`: what the file says; None: nothing."""
+    if wanted in (None, account):
+        return None
+    return f"account: the file says {wanted}, your credentials are of {account}; use others (--profile NAME)"
+
+
 def _unreached(error: Exception) -> str:
     """Of an error that AWS has not sent."""
     name = type(error).__name__

@@ -113,11 +113,9 @@ def describe(target: Target) -> Reply:
                 "name another --profile or --region"
             ) from None
         raise
-    account = str(reply["ClusterArn"]).split(":")[4]
-    if target.config is not None and target.config.account not in (None, account):
-        raise LiveError(
-            f"account: the file says {target.config.account}, your credentials are of {account}; use others (--profile NAME)"
-        )
+    wanted = None if target.config is None else target.config.account
+    if (why := aws.another_account(wanted, str(reply["ClusterArn"]).split(":")[4])) is not None:
+        raise LiveError(why)
     return reply
 
 

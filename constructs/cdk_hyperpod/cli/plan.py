@@ -162,11 +162,8 @@ def _read(config: ClusterConfig, client: Clients) -> Cluster | None:
         raise PlanError(f"cannot read cluster {config.name} in {config.region}: {aws.sentence(error)}") from None
     if config.account is not None:
         account = _callers_account(client) if live is None else live.arn.split(":")[4]
-        if account != config.account:
-            raise PlanError(
-                f"account: the file says {config.account}, your credentials are of {account}; use others (--profile NAME, "
-                "make deploy PROFILE=NAME)"
-            )
+        if (why := aws.another_account(config.account, account)) is not None:
+            raise PlanError(why)
     return live
 
 

@@ -117,10 +117,8 @@ def read_world(config: ClusterConfig, client: Clients) -> World:
     """What the judge needs to know of the account. Raises PreflightError for another account than the file's, and where AWS
     cannot be asked at all; what the user may not read is a NotRead."""
     account = _account(client)
-    if config.account not in (None, account):
-        raise PreflightError(
-            f"account: the file says {config.account}, your credentials are of {account}; use others (--profile NAME)"
-        )
+    if (why := aws.another_account(config.account, account)) is not None:
+        raise PreflightError(why)
     names = {each.subnet_id for each in config.network.subnets}
     return World(
         now=datetime.now(UTC),

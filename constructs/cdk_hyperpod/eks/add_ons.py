@@ -8,9 +8,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from ..config.cluster import ClusterArn
 from ..config.eks import is_on
-from ..errors import raise_errors
-from ..typed.judge import check_arguments
+from ..typed.judge import require_arguments
 from .control_plane import EksControlPlane, add_on
 
 _NAMES = {
@@ -67,7 +67,7 @@ class HyperPodAddOns(Construct):
         construct_id: str,
         *,
         control_plane: EksControlPlane,
-        hyperpod_cluster_arn: str,
+        hyperpod_cluster_arn: ClusterArn,
         encryption_key: kms.IKey,
         has_file_system: bool,
     ) -> None:
@@ -80,15 +80,13 @@ class HyperPodAddOns(Construct):
         :raises ConfigError: for arguments of another kind.
         """
         super().__init__(scope, construct_id)
-        raise_errors(
-            check_arguments(
-                HyperPodAddOns.__init__,
-                control_plane=control_plane,
-                hyperpod_cluster_arn=hyperpod_cluster_arn,
-                encryption_key=encryption_key,
-                has_file_system=has_file_system,
-            ),
+        require_arguments(
+            HyperPodAddOns.__init__,
             lambda: self.node.path,
+            control_plane=control_plane,
+            hyperpod_cluster_arn=hyperpod_cluster_arn,
+            encryption_key=encryption_key,
+            has_file_system=has_file_system,
         )
         self._cluster_name = control_plane.cluster_name
         self._cluster_arn = control_plane.cluster_arn

@@ -14,7 +14,7 @@ from constructs import Construct, IDependable
 
 from .. import _reasons
 from .._acknowledge import acknowledge
-from ..config.cluster import InstanceGroup
+from ..config.cluster import ClusterArn, InstanceGroup
 from ..config.eks import EksConfig, is_on
 from ..config.teams import Team
 from ..errors import Finding, raise_errors
@@ -31,7 +31,7 @@ from ..kubernetes.teams import (
 from ..loader import LoadedConfig
 from ..rules import check_eks_teams
 from ..storage import LustreMount
-from ..typed.judge import as_tuple, check_arguments, check_at_synth
+from ..typed.judge import as_tuple, check_arguments, check_at_synth, require_arguments
 from ..typed.words import item_paths
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
@@ -81,7 +81,7 @@ class HyperPodTeams(Construct):
         *,
         control_plane: EksControlPlane,
         cluster_name: str,
-        hyperpod_cluster_arn: str,
+        hyperpod_cluster_arn: ClusterArn,
         teams: Sequence[Team] = (),
         instance_groups: Sequence[InstanceGroup] | None = None,
         file_system: LustreMount | None = None,
@@ -146,7 +146,7 @@ class HyperPodTeams(Construct):
         loaded: LoadedConfig,
         *,
         control_plane: EksControlPlane,
-        hyperpod_cluster_arn: str,
+        hyperpod_cluster_arn: ClusterArn,
         file_system: LustreMount | None = None,
         add_ons: Sequence[IDependable] = (),
     ) -> HyperPodTeams:
@@ -307,16 +307,14 @@ class _TeamsOfFile(HyperPodTeams):
         add_ons: Sequence[IDependable],
     ) -> None:
         Construct.__init__(self, scope, construct_id)
-        raise_errors(
-            check_arguments(
-                HyperPodTeams.from_config,
-                loaded=loaded,
-                control_plane=control_plane,
-                hyperpod_cluster_arn=hyperpod_cluster_arn,
-                file_system=file_system,
-                add_ons=add_ons,
-            ),
+        require_arguments(
+            HyperPodTeams.from_config,
             lambda: self.node.path,
+            loaded=loaded,
+            control_plane=control_plane,
+            hyperpod_cluster_arn=hyperpod_cluster_arn,
+            file_system=file_system,
+            add_ons=add_ons,
         )
         config = loaded.config
         self._make(

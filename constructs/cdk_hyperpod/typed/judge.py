@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from ..errors import Finding
+from ..errors import Finding, raise_errors
 from .annotations import Fields, Form, Items, Leaf, Made, Names, field_types, shape
 from .bounds import Constraint
 from .known import UNKNOWN, is_known
@@ -25,6 +25,7 @@ T = TypeVar("T")
 _MISSING = "give it a value"
 _AT_SYNTH = ("its value is known at deployment only", "write it out")
 """What a token means where synth decides by the value."""
+_ALIAS = ("must be a key, and this is an alias", "give it the key itself, by Key.from_lookup or Key.from_key_arn")
 
 
 def check_value(value: object, annotation: Any, path: str) -> Iterator[Finding]:
@@ -46,6 +47,16 @@ def check_arguments(function: Callable[..., object], /, **arguments: object) -> 
     annotations = typing.get_type_hints(function, include_extras=True)
     for name, value in arguments.items():
         yield from check_value(value, annotations[name], name)
+
+
+def require_arguments(
+    function: Callable[..., object], where: str | Callable[[], str] = "", /, **arguments: object
+) -> None:
+    """Raise ConfigError where arguments of a function, given by name, are not what its signature says.
+
+    `where`: the construct's path, which a message begins with, or what tells it. Empty: there is none.
+    """
+    raise_errors(check_arguments(function, **arguments), where)
 
 
 def check_config(value: T, path: str = "", *rules: Callable[[T], Iterable[Finding]]) -> Iterator[Finding]:
@@ -154,6 +165,9 @@ def _of_another_kind(noun: str, way: str) -> tuple[str, str]:
 
 def _problem(form: Form, value: object) -> tuple[str, str] | None:
     match form:
+        case Made([kind]) if kind.__name__ == "IKey" and hasattr(value, "alias_name"):
+            # CDK takes it for a key, and its ARN for the key's, which no policy does.
+            return _ALIAS
         case Leaf(kind):
             return leaf_problem(kind, value)
         case Items(_, exact):
