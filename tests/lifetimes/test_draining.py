@@ -55,8 +55,8 @@ class Site:
         """What it says of the node by then."""
         self.clock.pass_time(seconds)
         self.agent.beat()
-        found: dict[str, Any] = json.loads(self.bucket.get(STATUS) or b"")
-        return found["nodes"].get(NODE, {})
+        found: dict[str, dict[str, Any]] = json.loads(self.bucket.get(STATUS) or b"")["nodes"]
+        return found.get(NODE, {})
 
 
 def test_it_waits_for_jobs_then_saves_then_drains() -> None:
@@ -134,12 +134,12 @@ def test_a_replacement_with_its_predecessors_address_is_not_meant() -> None:
     assert site.slurm.may_start(site.node)
 
 
-def test_a_backup_that_fails() -> None:
-    for saves, state in (("or fails", "backup-failed"), ("or goes on", "ready")):
-        site = Site(saves, fails=1.0, backup=(5.0, 5.0))
-        site.ask()
-        told = site.after(100)
-        assert (told["state"], told["saved"]) == (state, False)
+@pytest.mark.parametrize(("saves", "state"), [("or fails", "backup-failed"), ("or goes on", "ready")])
+def test_a_backup_that_fails(saves: Saves, state: str) -> None:
+    site = Site(saves, fails=1.0, backup=(5.0, 5.0))
+    site.ask()
+    told = site.after(100)
+    assert (told["state"], told["saved"]) == (state, False)
 
 
 def test_a_node_that_was_drained_unsaved_is_saved_for_the_next_who_asks() -> None:
