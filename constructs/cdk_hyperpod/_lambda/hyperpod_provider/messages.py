@@ -308,41 +308,71 @@ def agent_is_stuck(problem: str) -> Wait:
     return Wait(why=f"the drain agent on the controller says: {one_line(problem)[:300]}")
 
 
-def agent_is_silent(since: timedelta | None) -> str:
-    """Why nobody drains; `since` absent: it was never heard of."""
+def agent_is_silent(since: timedelta | None) -> Refuse:
+    """Nobody drains; `since` absent: it was never heard of."""
     heard = (
         "has never been heard of" if since is None else f"has said nothing for {since.total_seconds() / 60:.0f} minutes"
     )
-    return (
-        f"scale_down.drain: the agent that drains nodes {heard}; start it on the controller with `cdk-hyperpod lifecycle run "
-        "drain | bash`, and where slurm.drain is new in the file, deploy without taking anything before that; or write "
-        "on_silent: undrained"
+    return Refuse(
+        path="scale_down.drain",
+        why=f"the agent that drains nodes {heard}",
+        fix="start it on the controller with `cdk-hyperpod lifecycle run drain | bash`, and where slurm.drain is new in the "
+        "file, deploy without taking anything before that; or write on_silent: undrained",
     )
 
 
-AGENT_SAVES_NOTHING = (
-    "scale_down.drain: what goes must be saved (slurm.drain.backup, on_failure: fail), and the agent that drains nodes runs "
-    "without slurm.drain.backup; start it anew on the controller with `cdk-hyperpod lifecycle run drain | bash`, and where the "
-    "backup is new in the file, deploy without taking anything before that"
+AGENT_SAVES_NOTHING = Refuse(
+    path="scale_down.drain",
+    why="what goes must be saved (slurm.drain.backup, on_failure: fail), and the agent that drains nodes runs without "
+    "slurm.drain.backup",
+    fix="start it anew on the controller with `cdk-hyperpod lifecycle run drain | bash`, and where the backup is new in the "
+    "file, deploy without taking anything before that",
 )
-DRAINING_IS_NEW = (
-    "scale_down.drain is new in a deployment that deletes a group: its rollback could not give the group's nodes back to work; "
-    "deploy once with scale_down.drain and the group as it is, then delete the group"
+DRAINING_IS_NEW = Refuse(
+    path="scale_down.drain",
+    why="is new in a deployment that deletes a group, and its rollback could not give the group's nodes back to work",
+    fix="deploy once with scale_down.drain and the group as it is, then delete the group",
 )
 
 
-def not_drained(cluster: str, why: Sequence[str], *, first: bool) -> str:
+def drainer_is_stuck(why: str) -> Wait:
+    return Wait(why=f"the drainer fails: {one_line(why)[:300]}")
+
+
+def drainer_is_silent(why: str) -> Refuse:
+    """Nobody drains under EKS."""
+    return Refuse(
+        path="scale_down.drain",
+        why=f"the drainer fails ({one_line(why)[:300]})",
+        fix="the stack hyperpod-NAME-eks has it and its log; or write on_silent: undrained. Nodes that it has cordoned stay so "
+        "until a deployment asks it again, or `kubectl uncordon`",
+    )
+
+
+DRAINER_SAVES_NOTHING = Refuse(
+    path="scale_down.drain",
+    why="what goes must be saved (backup_cron_job), and the drainer knows no CronJob",
+    fix="deploy hyperpod-NAME-eks, which tells it, before you take nodes",
+)
+
+
+def not_drained(cluster: str, why: Sequence[str], *, first: bool, eks: bool = False) -> str:
     """The reason of a deployment whose nodes could not be drained."""
     done = "nothing was deleted" if first else "nodes already taken stay taken, no other was deleted"
     head = f"Nodes of {cluster} were not ready to go: {done}, and they go back to work."
-    return fit(head, [*why, DRAIN_HINT])
+    return fit(head, [*why, EVICTION_HINT if eks else DRAIN_HINT])
 
 
 DRAIN_HINT = (
     "Jobs that need longer: `cdk-hyperpod drain NODE --hold 12h --wait` beforehand, then deploy; or raise "
     "scale_down.drain.timeout_minutes, or set on_timeout: force"
 )
+EVICTION_HINT = (
+    "Pods that need longer: wait until they have ended, or `kubectl drain` beforehand; or raise "
+    "scale_down.drain.timeout_minutes, or set on_timeout: force"
+)
 UNREAD = "the drain agent has not read the request yet"
+UNTOLD = "the drainer has not said anything of it"
 OVER = "the operation that asked for this is over: nothing more is done for it"
 NOT_OURS = "the cluster is not this stack's: nothing is done to it"
 
