@@ -46,6 +46,8 @@ TOLD = 2000
 """Pods that an answer names, of one node and in all: it may have 6 MB, and names are up to 253 characters long."""
 SAID = 1_200_000
 """Characters of all nodes' messages."""
+ASKED = 3
+"""Pods of a node that went back of which it is told what kept them."""
 MESSAGE = 600
 """Characters of a node's message."""
 MERGE = "application/merge-patch+json"
@@ -149,8 +151,10 @@ def _judge_node(wish: Wish, node: Node, world: World) -> Judgement:
         said = f"{note}cannot be saved: if it is lost, kubectl delete node {node.name}; {_named(pods)}"
         return Judgement("backup-failed", said.rstrip("; "))
     if late and not wish.force:
+        # Nobody is evicted any more: it is only asked what keeps them.
+        asks = tuple(_evict(wish.instance, pod, dry=True) for pod in pods[:ASKED] if not pod.leaving)
         said = f"{note}went back to work at its deadline; {_named(pods)}"
-        return Judgement("timed-out", said.rstrip("; "), keep=False)
+        return Judgement("timed-out", said.rstrip("; "), asks, keep=False)
     if hook and not saved and job is None and hook.trouble:
         # Before anything leaves the node: it would leave in vain.
         return Judgement("backup-failed" if hook.lasting else "draining", f"cannot be saved: {hook.trouble}")
@@ -252,7 +256,7 @@ def _stop(job: Job, namespace: str) -> Act:
     )
 
 
-def _evict(instance: str, pod: Pod) -> Act:
+def _evict(instance: str, pod: Pod, *, dry: bool = False) -> Act:
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -261,7 +265,8 @@ def _evict(instance: str, pod: Pod) -> Act:
         "deleteOptions": {"preconditions": {"uid": pod.uid}},
     }
     # It is gone, or another has its name by now.
-    return Act(instance, f"evict {pod.title}", "POST", f"{pod.path}/eviction", body, needless=frozenset({404, 409}))
+    path = f"{pod.path}/eviction{'?dryRun=All' if dry else ''}"
+    return Act(instance, f"evict {pod.title}", "POST", path, body, needless=frozenset({404, 409}))
 
 
 def _write(node: Node, mark: Mark, why: str) -> Act:
