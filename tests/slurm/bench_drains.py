@@ -20,7 +20,7 @@ from slurm.drains import UNIT, Drains
 from slurm.scripts import ROOT, packed
 
 NODES = 16
-IDLE_MINUTES = 3
+IDLE_MINUTES = 2
 ROUNDS = 3
 WORK = "/opt/dlami/nvme/work"
 BYTES = 100_000_000
@@ -112,8 +112,7 @@ def measure(cluster: Cluster, drains: Drains) -> None:
     asked = (requests(drains) - before) / IDLE_MINUTES
     print(f"without a request: {asked:.1f} requests to S3 a minute, {memory_mb(drains)[0]:.0f} MB", flush=True)
     for count in (3, NODES):
-        plain = statistics.median(until_drained(drains, nodes[:count], backup=False) for _ in range(ROUNDS))
-        saved = statistics.median(until_drained(drains, nodes[:count], backup=True) for _ in range(ROUNDS))
+        plain, saved = (until_drained(drains, nodes[:count], backup=backup) for backup in (False, True))
         print(f"{count} idle nodes drained: {plain:.1f} s; saved and drained: {saved:.1f} s", flush=True)
     late = [after_the_job(drains, first) for _ in range(ROUNDS)]
     print(f"ready after its job's end: {', '.join(f'{each / POLL_S:.1f}' for each in late)} polls", flush=True)
