@@ -72,7 +72,7 @@ def three_workers(world: World) -> None:
     status = {
         "beat": world.model.clock.now(),
         "nodes": {third: {"state": "draining"}},
-        "busy": dict.fromkeys((second, third), [{"id": "4711", "user": "alice"}]),
+        "busy": {node: [{"id": "4711", "user": "alice"}] for node in (second, third)},
     }
     world.status = json.dumps(status).encode()
 
