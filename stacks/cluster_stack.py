@@ -51,6 +51,7 @@ class ClusterStack(FileStack):
             openzfs=foundation.openzfs,
             encryption_key=foundation.key,
             eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,
+            drainer=None if eks is None else eks.drainer,
             # It stands beside the cluster here: deployed stacks know it by these names.
             unguarded=True,
         )

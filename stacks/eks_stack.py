@@ -6,7 +6,7 @@ from aws_cdk import CfnOutput, Environment
 from constructs import Construct
 
 from cdk_hyperpod import LoadedConfig
-from cdk_hyperpod.eks import EksControlPlane
+from cdk_hyperpod.eks import EksControlPlane, EksDrainer
 from cdk_hyperpod.names import eks_stack_name
 
 from .file_stack import FileStack
@@ -14,7 +14,7 @@ from .foundation_stack import FoundationStack
 
 
 class EksStack(FileStack):
-    """Control plane, kubectl, add-ons that need no node, and HyperPod's Helm chart. No node is in here."""
+    """Control plane, kubectl, add-ons that need no node, HyperPod's Helm chart, and what drains nodes. No node is in here."""
 
     def __init__(
         self, scope: Construct, loaded: LoadedConfig, foundation: FoundationStack, *, env: Environment
@@ -30,6 +30,19 @@ class EksStack(FileStack):
         self.add_stack_dependency(foundation)
         self.control_plane = EksControlPlane.from_config(
             self, "Eks", loaded, network=foundation.network, encryption_key=foundation.key
+        )
+        drain = None if config.scale_down is None else config.scale_down.drain
+        self.drainer = (
+            None
+            if drain is None
+            else EksDrainer(
+                self,
+                "Drainer",
+                cluster_name=config.name,
+                control_plane=self.control_plane,
+                encryption_key=foundation.key,
+                backup_cron_job=drain.backup_cron_job,
+            )
         )
         # Those of the nodes are told where the nodes are.
         self.warn(loaded.warnings_of("eks"))

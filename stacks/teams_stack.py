@@ -46,7 +46,7 @@ class TeamsStack(FileStack):
             encryption_key=foundation.key,
             has_file_system=foundation.mount is not None,
         )
-        HyperPodTeams.from_config(
+        teams = HyperPodTeams.from_config(
             self,
             "Teams",
             loaded,
@@ -55,3 +55,6 @@ class TeamsStack(FileStack):
             file_system=foundation.mount,
             add_ons=list(self.add_ons.resources.values()),
         )
+        if eks.drainer is not None:
+            # In a team's namespace, which is made here.
+            eks.drainer.allow_backup(self, "DrainBackup", teams)

@@ -30,6 +30,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "cloudformation": ("DescribeStackEvents", "DescribeStacks", "GetTemplate", "ListStackResources"),
     "ec2": ("DescribeSubnets",),
     "fsx": ("DescribeFileSystems",),
+    "lambda": ("Invoke",),
     "logs": ("AssociateKmsKey", "CreateLogGroup", "PutRetentionPolicy"),
     "s3": ("GetObject", "PutObject"),
 }

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from .config.teams import PriorityClass as PriorityClass
     from .config.teams import Team as Team
     from .drain import DrainChannel as DrainChannel
+    from .drain import IEksDrainer as IEksDrainer
     from .eks import EksControlPlane as EksControlPlane
+    from .eks import EksDrainer as EksDrainer
     from .eks import HyperPodAddOns as HyperPodAddOns
     from .eks import HyperPodTeams as HyperPodTeams
     from .encryption import encryption_key as encryption_key

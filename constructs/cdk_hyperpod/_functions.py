@@ -1,6 +1,9 @@
-"""The small Lambda functions of the library's custom resources: one code, one way to run it, one kind of log."""
+"""The small Lambda functions of the library: one code, one way to run it, one kind of log."""
 
 from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
@@ -28,8 +31,13 @@ def python_function(
     role: iam.Role,
     log_group: logs.ILogGroup,
     function_name: str | None = None,
+    timeout: Duration = _TIMEOUT,
+    environment: Mapping[str, str] | None = None,
+    network: lambda_.CfnFunction.VpcConfigProperty | None = None,
+    reasons: _reasons.Reasons = _reasons.FUNCTION,
 ) -> lambda_.Function:
-    """A function with an entry point of `_lambda`. `function_name` absent: CloudFormation makes one up."""
+    """A function with an entry point of `_lambda`. `function_name` absent: CloudFormation makes one up. `network` absent: it is in
+    no VPC. `reasons`: of what its checks find."""
     function = lambda_.Function(
         scope,
         construct_id,
@@ -40,11 +48,15 @@ def python_function(
         handler=handler,
         code=lambda_.Code.from_asset(str(lambda_dir()), exclude=["**/__pycache__", "**/*.pyc"]),
         role=role,
-        timeout=_TIMEOUT,
+        timeout=timeout,
         memory_size=512,
+        environment=None if environment is None else dict(environment),
         log_group=log_group,
     )
-    acknowledge(function, _reasons.FUNCTION)
+    if network is not None:
+        # CDK's own way wants the VPC as a construct, and gives the role more than Lambda needs.
+        typing.cast(lambda_.CfnFunction, function.node.default_child).vpc_config = network
+    acknowledge(function, reasons)
     return function
 
 

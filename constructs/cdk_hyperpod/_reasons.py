@@ -83,6 +83,14 @@ def _function(in_a_vpc: str) -> Reasons:
 
 
 FUNCTION = _function("a closed VPC would cut it off from the APIs that it calls.")
+DRAINER: Reasons = {
+    "NIST.800.53.R5-LambdaConcurrency": (
+        "The guard alone invokes it, twice in half a minute of a deployment that takes nodes; reserved concurrency would fail in "
+        "accounts with small limits."
+    ),
+    "NIST.800.53.R5-LambdaDLQ": "The guard waits for its answer, and judges one that does not come.",
+}
+"""The function that drains nodes of an EKS cluster."""
 UPLOAD: Reasons = {
     **_function("a closed VPC would cut it off from CloudFormation."),
     "AwsSolutions-L1": _OF_CDK + "the runtime follows the pinned version of CDK.",
@@ -130,6 +138,10 @@ PUBLIC_API: Reasons = {
 
 ANY_CLUSTER_TO_READ = (
     "It is read whether or not the cluster exists, and a cluster's ARN holds an id that HyperPod chooses."
+)
+DRAINER_INTERFACES = (
+    "Lambda plugs the function into the VPC with these: EC2 gives an interface its id when it is made, and two of them can be "
+    "limited to no resource. The second statement takes them from the function's own code."
 )
 FUNCTION_LOGS = "A log group's ARN ends in a wildcard for its streams, and the functions write to their own group only."
 CLUSTER_LOG = "A log group's ARN ends in a wildcard for its streams, and the function reaches the cluster's group and its own only."

@@ -35,6 +35,7 @@ from .config.cluster import (
 from .config.eks import INSTALLED, AutoscalingConfig, EksConfig
 from .config.lifecycle import LifecycleConfig, LifecycleMode
 from .config.slurm import AccountingDatabase, SlurmConfig
+from .drain import IEksDrainer
 from .encryption import allow_logs
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
@@ -121,6 +122,7 @@ class HyperPodCluster(IHyperPodCluster):
         tags: Mapping[str, str] | None = None,
         eks_cluster_arn: EksClusterArn | None = None,
         autoscaled_groups: Sequence[str] = (),
+        drainer: IEksDrainer | None = None,
         encrypt_root_volumes: bool | None = None,
         roles: Mapping[RoleName, iam.IRole] | None = None,
         scale_down: ScaleDownConfig | None = None,
@@ -149,6 +151,7 @@ class HyperPodCluster(IHyperPodCluster):
         :param eks_cluster_arn: the EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount
             `file_system`, not nodes. It is the cluster's for life. Default: - Slurm.
         :param autoscaled_groups: groups whose counts are Karpenter's. Default: - none.
+        :param drainer: what drains nodes under EKS, as `scale_down` says: an `EksDrainer`. Default: - nothing.
         :param roles: execution roles of yours, by node type (under EKS `node`), which trust sagemaker.amazonaws.com. Each gets
             what its nodes need where CDK may change it, and a warning tells what it needs where not. One of a type that no
             group has is an error at synthesis. HyperPod changes no role of a group that lives. Default: - one is made for
@@ -195,6 +198,7 @@ class HyperPodCluster(IHyperPodCluster):
                     encryption_key=encryption_key,
                     eks_cluster_arn=eks_cluster_arn,
                     autoscaled_groups=autoscaled_groups,
+                    drainer=drainer,
                     roles=roles,
                     unguarded=unguarded,
                     guard_log_group=guard_log_group,
@@ -203,6 +207,7 @@ class HyperPodCluster(IHyperPodCluster):
                 *check_removal(None, removal_policy),
                 *refused_mode,
                 *_check_guard(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
+                *_check_drainer(drainer, eks_cluster_arn),
             ],
         )
         key = encryption_key or make_encryption_key(self, "Key", removal_policy=removal_policy or RemovalPolicy.DESTROY)
@@ -226,6 +231,7 @@ class HyperPodCluster(IHyperPodCluster):
             lifecycle_scripts=lifecycle_scripts,
             encryption_key=key,
             eks_cluster_arn=eks_cluster_arn,
+            drainer=drainer,
             roles=roles or {},
             unguarded=unguarded,
             guard_log_group=guard_log_group,
@@ -245,6 +251,7 @@ class HyperPodCluster(IHyperPodCluster):
         openzfs: OpenZfsMount | None = None,
         encryption_key: kms.IKey | None = None,
         eks_cluster_arn: EksClusterArn | None = None,
+        drainer: IEksDrainer | None = None,
         roles: Mapping[RoleName, iam.IRole] | None = None,
         unguarded: bool = False,
     ) -> HyperPodCluster:
@@ -273,6 +280,7 @@ class HyperPodCluster(IHyperPodCluster):
         :param openzfs: as the constructor's. Default: - none.
         :param encryption_key: as the constructor's. Default: - the scripts' key.
         :param eks_cluster_arn: as the constructor's; a file under EKS needs it. Default: - Slurm.
+        :param drainer: as the constructor's; a file under EKS with `scale_down.drain` needs it. Default: - nothing.
         :param roles: as the constructor's. Default: - one is made for each node type.
         :param unguarded: as the constructor's; `ScaleDown.from_config` guards it then.
         :raises ConfigError: where the other arguments do not go with the file.
@@ -287,6 +295,7 @@ class HyperPodCluster(IHyperPodCluster):
             openzfs=openzfs,
             encryption_key=encryption_key,
             eks_cluster_arn=eks_cluster_arn,
+            drainer=drainer,
             roles=roles,
             unguarded=unguarded,
         )
@@ -299,6 +308,7 @@ class HyperPodCluster(IHyperPodCluster):
         lifecycle_scripts: LifecycleScripts,
         encryption_key: kms.IKey,
         eks_cluster_arn: str | None,
+        drainer: IEksDrainer | None,
         roles: Mapping[RoleName, iam.IRole],
         unguarded: bool,
         guard_log_group: logs.ILogGroup | None = None,
@@ -315,6 +325,7 @@ class HyperPodCluster(IHyperPodCluster):
         allow_logs(encryption_key)
         self.lifecycle_scripts = lifecycle_scripts
         self.drain_channel = lifecycle_scripts.drain
+        self.drainer = drainer
         of_file = None if config.lifecycle is None else config.lifecycle.mode
         self.lifecycle_mode = of_file or lifecycle_scripts.default_mode
         self._surroundings = Surroundings(
@@ -580,6 +591,7 @@ class _ClusterOfFile(HyperPodCluster):
         openzfs: OpenZfsMount | None,
         encryption_key: kms.IKey | None,
         eks_cluster_arn: str | None,
+        drainer: IEksDrainer | None,
         roles: Mapping[RoleName, iam.IRole] | None,
         unguarded: bool,
     ) -> None:
@@ -594,12 +606,18 @@ class _ClusterOfFile(HyperPodCluster):
                 openzfs=openzfs,
                 encryption_key=encryption_key,
                 eks_cluster_arn=eks_cluster_arn,
+                drainer=drainer,
                 roles=roles,
                 unguarded=unguarded,
             )
         ]
         warnings = raise_errors(
-            findings or _check_beside(loaded.config, network, file_system, eks_cluster_arn), lambda: self.node.path
+            findings
+            or [
+                *_check_beside(loaded.config, network, file_system, eks_cluster_arn),
+                *_check_drainer(drainer, eks_cluster_arn),
+            ],
+            lambda: self.node.path,
         )
         self._network = network
         self._file_system = file_system
@@ -610,6 +628,7 @@ class _ClusterOfFile(HyperPodCluster):
             lifecycle_scripts=lifecycle_scripts,
             encryption_key=encryption_key or lifecycle_scripts.encryption_key,
             eks_cluster_arn=eks_cluster_arn,
+            drainer=drainer,
             roles=roles or {},
             unguarded=unguarded,
         )
@@ -715,6 +734,15 @@ def _check_guard(unguarded: object, **arguments: object) -> Iterator[Finding]:
                 problem=f"leaves out the guard that {name} is for",
                 remedy="keep one of the two",
             )
+
+
+def _check_drainer(drainer: object, eks_cluster_arn: object) -> Iterator[Finding]:
+    if isinstance(drainer, IEksDrainer) and eks_cluster_arn is None:
+        yield Finding(
+            path="drainer",
+            problem="drains nodes of an EKS cluster, and this cluster is under Slurm",
+            remedy="leave it out, and give LifecycleScripts a DrainChannel",
+        )
 
 
 @jsii.implements(IValidation)

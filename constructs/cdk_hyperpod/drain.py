@@ -1,4 +1,4 @@
-"""The channel by which somebody asks for nodes to be drained, and the agent on the controller answers (docs/adr/0014)."""
+"""Whom the guard asks for nodes: an agent on a Slurm controller by a channel (docs/adr/0014), a function under EKS (0015)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,19 @@ from .errors import raise_errors
 from .names import check_name_known, drain_bucket_name
 from .removal import check_removal, removal_word
 from .typed.judge import check_arguments
+
+
+class IEksDrainer(Construct):
+    """What the guard has to know of the function that drains nodes of an EKS cluster: `EksDrainer`."""
+
+    cluster_name: str
+    """The HyperPod cluster whose nodes it drains."""
+    eks_cluster_arn: str
+    """The EKS cluster that they are in."""
+    function_arn: str
+    """The function's ARN, without a reference to its stack."""
+    backup_cron_job: str | None
+    """NAMESPACE/NAME of the CronJob whose Job saves a node. None: nothing is saved."""
 
 
 class DrainChannel(Construct):

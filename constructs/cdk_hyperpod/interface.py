@@ -21,7 +21,7 @@ from .typed.judge import check_value
 if TYPE_CHECKING:
     from aws_cdk import aws_events as events
 
-    from .drain import DrainChannel
+    from .drain import DrainChannel, IEksDrainer
 
 RoleName = Literal["controller", "login", "compute", "node"]
 """Whose execution role: of the nodes of one type; under EKS, where all nodes are of one, `node`."""
@@ -57,6 +57,8 @@ class IHyperPodCluster(Resource):
     """CloudFormation's resource. None: another app's."""
     drain_channel: DrainChannel | None = None
     """Where the agent on its controller is asked to drain nodes. None: there is no agent, or none that this app knows."""
+    drainer: IEksDrainer | None = None
+    """The function that drains its nodes under EKS. None: there is none, or none that this app knows."""
 
     def __init__(self, scope: Construct, construct_id: str, *, environment_from_arn: str | None = None) -> None:
         """Make the construct, without anything in it.

@@ -1,4 +1,4 @@
-"""Names that derive from the cluster's: of stacks, buckets, and objects in the drain channel's. Free of CDK."""
+"""Names that derive from the cluster's: of stacks, buckets, objects in the drain channel's, and the drainer. Free of CDK."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ WRITERS = ("deployment", "operator")
 def drain_bucket_name(cluster_name: str, account: str, region: str) -> str:
     """At most 63 characters: 15 + label + 1 + 12 + 1 + 14 for the longest region leave 20 for the label."""
     return f"hyperpod-drain-{bucket_label(cluster_name, 20)}-{account}-{region}"
+
+
+def drainer_name(cluster_name: str) -> str:
+    """The function that drains nodes of an EKS cluster. At most 64 characters."""
+    return f"hyperpod-{bucket_label(cluster_name, 40)}-drainer"
 
 
 def request_key(cluster_name: str, writer: str) -> str:

@@ -43,7 +43,7 @@ from ._functions import python_function
 from ._overrides import Override, overrides_of
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config.cluster import ScaleDownConfig, ScaleDownDrain
-from .drain import DrainChannel
+from .drain import DrainChannel, IEksDrainer
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
 from .loader import LoadedConfig
@@ -98,8 +98,8 @@ class ScaleDown(Construct):
     """Which nodes went, for whoever reads a deployment's outputs."""
     still_standing: CfnOutput
     """Which groups the last deployment left; `nothing` where all is done."""
-    drain_channel: DrainChannel | None
-    """Where an agent is asked to drain nodes. None: they go as they are."""
+    drain_channel: DrainChannel | IEksDrainer | None
+    """Who is asked to drain nodes: an agent, by its channel, or the drainer of an EKS cluster. None: they go as they are."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class ScaleDown(Construct):
         instance_groups_to_delete: Sequence[str] = (),
         max_nodes: int = 16,
         drain: ScaleDownDrain | None = None,
-        drain_channel: DrainChannel | None = None,
+        drain_channel: DrainChannel | IEksDrainer | None = None,
         retry: str | None = None,
         autoscaled_groups: Sequence[str] = (),
         depends_on: Sequence[IDependable] = (),
@@ -133,10 +133,11 @@ class ScaleDown(Construct):
         :param instance_groups_to_delete: groups that end with the next deployment, with all their nodes; take them out of the
             cluster with it. Default: - none.
         :param max_nodes: a deployment that would take more nodes than this is refused, and takes none.
-        :param drain: how nodes are drained before they go, by an agent on the controller. Default: - they go as they are.
-        :param drain_channel: where that agent is asked. Default: - that of a `HyperPodCluster`'s lifecycle scripts; for another
-            cluster one is made, which needs `encryption_key`. It is yours to start an agent there (docs/scale-down.md), so
-            `drain.on_silent` must be said.
+        :param drain: how nodes are drained before they go, by an agent on the controller, or under EKS by an `EksDrainer`.
+            Default: - they go as they are.
+        :param drain_channel: where that agent is asked, or the `EksDrainer`. Default: - that of a `HyperPodCluster`, or its
+            lifecycle scripts; for another Slurm cluster one is made, which needs `encryption_key`. It is yours to start an agent
+            there (docs/scale-down.md), so `drain.on_silent` must be said.
         :param retry: any text; another one makes the next deployment go on where a group still stands. Default: - none.
         :param autoscaled_groups: groups whose count an autoscaler owns, of which only named nodes are taken; a
             `HyperPodCluster` adds its own. Default: - none.
@@ -206,14 +207,14 @@ class ScaleDown(Construct):
         autoscaled_groups: Sequence[str] = (),
         depends_on: Sequence[IDependable] = (),
         encryption_key: kms.IKey | None = None,
-        drain_channel: DrainChannel | None = None,
+        drain_channel: DrainChannel | IEksDrainer | None = None,
         log_group: logs.ILogGroup | None = None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
         without_traces(self)
         if isinstance(cluster, IHyperPodCluster):
             encryption_key = encryption_key or cluster.encryption_key
-            drain_channel = drain_channel or cluster.drain_channel
+            drain_channel = drain_channel or cluster.drain_channel or cluster.drainer
         resource, seen = self._guarded(cluster, findings)
         raise_errors(_check_drain(config.drain, drain_channel, cluster, seen, encryption_key), lambda: self.node.path)
         raise_errors(check_size(seen, config.nodes_to_delete, config.instance_groups_to_delete), lambda: self.node.path)
@@ -370,10 +371,12 @@ class ScaleDown(Construct):
         return policy
 
     def _draining_statements(self, cluster_arns: str) -> list[dict[str, Any]]:
-        """To ask for nodes, and to read the answer, object by object."""
+        """To ask for nodes, and to read the answer: one function, or object by object."""
         channel = self.drain_channel
         if channel is None:
             return []
+        if isinstance(channel, IEksDrainer):
+            return [_allow(["lambda:InvokeFunction"], channel.function_arn)]
         ours = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
         status, request = status_key(channel.cluster_name), request_key(channel.cluster_name, "deployment")
         by_s3 = {"StringEquals": {"kms:ViaService": f"s3.{self._region}.{URL_SUFFIX}"}}
@@ -493,16 +496,22 @@ def _allow(actions: list[str], resource: str, conditions: Mapping[str, Any] | No
     return statement if conditions is None else {**statement, "Condition": conditions}
 
 
-def _drain_properties(stack: Stack, drain: ScaleDownDrain | None, channel: DrainChannel | None) -> dict[str, str]:
+def _drain_properties(
+    stack: Stack, drain: ScaleDownDrain | None, channel: DrainChannel | IEksDrainer | None
+) -> dict[str, str]:
     if drain is None or channel is None:
         return {}
-    backup = channel.drain.backup
+    if isinstance(channel, IEksDrainer):
+        asked, must = {"Function": channel.function_arn}, channel.backup_cron_job is not None
+    else:
+        backup = channel.drain.backup
+        asked, must = {"Bucket": channel.bucket_name}, backup is not None and backup.on_failure == "fail"
     told = {
-        "Bucket": channel.bucket_name,
+        **asked,
         "TimeoutMinutes": drain.timeout_minutes,
         "OnTimeout": drain.on_timeout,
         "OnSilent": drain.on_silent or "fail",
-        "MustBeSaved": backup is not None and backup.on_failure == "fail",
+        "MustBeSaved": must,
     }
     return {"Drain": stack.to_json_string(told)}
 
@@ -515,19 +524,49 @@ def _check_drain(
     encryption_key: kms.IKey | None,
 ) -> Iterator[Finding]:
     """Nodes that nobody could drain."""
+    ours = isinstance(cluster, IHyperPodCluster)
     if not isinstance(drain, ScaleDownDrain):
-        if isinstance(channel, DrainChannel) and drain is None and not isinstance(cluster, IHyperPodCluster):
+        if isinstance(channel, DrainChannel | IEksDrainer) and drain is None and not ours:
             yield Finding(
                 path="drain_channel", problem="means nothing without drain", remedy="give both, or none of them"
             )
         return
-    ours = isinstance(cluster, IHyperPodCluster)
     orchestrator = properties.get("Orchestrator")
     if isinstance(orchestrator, Mapping) and "Eks" in orchestrator:
+        yield from _check_drainer(drain, channel, ours=ours)
+    else:
+        yield from _check_agent(drain, channel, encryption_key, ours=ours)
+    if isinstance(channel, DrainChannel | IEksDrainer) and channel.cluster_name != properties.get("ClusterName"):
+        yield Finding(
+            path="drain_channel",
+            problem=f"is that of cluster {channel.cluster_name}",
+            remedy="give the one of this cluster",
+        )
+
+
+def _check_drainer(drain: ScaleDownDrain, channel: object, *, ours: bool) -> Iterator[Finding]:
+    if not isinstance(channel, IEksDrainer):
         yield Finding(
             path="drain",
-            problem="drains nodes of Slurm, and this cluster is under EKS",
-            remedy="leave it out, and drain the nodes with `kubectl drain` before you deploy",
+            problem="asks a function in the EKS cluster's VPC, and none is given",
+            remedy=f"give {'HyperPodCluster a drainer' if ours else 'drain_channel'}: an EksDrainer",
+        )
+    elif drain.backup_cron_job not in (None, channel.backup_cron_job):
+        yield Finding(
+            path="drain.backup_cron_job",
+            problem=f"is {drain.backup_cron_job}, and the drainer's is {channel.backup_cron_job or 'none'}",
+            remedy="give EksDrainer the same backup_cron_job",
+        )
+
+
+def _check_agent(
+    drain: ScaleDownDrain, channel: object, encryption_key: kms.IKey | None, *, ours: bool
+) -> Iterator[Finding]:
+    if isinstance(channel, IEksDrainer):
+        yield Finding(
+            path="drain_channel",
+            problem="drains nodes of an EKS cluster, and this cluster is under Slurm",
+            remedy="give a DrainChannel",
         )
     elif ours and channel is None:
         yield Finding(
@@ -548,12 +587,6 @@ def _check_drain(
                 problem="is missing, and the bucket in which an agent is asked to drain nodes is encrypted with it",
                 remedy="give it, or a drain_channel",
             )
-    if isinstance(channel, DrainChannel) and channel.cluster_name != properties.get("ClusterName"):
-        yield Finding(
-            path="drain_channel",
-            problem=f"is that of cluster {channel.cluster_name}",
-            remedy="give the one of this cluster",
-        )
 
 
 def _check_alone(cluster: sagemaker.CfnCluster) -> Iterator[Finding]:

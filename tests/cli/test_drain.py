@@ -362,6 +362,21 @@ def test_a_cluster_by_its_name_needs_no_file(
     assert status == 2 and "does not know what the file wants saved" in err
 
 
+def test_ctrl_c_while_it_waits_says_that_the_request_stands(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    world.answer()
+
+    def enough(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", enough)
+    status, _, err = run("drain", one, "--wait")
+    assert status == 130 and one in world.wishes()
+    assert f"the request stands; cdk-hyperpod undrain {one} gives them back\n" in err
+
+
 @pytest.mark.parametrize(
     ("code", "says"),
     [

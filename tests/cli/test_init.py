@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cdk_hyperpod.cli import init
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.loader import load_config
 from config.judging import ROOT
@@ -139,3 +140,20 @@ def test_a_file_that_cannot_be_written_takes_the_others_with_it(
     assert capsys.readouterr().err == "cdk.json: cannot be written (File exists); nothing was\n"
     assert there(folder) == ["cdk.json"]
     assert (folder / "cdk.json").read_text() == "mine"
+
+
+def test_ctrl_c_on_the_way_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    real = Path.open
+
+    def third_is_too_much(self: Path, *arguments: str, **options: str) -> object:
+        opened.append(self.name)
+        if len(opened) == 3:
+            raise KeyboardInterrupt
+        return real(self, *arguments, **options)  # type: ignore[call-overload]
+
+    contents = dict.fromkeys(WRITTEN, "text")
+    monkeypatch.setattr(Path, "open", third_is_too_much)
+    with pytest.raises(KeyboardInterrupt):
+        init._write(folder, contents)
+    assert len(opened) == 3 and there(folder) == []

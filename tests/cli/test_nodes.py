@@ -10,7 +10,7 @@ import pytest
 from botocore.loaders import Loader  # type: ignore[import-untyped]
 from botocore.session import Session  # type: ignore[import-untyped]
 
-from cdk_hyperpod.cli import aws
+from cdk_hyperpod.cli import aws, kubernetes
 from cdk_hyperpod.cli.nodes import IMAGES, STATUSES
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, eks, group
 from cli.conftest import Run, World, write
@@ -382,6 +382,20 @@ def test_without_kubectl_the_list_comes_with_a_note(
     status, out, err = run("nodes", "--kubernetes", "--cluster", "small", "--region", "us-west-2")
     assert (status, err, len(out.splitlines())) == (0, "", 4)
     assert out.splitlines()[-1].startswith("note: what Kubernetes says is not shown: ") and said in out
+
+
+@pytest.mark.parametrize(
+    ("clusters", "found"),
+    [
+        ([EKS_ARN, "eks", EKS_ARN], "2"),
+        (["eks", "eks.us-west-2.eksctl.io"], "1"),
+        (["x", "eks"], "1"),
+    ],
+    ids=["the current one", "eksctl's before another's", "by its name"],
+)
+def test_the_context_of_the_cluster_is_the_one_that_tools_make(clusters: list[str], found: str) -> None:
+    contexts = [{"name": str(number), "context": {"cluster": cluster}} for number, cluster in enumerate(clusters)]
+    assert kubernetes._context(EKS_ARN, {"contexts": contexts, "current-context": "2"}) == found
 
 
 def test_under_slurm_there_is_no_kubernetes_to_ask(world: World, run: Run) -> None:

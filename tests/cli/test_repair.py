@@ -105,3 +105,25 @@ def test_a_call_that_fails_on_the_way_says_what_was_not_sent(
         f"not asked for: {', '.join(many[25:])}\n"
         "AWS throttles BatchRebootClusterNodes, after 5 attempts still; try again in some minutes\n"
     )
+
+
+def test_ctrl_c_on_the_way_says_what_was_asked_for(
+    world: World, many: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = world.model.client().batch_reboot_cluster_nodes
+    calls: list[int] = []
+
+    def second_is_too_long(_: object, **given: object) -> object:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(**given)
+
+    monkeypatch.setattr(
+        "cdk_hyperpod_local.hyperpod.client.Client.batch_reboot_cluster_nodes", second_is_too_long, raising=False
+    )
+    status, out, err = run("reboot", *many, "--yes")
+    assert (status, out) == (130, "small: asked to reboot 25 of 60 nodes\n")
+    assert err == (
+        f"not asked for, or the first 25 of them were without an answer: {', '.join(many[25:])}\n\ninterrupted\n"
+    )

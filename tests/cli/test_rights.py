@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 Json = Any
 
 COMMANDS = {
-    "nodes": ["nodes"],
+    "nodes": ["nodes", "--config", "without-zones.yaml"],
     "connect": ["connect", "HOST", "--print"],
     "logs": ["logs", "NODE"],
     "watch": ["watch"],
@@ -183,7 +183,12 @@ def _stack(engine: LocalAws, name: str, resources: Json) -> str:
 
 
 def _files(aws: LocalAws) -> Iterator[tuple[str, Json]]:
-    """A file of the cluster, from which a group goes; one that names what preflight looks for; and one under EKS."""
+    """Files of the cluster: one that names no zone, and one from which a group goes; one that names what preflight looks for; and
+    one under EKS."""
+    yield (
+        "without-zones.yaml",
+        changed({"account": aws.account, "network.availability_zones": [], "slurm": {"drain": {}}}),
+    )
     found = aws.client("ec2").describe_subnets(Filters=[{"Name": "cidr-block", "Values": ["10.9.0.0/20"]}])
     (subnet,) = found["Subnets"]
     first = {"subnet_id": subnet["SubnetId"], "availability_zone": subnet["AvailabilityZone"]}

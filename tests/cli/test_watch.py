@@ -301,3 +301,32 @@ def test_a_file_of_its_own_stack(world: World, slept: list[float], run: Run) -> 
     assert (
         run("watch", "--stack", "mine")[1].splitlines()[0][9:].startswith("stack mine: CREATE_COMPLETE; cluster small:")
     )
+
+
+def test_nodes_that_nobody_may_list_are_not_said_to_run(world: World, run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+    world.model.change_node(world.nodes("work")[0], status="Failure")
+    world.denied = {"sagemaker:list_cluster_nodes"}
+    status, out, _ = run("watch")
+    assert status == 0 and "note: nodes are not counted: your credentials lack the right" in out
+    assert out.endswith("small: ready, as far as the counts of its groups tell\n")
+
+
+def test_a_cluster_that_goes_while_its_nodes_are_counted_is_not_ready(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+
+    def gone(*_: object, **__: object) -> Json:
+        monkeypatch.setattr("cdk_hyperpod_local.hyperpod.client.Client.describe_cluster", gone, raising=False)
+        raise refused("ResourceNotFound", "Cluster small not found", "ListClusterNodes")
+
+    monkeypatch.setattr("cdk_hyperpod_local.hyperpod.client.Client.list_cluster_nodes", gone, raising=False)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    status, _, err = run("watch")
+    assert (status, err) == (
+        1,
+        "the cluster is gone: no cluster small in us-west-2, and no stack hyperpod-small-cluster\n",
+    )

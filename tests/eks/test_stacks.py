@@ -40,6 +40,7 @@ EKS = CONFIGS / "eks.yaml"
 EXISTING = CONFIGS / "eks_existing.yaml"
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
 PATCH = "Custom::AWSCDK-EKS-KubernetesPatch"
+DRAINER = "eks_drainer.handler.on_event"
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +293,7 @@ def test_add_ons_that_need_no_node_come_before_the_nodes_and_the_others_after(st
 def test_kubectl_runs_in_the_vpc_and_is_let_out_to_the_api_and_the_endpoints_only(stacks: dict[str, Template]) -> None:
     eks = stacks["eks"]
     (group,) = (name for name in eks.of("AWS::EC2::SecurityGroup") if "Kubectl" in name)
-    functions = eks.properties("AWS::Lambda::Function")
+    functions = [each for each in eks.properties("AWS::Lambda::Function") if each["Handler"] != DRAINER]
     assert len(functions) == 2
     for function in functions:
         assert function["VpcConfig"]["SecurityGroupIds"] == [{"Fn::GetAtt": [group, "GroupId"]}]
@@ -319,10 +320,117 @@ def test_administrators_are_access_entries(stacks: dict[str, Template]) -> None:
     admins = [
         entry
         for entry in stacks["eks"].properties("AWS::EKS::AccessEntry")
-        if "cluster-access-policy/AmazonEKSClusterAdminPolicy" in flat(entry["AccessPolicies"][0]["PolicyArn"])
+        if "cluster-access-policy/AmazonEKSClusterAdminPolicy" in flat(entry.get("AccessPolicies", ""))
     ]
     assert {flat(entry["PrincipalArn"]) for entry in admins} >= {"arn:aws:iam::111122223333:role/admin"}
     assert len(admins) == 2
+
+
+# -- draining ---------------------------------------------------------------------------------------------------------
+
+
+def drainer_of(template: Template) -> tuple[str, Json]:
+    """The function's logical id and properties."""
+    ((name, resource),) = (
+        (name, each)
+        for name, each in template.of("AWS::Lambda::Function").items()
+        if each["Properties"]["Handler"] == DRAINER
+    )
+    return name, resource["Properties"]
+
+
+def test_the_drainer_reaches_the_api_and_nothing_else(stacks: dict[str, Template]) -> None:
+    eks = stacks["eks"]
+    _, function = drainer_of(eks)
+    ((_, [group, _]),) = (each for rule in function["VpcConfig"]["SecurityGroupIds"] for each in rule.items())
+    assert "Drainer" in group
+    (own,) = eks.resources[group]["Properties"]["SecurityGroupEgress"]
+    assert own["CidrIp"] == "127.0.0.1/32"
+    (out,) = (rule for rule in eks.properties("AWS::EC2::SecurityGroupEgress") if group in str(rule["GroupId"]))
+    assert (out["FromPort"], out["ToPort"]) == (443, 443)
+    assert "EksControlPlane" in str(out["DestinationSecurityGroupId"])
+    assert not [rule for rule in eks.properties("AWS::EC2::SecurityGroupIngress") if group in str(rule["GroupId"])]
+    assert len(function["VpcConfig"]["SubnetIds"]) == 2
+
+
+def test_the_drainer_may_do_nothing_in_aws_but_be_in_the_vpc(stacks: dict[str, Template]) -> None:
+    eks = stacks["eks"]
+    name, function = drainer_of(eks)
+    (policy_id,) = (each for each in eks.of("AWS::IAM::ManagedPolicy") if "Drainer" in each)
+    logs, plugs, not_by_itself = eks.resources[policy_id]["Properties"]["PolicyDocument"]["Statement"]
+    assert logs["Action"] == ["logs:CreateLogStream", "logs:PutLogEvents"]
+    assert {action.partition(":")[0] for action in plugs["Action"]} == {"ec2"}
+    assert (plugs["Effect"], not_by_itself["Effect"]) == ("Allow", "Deny")
+    assert plugs["Action"] == not_by_itself["Action"]
+    assert flat(not_by_itself["Condition"]["ArnEquals"]["lambda:SourceFunctionArn"]).endswith(
+        f":function:{function['FunctionName']}"
+    )
+    # Lambda asks for them when it makes the function, and when it takes it away.
+    assert policy_id in eks.resources[name]["DependsOn"]
+    (role,) = (each for each in eks.of("AWS::IAM::Role") if "Drainer" in each)
+    assert "ManagedPolicyArns" not in eks.resources[role]["Properties"]
+
+
+def test_the_drainer_is_somebody_with_few_rights_in_kubernetes(stacks: dict[str, Template]) -> None:
+    (entry,) = (
+        each for each in stacks["eks"].properties("AWS::EKS::AccessEntry") if each.get("KubernetesGroups") is not None
+    )
+    assert entry["KubernetesGroups"] == ["cdk-hyperpod-drainer"]
+    assert "AccessPolicies" not in entry
+    ours = [each for each in manifests(stacks["eks"]) if each["metadata"]["name"] == "cdk-hyperpod-drainer"]
+    assert [each["kind"] for each in ours] == ["ClusterRole", "ClusterRoleBinding"]
+    # In the namespace that a team's stack makes.
+    theirs = [each for each in manifests(stacks["teams"]) if each["metadata"]["name"] == "cdk-hyperpod-drainer"]
+    assert [(each["kind"], each["metadata"]["namespace"]) for each in theirs] == [
+        ("Role", "hyperpod-ns-research"),
+        ("RoleBinding", "hyperpod-ns-research"),
+    ]
+
+
+def test_the_drainer_knows_where_the_api_is(stacks: dict[str, Template], existing: dict[str, Template]) -> None:
+    made = drainer_of(stacks["eks"])[1]["Environment"]["Variables"]
+    assert [made[name]["Fn::GetAtt"][1] for name in ("KUBERNETES_ENDPOINT", "KUBERNETES_CA")] == [
+        "Endpoint",
+        "CertificateAuthorityData",
+    ]
+    assert made["EKS_CLUSTER"] == "elastic"
+    assert made["BACKUP_CRON_JOB"] == "hyperpod-ns-research/backup"
+    found = drainer_of(existing["eks"])[1]["Environment"]["Variables"]
+    assert found == {
+        "KUBERNETES_ENDPOINT": "https://0123456789ABCDEF0123456789ABCDEF.gr7.us-west-2.eks.amazonaws.com",
+        "KUBERNETES_CA": "LS0tLS1CRUdJTi1DRVJUSUZJQ0FURS0tLS0tCg==",
+        "EKS_CLUSTER": "shared",
+    }
+
+
+def test_the_guard_may_call_the_drainer_and_no_other_function(stacks: dict[str, Template]) -> None:
+    (reading,) = (
+        properties["PolicyDocument"]["Statement"]
+        for properties in stacks["cluster"].properties("AWS::IAM::ManagedPolicy")
+        if properties.get("Description", "").startswith("Reading, for scaling down")
+    )
+    (call,) = (each for each in reading if "lambda:InvokeFunction" in each["Action"])
+    name = drainer_of(stacks["eks"])[1]["FunctionName"]
+    assert flat(call["Resource"]) == f"arn:<AWS::Partition>:lambda:us-west-2:<AWS::AccountId>:function:{name}"
+    assert not [each for each in reading if "s3" in str(each["Action"])]
+    told = json.loads(flat(stacks["cluster"].only("Custom::HyperPodScaleDown")["Drain"]))
+    assert told == {
+        "Function": flat(call["Resource"]),
+        "TimeoutMinutes": 20,
+        "OnTimeout": "fail",
+        "OnSilent": "fail",
+        "MustBeSaved": True,
+    }
+
+
+def test_without_draining_nothing_of_it_is_made(tmp_path: Path) -> None:
+    text = (
+        EKS.read_text("utf-8")
+        .partition("scale_down:")[0]
+        .replace("../eks/chart", str(EKS.parents[1] / "eks" / "chart"))
+    )
+    made = of_text(text, tmp_path)
+    assert "drainer" not in json.dumps([template.body for template in made.values()]).lower()
 
 
 # -- the HyperPod cluster ---------------------------------------------------------------------------------------------
@@ -428,10 +536,12 @@ def test_an_existing_cluster_gets_an_access_entry_for_kubectl_and_nothing_that_i
     eks = existing["eks"]
     assert not eks.of("AWS::EKS::Cluster")
     assert not eks.of("AWS::EKS::Addon")
-    assert eks.only("AWS::EKS::AccessEntry")["ClusterName"] == "shared"
+    entries = eks.properties("AWS::EKS::AccessEntry")
+    assert [entry["ClusterName"] for entry in entries] == ["shared", "shared"]
+    assert sorted(str(entry.get("KubernetesGroups")) for entry in entries) == ["None", "['cdk-hyperpod-drainer']"]
     control_plane = "sg-0123456789abcdef0"
     ingress = [rule for rule in eks.properties("AWS::EC2::SecurityGroupIngress") if rule["GroupId"] == control_plane]
-    assert sorted(rule["Description"] for rule in ingress) == ["Kubernetes API", "Kubernetes API"]
+    assert sorted(rule["Description"] for rule in ingress) == ["Kubernetes API"] * 3
     cluster = existing["cluster"].only("AWS::SageMaker::Cluster")
     assert flat(cluster["Orchestrator"]["Eks"]["ClusterArn"]).endswith(":cluster/shared")
     assert {flat(item["ClusterName"]) for item in existing["teams"].properties(MANIFEST)} == {"shared"}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod_provider.drains import parse
+from cdk_hyperpod._lambda.hyperpod_provider.channels import parse
 from eks_drainer.rig import NOW, Rig
 from kubernetes.apiserver.client import Client
 

@@ -147,7 +147,8 @@ class Framework:
         calls = Calls(self.life, request)
         extra: dict[str, Any] = {"sleep": self.life.clock.pass_time} if _SLEEPS else {}
         now = self.life.clock.datetime
-        provider = self.make(lambda: calls, lambda: calls, s3=lambda: calls, now=now, log=self._log, **extra)
+        clients = dict.fromkeys(("s3", "functions"), lambda: calls)
+        provider = self.make(lambda: calls, lambda: calls, **clients, now=now, log=self._log, **extra)
         self.life.clock.later(self.life.rng.uniform(0.5, 4), partial(self._begin, provider, calls, request, event))
 
     def _log(self, line: str) -> None:

@@ -31,6 +31,7 @@ from cdk_hyperpod_local.hyperpod import (
 from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 from cdk_hyperpod_local.hyperpod.samples import CONTROLLER, ROLE, VPC, group, run_until_quiet
 from provider.agent import Agent
+from provider.drainer import Drainer
 
 STACK_ID = "arn:aws:cloudformation:us-west-2:000000000000:stack/train/0a1b2c"
 LAMBDA = "lambda"
@@ -142,7 +143,9 @@ class Stack:
         self.clock = ManualClock()
         self.model = HyperPod(clock=self.clock, seed=seed, timings=timings)
         self.agent = Agent(self.clock.now, lambda: self.model.nodes(wish.name))
-        """Of a cluster whose nodes are drained."""
+        """Of a Slurm cluster whose nodes are drained."""
+        self.drainer = Drainer(self.clock.now, lambda: self.model.nodes(wish.name))
+        """Of a cluster under EKS whose nodes are drained."""
         self.template: Wish | None = None
         self.status = "CREATE_IN_PROGRESS"
         self.updated: float | None = None
@@ -174,6 +177,7 @@ class Stack:
             lambda: self.client,
             lambda: self,
             s3=lambda: self.agent,
+            functions=lambda: self.drainer,
             now=self.now,
             sleep=self.clock.advance,
             log=self.log.append,

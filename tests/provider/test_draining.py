@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod_provider.drains import parse
+from cdk_hyperpod._lambda.hyperpod_provider.channels import parse
 from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
 from cdk_hyperpod._lambda.hyperpod_provider.ready import NO_INSTANCE, NOTHING_SAID, Ask, Said, Verdict, judge
 from provider.agent import REQUEST, Agent

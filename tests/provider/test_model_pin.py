@@ -48,6 +48,11 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
             "InstanceGroupsToDelete": ["old"],
         },
     ),
+    (
+        "lambda",
+        "invoke",
+        {"FunctionName": "arn:aws:lambda:us-west-2:111122223333:function:hyperpod-train-drainer", "Payload": b"{}"},
+    ),
     ("s3", "get_object", {"Bucket": "hyperpod-drain-train-111122223333-us-west-2", "Key": "train/status.json"}),
     (
         "s3",
@@ -136,8 +141,8 @@ def test_pin_holds_every_call_that_the_package_declares() -> None:
     declared = {
         "".join(part.capitalize() for part in name.split("_"))
         for protocol in (
-            *(api.Reads, api.Writes, api.Nodes, api.S3, api.CloudFormation, look.Stack, look.Network, look.Storage),
-            cluster_log.Logs,
+            *(api.Reads, api.Writes, api.Nodes, api.S3, api.Lambda, api.CloudFormation),
+            *(look.Stack, look.Network, look.Storage, cluster_log.Logs),
         )
         for name, _ in inspect.getmembers(protocol, inspect.isfunction)
         if not name.startswith("_")

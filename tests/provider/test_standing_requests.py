@@ -69,6 +69,7 @@ class Request:
             lambda: hyperpod,
             lambda: hyperpod,
             s3=lambda: hyperpod,
+            functions=lambda: hyperpod,
             now=lambda: BEGAN + timedelta(minutes=hyperpod.minutes),
             log=lambda _: None,
         )

@@ -111,6 +111,8 @@ CASES: Mapping[str, Case] = {
     "EksConfig.priority_classes": (EKS, {"eks.priority_classes.1": {"name": "later", "value": -1}}, "eks.priority_classes[later]"),
     "ExistingEksCluster.name": (OWN_EKS, {"eks.existing_cluster.name": "other"}, "eks.existing_cluster.name"),
     "ExistingEksCluster.security_group_id": (OWN_EKS, {"eks.existing_cluster.security_group_id": "sg-0aaaaaaaaaaaaaaaa"}, "eks.existing_cluster.security_group_id"),
+    "ExistingEksCluster.endpoint": (OWN_EKS, {"eks.existing_cluster.endpoint": "https://other"}, "eks.existing_cluster.endpoint"),
+    "ExistingEksCluster.certificate_authority": (OWN_EKS, {"eks.existing_cluster.certificate_authority": "AAAA"}, "eks.existing_cluster.certificate_authority"),
     "AutoscalingConfig.instance_groups": ("scaled", {"eks.autoscaling.instance_groups": ["p5", "system"]}, "eks.autoscaling.instance_groups"),
     "AutoscalingConfig.limits": ("scaled", {"eks.autoscaling.limits": {"cpu": "10"}}, "eks.autoscaling.limits"),
     **{
@@ -203,6 +205,7 @@ CASES: Mapping[str, Case] = {
         f"ScaleDownDrain.{name}": ("asked", {f"scale_down.drain.{name}": value}, f"scale_down.drain.{name}")
         for name, value in {"timeout_minutes": 7, "on_timeout": "force", "on_silent": "undrained"}.items()
     },
+    "ScaleDownDrain.backup_cron_job": (EKS, {"scale_down.drain.backup_cron_job": "default/other"}, "scale_down.drain.backup_cron_job"),
     "ScaleDownConfig.retry": (EVERYTHING, {"scale_down.retry": "third attempt"}, "scale_down.retry"),
 }  # fmt: skip
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {

@@ -36,6 +36,7 @@ from cdk_hyperpod import (
     EbsVolume,
     EksConfig,
     EksControlPlane,
+    EksDrainer,
     ExistingEksCluster,
     Finding,
     Group,
@@ -44,6 +45,7 @@ from cdk_hyperpod import (
     HyperPodError,
     HyperPodNetwork,
     HyperPodTeams,
+    IEksDrainer,
     IHyperPodCluster,
     ILustreFileSystem,
     InstanceGroup,
@@ -208,6 +210,14 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "neuron": False,
         "removal_policy": RemovalPolicy.DESTROY,
     },
+    EksDrainer: lambda world: {
+        "cluster_name": "small",
+        "control_plane": world.eks,
+        "encryption_key": world.key,
+        "backup_cron_job": "default/backup",
+        "log_group": logs.LogGroup.from_log_group_name(world.stack, world.next_id(), "drainer"),
+        "removal_policy": RemovalPolicy.RETAIN,
+    },
     HyperPodAddOns: lambda world: {
         "control_plane": world.eks,
         "hyperpod_cluster_arn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
@@ -230,6 +240,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "tags": {"a": "b"},
         "eks_cluster_arn": None,
         "autoscaled_groups": (),
+        "drainer": None,
         "encrypt_root_volumes": False,
         "roles": {"compute": iam.Role.from_role_name(world.stack, world.next_id(), "nodes")},
         "scale_down": ScaleDownConfig(),
@@ -468,6 +479,7 @@ def test_every_public_class_has_a_row() -> None:
 
     assert public - {*CONSTRUCTS, *VALUES} == {
         *RESULTS,
+        IEksDrainer,
         IHyperPodCluster,
         ILustreFileSystem,
         LustreMount,
@@ -527,6 +539,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
 # The arguments that go into the template as they are.
 PASSED_ON: Mapping[Callable[..., object], set[str]] = {
     EksControlPlane: {"cluster_name text"},
+    EksDrainer: set(),
     HyperPodAddOns: {"hyperpod_cluster_arn text"},
     HyperPodCluster: {"eks_cluster_arn text", "log_retention_days number"},
     HyperPodNetwork: {

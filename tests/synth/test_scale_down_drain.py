@@ -189,7 +189,7 @@ def test_a_cluster_of_another_app_gets_a_bucket_or_is_given_one() -> None:
                 drain=ScaleDownDrain(on_silent="fail"),
                 encryption_key=encryption_key(stack, "Key", removal="destroy"),
             ),
-            "drain: drains nodes of Slurm, and this cluster is under EKS",
+            "drain: asks a function in the EKS cluster's VPC, and none is given; give drain_channel: an EksDrainer",
         ),
     ],
 )

@@ -390,6 +390,15 @@ def _show_status(channel: Channel, *, as_json: bool) -> int:
 
 
 def _follow(channel: Channel, asked: Mapping[str, Mapping[str, Any]]) -> int:
+    """`_until_the_end`; who does not wait for it is told what goes on."""
+    try:
+        return _until_the_end(channel, asked)
+    except KeyboardInterrupt:
+        print(f"\nthe request stands; cdk-hyperpod undrain {' '.join(asked)} gives them back", file=sys.stderr)
+        raise
+
+
+def _until_the_end(channel: Channel, asked: Mapping[str, Mapping[str, Any]]) -> int:
     """Print what changes until every node is at an end; 0 where each is ready, and saved where it is to be.
 
     What others change of the wishes meanwhile counts from then on.

@@ -163,7 +163,9 @@ def _write(folder: Path, contents: dict[str, str]) -> None:
             with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
                 written.append(folder / name)
                 file.write(text)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C too
         for path in written:
             path.unlink()
-        raise InitError(f"{error.filename or folder}: cannot be written ({error.strerror}); nothing was") from None
+        if isinstance(error, OSError):
+            raise InitError(f"{error.filename or folder}: cannot be written ({error.strerror}); nothing was") from None
+        raise

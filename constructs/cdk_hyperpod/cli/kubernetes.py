@@ -58,16 +58,19 @@ def state(node: Mapping[str, Any]) -> str:
 
 
 def _context(arn: str, config: Mapping[str, Any]) -> str:
-    """The context of an EKS cluster: `aws eks update-kubeconfig` names the cluster of a context by its ARN. The current one first."""
-    of_cluster = [
-        str(each["name"]) for each in config.get("contexts") or () if (each.get("context") or {}).get("cluster") == arn
-    ]
-    current = config.get("current-context")
-    if not of_cluster:
-        _, _, _, region, _, name = arn.split(":")
-        command = f"aws eks update-kubeconfig --name {name.partition('/')[2]} --region {region}"
-        raise _UnreadError(f"kubectl has no context of {arn}; {command}")
-    return str(current) if current in of_cluster else of_cluster[0]
+    """The context of an EKS cluster, by how its tools name the cluster of a context: the AWS CLI by its ARN, eksctl
+    NAME.REGION.eksctl.io, others NAME. Of several, the current one. Another cluster of that name has none of the nodes' ids."""
+    _, _, _, region, _, resource = arn.split(":")
+    name = resource.partition("/")[2]
+    contexts = [each for each in config.get("contexts") or () if isinstance(each, dict)]
+    for known in (arn, f"{name}.{region}.eksctl.io", name):
+        found = [str(each.get("name")) for each in contexts if (each.get("context") or {}).get("cluster") == known]
+        if found:
+            current = str(config.get("current-context"))
+            return current if current in found else found[0]
+    raise _UnreadError(
+        f"kubectl has no context of {arn}; aws eks update-kubeconfig --name {name} --region {region} makes it"
+    )
 
 
 def _kubectl(*arguments: str) -> dict[str, Any]:

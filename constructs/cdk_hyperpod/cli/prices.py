@@ -146,8 +146,11 @@ def keep(prices: Prices) -> None:
         path = cache_file(prices.region)
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps({"format": FORMAT, **asdict(prices)}), "utf-8")
-        new.replace(path)
+        try:
+            new.write_text(json.dumps({"format": FORMAT, **asdict(prices)}), "utf-8")
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
     except (OSError, RuntimeError):
         return
 

@@ -82,7 +82,9 @@ def _repair(action: str, cost: str, target: live.Target, names: Sequence[str], *
         for node, code, message in failed:
             print(f"{node}: not: {code}: {tables.shown(message)}", file=sys.stderr)
     if unsent[0]:
-        print(f"not asked for: {', '.join(unsent[0])}", file=sys.stderr)
+        # Only what AWS has answered was surely not heard.
+        sure = "" if hasattr(unsent[1], "response") else f", or the first {BATCH} of them were without an answer"
+        print(f"not asked for{sure}: {', '.join(unsent[0])}", file=sys.stderr)
     if unsent[1] is not None:
         raise unsent[1]
     return 1 if failed else 0
@@ -117,8 +119,9 @@ def _confirm(action: str, cost: str, cluster: str, nodes: Sequence[Node]) -> Non
 
 def _send(
     call: Callable[..., live.Reply], cluster: str, ids: Sequence[str]
-) -> tuple[list[str], list[tuple[str, str, str]], tuple[list[str], Exception | None]]:
-    """What was accepted, what was refused and why, and what was not sent because a call before it failed, with that error."""
+) -> tuple[list[str], list[tuple[str, str, str]], tuple[list[str], BaseException | None]]:
+    """What was accepted, what was refused and why, and what was not sent because a call before it failed or was interrupted, with
+    that error."""
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
     asked: list[str] = []
@@ -127,7 +130,7 @@ def _send(
         batch = list(ids[start : start + BATCH])
         try:
             reply = call(ClusterName=cluster, NodeIds=batch)
-        except (ClientError, BotoCoreError) as error:
+        except (ClientError, BotoCoreError, KeyboardInterrupt) as error:
             return asked, failed, (list(ids[start:]), error)
         failed += [
             (str(one["NodeId"]), str(one["ErrorCode"]), str(one.get("Message", "")))

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,6 +35,7 @@ FAILED_LOOKS = 5
 MINIMUM_LIMIT = timedelta(hours=3)
 """How long HyperPod tries for a group's minimum before it rolls the group back (botocore: MinInstanceCount)."""
 FIRST_EVENTS, MOST_REASONS, MOST_LOGS, LOG_LINES = 10, 5, 3, 5
+_UNCOUNTED = "ready, as far as the counts of its groups tell"
 _ROLLBACK_WORD = "rollback"
 """In the description of HyperPod's event, whatever its other words."""
 
@@ -172,6 +173,8 @@ class _Watcher:
     _rolled_back: str = ""
     _seen_cluster: bool = False
     _running: bool | None = None
+    _uncounted: bool = False
+    """Nobody may list the nodes, so there are only the groups' counts."""
     _waited: float = 0
     """Seconds, over all waits."""
     _counted: float = 0
@@ -257,7 +260,11 @@ class _Watcher:
         except ClientError as error:
             if aws.is_passing(error):
                 raise
+            if aws.is_gone(error):
+                # The next look says so of the cluster.
+                return False
             self._note(f"nodes are not counted: {aws.sentence(error)}")
+            self._uncounted = True
             return True
         self._counted, self._count_s = self._waited, COUNT_S * max(-(-len(nodes) // live.PAGE_SIZE), 1)
         statuses = Counter(node.status for node in nodes if node.status != "Running")
@@ -363,6 +370,8 @@ class _Watcher:
             self._emit("log", [f"    {node} {shown(line)}"], content)
 
     def _say_end(self, view: View, end: End) -> int:
+        if end.code == READY and self._uncounted:
+            end = replace(end, text=_UNCOUNTED)
         why = []
         if end.code != READY and view.stack is not None:
             try:

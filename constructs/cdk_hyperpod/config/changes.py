@@ -206,6 +206,8 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     ExistingEksCluster: {
         "name": _refused(_NEW_CLUSTER),
         "security_group_id": IN_PLACE,
+        "endpoint": IN_PLACE,
+        "certificate_authority": IN_PLACE,
     },
     AutoscalingConfig: {
         "instance_groups": _in_place("Karpenter may terminate nodes of a group that leaves the list"),

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from ..typed.bounds import PATH_SEGMENT, Pattern, Range
 from .eks import EksConfig
 from .lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
+from .patterns import CronJobName
 from .slurm import Group, SlurmConfig, User
 from .teams import Team
 
@@ -318,21 +319,27 @@ class StorageConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleDownDrain:
-    """Deployments drain nodes before they delete them, by the agent of `slurm.drain`, and save what its `backup` names.
+    """Deployments drain nodes before they delete them. Under Slurm the agent of `slurm.drain` does it, and saves what its `backup`
+    names; under EKS a function in the VPC cordons the nodes and evicts their pods, within their PodDisruptionBudgets.
 
     No node goes before all that the deployment takes are ready, so where one is not, none has gone. A change touches no node.
     """
 
     timeout_minutes: Annotated[int, Range(1, 30)] = 25
-    """How long the nodes' jobs, and what is saved, may take together, in minutes. CloudFormation waits 60 in all, and nodes
-    take 15 to 20 to go. For longer jobs ask before you deploy: `cdk-hyperpod drain --hold 12h`."""
+    """How long the nodes' jobs or pods, and what is saved, may take together, in minutes. CloudFormation waits 60 in all, and nodes
+    take 15 to 20 to go. For longer jobs ask before you deploy: `cdk-hyperpod drain --hold 12h` under Slurm, `kubectl drain`
+    under EKS."""
     on_timeout: Literal["fail", "force"] = "fail"
-    """fail: the deployment fails, nothing is deleted, and the nodes go back to work. force: after four fifths of the time,
-    jobs that still run are requeued, or cancelled where Slurm cannot requeue them; the nodes go at its end, unless what has
-    to be saved is not."""
+    """fail: the deployment fails, nothing is deleted, and the nodes go back to work. force: the nodes go at the end of the time,
+    unless what has to be saved is not. Under Slurm jobs that still run after four fifths of it are requeued, or cancelled
+    where Slurm cannot requeue them; under EKS pods that still run end with the node."""
     on_silent: Literal["fail", "undrained"] | None = None
-    """What is done where no agent answers for three minutes. fail: the deployment fails, and says what to do. undrained:
-    nodes go as they are, and their jobs end. Absent: fail; for a cluster of another app it has to be said."""
+    """What is done where no agent answers for three minutes, or under EKS the function does not. fail: the deployment fails, and
+    says what to do. undrained: nodes go as they are, and their jobs or pods end. Absent: fail; for a Slurm cluster of another
+    app it has to be said."""
+    backup_cron_job: CronJobName | None = None
+    """EKS only: NAMESPACE/NAME of a CronJob of yours, suspended, of which a Job is made on each node when its pods have left and
+    before the node is ready. A Job that fails keeps the node. Absent: nothing is saved. Under Slurm, `slurm.drain.backup`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +353,7 @@ class ScaleDownConfig:
     max_nodes: Annotated[int, Range(0, 6758)] = 16
     """One deployment never takes more nodes than this."""
     drain: ScaleDownDrain | None = None
-    """Slurm only: nodes are drained and saved before they go. Absent: they go as they are, and their jobs end."""
+    """Nodes are drained and saved before they go. Absent: they go as they are, and their jobs or pods end."""
     retry: Annotated[str, Pattern(r"[^\r\n]{1,256}", "1 to 256 characters in one line")] | None = None
     """Any text, such as a date: with another text, the next deployment goes on with a group that should be gone and is still there
     (the stack's output StillStanding names it). Without it, the same file again changes nothing. Running nodes: only those

@@ -30,6 +30,23 @@ class ExistingEksCluster:
     security_group_id: Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")]
     """The cluster security group, as `aws eks describe-cluster` prints it: nodes and kubectl are let into it, and it to
     the nodes."""
+    endpoint: (
+        Annotated[
+            str,
+            Pattern(
+                r"https://[A-Za-z0-9.-]{1,240}(:[0-9]{1,5})?",
+                "an address such as https://0A1B2C.gr7.us-west-2.eks.amazonaws.com",
+            ),
+        ]
+        | None
+    ) = None
+    """The address of its API, as `aws eks describe-cluster` prints it. Required with `scale_down.drain`, and means nothing
+    without. EKS keeps it for the EKS cluster's life."""
+    certificate_authority: (
+        Annotated[str, Pattern(r"[A-Za-z0-9+/]+={0,2}", "the certificate in base64, in one line", length=20_000)] | None
+    ) = None
+    """The certificate of its API (certificateAuthority.data), as `aws eks describe-cluster` prints it. Required with
+    `scale_down.drain`, and means nothing without. It is no secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

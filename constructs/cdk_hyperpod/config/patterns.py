@@ -1,4 +1,4 @@
-"""Names that several parts of the model know: a namespace, an IAM role."""
+"""Names that several parts of the model know: a namespace, a CronJob, an IAM role."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ Namespace = Annotated[
         r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
         "1 to 63 lower-case letters, digits and hyphens, no hyphen at either end",
         length=63,
+    ),
+]
+CronJobName = Annotated[
+    str,
+    Pattern(
+        # A name of at most 52 characters: its Jobs' have 63 (Kubernetes, "CronJob").
+        r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,50}[a-z0-9])?",
+        "NAMESPACE/NAME of a CronJob, such as research/backup",
+        length=116,
     ),
 ]
 ROLE_ARN = Pattern(

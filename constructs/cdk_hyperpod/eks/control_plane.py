@@ -69,6 +69,10 @@ class EksControlPlane(Construct):
     """The EKS cluster's ARN: `eks_cluster_arn` of a `HyperPodCluster`."""
     cluster: eks.ICluster
     """The EKS cluster, as CDK knows it."""
+    network: HyperPodNetwork
+    """Where its interfaces and the nodes live."""
+    security_group_id: str
+    """The control plane's security group, behind which the Kubernetes API is."""
 
     def __init__(
         self,
@@ -173,14 +177,14 @@ class EksControlPlane(Construct):
         self.cluster_name = cluster_name if existing is None else existing.name
         # Literal, so that the stack of the nodes needs no reference to this one.
         self.cluster_arn = eks_cluster_arn(self, self.cluster_name)
-        self._network = network
+        self.network = network
         self._key = encryption_key
         self._removal_policy = removal_policy or RemovalPolicy.DESTROY
         if existing is None:
-            group = control_plane_security_group(self, network).attr_group_id
+            group = self.security_group_id = control_plane_security_group(self, network).attr_group_id
             self.cluster = typing.cast(eks.ICluster, self._new_cluster(eks_config, group))
         else:
-            group = existing.security_group_id
+            group = self.security_group_id = existing.security_group_id
             self.cluster = self._existing_cluster(existing.name, group)
         connect(self, network, group)
         for index, arn in enumerate(eks_config.admin_role_arns):
@@ -191,7 +195,7 @@ class EksControlPlane(Construct):
             if is_on(eks_config, field, has_file_system=False)
         ]
         for resource in add_ons:
-            self._after_cluster(resource)
+            after_cluster(self, resource)
         if chart is not None:
             self._install(chart, eks_config.image_registry, neuron)
         finish_provider(self._kubectl, encryption_key)
@@ -212,8 +216,8 @@ class EksControlPlane(Construct):
             "Cluster",
             cluster_name=self.cluster_name,
             version=eks.KubernetesVersion.of(config.kubernetes_version or DEFAULT_KUBERNETES_VERSION),
-            vpc=self._network.vpc,
-            vpc_subnets=[ec2.SubnetSelection(subnets=self._network.control_plane_subnets)],
+            vpc=self.network.vpc,
+            vpc_subnets=[ec2.SubnetSelection(subnets=self.network.control_plane_subnets)],
             security_group=ec2.SecurityGroup.from_security_group_id(self, "ControlPlaneReference", security_group_id),
             endpoint_access=access.PUBLIC_AND_PRIVATE.only_from(*config.public_access_cidrs)
             if config.public_access_cidrs
@@ -225,7 +229,7 @@ class EksControlPlane(Construct):
             default_capacity=0,
             bootstrap_self_managed_addons=False,
             bootstrap_cluster_creator_admin_permissions=False,
-            kubectl_provider_options=kubectl_options(self, self._network, security_group_id),
+            kubectl_provider_options=kubectl_options(self, self.network, security_group_id),
         )
         typing.cast(CfnResource, cluster.node.default_child).node.add_dependency(log_group)
         self._kubectl = typing.cast(eks.KubectlProvider, cluster.node.find_child("KubectlProvider"))
@@ -239,9 +243,9 @@ class EksControlPlane(Construct):
         return cluster
 
     def _existing_cluster(self, name: str, security_group_id: str) -> eks.ICluster:
-        options = kubectl_options(self, self._network, security_group_id)
+        options = kubectl_options(self, self.network, security_group_id)
         # An imported cluster makes no functions of its own, and they want a cluster to be made for.
-        found = eks.Cluster.from_cluster_attributes(self, "Found", cluster_name=name, vpc=self._network.vpc)
+        found = eks.Cluster.from_cluster_attributes(self, "Found", cluster_name=name, vpc=self.network.vpc)
         self._kubectl = eks.KubectlProvider(
             self,
             "KubectlProvider",
@@ -269,12 +273,7 @@ class EksControlPlane(Construct):
                 )
             ],
         )
-        self._after_cluster(entry)
-
-    def _after_cluster(self, resource: CfnResource) -> None:
-        """Literal names make no dependency by themselves; an existing cluster needs none."""
-        if self.config.existing_cluster is None:
-            resource.add_resource_dependency(typing.cast(CfnResource, self.cluster.node.default_child))
+        after_cluster(self, entry)
 
     def _install(self, path: Path, image_registry: str | None, neuron: bool) -> None:
         """Helm installs a folder; the archive is unpacked beside the assembly's other assets."""
@@ -294,7 +293,7 @@ class EksControlPlane(Construct):
             create_namespace=False,
             values=chart_values(region=Stack.of(self).region, image_registry=image_registry, neuron=neuron),
         )
-        release.node.add_dependency(*[child for child in self.node.children if isinstance(child, eks.CfnAccessEntry)])
+        release.node.add_dependency(*access_entries(self))
 
 
 class _ControlPlaneOfFile(EksControlPlane):
@@ -361,6 +360,17 @@ def _check_chart(path: Path, config: EksConfig, neuron: bool) -> Iterator[Findin
 def eks_cluster_arn(scope: Construct, name: str) -> str:
     """The ARN of an EKS cluster of this account and region."""
     return f"arn:{Aws.PARTITION}:eks:{Stack.of(scope).region}:{Aws.ACCOUNT_ID}:cluster/{name}"
+
+
+def after_cluster(control_plane: EksControlPlane, resource: CfnResource) -> None:
+    """Let it wait for the EKS cluster. Literal names make no dependency by themselves; an existing cluster needs none."""
+    if control_plane.config.existing_cluster is None:
+        resource.add_resource_dependency(typing.cast(CfnResource, control_plane.cluster.node.default_child))
+
+
+def access_entries(control_plane: EksControlPlane) -> list[eks.CfnAccessEntry]:
+    """By which kubectl, among others, gets in."""
+    return [child for child in control_plane.node.children if isinstance(child, eks.CfnAccessEntry)]
 
 
 def add_on(scope: Construct, cluster_name: str, name: str, config: AddOn, *, values: str | None = None) -> eks.CfnAddon:

@@ -1,11 +1,13 @@
-"""Rules of `slurm.drain` and `scale_down.drain`: what the agent on the controller would refuse, or never hear, at synth."""
+"""Rules of `slurm.drain` and `scale_down.drain`: what the agent on the controller, or the drainer of an EKS cluster, would refuse,
+or never hear, at synth."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from ..config.cluster import ClusterConfig, ScaleDownConfig
+from ..config.cluster import ClusterConfig, ScaleDownConfig, ScaleDownDrain
+from ..config.eks import EksConfig, ExistingEksCluster
 from ..config.slurm import DrainBackup, SlurmConfig
 from ..errors import Finding
 from ..typed.judge import check_repeated
@@ -20,7 +22,7 @@ def check_drain(config: ClusterConfig) -> Iterator[Finding]:
     """An agent that nothing starts or that is asked and not there, and a backup that cannot be."""
     slurm = config.slurm
     if isinstance(config.scale_down, ScaleDownConfig) and config.scale_down.drain is not None:
-        yield from _check_asked(config)
+        yield from _check_asked(config, config.scale_down.drain)
     if config.orchestrator == "eks" or not isinstance(slurm, SlurmConfig) or slurm.drain is None:
         return
     if config.lifecycle is None or is_known(config.lifecycle):
@@ -30,19 +32,35 @@ def check_drain(config: ClusterConfig) -> Iterator[Finding]:
         yield from check_backup(slurm.drain.backup, mount_paths(config), "slurm.drain.backup")
 
 
-def _check_asked(config: ClusterConfig) -> Iterator[Finding]:
+def _check_asked(config: ClusterConfig, drain: object) -> Iterator[Finding]:
     if config.orchestrator == "eks":
+        existing = config.eks.existing_cluster if isinstance(config.eks, EksConfig) else None
+        if isinstance(existing, ExistingEksCluster):
+            yield from check_existing(existing, "eks.existing_cluster")
+        return
+    if isinstance(drain, ScaleDownDrain) and drain.backup_cron_job is not None:
         yield Finding(
-            path="scale_down.drain",
-            problem="drains nodes of Slurm, and this cluster is under EKS",
-            remedy="remove it, and drain the nodes with `kubectl drain` before you deploy",
+            path="scale_down.drain.backup_cron_job",
+            problem="is a CronJob of Kubernetes, and this cluster is under Slurm",
+            remedy="remove it; what is saved of a node says slurm.drain.backup",
         )
-    elif config.slurm is None or (isinstance(config.slurm, SlurmConfig) and config.slurm.drain is None):
+    if config.slurm is None or (isinstance(config.slurm, SlurmConfig) and config.slurm.drain is None):
         yield Finding(
             path="scale_down.drain",
             problem="asks an agent on the controller, which slurm.drain starts, and that is absent",
             remedy="add `slurm: {drain: {}}`, and deploy it before you take nodes",
         )
+
+
+def check_existing(cluster: ExistingEksCluster, path: str) -> Iterator[Finding]:
+    """How the API of an EKS cluster that exists is reached: nothing at synthesis, and no right of the drainer's, could find out."""
+    for name, query in (("endpoint", "endpoint"), ("certificate_authority", "certificateAuthority.data")):
+        if getattr(cluster, name) is None:
+            yield Finding(
+                path=f"{path}.{name}",
+                problem="is missing, and scale_down.drain asks this EKS cluster's API",
+                remedy=f"add what `aws eks describe-cluster --name {cluster.name} --query cluster.{query} --output text` prints",
+            )
 
 
 def _check_started(config: ClusterConfig) -> Iterator[Finding]:

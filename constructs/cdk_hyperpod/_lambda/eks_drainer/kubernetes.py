@@ -136,10 +136,10 @@ class Api:
             if not isinstance(found, dict):
                 raise _MayPassError(KubernetesError(what, "the answer is no JSON object, or only a part of it"))
             return found
-        refusal = _error(what, reply, found)
+        rejected = _error(what, reply, found)
         if reply.status == 429 or reply.status >= 500:
-            raise _MayPassError(refusal, float(reply.retry_after) if reply.retry_after.isdecimal() else 0.0)
-        raise refusal
+            raise _MayPassError(rejected, float(reply.retry_after) if reply.retry_after.isdecimal() else 0.0)
+        raise rejected
 
 
 class _MayPassError(Exception):

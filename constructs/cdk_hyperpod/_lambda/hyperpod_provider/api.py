@@ -80,6 +80,12 @@ class S3(Protocol):
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> Reply: ...
 
 
+class Lambda(Protocol):
+    """Exactly the Lambda calls of this package."""
+
+    def invoke(self, *, FunctionName: str, Payload: bytes) -> Reply: ...
+
+
 CALL_ERRORS = (ClientError, BotoCoreError)
 """What a call raises. A BotoCoreError is a lost connection, or credentials that are not there (yet)."""
 

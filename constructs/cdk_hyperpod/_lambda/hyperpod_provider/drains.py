@@ -1,24 +1,20 @@
-"""Asks the agent on the controller for nodes, and reads what it says: the only module that knows the channel's objects.
+"""Asks for nodes to be drained, and keeps what is said of them: a deployment's part of the channel.
 
-Who asks writes one object anew at every poll, from nothing but what that poll sees; `expires` in it is a lease, so a function
+Who asks writes one request anew at every poll, from nothing but what that poll sees; `expires` in it is a lease, so a function
 that dies holds no node for long (docs/adr/0014).
 """
 
 from __future__ import annotations
 
-import email.utils
 import hashlib
-import json
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
 from . import api
+from .channels import Channel
 from .model import Cluster, Node
-from .ready import NOTHING_SAID, SILENT, Ask, Said
-
-MOST_BYTES = 8 * 1024**2
-"""Of a status: more than a thousand bytes for every node that a cluster may have."""
+from .ready import NOTHING_SAID, Ask, Said
 
 LEASE = timedelta(minutes=10)
 """How long a node is held that is waited for: many polls long, so that some may fail."""
@@ -30,44 +26,37 @@ KEPT = timedelta(hours=13)
 """The same for a group's nodes, until the cluster's own update is over and the group is deleted. Nobody polls meanwhile, and
 CloudFormation waits twelve hours at most for the cluster."""
 
+Patience = Callable[[Callable[[], Said]], Said]
+"""Looks, maybe more than once."""
+
+
+def _at_once(look: Callable[[], Said]) -> Said:
+    return look()
+
 
 class Drains:
     """One deployment's part of the channel, during one run of the function."""
 
-    def __init__(
-        self, ask: Ask, cluster: str, s3: Callable[[], api.S3], sagemaker: Callable[[], api.Nodes], *, must: bool
-    ) -> None:
-        """`must`: an error of a call is the caller's. Otherwise it is as if nobody answered."""
-        self.ask, self._cluster, self._s3, self._sagemaker, self._must = ask, cluster, s3, sagemaker, must
+    def __init__(self, ask: Ask, channel: Channel, *, must: bool) -> None:
+        """`must`: an error of a call is the caller's, unless it is the drainer's silence. Otherwise it is as if nobody answered."""
+        self.ask, self._channel, self._must = ask, channel, must
         self.said = NOTHING_SAID
-        self._addresses: dict[str, str] = {}
 
-    def read(self) -> Said:
-        """What the agent says now."""
+    def read(self, patience: Patience = _at_once) -> Said:
+        """What is said now."""
         try:
-            self.said = self._read()
-        except api.CALL_ERRORS:
-            if self._must:
-                raise
+            self.said = patience(self._channel.read) if self._must else self._channel.read()
+        except api.CALL_ERRORS as error:
+            self._miss(error)
         return self.said
 
-    def _read(self) -> Said:
-        try:
-            reply = self._s3().get_object(Bucket=self.ask.drain.bucket, Key=f"{self._cluster}/status.json")
-        except api.CALL_ERRORS as error:
-            if api.code(error) != "NoSuchKey":
-                raise
-            return NOTHING_SAID
-        sent = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
-        return parse(reply["Body"].read(MOST_BYTES), email.utils.parsedate_to_datetime(sent).timestamp())
-
     def locate(self, nodes: Iterable[Node]) -> frozenset[str]:
-        """Which of these nodes do not run and have no address."""
+        """Which of these nodes do not run and cannot be asked for."""
         try:
             return frozenset(
                 node.name
                 for node in nodes
-                if node.is_there and node.status != "Running" and not self._address(node.name)
+                if node.is_there and node.status != "Running" and self._channel.find(node.name, self.said) is None
             )
         except api.CALL_ERRORS:
             if self._must:
@@ -77,27 +66,40 @@ class Drains:
     def hold(self, wanted: Iterable[Node], live: Cluster | None, lease: timedelta) -> None:
         """Ask for these nodes and for no other, but for those that are on their way out already: nothing may start there.
 
-        `live`: the cluster; absent: it is no more. What is held for an earlier wish keeps it.
+        `live`: the cluster; absent: it is no more. What is held for an earlier wish keeps it. Nothing is asked of a drainer that
+        has just not told what it holds.
         """
+        if self.said.unreachable:
+            return
         wishes = self.said.wishes()
         asked = {node.name: (node, lease, self.ask.wish) for node in wanted if node.is_there}
         for node in _going_already(live) if live else ():
             if node.name in wishes and node.name not in asked:
                 asked[node.name] = (node, TAKEN, wishes[node.name])
         try:
-            self._write([each for each in (self._wish(*each) for each in asked.values()) if each])
-        except api.CALL_ERRORS:
-            if self._must:
-                raise
+            said = self._channel.write(
+                self._request([each for each in (self._wish(*each) for each in asked.values()) if each])
+            )
+        except api.CALL_ERRORS as error:
+            self._miss(error)
+        else:
+            self.said = said or self.said
+
+    def _miss(self, error: Exception) -> None:
+        excuse = self._channel.excuse(error)
+        if excuse is not None:
+            self.said = excuse
+        elif self._must:
+            raise error
 
     def _wish(self, node: Node, lease: timedelta, wish: str) -> dict[str, Any] | None:
-        """Absent: the node has no address yet, or no more."""
-        address = self._address(node.name)
-        if not address:
+        """Absent: nobody can be asked for the node yet, or no more."""
+        found = self._channel.find(node.name, self.said)
+        if found is None:
             return None
         return {
             "id": node.name,
-            "ip": address,
+            **found,
             "request": wish,
             "deadline": self.ask.deadline(node).timestamp(),
             "expires": (self.ask.now + lease).timestamp(),
@@ -105,63 +107,14 @@ class Drains:
             "backup": True,
         }
 
-    def _address(self, node: str) -> str:
-        told = self.said.nodes.get(node, {}).get("ip")
-        if isinstance(told, str) and told:
-            return told
-        if node not in self._addresses:
-            self._addresses[node] = self._look_up(node)
-        return self._addresses[node]
-
-    def _look_up(self, node: str) -> str:
-        try:
-            found = self._sagemaker().describe_cluster_node(ClusterName=self._cluster, NodeId=node)
-        except api.CALL_ERRORS as error:
-            if api.is_gone(error) or api.code(error) == "ValidationException":
-                return ""  # it went meanwhile
-            raise
-        return str(found["NodeDetails"].get("PrivatePrimaryIp") or "")
-
-    def _write(self, wishes: list[dict[str, Any]]) -> None:
-        # The agent answers with the id of what it has read: another one wherever another node is wanted.
+    def _request(self, wishes: list[dict[str, Any]]) -> dict[str, Any]:
+        # The answer names the request that was read: another id wherever another node is wanted.
         names = ",".join(sorted(wish["id"] for wish in wishes))
         request = f"{self.ask.wish}-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
-        self._s3().put_object(
-            Bucket=self.ask.drain.bucket,
-            Key=f"{self._cluster}/requests/deployment.json",
-            Body=json.dumps({"schema": 1, "id": request, "nodes": wishes}).encode(),
-            ContentType="application/json",
-        )
-
-
-def parse(content: bytes, now: float) -> Said:
-    """The agent's status. What is not as it should be is as if it were not said."""
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        found = None
-    found = _mapping(found)
-    beat, busy = found.get("beat"), found.get("busy")
-    if isinstance(beat, bool) or not isinstance(beat, int | float):
-        return NOTHING_SAID
-    # One that is ahead would never be silent. NaN is not between anything.
-    if not 0 <= beat <= now + SILENT.total_seconds():
-        return NOTHING_SAID
-    return Said(
-        silent=timedelta(seconds=max(0.0, now - beat)),
-        rejected=str(_mapping(found.get("refused")).get("deployment") or ""),
-        problem=str(found.get("problem") or ""),
-        nodes={name: each for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
-        busy=frozenset(name for name in busy if isinstance(name, str)) if isinstance(busy, list) else frozenset(),
-        saves=bool(found.get("backup")),
-    )
+        return {"schema": 1, "id": request, "nodes": wishes}
 
 
 def _going_already(live: Cluster) -> list[Node]:
     """Nodes on their way out, be it alone or with their group."""
     groups = {group.name for group in live.groups if group.status == "Deleting"}
     return [node for node in live.nodes if node.leaving or node.group in groups]
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

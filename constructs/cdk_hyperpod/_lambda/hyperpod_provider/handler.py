@@ -46,11 +46,19 @@ def make_client(service: str, *, profile: str | None = None, **more: Any) -> Any
     # Only the pinned models: looking through botocore's own 400 services is half of the time to a client.
     loader = Loader(extra_search_paths=[_MODELS], include_default_search_paths=False)
     session.register_component("data_loader", loader)
-    config = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 3})
+    # The drainer may take a minute.
+    seconds, attempts = (65, 2) if service == "lambda" else (20, 3)
+    retries = {"mode": "standard", "total_max_attempts": attempts}
+    config = Config(connect_timeout=5, read_timeout=seconds, retries=retries)
     return session.create_client(service, config=config, **more)
 
 
-_provider = Provider(lambda: client("sagemaker"), lambda: client("cloudformation"), s3=lambda: client("s3"))
+_provider = Provider(
+    lambda: client("sagemaker"),
+    lambda: client("cloudformation"),
+    s3=lambda: client("s3"),
+    functions=lambda: client("lambda"),
+)
 
 
 def on_event(event: Mapping[str, Any], _context: object) -> Answer:

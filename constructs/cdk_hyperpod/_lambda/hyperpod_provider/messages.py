@@ -331,18 +331,41 @@ DRAINING_IS_NEW = (
 )
 
 
-def not_drained(cluster: str, why: Sequence[str], *, first: bool) -> str:
+def drainer_is_stuck(why: str) -> Wait:
+    return Wait(why=f"the drainer fails: {one_line(why)[:300]}")
+
+
+def drainer_is_silent(why: str) -> str:
+    """Why nobody drains under EKS."""
+    return (
+        f"scale_down.drain: the drainer fails ({one_line(why)[:300]}); the stack hyperpod-NAME-eks has it and its log; or write "
+        "on_silent: undrained. Nodes that it has cordoned stay so until a deployment asks it again, or `kubectl uncordon`"
+    )
+
+
+DRAINER_SAVES_NOTHING = (
+    "scale_down.drain: what goes must be saved (backup_cron_job), and the drainer knows no CronJob; deploy hyperpod-NAME-eks, "
+    "which tells it, before you take nodes"
+)
+
+
+def not_drained(cluster: str, why: Sequence[str], *, first: bool, eks: bool = False) -> str:
     """The reason of a deployment whose nodes could not be drained."""
     done = "nothing was deleted" if first else "nodes already taken stay taken, no other was deleted"
     head = f"Nodes of {cluster} were not ready to go: {done}, and they go back to work."
-    return fit(head, [*why, DRAIN_HINT])
+    return fit(head, [*why, EVICTION_HINT if eks else DRAIN_HINT])
 
 
 DRAIN_HINT = (
     "Jobs that need longer: `cdk-hyperpod drain NODE --hold 12h --wait` beforehand, then deploy; or raise "
     "scale_down.drain.timeout_minutes, or set on_timeout: force"
 )
+EVICTION_HINT = (
+    "Pods that need longer: wait until they have ended, or `kubectl drain` beforehand; or raise "
+    "scale_down.drain.timeout_minutes, or set on_timeout: force"
+)
 UNREAD = "the drain agent has not read the request yet"
+UNTOLD = "the drainer has not said anything of it"
 OVER = "the operation that asked for this is over: nothing more is done for it"
 NOT_OURS = "the cluster is not this stack's: nothing is done to it"
 

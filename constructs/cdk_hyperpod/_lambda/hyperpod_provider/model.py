@@ -134,10 +134,12 @@ class DesiredGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """How nodes are drained before they go (docs/adr/0014)."""
+    """How nodes are drained before they go (docs/adr/0014, 0015)."""
 
-    bucket: str
-    """Where the agent on the controller is asked, and answers."""
+    bucket: str = ""
+    """Where the agent on a Slurm controller is asked, and answers. Empty: under EKS."""
+    function: str = ""
+    """ARN of the drainer of an EKS cluster. Empty: under Slurm."""
     minutes: int = 25
     """How long jobs and backup may take together."""
     force: bool = False

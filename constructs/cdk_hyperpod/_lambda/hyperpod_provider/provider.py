@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 from . import api, messages, wire
 from .actions import Pick, Plan, Wait
+from .channels import Bucket, Channel, Function
 from .drains import KEPT, LEASE, TAKEN, Drains
 from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
-from .model import MOVING, Cluster, Desired, Node, Occasion
+from .model import MOVING, Cluster, Desired, Drain, Node, Occasion
 from .planner import plan
 from .ready import Ask, is_silent, judge, judge_agent
 from .removal import plan_removal, standing
@@ -61,15 +62,17 @@ class Provider:
         cloudformation: Callable[[], api.CloudFormation],
         *,
         s3: Callable[[], api.S3],
+        functions: Callable[[], api.Lambda],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], None] = time.sleep,
         log: Callable[[str], None] = print,
     ) -> None:
-        """Clients are asked for when they are needed: most polls need no CloudFormation, and S3 is for draining alone. `sleep`
-        takes seconds."""
+        """Clients are asked for when they are needed: most polls need no CloudFormation, and S3 and Lambda (`functions`) are for
+        draining alone. `sleep` takes seconds."""
         self._sagemaker = sagemaker
         self._cloudformation = cloudformation
         self._s3 = s3
+        self._functions = functions
         self._now = now
         self._sleep = sleep
         self._log = log
@@ -177,12 +180,12 @@ class Provider:
         found = plan(live, desired, occasion)
         drains = self._drains(event, desired, state) if _going(found, live) else None
         if drains is not None:
-            self._patiently(drains.read, state)
+            drains.read(lambda look: self._patiently(look, state))
             found = plan(live, desired, _with_said(occasion, drains))
         self._tell(found)
         self._refuse(found, desired, first=True)
         if drains is not None:
-            self._fail_undrained(desired, self._undrainable(event, drains, found, live), first=True)
+            self._fail_undrained(drains, desired, self._undrainable(event, drains, found, live), first=True)
         return wire.with_plan(state, live, found)
 
     def _may_remove(self, event: Event) -> bool:
@@ -318,17 +321,22 @@ class Provider:
 
     def _drains(self, event: Event, desired: Desired, state: State, *, before: bool = False) -> Drains | None:
         """Absent: nodes go as they are. A rollback gives back what the failed update asked for, and neither it nor finalize
-        ends for what S3 says. `before`: also where only the properties before say how."""
+        ends for what S3 or Lambda says. `before`: also where only the properties before say how."""
         previous = self._previous(event) if state.rolling_back or before else None
         drain = desired.drain or (previous.drain if previous else None)
         if drain is None:
             return None
         ask = Ask(drain=drain, began=state.began, now=self._now(), rolling_back=state.rolling_back)
         must = event.kind == PREPARE and not state.rolling_back
-        return Drains(ask, desired.cluster, self._s3, self._sagemaker, must=must)
+        return Drains(ask, self._channel(drain, desired.cluster), must=must)
+
+    def _channel(self, drain: Drain, cluster: str) -> Channel:
+        if drain.function:
+            return Function(drain.function, cluster, self._functions)
+        return Bucket(drain.bucket, cluster, self._s3, self._sagemaker)
 
     def _heard(self, event: Event, desired: Desired, state: State) -> Drains | None:
-        """The same, with what the agent says now."""
+        """The same, with what is said of the nodes now."""
         drains = self._drains(event, desired, state)
         if drains is not None:
             drains.read()
@@ -336,8 +344,8 @@ class Provider:
 
     def _undrainable(self, event: Event, drains: Drains, found: Plan, live: Cluster | None) -> Sequence[str]:
         """Why nothing can be drained for this deployment, however long anybody waits."""
-        if judge_agent(drains.said, drains.ask):
-            return judge(_going(found, live), drains.said, drains.ask).never
+        if why := judge_agent(drains.said, drains.ask):
+            return [why] if any(node.is_there for node in _going(found, live)) else []
         # A group is held for hours, and the rollback of what brings the rights takes them back before it calls prepare.
         previous = self._previous(event)
         held = found.deletions and not (drains.ask.rolling_back or is_silent(drains.said))
@@ -351,9 +359,11 @@ class Provider:
         # Before any node was taken, what came is HyperPod's own repair, or was on its way.
         came = found.replacements if taken else frozenset()
         drains.ask = replace(drains.ask, replacements=came, nowhere=drains.locate(going))
+        ready = judge(going, drains.said, drains.ask).ready
+        drains.hold(going, live, TAKEN if found.changes and ready else LEASE)
+        # A drainer has answered by now.
         verdict = judge(going, drains.said, drains.ask)
-        drains.hold(going, live, TAKEN if found.changes and verdict.ready else LEASE)
-        self._fail_undrained(desired, verdict.never, first=not taken)
+        self._fail_undrained(drains, desired, verdict.never, first=not taken)
         return verdict.waits
 
     def _give_back(self, event: Event, state: State) -> None:
@@ -369,9 +379,10 @@ class Provider:
         except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")
 
-    def _fail_undrained(self, desired: Desired, why: Sequence[str], *, first: bool) -> None:
+    def _fail_undrained(self, drains: Drains, desired: Desired, why: Sequence[str], *, first: bool) -> None:
         if why:
-            raise ScaleDownError(messages.not_drained(desired.cluster, why, first=first))
+            eks = bool(drains.ask.drain.function)
+            raise ScaleDownError(messages.not_drained(desired.cluster, why, first=first, eks=eks))
 
     # -- finalize --
 
@@ -493,7 +504,7 @@ def _going(found: Plan, live: Cluster | None) -> list[Node]:
 
 
 def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:
-    """What the agent tells of the nodes to choose from: who is being drained for this deployment stays chosen."""
+    """What is told of the nodes to choose from: who is being drained for this deployment stays chosen."""
     if drains is None:
         return occasion
     said = drains.said

@@ -1,6 +1,7 @@
 """The seam "make this node ready to go": what has to happen on a node before it may be deleted. Pure.
 
-What the agent on the controller says of each node is looked at afresh at every poll, and nothing else is remembered. The plan
+What the agent on the controller, or the drainer of an EKS cluster, says of each node is looked at afresh at every poll, and
+nothing else is remembered. The plan
 is carried out when every node of the request may go, so where one may not, none has gone.
 """
 
@@ -37,6 +38,8 @@ class Said:
 
     silent: timedelta | None = None
     """Since when it says nothing, by S3's clock. Absent: it never said anything."""
+    unreachable: str = ""
+    """Why it could not be asked just now; of a drainer, which answers at once or not at all."""
     rejected: str = ""
     """Why it does not take the deployment's request."""
     problem: str = ""
@@ -81,9 +84,9 @@ class Ask:
         return begins + span
 
     def deadline(self, node: Node) -> datetime:
-        """Until when its jobs may run."""
+        """Until when its jobs may run. Nobody ends pods: under EKS they end with the node."""
         begins, span = self._time(node)
-        return begins + (span * ENDING if self.forces(node) else span)
+        return begins + (span * ENDING if self.forces(node) and not self.drain.function else span)
 
     def forces(self, node: Node) -> bool:
         """Whether it goes at the limit, whatever runs on it."""
@@ -120,9 +123,14 @@ def judge_agent(said: Said, ask: Ask) -> str:
     """Why it cannot do what is asked, whichever nodes it is; empty: it can, or need not."""
     if ask.rolling_back:
         return ""
+    eks = bool(ask.drain.function)
     if is_silent(said):
-        return "" if ask.drain.undrained else messages.agent_is_silent(said.silent)
-    return messages.AGENT_SAVES_NOTHING if ask.drain.must_be_saved and not said.saves else ""
+        if ask.drain.undrained:
+            return ""
+        return messages.drainer_is_silent(said.unreachable) if eks else messages.agent_is_silent(said.silent)
+    if not ask.drain.must_be_saved or said.saves:
+        return ""
+    return messages.DRAINER_SAVES_NOTHING if eks else messages.AGENT_SAVES_NOTHING
 
 
 def judge(going: Iterable[Node], said: Said, ask: Ask) -> Verdict:
@@ -130,6 +138,8 @@ def judge(going: Iterable[Node], said: Said, ask: Ask) -> Verdict:
     nodes = [node for node in going if _has_to_be_asked_for(node, ask)]
     if not nodes:
         return READY
+    if said.unreachable and any(ask.now < _patience(node, ask) for node in nodes):
+        return Verdict(waits=(messages.drainer_is_stuck(said.unreachable),))
     if why := judge_agent(said, ask):
         return Verdict(never=(why,))
     if is_silent(said):
@@ -150,6 +160,11 @@ def judge(going: Iterable[Node], said: Said, ask: Ask) -> Verdict:
     return Verdict(waits=tuple(waits), never=tuple(never))
 
 
+def _patience(node: Node, ask: Ask) -> datetime:
+    """Until when a drainer that does not answer is asked again. What it holds it can give back only when it does."""
+    return ask.began + SILENT if ask.drain.undrained else ask.limit(node)
+
+
 def _has_to_be_asked_for(node: Node, ask: Ask) -> bool:
     return node.is_there and node.name not in ask.nowhere
 
@@ -158,10 +173,11 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
     """Why the node may not go, if so, and whether it ever may."""
     told = said.nodes.get(node.name, {})
     heard = said.wishes().get(node.name) == ask.wish
-    state, message = (str(told.get("state")), str(told.get("message") or "")) if heard else ("", messages.UNREAD)
+    unread = messages.UNTOLD if ask.drain.function else messages.UNREAD
+    state, message = (str(told.get("state")), str(told.get("message") or "")) if heard else ("", unread)
     if _is_ready(node, told, state):
         return "", False
-    if state == "backup-failed" and ask.drain.must_be_saved and not ask.rolling_back:
+    if _is_final(state, ask) and not ask.rolling_back:
         return message, True
     if ask.now < ask.limit(node):
         return message or state, False
@@ -171,6 +187,12 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
         # A replacement's time counts from its launch, and it may have been seen late: it is waited for as long as anybody polls.
         return message or state, node.name not in ask.replacements
     return "", False
+
+
+def _is_final(state: str, ask: Ask) -> bool:
+    """Whether no time helps. What an agent refuses may be a login node only until HyperPod says what it is; a drainer refuses
+    what is Karpenter's."""
+    return (state == "backup-failed" and ask.drain.must_be_saved) or (state == "refused" and bool(ask.drain.function))
 
 
 def _is_ready(node: Node, told: Mapping[str, Any], state: str) -> bool:

@@ -19,7 +19,8 @@ Digest                     both       no        any text that changes whenever s
                                                 properties does: CloudFormation calls a custom resource only on a change
 Drain                      both       no        JSON text {"Bucket": …, "TimeoutMinutes": 1 to 30, "OnTimeout": "fail" or "force",
                                                 "OnSilent": "fail" or "undrained", "MustBeSaved": true or false}: how nodes
-                                                are drained before they go; absent: they go as they are
+                                                are drained before they go; under EKS "Function", the ARN of the drainer, in the
+                                                place of Bucket; absent: they go as they are
 Retry                      both       no        any text of at most 256 characters, never looked at: a new one makes
                                                 CloudFormation call both once more, so that they go on
 =========================  =========  ========  ==================================================================
@@ -76,9 +77,12 @@ MAX_RETRY = 256
 MAX_DRAIN_MINUTES = 30
 """Nodes take 15 to 20 minutes to go, and CloudFormation waits an hour."""
 
+_LONGEST_ARN = 170
+
 _NODE_TYPES = (CONTROLLER, "Login", "Compute")
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_FUNCTION = re.compile(r"arn:aws[a-z-]*:lambda:[a-z0-9-]+:[0-9]{12}:function:[a-zA-Z0-9-_]{1,64}")
 _NODE_ID = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")
 
 
@@ -104,9 +108,9 @@ class _Reader:
         text = json.dumps(value, default=str)
         self.problems.append(f"{path}: must be {wanted}, got {text if len(text) <= 80 else f'{text[:79]}…'}")
 
-    def text(self, path: str, value: object, pattern: re.Pattern[str], wanted: str) -> str:
+    def text(self, path: str, value: object, pattern: re.Pattern[str], wanted: str, *, most: int = 63) -> str:
         # A name of 63 characters is all that the pattern's count allows without hyphens; with them it allows more.
-        if isinstance(value, str) and len(value) <= 63 and pattern.fullmatch(value):
+        if isinstance(value, str) and len(value) <= most and pattern.fullmatch(value):
             return value
         self.wrong(path, wanted, value)
         return ""
@@ -215,8 +219,14 @@ def _drain(reader: _Reader, text: object) -> Drain | None:
         if found.get(name) not in allowed:
             reader.wrong(f"Drain.{name}", f"one of {', '.join(json.dumps(each) for each in allowed)}", found.get(name))
     minutes = reader.number("Drain.TimeoutMinutes", found.get("TimeoutMinutes"), MAX_DRAIN_MINUTES, least=1)
+    function = found.get("Function")
+    if function is not None and "Bucket" in found:
+        reader.problems.append("Drain: has both Bucket, which is for Slurm, and Function, which is for EKS; keep one")
     return Drain(
-        bucket=reader.text("Drain.Bucket", found.get("Bucket"), _BUCKET, "a bucket's name"),
+        bucket=reader.text("Drain.Bucket", found.get("Bucket"), _BUCKET, "a bucket's name") if function is None else "",
+        function=""
+        if function is None
+        else reader.text("Drain.Function", function, _FUNCTION, "a function's ARN", most=_LONGEST_ARN),
         minutes=minutes,
         force=found.get("OnTimeout") == "force",
         undrained=found.get("OnSilent") == "undrained",

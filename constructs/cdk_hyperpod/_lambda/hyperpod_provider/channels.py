@@ -1,0 +1,162 @@
+"""How nodes are asked for and who answers: a bucket that an agent reads (docs/adr/0014), or a function (docs/adr/0015).
+
+Both take the same request and say the same things. The agent answers later, by a status that stays; the drainer of an EKS
+cluster at once, and it knows nothing of an earlier request but what stands on the nodes.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Protocol
+
+from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+
+from . import api
+from .ready import NOTHING_SAID, SILENT, Said
+
+MOST_BYTES = 8 * 1024**2
+"""Of a status: more than a thousand bytes for every node that a cluster may have."""
+
+Request = Mapping[str, Any]
+
+
+class Channel(Protocol):
+    """One cluster's, during one run of the function. Its calls raise api.CALL_ERRORS."""
+
+    def read(self) -> Said:
+        """What is said now."""
+
+    def write(self, request: Request) -> Said | None:
+        """Ask for what is in the request, and for nothing else any more. Absent: the answer comes by a later look."""
+
+    def find(self, node: str, said: Said) -> Mapping[str, str] | None:
+        """What a wish has to say of a node besides its id. Absent: nobody can be asked for it yet, or no more."""
+
+    def excuse(self, error: Exception) -> Said | None:
+        """What it means that a call failed. Absent: it is for the caller to judge."""
+
+
+class Bucket:
+    """The agent's on a Slurm controller."""
+
+    def __init__(self, bucket: str, cluster: str, s3: Callable[[], api.S3], sagemaker: Callable[[], api.Nodes]) -> None:
+        self._bucket, self._cluster, self._s3, self._sagemaker = bucket, cluster, s3, sagemaker
+        self._addresses: dict[str, str] = {}
+
+    def read(self) -> Said:
+        try:
+            reply = self._s3().get_object(Bucket=self._bucket, Key=f"{self._cluster}/status.json")
+        except api.CALL_ERRORS as error:
+            if api.code(error) != "NoSuchKey":
+                raise
+            return NOTHING_SAID
+        sent = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
+        return parse(reply["Body"].read(MOST_BYTES), email.utils.parsedate_to_datetime(sent).timestamp())
+
+    def write(self, request: Request) -> None:
+        self._s3().put_object(
+            Bucket=self._bucket,
+            Key=f"{self._cluster}/requests/deployment.json",
+            Body=json.dumps(request).encode(),
+            ContentType="application/json",
+        )
+
+    def find(self, node: str, said: Said) -> Mapping[str, str] | None:
+        """By the address the agent knows it."""
+        told = said.nodes.get(node, {}).get("ip")
+        if isinstance(told, str) and told:
+            return {"ip": told}
+        if node not in self._addresses:
+            self._addresses[node] = self._look_up(node)
+        return {"ip": self._addresses[node]} if self._addresses[node] else None
+
+    def _look_up(self, node: str) -> str:
+        try:
+            found = self._sagemaker().describe_cluster_node(ClusterName=self._cluster, NodeId=node)
+        except api.CALL_ERRORS as error:
+            if api.is_gone(error) or api.code(error) == "ValidationException":
+                return ""  # it went meanwhile
+            raise
+        return str(found["NodeDetails"].get("PrivatePrimaryIp") or "")
+
+    def excuse(self, error: Exception) -> None:
+        """The bucket's errors are not the agent's silence."""
+
+
+class UnansweredError(BotoCoreError):  # type: ignore[misc]
+    """The drainer was called, and failed, or could do nothing."""
+
+    fmt = "{why}"
+
+
+class Function:
+    """The drainer's of an EKS cluster."""
+
+    def __init__(self, arn: str, cluster: str, functions: Callable[[], api.Lambda]) -> None:
+        self._arn, self._cluster, self._functions = arn, cluster, functions
+
+    def read(self) -> Said:
+        return self._invoke(None)
+
+    def write(self, request: Request) -> Said:
+        return self._invoke({"deployment": request})
+
+    def _invoke(self, requests: Mapping[str, Request] | None) -> Said:
+        event = {"schema": 1, "cluster": self._cluster, "requests": requests}
+        reply = self._functions().invoke(FunctionName=self._arn, Payload=json.dumps(event).encode())
+        found = _object(reply["Payload"].read(MOST_BYTES))
+        if reply.get("FunctionError"):
+            raise UnansweredError(why=str(found.get("errorMessage") or "it failed"))
+        if found.get("schema") != 1:
+            raise UnansweredError(why="its answer is not one of this version")
+        if found.get("problem"):
+            # Where it cannot read Kubernetes, what it holds is not in its answer.
+            raise UnansweredError(why=str(found["problem"]))
+        return _said(found, timedelta(0))
+
+    def find(self, node: str, said: Said) -> Mapping[str, str]:
+        """A node's name in Kubernetes has its id in it."""
+        return {}
+
+    def excuse(self, error: Exception) -> Said:
+        """Whatever keeps it from answering, it is silent."""
+        return Said(unreachable=api.reason(error) if api.code(error) else str(error))
+
+
+def parse(content: bytes, now: float) -> Said:
+    """The agent's status. What is not as it should be is as if it were not said."""
+    found = _object(content)
+    beat = found.get("beat")
+    if isinstance(beat, bool) or not isinstance(beat, int | float):
+        return NOTHING_SAID
+    # One that is ahead would never be silent. NaN is not between anything.
+    if not 0 <= beat <= now + SILENT.total_seconds():
+        return NOTHING_SAID
+    return _said(found, timedelta(seconds=max(0.0, now - beat)))
+
+
+def _said(found: Mapping[str, Any], silent: timedelta) -> Said:
+    busy = found.get("busy")
+    return Said(
+        silent=silent,
+        rejected=str(_mapping(found.get("refused")).get("deployment") or ""),
+        problem=str(found.get("problem") or ""),
+        nodes={name: each for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
+        busy=frozenset(name for name in busy if isinstance(name, str)) if isinstance(busy, list) else frozenset(),
+        saves=bool(found.get("backup")),
+    )
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    """What is in a JSON text; empty where that is no object."""
+    try:
+        return _mapping(json.loads(content))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,247 @@
+"""The function that drains nodes of an EKS cluster (docs/adr/0015): inside the VPC, since the API endpoint is private."""
+
+from __future__ import annotations
+
+import typing
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct, IDependable
+
+from .. import _reasons
+from .._acknowledge import acknowledge, policy_wildcards, wildcard
+from .._functions import log_group as make_log_group
+from .._functions import python_function
+from .._pseudo import ACCOUNT_ID, PARTITION
+from ..config.cluster import ClusterName
+from ..config.patterns import CronJobName
+from ..drain import IEksDrainer
+from ..errors import raise_errors
+from ..kubernetes.drainer import DRAINER_GROUP, drainer_manifests
+from ..kubernetes.manifests import Manifest
+from ..names import drainer_name
+from ..network import allow_tcp, closed_security_group
+from ..removal import check_removal
+from ..rules.drain import check_existing
+from ..typed.judge import check_arguments, check_at_synth
+from .control_plane import EksControlPlane, access_entries, after_cluster
+
+_TIMEOUT = Duration.minutes(1)
+"""The guard waits a little longer for an answer."""
+_INTERFACES = (
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:UnassignPrivateIpAddresses",
+)
+"""What Lambda does with the role of a function in a VPC (Lambda developer guide, "Required IAM permissions")."""
+
+
+class EksDrainer(IEksDrainer):
+    """A function that cordons nodes of an EKS cluster and evicts their pods, when the guard asks it.
+
+    It reaches the Kubernetes API, and nothing else: its security group leads to the control plane alone, it calls no AWS service,
+    and in Kubernetes it may look at nodes and pods, cordon a node, evict a pod, and make the Jobs of one CronJob in its
+    namespace. Give it to `HyperPodCluster`. Cost: it runs during deployments that take nodes. Running nodes: by itself none is
+    touched.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal="retain")
+        network = HyperPodNetwork(
+            self, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True
+        )
+        control_plane = EksControlPlane(
+            self,
+            "Eks",
+            cluster_name="train",
+            eks_config=EksConfig(dependencies_chart="installed"),
+            network=network,
+            encryption_key=key,
+        )
+        HyperPodCluster(
+            self,
+            "Cluster",
+            cluster_name="train",
+            network=network,
+            instance_groups=[InstanceGroup(name="p5", instance_type="ml.p5.48xlarge", instance_count=4)],
+            eks_cluster_arn=control_plane.cluster_arn,
+            encryption_key=key,
+            drainer=EksDrainer(
+                self, "Drainer", cluster_name="train", control_plane=control_plane, encryption_key=key
+            ),
+            scale_down=ScaleDownConfig(drain=ScaleDownDrain()),
+        )
+    """
+
+    function: lambda_.Function
+    """What the guard calls."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster_name: ClusterName,
+        control_plane: EksControlPlane,
+        encryption_key: kms.IKey,
+        backup_cron_job: CronJobName | None = None,
+        log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
+    ) -> None:
+        """Make the function, its access entry, and its rights in Kubernetes.
+
+        :param cluster_name: the HyperPod cluster's; the function's name derives from it.
+        :param control_plane: the EKS cluster. One that exists already needs `endpoint` and `certificate_authority`.
+        :param encryption_key: encrypts the log.
+        :param backup_cron_job: NAMESPACE/NAME of a CronJob of yours, whose Job saves what a node has before it goes. Call
+            `allow_backup` where the namespace is there. Default: - nothing is saved.
+        :param log_group: where it logs. Default: - one is made, which keeps a year.
+        :param removal_policy: what becomes of that when it leaves the stack: RETAIN or DESTROY. Default: - RemovalPolicy.DESTROY.
+        :raises ConfigError: for arguments that are none, and for an EKS cluster whose API nobody could reach.
+        """
+        super().__init__(scope, construct_id)
+        existing = control_plane.config.existing_cluster if isinstance(control_plane, EksControlPlane) else None
+        raise_errors(
+            [
+                *check_arguments(
+                    EksDrainer.__init__,
+                    cluster_name=cluster_name,
+                    control_plane=control_plane,
+                    encryption_key=encryption_key,
+                    backup_cron_job=backup_cron_job,
+                    log_group=log_group,
+                    removal_policy=removal_policy,
+                ),
+                *check_removal(None, removal_policy),
+                *check_at_synth(cluster_name, "cluster_name", "write it out: the function's name derives from it"),
+                *check_at_synth(
+                    backup_cron_job, "backup_cron_job", "write it out: rights in its namespace derive from it"
+                ),
+                *(() if existing is None else check_existing(existing, "control_plane.existing_cluster")),
+            ],
+            lambda: self.node.path,
+        )
+        self._control_plane = control_plane
+        self.cluster_name = cluster_name
+        self.eks_cluster_arn = control_plane.cluster_arn
+        self.backup_cron_job = backup_cron_job
+        name = drainer_name(cluster_name)
+        # The name is known before the function is: the guard of another stack names it without a reference.
+        self.function_arn = f"arn:{PARTITION}:lambda:{Stack.of(self).region}:{ACCOUNT_ID}:function:{name}"
+        log = log_group or make_log_group(self, "Log", encryption_key=encryption_key, removal_policy=removal_policy)
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"Drains nodes of HyperPod cluster {cluster_name}",
+        )
+        rights = self._allow(role, log.log_group_arn)
+        self.function = python_function(
+            self,
+            "Function",
+            function_name=name,
+            description=f"Drains nodes of HyperPod cluster {cluster_name}",
+            handler="eks_drainer.handler.on_event",
+            role=role,
+            log_group=log,
+            timeout=_TIMEOUT,
+            network=self._network(),
+            environment={**self._address(), "EKS_CLUSTER": control_plane.cluster_name}
+            | ({} if backup_cron_job is None else {"BACKUP_CRON_JOB": backup_cron_job}),
+            reasons=_reasons.DRAINER,
+        )
+        # Lambda refuses a function in a VPC whose role may not plug it in, and unplugs it with the same rights.
+        self.function.node.add_dependency(rights)
+        self._let_in(role)
+
+    def allow_backup(self, scope: Construct, construct_id: str, *after: IDependable) -> None:
+        """Let it make the Jobs of `backup_cron_job` in that namespace; nothing where there is none. No node is touched.
+
+        :param scope: where the right is, of this stack or a later one.
+        :param construct_id: its id there.
+        :param after: what makes the namespace.
+        """
+        if self.backup_cron_job is None:
+            return
+        of_namespace = [each for each in self._manifests() if "namespace" in each["metadata"]]
+        # Another namespace makes another resource, so that the right in the old one goes.
+        namespace = self.backup_cron_job.partition("/")[0]
+        self._apply(scope, f"{construct_id}{namespace}", of_namespace).node.add_dependency(*after)
+
+    def _manifests(self) -> tuple[Manifest, ...]:
+        return drainer_manifests(self.backup_cron_job)
+
+    def _let_in(self, role: iam.Role) -> None:
+        """Into the EKS cluster, as somebody who may do little there."""
+        entry = eks.CfnAccessEntry(
+            self,
+            "Access",
+            cluster_name=self._control_plane.cluster_name,
+            principal_arn=role.role_arn,
+            kubernetes_groups=[DRAINER_GROUP],
+        )
+        after_cluster(self._control_plane, entry)
+        self._apply(self, "Rights", [each for each in self._manifests() if "namespace" not in each["metadata"]])
+
+    def _apply(self, scope: Construct, construct_id: str, manifests: list[Manifest]) -> eks.KubernetesManifest:
+        applied = eks.KubernetesManifest(scope, construct_id, cluster=self._control_plane.cluster, manifest=manifests)
+        if Stack.of(applied) is Stack.of(self._control_plane):
+            applied.node.add_dependency(*access_entries(self._control_plane))
+        return applied
+
+    def _network(self) -> lambda_.CfnFunction.VpcConfigProperty:
+        """In the nodes' subnets, let out to the API alone. Names are looked up and tokens signed without leaving."""
+        network = self._control_plane.network
+        group = closed_security_group(self, "Group", network, "Drains nodes of a HyperPod cluster", "drainer")
+        to_api = self._control_plane.security_group_id
+        allow_tcp(self, "ToControlPlane", group.attr_group_id, to_api, 443, 443, "Kubernetes API")
+        return lambda_.CfnFunction.VpcConfigProperty(
+            security_group_ids=[group.attr_group_id], subnet_ids=[subnet.subnet_id for subnet in network.subnets]
+        )
+
+    def _address(self) -> dict[str, str]:
+        existing = self._control_plane.config.existing_cluster
+        if existing is not None:
+            # Both are there (check_existing).
+            return {"KUBERNETES_ENDPOINT": str(existing.endpoint), "KUBERNETES_CA": str(existing.certificate_authority)}
+        made = typing.cast(eks.Cluster, self._control_plane.cluster)
+        return {
+            "KUBERNETES_ENDPOINT": made.cluster_endpoint,
+            "KUBERNETES_CA": made.cluster_certificate_authority_data,
+        }
+
+    def _allow(self, role: iam.Role, log_arn: str) -> iam.CfnManagedPolicy:
+        """Its log, and what Lambda itself does with the role; the function's own code may do none of that."""
+        statements = [
+            {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": log_arn},
+            {"Effect": "Allow", "Action": [*_INTERFACES], "Resource": "*"},
+            {
+                "Effect": "Deny",
+                "Action": [*_INTERFACES],
+                "Resource": "*",
+                "Condition": {"ArnEquals": {"lambda:SourceFunctionArn": self.function_arn}},
+            },
+        ]
+        policy = iam.CfnManagedPolicy(
+            self,
+            "Policy",
+            description=f"For draining nodes of HyperPod cluster {self.cluster_name}",
+            roles=[role.role_name],
+            policy_document={"Version": "2012-10-17", "Statement": statements},
+        )
+        log_wildcards = policy_wildcards([{"Resource": Stack.of(self).resolve(log_arn)}])
+        acknowledge(
+            policy,
+            {
+                wildcard("Resource", "*"): _reasons.DRAINER_INTERFACES,
+                **dict.fromkeys(log_wildcards, _reasons.FUNCTION_LOGS),
+            },
+        )
+        return policy

@@ -1,0 +1,289 @@
+"""Under EKS a function drains: how it is asked, and what becomes of nodes and deployments where it cannot."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from provider.drainer import ARN, Drainer
+from provider.scenarios import QUICK, ids
+from provider.stack import LAMBDA, Behaviour, Stack, Wish, group
+
+MINUTE = 60.0
+DRAIN: dict[str, Any] = {
+    "Function": ARN,
+    "TimeoutMinutes": 25,
+    "OnTimeout": "fail",
+    "OnSilent": "fail",
+    "MustBeSaved": False,
+}
+FOUR = Wish(groups=(group("p5", 4),), drain=DRAIN)
+TWO = Wish(groups=(group("p5", 2),), drain=DRAIN)
+
+
+def four() -> Stack:
+    return Stack(FOUR, timings=QUICK, behaviour=Behaviour())
+
+
+def drain(**changes: Any) -> dict[str, Any]:
+    return {**DRAIN, **changes}
+
+
+def saving(train: Stack) -> dict[str, Any]:
+    train.drainer.backup = "research/backup"
+    return drain(MustBeSaved=True)
+
+
+def gone(train: Stack) -> dict[str, float]:
+    return {str(item.node_id): item.at for item in train.model.terminations}
+
+
+def failure(train: Stack, wish: Wish) -> str:
+    assert train.deploy(wish) == "rolled back", train.reasons
+    (reason,) = train.reasons
+    assert len(reason) <= 1_000
+    assert "\n" not in reason
+    return reason
+
+
+def no_node_is_held(drainer: Drainer, train: Stack) -> bool:
+    here = {str(each.instance_id) for each in train.model.nodes("train")}
+    return not here & drainer.cordoned.keys()
+
+
+def test_nodes_go_when_every_pod_has_left() -> None:
+    train = four()
+    drainer, (*_, slow, last) = train.drainer, ids(train, "p5")
+    drainer.pods = dict.fromkeys(ids(train, "p5"), 2 * MINUTE) | {slow: 10 * MINUTE}
+    assert train.deploy(TWO) == "complete", train.reasons
+    when = gone(train)
+    assert sorted(when) == sorted([slow, last])
+    assert min(when.values()) >= drainer.evictions[slow] + 10 * MINUTE
+    assert dict(train.model.changes(principal=LAMBDA))["BatchDeleteClusterNodes"] == 1
+    # Cordoned as long as they were there: nothing could start on a node that was about to go.
+    assert all(drainer.given_back.get(node, math.inf) >= when[node] for node in when)
+    assert no_node_is_held(drainer, train)
+
+
+def test_neither_a_bucket_nor_an_address_is_asked_for() -> None:
+    train = four()
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert not train.agent.objects
+    assert "DescribeClusterNode" not in {each.operation for each in train.model.journal}
+    assert all("ip" not in wish for call in train.drainer.calls for wish in _wishes(call))
+
+
+def _wishes(call: dict[str, Any]) -> list[dict[str, Any]]:
+    return call["requests"]["deployment"]["nodes"] if call["requests"] else []
+
+
+def test_idle_nodes_go_before_busy_ones() -> None:
+    train = four()
+    oldest, *others = ids(train, "p5")
+    train.drainer.pods = dict.fromkeys(others, 600 * MINUTE)
+    assert train.deploy(replace(FOUR, groups=(group("p5", 3),))) == "complete", train.reasons
+    assert list(gone(train)) == [oldest]
+
+
+def test_a_budget_keeps_all_of_them_under_fail() -> None:
+    train = four()
+    drainer, (idle, busy, *_) = train.drainer, ids(train, "p5")
+    drainer.pods, drainer.budgets = {busy: MINUTE}, {busy: math.inf}
+    reason = failure(train, replace(TWO, nodes_to_delete=(busy, idle)))
+    assert reason.startswith(
+        f"Nodes of train were not ready to go: nothing was deleted, and they go back to work. {busy} is not ready to go: "
+        "went back to work at its deadline; pods: research/job-0. Pods that need longer: wait until they have ended"
+    )
+    assert not gone(train)
+    assert no_node_is_held(drainer, train)
+    assert busy not in drainer.evictions
+
+
+def test_under_force_its_pods_end_with_the_node_and_not_before() -> None:
+    train = four()
+    drainer, (busy, *_) = train.drainer, ids(train, "p5")
+    drainer.pods, drainer.budgets = {busy: MINUTE}, {busy: math.inf}
+    began = train.clock.now()
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=drain(OnTimeout="force"))
+    assert train.deploy(wish) == "complete", train.reasons
+    assert 25 * MINUTE <= gone(train)[busy] - began <= 27 * MINUTE
+    assert busy not in drainer.evictions
+    assert {wish["deadline"] for call in drainer.calls for wish in _wishes(call)} == {began + 25 * MINUTE}
+
+
+def test_what_must_be_saved_is_waited_for() -> None:
+    train = four()
+    drain_with = saving(train)
+    train.drainer.saving_s = 5 * MINUTE
+    assert train.deploy(replace(TWO, drain=drain_with)) == "complete", train.reasons
+    assert all(at >= train.drainer.saving[node] + 5 * MINUTE for node, at in gone(train).items())
+
+
+def test_what_cannot_be_saved_is_refused_at_once() -> None:
+    train = four()
+    drain_with = saving(train)
+    (node, *_) = ids(train, "p5")
+    train.drainer.unsavable.add(node)
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
+    began = train.clock.now()
+    assert f"{node} is not ready to go: Job research/backup-1 failed" in failure(train, wish)
+    assert train.clock.now() - began < 5 * MINUTE
+    assert not gone(train)
+
+
+def test_a_drainer_that_does_not_know_the_cron_job_is_told_of_before_anything_happens() -> None:
+    train = four()
+    since = len(train.model.journal)
+    reason = failure(train, replace(TWO, drain=drain(MustBeSaved=True)))
+    assert "the drainer knows no CronJob; deploy hyperpod-NAME-eks" in reason
+    assert not train.model.changes(since=since, principal=LAMBDA)
+    assert not train.drainer.cordoned
+
+
+@pytest.mark.parametrize("on_timeout", ["fail", "force"])
+def test_a_node_of_karpenters_is_refused_at_once(on_timeout: str) -> None:
+    train = four()
+    (node, *_) = ids(train, "p5")
+    train.drainer.karpenters.add(node)
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
+    began = train.clock.now()
+    assert f"{node} is not ready to go: is Karpenter's, which decides about it" in failure(train, wish)
+    assert train.clock.now() - began < 5 * MINUTE
+    assert not gone(train)
+
+
+def test_a_node_that_kubernetes_does_not_have_keeps_nobody() -> None:
+    train = four()
+    (node, *_) = ids(train, "p5")
+    train.drainer.absent.add(node)
+    began = train.clock.now()
+    assert train.deploy(replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,))) == "complete", train.reasons
+    assert gone(train)[node] - began < 3 * MINUTE
+
+
+@pytest.mark.parametrize(
+    "how", ["AccessDeniedException", "TooManyRequestsException", "function", "timeout", "garbage", "problem"]
+)
+def test_one_that_never_answers_refuses_before_anything_happens(how: str) -> None:
+    train = four()
+    train.drainer.fails = how
+    since = len(train.model.journal)
+    reason = failure(train, TWO)
+    assert "scale_down.drain: the drainer fails (" in reason
+    assert "or write on_silent: undrained" in reason
+    assert not train.model.changes(since=since, principal=LAMBDA)
+    assert not train.crashes
+
+
+def test_one_that_never_answers_keeps_nobody_where_the_file_says_so() -> None:
+    train = four()
+    train.drainer.fails = "function"
+    train.drainer.pods = dict.fromkeys(ids(train, "p5"), 600 * MINUTE)
+    began = train.clock.now()
+    assert train.deploy(replace(TWO, drain=drain(OnSilent="undrained"))) == "complete", train.reasons
+    assert len(gone(train)) == 2
+    assert max(gone(train).values()) - began < 6 * MINUTE
+
+
+def test_one_that_is_away_for_a_while_is_asked_again() -> None:
+    train = four()
+    drainer = train.drainer
+    drainer.pods = dict.fromkeys(ids(train, "p5"), 10 * MINUTE)
+    drainer.budgets = dict.fromkeys(drainer.pods, train.clock.now() + 15 * MINUTE)
+
+    def away() -> None:
+        drainer.fails, drainer.fails_until = "TooManyRequestsException", train.clock.now() + 8 * MINUTE
+
+    train.clock.advance(1)
+    away_at = iter([away])
+    invoke = drainer.invoke
+
+    def later(**arguments: Any) -> Any:
+        if len(drainer.calls) == 6 and (strike := next(away_at, None)):
+            strike()
+        return invoke(**arguments)
+
+    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert drainer.fails
+    assert len(gone(train)) == 2
+    assert min(gone(train).values()) >= max(drainer.evictions.values()) + 10 * MINUTE
+
+
+def test_one_that_stays_away_is_waited_for_as_long_as_the_nodes_and_no_node_goes() -> None:
+    train = four()
+    drainer = train.drainer
+    drainer.pods = dict.fromkeys(ids(train, "p5"), 20 * MINUTE)
+    began = train.clock.now()
+    invoke = drainer.invoke
+
+    def later(**arguments: Any) -> Any:
+        if len(drainer.calls) == 6:
+            drainer.fails = "function"
+        return invoke(**arguments)
+
+    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
+    reason = failure(train, TWO)
+    assert "the drainer fails (no way to the API)" in reason
+    assert "Nodes that it has cordoned stay so until a deployment asks it again, or `kubectl uncordon`" in reason
+    assert 25 * MINUTE <= train.clock.now() - began < 30 * MINUTE
+    assert not gone(train)
+    # What it could not give back, the next deployment's first call does.
+    assert drainer.cordoned
+    drainer.fails = ""
+    train.provider._functions = lambda: drainer
+    assert train.deploy(replace(FOUR, tags={"a": "b"})) == "complete", train.reasons
+    assert no_node_is_held(drainer, train)
+
+
+def test_a_group_is_held_until_it_is_deleted() -> None:
+    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK)
+    drainer, old = train.drainer, ids(train, "old")
+    drainer.pods = {old[0]: 10 * MINUTE}
+    assert train.deploy(replace(TWO, groups_to_delete=("old",))) == "complete", train.reasons
+    when = gone(train)
+    assert sorted(when) == sorted(old)
+    assert min(when.values()) >= drainer.evictions[old[0]] + 10 * MINUTE
+    assert all(drainer.given_back.get(node, math.inf) >= when[node] for node in old)
+
+
+def test_a_rollback_gives_back_what_it_does_not_take() -> None:
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
+    old = ids(train, "old")
+    assert train.deploy(replace(FOUR, groups_to_delete=("old",)), fail="before") == "rolled back"
+    assert not gone(train)
+    assert set(old) <= train.drainer.given_back.keys()
+    assert no_node_is_held(train.drainer, train)
+
+
+@pytest.mark.parametrize("how", ["", "function", "AccessDeniedException"])
+def test_a_rollback_waits_five_minutes_at_most_and_goes_on_without_the_drainer(how: str) -> None:
+    train = four()
+    old = set(ids(train, "p5"))
+    made: list[str] = []
+    began: list[float] = []
+
+    def busy() -> None:
+        made.extend(node for node in ids(train, "p5") if node not in old)
+        train.drainer.pods = dict.fromkeys([*old, *made], 600 * MINUTE)
+        train.drainer.fails = how
+        began.append(train.clock.now())
+
+    wish = replace(FOUR, groups=(group("p5", 6),))
+    assert train.deploy(wish, fail="after", meanwhile=busy) == "rolled back", train.reasons
+    assert sorted(gone(train)) == sorted(made)
+    assert max(gone(train).values()) - began[0] < 8 * MINUTE
+    assert not train.crashes
+
+
+def test_what_another_deployment_that_died_holds_is_given_back_by_the_next() -> None:
+    train = four()
+    train.drainer.pods = dict.fromkeys(ids(train, "p5"), 600 * MINUTE)
+    train.deploy(TWO, cancel=("Custom::HyperPodScaleDown", 3))
+    train.given_up.clear()
+    train.drainer.pods = {}
+    assert train.deploy(replace(FOUR, tags={"a": "b"})) == "complete", train.reasons
+    assert no_node_is_held(train.drainer, train)
