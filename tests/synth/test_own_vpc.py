@@ -150,7 +150,7 @@ def test_a_note_has_no_line_of_cdk_s_own_code_above_it() -> None:
     stack = Stack(app, "Stack", env=Environment(region="us-west-2"))
     network = HyperPodNetwork(stack, "Network", availability_zones=["us-west-2a"])
     HyperPodCluster(stack, "Cluster", cluster_name="train", network=network, instance_groups=[HEAD], unguarded=True)
-    metadata = json.loads((folder_of(app) / "manifest.json").read_text("utf-8"))["artifacts"]["Stack"]["metadata"]
+    metadata = json.loads((folder_of(app) / "Stack.metadata.json").read_text("utf-8"))
     said = [
         each for entries in metadata.values() for each in entries if each["type"] in ("aws:cdk:info", "aws:cdk:warning")
     ]
