@@ -20,9 +20,9 @@ from .channels import Bucket, Channel, Function
 from .drains import KEPT, LEASE, TAKEN, Drains
 from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
-from .model import MOVING, Cluster, Desired, Drain, Node, Occasion
+from .model import MOVING, Cluster, Desired, Drain, Occasion
 from .planner import plan
-from .ready import Ask, is_silent, judge, judge_agent
+from .ready import BACK, Ask, going, judge, judge_first
 from .removal import plan_removal, standing
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
@@ -36,6 +36,10 @@ PATIENCE = timedelta(minutes=30)
 """How long a count that may stand for nodes on their way out is waited for where there were such nodes, or nodes to take, and
 for a target to fall with them by itself: longer than it takes them to go, and shorter than a group whose nodes fail to boot
 again and again would keep the deployment. By the request's beginning, since nothing tells when a node was taken."""
+
+MOST_PATIENCE = timedelta(minutes=45)
+"""The same where nodes are drained first, and so taken later, by as long as they may be waited for. What is left until the
+deadline is for a target to be lowered."""
 
 SHORT_PATIENCE = timedelta(minutes=5)
 """The same where there was nothing to take: only somebody else can have ended nodes just before."""
@@ -178,7 +182,7 @@ class Provider:
         if event.kind == FINALIZE:
             return replace(state, pending=not plan_removal(live, desired, occasion).done)
         found = plan(live, desired, occasion)
-        drains = self._drains(event, desired, state) if _going(found, live) else None
+        drains = self._drains(event, desired, state) if going(found, live) else None
         if drains is not None:
             drains.read(lambda look: self._patiently(look, state))
             found = plan(live, desired, _with_said(occasion, drains))
@@ -248,7 +252,9 @@ class Provider:
         old = event.old_properties if event.request == "Update" else None
         name = old.get("ClusterName") if isinstance(old, Mapping) else None
         previous = self._previous(event)
-        patience = PATIENCE if state.settling or state.pending is None else SHORT_PATIENCE
+        drained = self._drained_within(desired, previous, state)
+        patience = min(PATIENCE + drained, MOST_PATIENCE)
+        age = self._now() - state.began
         return Occasion(
             first=first,
             began=state.began,
@@ -257,12 +263,20 @@ class Provider:
             deployed_ids=frozenset(previous.nodes_to_delete if previous else ()),
             chosen=frozenset(pick.name for pick in state.picked),
             unlaunched=state.unlaunched,
-            doubting=self._now() - state.began < patience,
-            young=state.settling and self._now() - state.began < PATIENCE,
+            drained_within=drained,
+            doubting=age < (patience if state.settling or state.pending is None else SHORT_PATIENCE),
+            young=state.settling and age < patience,
             rolling_back=state.rolling_back,
             updated=state.updated,
             reached=state.reached,
         )
+
+    def _drained_within(self, desired: Desired, previous: Desired | None, state: State) -> timedelta:
+        """How long after the request's beginning nodes may go at the latest, because they are drained first."""
+        drain = desired.drain or (previous.drain if previous and state.rolling_back else None)
+        if drain is None:
+            return timedelta(0)
+        return BACK if state.rolling_back else timedelta(minutes=drain.minutes)
 
     def _live(self, desired: Desired, *, tags: bool) -> Cluster | None:
         return api.read_live(self._sagemaker(), desired.cluster, tags=tags)
@@ -297,7 +311,7 @@ class Provider:
             if waits := found.waits or _not_yet(live, state):
                 return self._unfinished(event, state, waits, live, found.held)
             if drains is not None:
-                drains.hold(_going(found, live), live, KEPT)
+                drains.hold(going(found, live), live, KEPT)
             return self._complete(event, state, live)
 
         def look(then: Occasion) -> tuple[Cluster | None, Plan]:
@@ -344,25 +358,22 @@ class Provider:
 
     def _undrainable(self, event: Event, drains: Drains, found: Plan, live: Cluster | None) -> Sequence[str]:
         """Why nothing can be drained for this deployment, however long anybody waits."""
-        if why := judge_agent(drains.said, drains.ask):
-            return [why] if any(node.is_there for node in _going(found, live)) else []
-        # A group is held for hours, and the rollback of what brings the rights takes them back before it calls prepare.
         previous = self._previous(event)
-        held = found.deletions and not (drains.ask.rolling_back or is_silent(drains.said))
-        return [messages.DRAINING_IS_NEW] if held and not (previous and previous.drain) else []
+        why = judge_first(found, live, drains.said, drains.ask, new=not (previous and previous.drain))
+        return [] if why is None else [str(why)]
 
     def _make_ready(
         self, drains: Drains, found: Plan, live: Cluster, desired: Desired, state: State
     ) -> tuple[Wait, ...]:
         """Have what goes drained; what is still waited for."""
-        going, taken = _going(found, live), _any_taken(state, live)
+        leaving, taken = going(found, live), _any_taken(state, live)
         # Before any node was taken, what came is HyperPod's own repair, or was on its way.
         came = found.replacements if taken else frozenset()
-        drains.ask = replace(drains.ask, replacements=came, nowhere=drains.locate(going))
-        ready = judge(going, drains.said, drains.ask).ready
-        drains.hold(going, live, TAKEN if found.changes and ready else LEASE)
+        drains.ask = replace(drains.ask, replacements=came, nowhere=drains.locate(leaving))
+        ready = judge(leaving, drains.said, drains.ask).ready
+        drains.hold(leaving, live, TAKEN if found.changes and ready else LEASE)
         # A drainer has answered by now.
-        verdict = judge(going, drains.said, drains.ask)
+        verdict = judge(leaving, drains.said, drains.ask)
         self._fail_undrained(drains, desired, verdict.never, first=not taken)
         return verdict.waits
 
@@ -373,9 +384,8 @@ class Provider:
             drains = None if desired is None else self._drains(event, desired, state, before=True)
             if desired is None or drains is None or self._given_up(event, state):
                 return
-            live = self._live(desired, tags=False)
-            drains.read()
-            drains.hold((), live, LEASE)
+            held = drains.read().wishes()
+            drains.hold((), self._live(desired, tags=False) if held else None, LEASE)
         except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")
 
@@ -490,26 +500,13 @@ class Provider:
             raise ScaleDownError(messages.refused(desired.cluster, found.refusals, first=first))
 
 
-def _doomed(found: Plan, live: Cluster | None) -> list[Node]:
-    """The nodes of groups to delete."""
-    groups = {deletion.group for deletion in found.deletions}
-    return [node for node in live.nodes if node.group in groups] if live else []
-
-
-def _going(found: Plan, live: Cluster | None) -> list[Node]:
-    """Every node that may have jobs and goes by this plan, now or later."""
-    logins = {group.name for group in live.groups if group.fixed.node_type == "Login"} if live else set()
-    nodes = [*(pick.node for pick in (*found.taken, *found.held)), *_doomed(found, live)]
-    return [node for node in nodes if node.group not in logins]
-
-
 def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:
     """What is told of the nodes to choose from: who is being drained for this deployment stays chosen."""
     if drains is None:
         return occasion
     said = drains.said
     asked = {name for name, wish in said.wishes().items() if wish == drains.ask.wish}
-    return replace(occasion, busy=said.busy, chosen=occasion.chosen | asked)
+    return replace(occasion, busy=frozenset(said.busy), chosen=occasion.chosen | asked)
 
 
 def _any_taken(state: State, live: Cluster) -> bool:
