@@ -19,7 +19,7 @@ NOTHING, REFUSED, CHANGES = 0, 1, 2
 
 WIDTH = 80
 UNDRAINED = "A deployment does not drain the nodes or save their data: jobs on them stop, and what is only on their disks is lost."
-DRAINED = "Under scale_down.drain a deployment first waits for their jobs, and saves their data. Which jobs run there is not checked here."
+DRAINED = "Under scale_down.drain a deployment first waits for their jobs or pods, and saves their data. Which run there is not checked here."
 _HEADINGS = ("why", "status", "launched (UTC)", "node")
 
 
