@@ -3,8 +3,8 @@
 Environment: KUBERNETES_ENDPOINT (https://…), KUBERNETES_CA (base64 of PEM, as EKS gives it), EKS_CLUSTER (the EKS cluster's
 name), and BACKUP_CRON_JOB (NAMESPACE/NAME; absent or empty: nothing is saved).
 
-Let it run for a minute, and one at a time, as the guard does, which waits longer: a look that its asker gave up might else hold a node that a
-later one has just given back. It begins nothing after 15 seconds, so whoever asks waits half a minute and asks again.
+Let it run for a minute, and one at a time, as the guard does, which waits longer: a look that its asker gave up might else hold
+a node that a later one has just given back. It begins nothing after 15 seconds, so whoever asks waits half a minute and asks again.
 """
 
 from __future__ import annotations
