@@ -230,7 +230,7 @@ def a_node_stays_until_its_pod_has_ended(life: Rehearsal, config: Json) -> Json:
         changed = changing.result()
     assert changed.status == "UPDATE_COMPLETE", changed.reasons
     assert step.ended() == {named: "named"}
-    wait_until(lambda: names(admin, "/api/v1/nodes") and node.rpartition("/")[2] not in names(admin, "/api/v1/nodes"))
+    wait_until(lambda: node.rpartition("/")[2] not in names(admin, "/api/v1/nodes"))
     held = [each for each in admin.ask("GET", "/api/v1/nodes")[1]["items"] if each["spec"].get("unschedulable")]
     assert held == []
     return life.config
