@@ -300,7 +300,7 @@ class Judge:
                 continue
             else:
                 ranks[node_id] = (
-                    *heard.get(node_id, (False, False)),
+                    *heard.get(node_id, (True, False)),
                     0
                     if node["InstanceStatus"]["Status"] == "Failure"
                     else 1

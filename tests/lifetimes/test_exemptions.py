@@ -496,3 +496,16 @@ def test_a_look_for_nodes_to_give_back_decides_nothing(polls: int, drains: bool,
     )
     assert bool(life.judge.unavoidable[Cause.CHANGED_BEFORE_CLOUDFORMATION]) is spared
     assert bool(life.judge.faults) is not spared
+
+
+def test_of_nodes_that_the_agent_tells_nothing_of_the_documented_order_holds() -> None:
+    life = lifetime()
+    drained(life)
+    made, seen = request(life), look(life)
+    seen.heard = Heard(
+        999.0, {"nodes": {"i-1": {"requests": {"deployment": "another's"}}}, "busy": ["i-4"]}, silent=False
+    )
+    life.judge._order(write(made, seen, life.pod.groups["p5"].nodes[2]), "p5")
+    assert not life.judge.faults, "i-4 has jobs, and i-3 is the newest of the others"
+    life.judge._order(write(made, seen, life.pod.groups["p5"].nodes[0]), "p5")
+    assert kinds(life.judge.faults) == ["the wrong order"], "another deployment's wish chooses nobody"
