@@ -128,7 +128,8 @@ class Drainer:
             self.cordoned[node] = wish
             if self.budgets.get(node, -math.inf) <= self.now():
                 self.evictions[node] = self.evicted.setdefault(node, self.now())
-        if self.busy(node):
+        ignored = wish["deadline"] <= self.now()
+        if self.busy(node) and not ignored:
             budget = "; research/job allows no disruption" if node not in self.evicted else ""
             return {"state": "draining", "message": f"pods: research/job-0{budget}", "jobs": [{"name": "job-0"}]}
         if self.backup is None or not wish["backup"]:
