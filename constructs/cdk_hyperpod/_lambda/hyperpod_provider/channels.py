@@ -112,8 +112,8 @@ class Function:
             raise UnansweredError(why=str(found.get("errorMessage") or "it failed"))
         if found.get("schema") != 1:
             raise UnansweredError(why="its answer is not one of this version")
-        if found.get("problem"):
-            # Where it cannot read Kubernetes, what it holds is not in its answer.
+        if found.get("problem") and not found.get("nodes"):
+            # Where it cannot read Kubernetes, what it holds is not in its answer; or a node that nobody wants did not go back.
             raise UnansweredError(why=str(found["problem"]))
         return _said(found, timedelta(0))
 
