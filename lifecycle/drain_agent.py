@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from lib import last_line, log, on_node, run, run_step
 from s3 import Bucket, S3Error
 
-VERSION = 2
+VERSION = 3
 """Of the agent, in its status."""
 SCHEMA = 1
 WRITERS = ("deployment", "operator")
@@ -46,6 +46,8 @@ MOST_NODES = 1000
 MOST_AHEAD_S = 26 * 3600
 """No request holds a node longer: one that outlives this is no request of ours."""
 MOST_TRIES = 3
+MOST_TOLD = 6
+"""Jobs of each busy node in the status: five, and one that says that there are more."""
 PREFIX = "cdk-hyperpod"
 EVERYBODY = "dev"
 """HyperPod's partition of all nodes. Those that compute, and no others, are in one more (SlurmConfig, PartitionNames)."""
@@ -430,10 +432,15 @@ def give_back(keep: frozenset[str], world: World) -> tuple[Act, ...]:
     return tuple(acts)
 
 
-def busy_instances(world: World) -> list[str]:
-    """Instances that have jobs, by which who lowers a count chooses others."""
+def busy_instances(world: World) -> dict[str, list[dict[str, str]]]:
+    """Instances that have jobs, and some of these: by them who lowers a count chooses others, or says whose jobs end."""
     nodes = {address: node.name for node in world.nodes.values() for address in node.addresses}
-    return sorted(name for name, address in world.instances.items() if world.jobs.get(nodes.get(address, "")))
+    jobs = {name: world.jobs.get(nodes.get(address, ""), ()) for name, address in world.instances.items()}
+    return {name: _told_jobs(found[:MOST_TOLD]) for name, found in jobs.items() if found}
+
+
+def _told_jobs(jobs: Sequence[Job]) -> list[dict[str, str]]:
+    return [{"id": job.id, "user": job.user} for job in jobs]
 
 
 def backup_name(wish: Wish) -> str:
@@ -711,7 +718,7 @@ class Agent:
                     wanted.setdefault(wish.instance, []).append(wish)
         done = False
         nodes: dict[str, Any] = {}
-        busy: list[str] = []
+        busy: dict[str, Any] = {}
         problem = ""
         try:
             world = read_world(now)
@@ -785,7 +792,7 @@ class Agent:
             "slurm": name,
             "ip": wishes[0].address,
             "requests": {wish.writer: wish.request for wish in wishes},
-            "jobs": [{"id": job.id, "user": job.user} for job in world.jobs.get(name, ())[:20]],
+            "jobs": _told_jobs(world.jobs.get(name, ())[:20]),
             "saved": one.saved,
             "message": "; ".join(filter(None, (one.message, failed.get(instance, "")))),
         }
@@ -795,7 +802,7 @@ class Agent:
             told["absent"] = True
         return told
 
-    def _write_status(self, now: float, nodes: Mapping[str, Any], busy: Sequence[str], problem: str) -> None:
+    def _write_status(self, now: float, nodes: Mapping[str, Any], busy: Mapping[str, Any], problem: str) -> None:
         status = {
             "schema": SCHEMA,
             "agent": VERSION,

@@ -8,7 +8,7 @@ LOCAL := LOCAL_AWS_BY_MAKE=yes .venv/bin/cdk-hyperpod local
 LOCAL_ENGINE := constructs/cdk_hyperpod_local/engine
 
 # The tests deploy to it.
-test test-lives: .local-aws/ready
+test test-lives test-slurm: .local-aws/ready
 
 .local-aws/ready: node_modules/ready $(LOCAL_ENGINE)/python/requirements.lock $(LOCAL_ENGINE)/node/package-lock.json
 	@$(LOCAL) setup

@@ -83,7 +83,8 @@ class LocalAws:
         return self._control("GET", "hyperpod")
 
     def change_hyperpod(self, **wanted: Json) -> None:
-        """`faults`, `behaviour`, `timings`, `handler`: fields to set; `capacity`, `quota`: instance type -> limit or None; `quotas`: name of a quota -> value or None; `plans`: training plans.
+        """`faults`, `behaviour`, `timings`, `handler`: fields to set; `capacity`, `quota`: instance type -> limit or None; `quotas`: name of a quota -> value or None; `plans`: training plans;
+        `nodes`: instance id -> what is other about it than it came to be, such as its `address`.
 
         `defaults=True` sets all of it back first. `handler`: CloudFormation's, of AWS::SageMaker::Cluster.
         """

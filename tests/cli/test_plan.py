@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from provider.served_model import foundation_in, serve
 OWNER = f"arn:aws:cloudformation:us-west-2:000000000000:stack/{cluster_stack_name('small')}/0a1b2c"
 STANDS = foundation_in("us-west-2c", "10.0.64.0/19", VPC["Subnets"][0])
 """Where the file wants its cluster."""
+DENIED = "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
 SLURM = {"instance_type": "ml.p5.48xlarge", "node_type": "compute"}
 
 
@@ -115,15 +117,134 @@ old: the whole group, after the cluster's own update
     assert not model.changes(principal="user")
 
 
-def test_a_deployment_that_drains_is_not_said_to_end_jobs(
-    address: str, capsys: pytest.CaptureFixture[str], model: HyperPod
+DRAINS: dict[str, object] = {
+    "slurm": {"drain": {"backup": {"paths": ["/data"], "to": "/fsx/backup"}}},
+    "storage": {"capacity_gib": 4800},
+}
+"""There is an agent that drains nodes."""
+
+
+def status_of_agent(
+    busy: object = (), *, ago_s: float = 0, backup: str | None = "/fsx/backup"
+) -> dict[str, tuple[int, str]]:
+    """What it has said last."""
+    told = {"beat": time.time() - ago_s, "backup": backup, "busy": busy}
+    return {"GetObject": (200, json.dumps(told))}
+
+
+def job(number: int) -> dict[str, str]:
+    return {"id": str(number), "user": "alice"}
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_jobs_on_what_would_go_are_told_with_their_users(
+    capsys: pytest.CaptureFixture[str], model: HyperPod, drained: bool
 ) -> None:
-    named = {"nodes_to_delete": nodes(model, "work")[:1], "drain": {}}
-    write({"scale_down": named, "slurm": {"drain": {}}, **keep_old(), "instance_groups.1.instance_count": 3})
-    status, out, _ = run(capsys, "--endpoint-url", address)
-    assert status == 2
-    assert "does not drain" not in out
-    assert "Under scale_down.drain a deployment first waits for their jobs" in out
+    """And of the nodes that no file names, those without jobs go first, as in a deployment."""
+    first, *others = sorted(nodes(model, "work"))
+    idle = others.pop()
+    write(
+        {
+            "scale_down": {"nodes_to_delete": [first], **({"drain": {}} if drained else {})},
+            **DRAINS,
+            **keep_old(),
+        }
+    )
+    busy = {first: [job(4711), job(4712)], **{node: [job(number) for number in range(6)] for node in others}}
+    with serve(model, {**STANDS, **template(drain=True), **status_of_agent(busy)}) as address:
+        status, out, err = run(capsys, "--endpoint-url", address)
+    assert (status, err) == (2, "")
+    assert f"  {first} runs jobs: 4711 of alice, 4712 of alice\n" in out
+    assert re.search(rf"newest +Running .* {idle}", out)
+    assert "no job runs" not in out
+    assert ("does not drain" in out) is not drained
+    assert ("a deployment first waits for their jobs, and saves their data." in " ".join(out.split())) is drained
+
+    write({"instance_groups.1.instance_count": 1, **DRAINS, **keep_old()})
+    with serve(model, {**STANDS, **status_of_agent(busy)}) as address:
+        words = " ".join(run(capsys, "--endpoint-url", address)[1].split())
+    some = "runs jobs: 0 of alice, 1 of alice, 2 of alice, 3 of alice, 4 of alice, and more"
+    assert sum(f"{node} {some}" in words for node in others) == 1, "one of the two stays"
+
+    # An agent of before.
+    with serve(model, {**STANDS, **status_of_agent([first, *others])}) as address:
+        words = " ".join(run(capsys, "--endpoint-url", address)[1].split())
+    assert words.count(" runs jobs") == 2 and "alice" not in words
+
+    with serve(model, {**STANDS, **status_of_agent([])}) as address:
+        words = " ".join(run(capsys, "--endpoint-url", address)[1].split())
+    assert "The drain agent on the controller says that no job runs on them." in words
+
+    with serve(model, {**STANDS, **status_of_agent({node: [job(1)] for node in (first, *others)})}) as address:
+        main(["plan", "--json", "--endpoint-url", address])
+    jobs = {each["node"]: each["jobs"] for each in json.loads(capsys.readouterr().out)["nodes"]}
+    assert jobs.pop(idle) == []
+    assert list(jobs.values()) == [["1 of alice"]] * 2
+
+
+NOBODY_KNOWS = "Which jobs run on them nobody knows: the drain agent on the controller is silent."
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            {"GetObject": (403, "<Error><Code>AccessDenied</Code></Error>")},
+            "Which jobs run on them was not read: your cred",
+        ),
+        ({"GetObject": (404, "<Error><Code>NoSuchKey</Code></Error>")}, NOBODY_KNOWS),
+        ({}, NOBODY_KNOWS),
+        (status_of_agent({}, ago_s=200), NOBODY_KNOWS),
+    ],
+    ids=["denied", "never said", "no bucket", "silent"],
+)
+def test_where_nobody_tells_of_jobs_one_sentence_says_so(
+    model: HyperPod, capsys: pytest.CaptureFixture[str], answer: dict[str, tuple[int, str]], said: str
+) -> None:
+    write({"instance_groups.1.instance_count": 3, **DRAINS, **keep_old()})
+    with serve(model, {**STANDS, **answer}) as address:
+        status, out, _ = run(capsys, "--endpoint-url", address)
+    assert (status, " ".join(out.split()).count(said)) == (2, 1), out
+    assert "runs jobs" not in out and "no job runs" not in out
+    write({"instance_groups.1.instance_count": 4, **DRAINS, **keep_old()})
+    with serve(model, {**STANDS, **answer}) as address:
+        assert "jobs" not in run(capsys, "--endpoint-url", address)[1], "nothing would go"
+
+
+SILENT = "scale_down.drain: the agent that drains nodes has never been heard of → start it on the controller"
+UNSAVING = "scale_down.drain: what goes must be saved (slurm.drain.backup, on_failure: fail), and the agent"
+NEW = "scale_down.drain: is new in a deployment that deletes a group"
+
+
+@pytest.mark.parametrize(
+    ("drain", "groups", "answer", "before", "told"),
+    [
+        pytest.param({}, [], {}, True, SILENT, id="no agent"),
+        pytest.param({"on_silent": "undrained"}, [], {}, True, "", id="no agent, and it may"),
+        pytest.param({}, [], status_of_agent(backup=None), True, UNSAVING, id="an agent that saves nothing"),
+        pytest.param({}, ["old"], status_of_agent(), True, "", id="a group"),
+        pytest.param({}, ["old"], status_of_agent(), False, NEW, id="a group, and draining is new"),
+        pytest.param({}, [], status_of_agent(), False, "", id="a node, and draining is new"),
+        pytest.param({}, ["old"], {"GetObject": (403, DENIED)}, False, NEW, id="the same, and the status is not read"),
+        pytest.param({}, ["old"], status_of_agent(), None, "", id="a group, and the template is not read"),
+    ],
+)
+def test_what_a_deployment_finds_at_its_first_look_is_refused(
+    model: HyperPod,
+    capsys: pytest.CaptureFixture[str],
+    drain: dict[str, str],
+    groups: list[str],
+    answer: dict[str, tuple[int, str]],
+    before: bool | None,
+    told: str,
+) -> None:
+    """`before`: whether the stack drains already; None: nobody may read that."""
+    named = {"scale_down": {"instance_groups_to_delete": groups, "drain": drain}, "instance_groups.1.instance_count": 3}
+    write({**named, **DRAINS, **({} if groups else keep_old())})
+    deployed = {"GetTemplate": (403, DENIED)} if before is None else template(drain=before)
+    with serve(model, {**STANDS, **deployed, **answer}) as address:
+        status, out, _ = run(capsys, "--endpoint-url", address)
+    assert (status, told in " ".join(out.split())) == (1 if told else 2, True), out
 
 
 def test_every_refusal(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
@@ -454,9 +575,10 @@ def test_what_still_stands_is_told_with_the_way_on(
 TYPO = "i-0123456789abcdef0"
 
 
-def template(*ids: str, settings: Record | None = None) -> dict[str, tuple[int, str]]:
-    """The template that was deployed last, with these nodes to delete and the record of its file."""
-    guard = {"Type": "Custom::HyperPodScaleDown", "Properties": {"NodesToDelete": list(ids)}}
+def template(*ids: str, settings: Record | None = None, drain: bool = False) -> dict[str, tuple[int, str]]:
+    """The template that was deployed last, with these nodes to delete and the record of its file; whether it drains."""
+    properties = {"NodesToDelete": list(ids), **({"Drain": "{}"} if drain else {})}
+    guard = {"Type": "Custom::HyperPodScaleDown", "Properties": properties}
     handle: dict[str, object] = {"Type": "AWS::CloudFormation::WaitConditionHandle"}
     if settings is not None:
         handle["Metadata"] = {METADATA: settings}
@@ -465,7 +587,6 @@ def template(*ids: str, settings: Record | None = None) -> dict[str, tuple[int, 
     return {"GetTemplate": (200, f"<GetTemplateResponse>{reply}</GetTemplateResponse>")}
 
 
-DENIED = "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
 REFUSED = f"names {TYPO}, which is not in this cluster, and 1 node of group"
 UNREAD = "What was deployed before was not read"
 
@@ -616,7 +737,7 @@ def test_json_says_which_nodes_go_and_why(address: str, capsys: pytest.CaptureFi
         "hyperpod-small-cluster",
     )
     assert node["node"] in nodes(model, "work") and (node["group"], node["reason"]) == ("work", "newest")
-    assert (told["deleted_groups"], told["refusals"], told["changes"]) == ([], [], None)
+    assert (told["deleted_groups"], told["refusals"], told["changes"], node["jobs"]) == ([], [], None, None)
 
     write({"instance_groups.1.instance_count": 3, "scale_down": {"nodes_to_delete": [TYPO]}, **keep_old()})
     assert main(["plan", "--json", "--endpoint-url", address]) == 1

@@ -6,6 +6,8 @@ import ast
 import json
 import math
 import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lifecycle.programs import load
+from slurm.bucket import serve as serve_bucket
 
 agent = load("drain_agent.py")
 NOW = 1_800_000_000.0
@@ -582,6 +585,60 @@ def test_a_status_says_of_a_job_whose_it_is_and_of_a_node_whether_it_is_saved(lo
     assert loop.look()["nodes"][ONE]["jobs"] == [{"id": "1", "user": "alice"}]
     loop.world = HELD
     assert loop.look()["nodes"][ONE]["saved"] is True
+
+
+def test_a_status_says_who_has_jobs_and_names_some(loop: Loop) -> None:
+    loop.world = world(jobs={"n1": tuple(job(number) for number in range(9)), "n9": (job(1),)})
+    busy = loop.look()["busy"]
+    assert list(busy) == [ONE]
+    assert busy[ONE] == [{"id": str(number), "user": "alice"} for number in range(6)]
+
+
+def test_sixteen_nodes_are_the_work_of_one_look(loop: Loop) -> None:
+    names = {f"i-{number:017x}": f"10.0.0.{number}" for number in range(1, 17)}
+    nodes = [slurm(f"n{number}", number=number) for number in range(1, 17)]
+    loop.world = world(*nodes, instances=names, reservations={})
+    loop.ask(request(*(wish_json(id=name, ip=ip) for name, ip in names.items())), "deployment")
+    said = loop.look()
+    assert {one["state"] for one in said["nodes"].values()} == {"draining"} and len(said["nodes"]) == 16
+    assert len(loop.done) == len(set(loop.done)) == 16
+    held = {name: (f"n{number}",) for number, name in enumerate(names, 1)}
+    loop.world = world(*nodes, instances=names, reservations=held)
+    loop.look()
+    assert len(loop.done) == 16 and all(command.startswith("sbatch ") for command in loop.done)
+
+
+@pytest.mark.parametrize("off_s", [-300, 300])
+def test_a_clock_that_is_five_minutes_off_changes_nothing(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off_s: int
+) -> None:
+    """The controller's. Deadlines and leases are counted by S3's, and the status says the time by it."""
+    server = serve_bucket(0, tmp_path, clock_offset_s=-off_s)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for name, value in (("ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}"), ("ACCESS_KEY_ID", "none")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+    loop.agent.bucket = load("s3.py").Bucket("b", "us-west-2")
+    asked = tmp_path / "c/requests/operator.json"
+    asked.parent.mkdir(parents=True)
+
+    def look(deadline: float, expires: float) -> Any:
+        """What becomes of a node with a job whose times are so many seconds away, truly."""
+        now = time.time() - off_s
+        asked.write_bytes(request(wish_json(deadline=now + deadline, expires=now + expires)))
+        loop.done.clear()
+        loop.agent.look()
+        said = json.loads((tmp_path / "c/status.json").read_text())
+        assert abs(said["beat"] - now) < 30
+        return said["nodes"].get(ONE, {}).get("state")
+
+    loop.world = world(jobs={"n1": (job(1),)})
+    assert look(60, 120) == "draining" and loop.done == []
+    assert look(-60, 120) == "timed-out"
+    assert look(-120, -60) is None
+    assert loop.done[-1] == f"scontrol delete reservationname=cdk-hyperpod-{ONE}"
+    server.shutdown()
+    server.server_close()
 
 
 def test_a_status_is_written_when_it_changes(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:

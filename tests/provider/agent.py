@@ -142,8 +142,8 @@ class Agent:
         for node in [node for node in self.held if node not in wishes]:
             self._give_back(node, now)
         self.beat = now
-        busy = [node for node, until in self.jobs.items() if until > now]
-        status = {"schema": 1, "agent": 2, "beat": now, "nodes": told, "busy": busy, "refused": {}, "problem": ""}
+        busy = {node: [{"id": "4711", "user": "alice"}] for node, until in self.jobs.items() if until > now}
+        status = {"schema": 1, "agent": 3, "beat": now, "nodes": told, "busy": busy, "refused": {}, "problem": ""}
         status["requests"] = {"deployment": self.request["id"]} if self.request else {}
         status["backup"] = self.backup
         self.distort(status)

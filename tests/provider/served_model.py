@@ -60,6 +60,14 @@ def serve(model: HyperPod, foundation: Replies | None = None) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(reply)
 
+        def do_GET(self) -> None:
+            """An object in S3."""
+            status, reply = (foundation or {}).get("GetObject", (404, "<Error><Code>NoSuchBucket</Code></Error>"))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(reply.encode())))
+            self.end_headers()
+            self.wfile.write(reply.encode())
+
         def _reply_of_foundation(self, query: dict[str, list[str]], target: str) -> None:
             status, reply = (foundation or {}).get(query.get("Action", [target])[0], (400, NOT_THERE))
             self.send_response(status)

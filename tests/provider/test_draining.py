@@ -353,6 +353,14 @@ def test_a_beat_that_cannot_be_is_none(beat: object) -> None:
     assert parse(json.dumps({"beat": beat}).encode(), NOW.timestamp()) == NOTHING_SAID
 
 
+def test_an_agent_of_before_tells_who_is_busy_and_not_of_jobs() -> None:
+    for told, heard in (
+        ([NODE, 1], {NODE: ()}),
+        ({NODE: [{"id": "1", "user": "alice"}, 2], "i-2": "jobs"}, {NODE: ("1 of alice",)}),
+    ):
+        assert parse(json.dumps({"beat": NOW.timestamp(), "busy": told}).encode(), NOW.timestamp()).busy == heard
+
+
 def test_an_agent_whose_clock_is_a_little_ahead_is_heard() -> None:
     assert parse(json.dumps({"beat": NOW.timestamp() + 179}).encode(), NOW.timestamp()).silent == timedelta(0)
 
@@ -430,7 +438,7 @@ def test_a_deployment_that_brings_draining_deletes_no_group() -> None:
     train = Stack(before, timings=QUICK)
     train.agent.catch_up()
     train.clock.advance(MINUTE)
-    assert "scale_down.drain is new in a deployment that deletes a group" in failure(
+    assert "scale_down.drain: is new in a deployment that deletes a group" in failure(
         train, replace(FOUR, groups_to_delete=("old",))
     )
     assert settled(train.agent)

@@ -20,9 +20,13 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     folder = Path()
     clock_offset_s = 0.0
-    asked: list[str]
+    asked = 0
+    """Requests so far, but for those of this number: /-/asked."""
 
     def do_GET(self) -> None:
+        if self.path == "/-/asked":
+            self._answer(200, str(self.asked).encode())
+            return
         file = self._object()
         if file is None:
             return
@@ -52,6 +56,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(200, b"", f'"{hashlib.md5(content).hexdigest()}"')
 
     def _object(self) -> Path | None:
+        type(self).asked += 1
         if not self.headers.get("Authorization", "").startswith("AWS4-HMAC-SHA256 Credential="):
             self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
             return None

@@ -19,7 +19,9 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -104,6 +106,13 @@ export SYSTEMD_SECCOMP=0
 exec systemd-nspawn --quiet --boot --register=no --keep-unit --link-journal=no --resolv-conf=off --timezone=off \\
 	--console=read-only --capability=all --network-namespace-path=/run/netns/$node --bind=/run/hub/fsx:/srv/fsx \\
 	--machine=$node --hostname=$node --directory=/run/hub/nodes/$node/root
+"""
+
+# A socket is of the network in which it was made, whoever has it.
+_LISTEN = """
+import socket, sys
+to_parent, made = socket.socket(fileno=int(sys.argv[1])), socket.create_server(("127.0.0.1", int(sys.argv[2])))
+socket.send_fds(to_parent, [b"-"], [made.fileno()])
 """
 
 _T = TypeVar("_T")
@@ -222,6 +231,15 @@ class Node:
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder on the running node."""
         return self.try_run(f"test -e {shlex.quote(path)}").returncode == 0
+
+    def listen(self, port: int) -> socket.socket:
+        """A port of the node's own loopback, on which this process answers: a node reaches nothing but its cluster."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            command = ["nsenter", "--target", str(self._init), "--net", sys.executable, "-c", _LISTEN]
+            subprocess.run([*command, str(theirs.fileno()), str(port)], pass_fds=[theirs.fileno()], check=True)
+            _, (found,), _, _ = socket.recv_fds(ours, 1, 1)
+        return socket.socket(fileno=found)
 
     # -- lifecycle scripts
 

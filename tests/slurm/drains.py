@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,11 @@ UNIT = "cdk-hyperpod-drain.service"
 PORT = 9000
 OBJECTS = "/srv/bucket"
 DROP_IN = f"/etc/systemd/system/{UNIT}.d/test.conf"
-# PATH: tests lay programs there that stand before Slurm's own.
-SETTINGS = f"""[Service]
-Environment=AWS_ENDPOINT_URL_S3=http://127.0.0.1:{PORT} AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test DRAIN_POLL_S=0.5
-Environment=PATH=/srv/before:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-RestartSec=0.1
-ReadWritePaths=/run/killed
-"""
+OWN_BUCKET = {
+    "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{PORT}",
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+}
 
 
 class Drains:
@@ -75,8 +73,17 @@ class Drains:
         try:
             return self.cluster.until(look, f"{node.name} is {state}", limit_s) or {}
         except Exception as error:
-            log = self.controller.try_run(f"journalctl -u {UNIT} -n 60 --no-pager; squeue -a; scontrol show res").output
-            raise AssertionError(f"{error}; it says {json.dumps(self.status())}; {log}") from error
+            raise AssertionError(f"{error}; it says {json.dumps(self.status())}; {self._log()}") from error
+
+    def await_heard(self) -> None:
+        """Wait until it has said something."""
+        try:
+            self.cluster.until(self.status, "the agent says something", 30)
+        except Exception as error:
+            raise AssertionError(f"{error}; {self._log()}") from error
+
+    def _log(self) -> str:
+        return self.controller.try_run(f"journalctl -u {UNIT} -n 60 --no-pager; squeue -a; scontrol show res").output
 
     # -- Slurm
 
@@ -114,8 +121,22 @@ class Drains:
         return self.controller.run(f"squeue --noheader --states=all --jobs={job} --format=%T")
 
 
+def set_up(cluster: Cluster, environment: Mapping[str, str], *, poll_s: float = 0.5) -> None:
+    """Start the agent anew with these variables, and so many seconds between two looks."""
+    variables = {
+        **environment,
+        "DRAIN_POLL_S": str(poll_s),
+        # Tests lay programs there that stand before Slurm's own.
+        "PATH": "/srv/before:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    lines = [f"Environment={name}={value}" for name, value in variables.items()]
+    service = ["[Service]", *lines, "RestartSec=0.1", "ReadWritePaths=/run/killed"]
+    cluster.controller.write(DROP_IN, "\n".join(service) + "\n")
+    cluster.controller.run(f"systemctl daemon-reload && systemctl restart {UNIT}")
+
+
 @contextmanager
-def agent(cluster: Cluster) -> Iterator[Drains]:
+def agent(cluster: Cluster, *, poll_s: float = 0.5) -> Iterator[Drains]:
     """The agent that the scripts have installed, with a bucket that answers."""
     drains = Drains(cluster)
     controller = cluster.controller
@@ -125,8 +146,7 @@ def agent(cluster: Cluster) -> Iterator[Drains]:
         f"systemd-run --quiet --unit=bucket --property=Restart=always --property=RestartSec=0.1 "
         f"python3 /srv/bucket.py {PORT} {OBJECTS}"
     )
-    controller.write(DROP_IN, SETTINGS)
-    controller.run(f"systemctl daemon-reload && systemctl restart {UNIT}")
+    set_up(cluster, OWN_BUCKET, poll_s=poll_s)
     try:
         yield drains
     finally:

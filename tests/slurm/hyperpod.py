@@ -36,6 +36,8 @@ class Instance:
     """The last part of its address, so of its name too."""
     generation: int = 0
     """How often HyperPod has replaced it."""
+    known_as: str = ""
+    """Its instance id, where an AWS gave it one; empty: it follows from number and generation."""
 
     @property
     def address(self) -> str:
@@ -48,7 +50,7 @@ class Instance:
 
     @property
     def instance_id(self) -> str:
-        return f"i-{self.number * 0x1000 + self.generation:017x}"
+        return self.known_as or f"i-{self.number * 0x1000 + self.generation:017x}"
 
     @property
     def agent_address(self) -> str:

@@ -12,5 +12,6 @@ test-slurm: setup slurm-parts #: Lifecycle scripts and jobs on real Slurm cluste
 	@python -m pytest --numprocesses=2 --dist=loadscope tests/slurm $(SLURM_FLAGS)
 
 .PHONY: bench-slurm
-bench-slurm: setup slurm-parts #: Measure what the lifecycle scripts take on a node of a real Slurm cluster
-	@PYTHONPATH=tests python -m slurm.bench
+bench-slurm: setup slurm-parts #: Measure the lifecycle scripts and the drain agent on real Slurm clusters
+	@PYTHONPATH=tests:constructs python -m slurm.bench
+	@PYTHONPATH=tests:constructs python -m slurm.bench_drains

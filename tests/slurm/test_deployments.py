@@ -120,7 +120,7 @@ def drains(cluster: Cluster, provisioned: object) -> Iterator[Drains]:
 @pytest.fixture
 def train(cluster: Cluster, drains: Drains, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployments]:
     monkeypatch.setattr(stack, "ManualClock", RealTime)
-    cluster.until(lambda: drains.status(), "the agent says something")
+    drains.await_heard()
     drains.ask(writer="deployment")
     yield Deployments(cluster, drains)
     drains.ask(writer="deployment")

@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -17,7 +18,7 @@ import rich_click as click
 from ..config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
 from ..errors import HyperPodError
 from ..loader import load_config
-from ..names import cluster_stack_name, foundation_stack_name
+from ..names import cluster_stack_name, drain_bucket_name, foundation_stack_name
 from ..rendering import Surroundings, guard_properties, network_spec, render_group, taking_properties
 from . import aws
 from .aws import Clients, clients
@@ -26,7 +27,8 @@ from .tables import colour_wanted, json_text, print_lines
 
 if TYPE_CHECKING:
     from .._lambda.hyperpod_provider.actions import Plan, Refuse
-    from .._lambda.hyperpod_provider.model import Cluster, Desired, Group
+    from .._lambda.hyperpod_provider.model import Cluster, Desired, Drain, Group, Node
+    from .._lambda.hyperpod_provider.ready import Said
     from ..config.changes import Changed
 
 __all__ = ["PlanError", "desired", "plan"]
@@ -61,7 +63,9 @@ class PlanError(HyperPodError):
         *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags"),
         *("cloudformation:GetTemplate", "cloudformation:DescribeStacks", "cloudformation:ListStackResources"),
         *("ec2:DescribeSubnets", "fsx:DescribeFileSystems"),
-        besides="Without those of CloudFormation, EC2 and FSx, a note says what was not compared.",
+        *("s3:GetObject", "s3:ListBucket", "kms:Decrypt"),
+        besides="Without those of CloudFormation, EC2 and FSx, a note says what was not compared. Those of S3 and KMS are for "
+        "slurm.drain: what jobs run on what would go.",
     ),
 )
 @config_option
@@ -97,27 +101,31 @@ def plan(
     wanted = desired(cluster, live, name)
     resources, unread = _template(live, name, client)
     deployed = None if live is None or resources is None else _deployed_ids(resources)
-    found = planned(live, wanted, replace(FIRST, deployed_ids=deployed))
+    said, unheard = _heard(cluster, live, client)
+    found = planned(live, wanted, replace(FIRST, deployed_ids=deployed, busy=frozenset(said.busy if said else ())))
+    found = _undrainable(found, live, wanted, said, resources)
     own = name == cluster_stack_name(cluster.name)
     refused, notes = _for_life(cluster, client) if own else ((), _of_another(cluster, name))
     if refused:
         found = Plan(refusals=(*refused, *found.refusals))
     changes = _changes(cluster, live, resources)
-    told = (*unread, *notes, *_standing(name, found, client))
+    if exit_code(found) != CHANGES:
+        unheard = ()
+    told = (*unheard, *unread, *notes, *_standing(name, found, client))
     status = exit_code(found)
     if as_json:
         of_settings = {"changes": None if changes is None else [asdict(each) for each in changes]}
         content = {"cluster": cluster.name, "region": cluster.region, "stack": name, "exit_code": status}
-        print(json_text("plan", 1, {**content, **_content(found, live, told), **of_settings}))
+        print(json_text("plan", 1, {**content, **_content(found, live, told, said), **of_settings}))
         return status
-    sys.stdout.write(report(found, live, wanted, colour=colour_wanted()))
+    sys.stdout.write(report(found, live, wanted, said, colour=colour_wanted()))
     print_lines(_changed(changes, known=live is not None and bool(resources)))
     for note in told:
         print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
     return _confirmed(yes=yes) if confirm and status == CHANGES else status
 
 
-def _content(found: Plan, live: Cluster | None, notes: Sequence[str]) -> dict[str, Any]:
+def _content(found: Plan, live: Cluster | None, notes: Sequence[str], said: Said | None) -> dict[str, Any]:
     """What --json prints: whoever would go, and why; what a deployment would refuse, wait for, or say besides."""
     doomed = [deletion.group for deletion in found.deletions]
     going = [(pick.node, str(pick.reason)) for pick in (*found.taken, *found.held)]
@@ -126,7 +134,14 @@ def _content(found: Plan, live: Cluster | None, notes: Sequence[str]) -> dict[st
     ]
     return {
         "nodes": [
-            {"node": node.name, "group": node.group, "status": node.status, "launch_time": node.launched, "reason": why}
+            {
+                "node": node.name,
+                "group": node.group,
+                "status": node.status,
+                "launch_time": node.launched,
+                "reason": why,
+                "jobs": _jobs(node, said),
+            }
             for node, why in going
         ],
         "deleted_groups": doomed,
@@ -134,6 +149,13 @@ def _content(found: Plan, live: Cluster | None, notes: Sequence[str]) -> dict[st
         "waits": [wait.why for wait in found.waits],
         "notes": [*found.notes, *notes],
     }
+
+
+def _jobs(node: Node, said: Said | None) -> list[str] | None:
+    """Some of its jobs with their users, `4711 of alice`; None: nobody knows."""
+    from .._lambda.hyperpod_provider.ready import is_silent
+
+    return None if said is None or is_silent(said) else list(said.busy.get(node.name, ()))
 
 
 def _confirmed(*, yes: bool) -> int:
@@ -225,10 +247,16 @@ def _template(live: Cluster | None, stack: str, client: Clients) -> tuple[Mappin
 
 def _deployed_ids(resources: Mapping[str, Any]) -> frozenset[str]:
     """Ids that the deployed template names: tombstones, which a deployment refuses for nothing."""
+    return frozenset(_guard(resources).get("NodesToDelete", ()))
+
+
+def _guard(resources: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The properties of the deployed guard; empty: there is none."""
     from .._lambda.hyperpod_provider.wire import PREPARE
 
     (guard,) = [each for each in resources.values() if each["Type"] == PREPARE] or [{}]
-    return frozenset(guard.get("Properties", {}).get("NodesToDelete", ()))
+    found: Mapping[str, Any] = guard.get("Properties", {})
+    return found
 
 
 def _changes(
@@ -272,13 +300,52 @@ def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
         )
 
 
+# -- jobs ---------------------------------------------------------------------------------------------------------------
+
+
+def _heard(config: ClusterConfig, live: Cluster | None, client: Clients) -> tuple[Said | None, tuple[str, ...]]:
+    """What the agent that drains nodes says; absent: there is none, or it cannot be read, or is silent, with a note."""
+    from .._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod_provider.channels import Bucket
+    from .._lambda.hyperpod_provider.ready import NOTHING_SAID, is_silent
+
+    if live is None or config.slurm is None or config.slurm.drain is None:
+        return None, ()
+    try:
+        bucket = drain_bucket_name(config.name, live.arn.split(":")[4], config.region)
+        said = Bucket(bucket, config.name, lambda: client("s3"), lambda: client("sagemaker")).read()
+    except api.CALL_ERRORS as error:
+        if aws.code(error) != "NoSuchBucket":
+            return None, (f"Which jobs run on them was not read: {aws.sentence(error)}",)
+        said = NOTHING_SAID
+    if is_silent(said):
+        return said, ("Which jobs run on them nobody knows: the drain agent on the controller is silent.",)
+    return said, ()
+
+
+def _undrainable(
+    found: Plan, live: Cluster | None, wanted: Desired, said: Said | None, resources: Mapping[str, Any] | None
+) -> Plan:
+    """The plan, refused where a deployment would find at its first look that it can drain nothing."""
+    from .._lambda.hyperpod_provider.actions import Plan
+    from .._lambda.hyperpod_provider.ready import Ask, Said, judge_first
+
+    if wanted.drain is None or found.refusals:
+        return found
+    now = datetime.now(UTC)
+    # Of a status or a template that could not be read, the deployment tells.
+    said = said or Said(silent=timedelta(), saves=True)
+    new = resources is not None and "Drain" not in _guard(resources)
+    why = judge_first(found, live, said, Ask(drain=wanted.drain, began=now, now=now), new=new)
+    return found if why is None else Plan(refusals=(why,))
+
+
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
 def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
     """What a deployment of the file wants of the cluster, as far as the file alone tells: what the guard reads of the template.
     `stack`: the name of the stack that has the cluster in it."""
-    from .._lambda.hyperpod_provider.model import Drain
     from .._lambda.hyperpod_provider.wire import PREPARE, read_properties
 
     scale_down = config.scale_down or ScaleDownConfig()
@@ -293,8 +360,21 @@ def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
     autoscaled = () if config.eks is None else config.eks.autoscaled_groups
     common = guard_properties(config.name, groups, scale_down, autoscaled_groups=autoscaled, digest="")
     read = read_properties({**common, **taking_properties(scale_down)}, kind=PREPARE, owner=_owner(stack, live))
-    # Nobody is asked, so the bucket needs no name.
-    return read if scale_down.drain is None else replace(read, drain=Drain(bucket=""))
+    return replace(read, drain=_drain(config, scale_down))
+
+
+def _drain(config: ClusterConfig, scale_down: ScaleDownConfig) -> Drain | None:
+    from .._lambda.hyperpod_provider.model import Drain
+
+    if (drain := scale_down.drain) is None:
+        return None
+    agent = config.slurm.drain if config.slurm else None
+    return Drain(
+        minutes=drain.timeout_minutes,
+        force=drain.on_timeout == "force",
+        undrained=drain.on_silent == "undrained",
+        must_be_saved=agent is not None and agent.backup is not None and agent.backup.on_failure == "fail",
+    )
 
 
 def _rendered(group: InstanceGroup, cluster: Surroundings, live: Group | None) -> dict[str, Any]:

@@ -6,12 +6,13 @@ The plan is the deployment's own (planner.plan), and so are the words (messages)
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from .._lambda.hyperpod_provider import messages
+from .._lambda.hyperpod_provider import messages, ready
 from .._lambda.hyperpod_provider.actions import Plan
 from .._lambda.hyperpod_provider.model import Cluster, Desired, Node
+from .._lambda.hyperpod_provider.ready import Said
 from .tables import BOLD, RED, painted, table
 
 NOTHING, REFUSED, CHANGES = 0, 1, 2
@@ -19,7 +20,10 @@ NOTHING, REFUSED, CHANGES = 0, 1, 2
 
 WIDTH = 80
 UNDRAINED = "A deployment does not drain the nodes or save their data: jobs on them stop, and what is only on their disks is lost."
-DRAINED = "Under scale_down.drain a deployment first waits for their jobs, and saves their data. Which jobs run there is not checked here."
+DRAINED = "Under scale_down.drain a deployment first waits for their jobs, and saves their data."
+NO_JOBS = "The drain agent on the controller says that no job runs on them."
+SHOWN = 5
+"""Jobs of a node that are shown. The agent tells of one more."""
 _HEADINGS = ("why", "status", "launched (UTC)", "node")
 
 
@@ -30,13 +34,20 @@ def exit_code(plan: Plan) -> int:
     return CHANGES if plan.taken or plan.held or plan.deletions else NOTHING
 
 
-def report(plan: Plan, live: Cluster | None, desired: Desired, *, colour: bool = False) -> str:
-    """The whole dry run as text, in lines of 80 characters where ids and names allow. Ends with a line end."""
+def report(
+    plan: Plan, live: Cluster | None, desired: Desired, said: Said | None = None, *, colour: bool = False
+) -> str:
+    """The whole dry run as text, in lines of 80 characters where ids and names allow. Ends with a line end.
+
+    `said`: by the agent that drains nodes; absent: there is none, or it was not heard.
+    """
     if live is None and not plan.refusals:
         lines = [f"There is no cluster {desired.cluster} yet: a deployment would take nothing away."]
     else:
         lines = list(
-            _refusals(plan, desired, colour) if plan.refusals or live is None else _changes(plan, live, desired, colour)
+            _refusals(plan, desired, colour)
+            if plan.refusals or live is None
+            else _changes(plan, live, desired, said, colour)
         )
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -50,7 +61,9 @@ def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
         yield from _wrap(f"→ {refusal.fix}", "    ", "      ")
 
 
-def _changes(plan: Plan, live: Cluster, desired: Desired, colour: bool) -> Iterator[str]:
+def _changes(plan: Plan, live: Cluster, desired: Desired, said: Said | None, colour: bool) -> Iterator[str]:
+    heard = said is not None and not ready.is_silent(said)
+    jobs: Mapping[str, Sequence[str]] = said.busy if said is not None and heard else {}
     going = (*plan.taken, *plan.held)
     if exit_code(plan) == NOTHING:
         yield _paint(f"{desired.cluster}: a deployment would take nothing away.", BOLD, colour)
@@ -60,16 +73,20 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, colour: bool) -> Itera
             f"{desired.cluster}: a deployment would take {messages.several(nodes, 'node')} away.", BOLD, colour
         )
         yield from _wrap(UNDRAINED if desired.drain is None else DRAINED)
+        if heard and not any(node.name in jobs for node in ready.going(plan, live)):
+            yield from _wrap(NO_JOBS)
     for group in dict.fromkeys(pick.node.group for pick in going):
         chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]
         yield ""
         yield _paint(f"{group}: {messages.several(len(chosen), 'node')}", BOLD, colour)
         yield from _table(chosen)
+        yield from _jobs([node for _, node in chosen], jobs)
     for deletion in plan.deletions:
         members = [node for node in live.nodes if node.group == deletion.group and not node.leaving]
         yield ""
         yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", BOLD, colour)
         yield from _table([("group deleted", node) for node in members])
+        yield from _jobs(members, jobs)
     yield from _list("It would first wait, because", [wait.why for wait in plan.waits])
     yield from _list("Besides", plan.notes)
 
@@ -79,6 +96,14 @@ def _table(rows: Sequence[tuple[str, Node]]) -> Iterator[str]:
     if rows:
         cells = [(why, node.status, _time(node.launched), node.name) for why, node in rows]
         yield from (f"  {line}" for line in table(_HEADINGS, cells))
+
+
+def _jobs(nodes: Sequence[Node], jobs: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """A line for each node that has some."""
+    for node in nodes:
+        if node.name in jobs:
+            told = [*jobs[node.name][:SHOWN], *(["and more"] if len(jobs[node.name]) > SHOWN else [])]
+            yield from _wrap(f"{node.name} runs jobs: {', '.join(told)}".removesuffix(": "), "  ", "    ")
 
 
 def _time(launched: datetime | None) -> str:

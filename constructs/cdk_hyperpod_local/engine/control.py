@@ -35,7 +35,7 @@ class Control:
             case "POST", "hyperpod":
                 try:
                     self._change(json.loads(body))
-                except (TypeError, ValueError) as error:
+                except (TypeError, ValueError, KeyError) as error:
                     return _json(400, {"message": str(error)})
                 return _json(200, self._facts())
             case "POST", "clock":
@@ -66,7 +66,7 @@ class Control:
         """`faults`, `behaviour`, `timings`, `handler` (CloudFormation's, of the cluster): fields to set.
 
         `capacity`, `quota`: instance type -> limit or null. `quotas`: name -> value or null. `plans`: training plans, by the
-        fields of `Plan`. `defaults`: true sets all of it back first.
+        fields of `Plan`. `nodes`: instance id -> fields of `Node`. `defaults`: true sets all of it but the nodes back first.
         """
         model = self._clusters.model
         unknown = set(wanted) - {
@@ -78,6 +78,7 @@ class Control:
             "quota",
             "quotas",
             "plans",
+            "nodes",
             "defaults",
         }
         if unknown:
@@ -102,6 +103,8 @@ class Control:
             model.set_named_quota(name, value)
         for plan in wanted.get("plans", ()):
             model.set_plan(Plan(**plan))
+        for node, fields in wanted.get("nodes", {}).items():
+            model.change_node(node, **fields)
         self._named |= {*wanted.get("quotas", {})}
         self._limited |= {*wanted.get("capacity", {}), *wanted.get("quota", {})}
 

@@ -156,6 +156,8 @@ def node_details(world: World, cluster: Cluster, node: Node) -> Json:
 
 
 def _address(node: Node) -> str:
+    if node.address:
+        return node.address
     raw = hashlib.sha256(node.logical_id.encode()).digest()
     return f"10.{raw[0] % 16 + 1}.{raw[1]}.{raw[2] % 250 + 4}"
 

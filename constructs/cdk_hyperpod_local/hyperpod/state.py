@@ -51,6 +51,8 @@ class Node:
     """Shutting down by BatchDelete with the target not lowered (yet): no replacement before it has left the list."""
     lifecycle: Json | None = None
     """LifeCycleConfig at its launch: a later change reaches new nodes only ("Update a cluster")."""
+    address: str | None = None
+    """Its address in the VPC, where it stands for a machine that has one; absent: one of its own, by its logical id."""
 
     @property
     def live(self) -> bool:

@@ -139,13 +139,12 @@ def parse(content: bytes, now: float) -> Said:
 
 
 def _said(found: Mapping[str, Any], silent: timedelta) -> Said:
-    busy = found.get("busy")
     return Said(
         silent=silent,
         rejected=str(_mapping(found.get("refused")).get("deployment") or ""),
         problem=str(found.get("problem") or ""),
         nodes={name: each for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
-        busy=frozenset(name for name in busy if isinstance(name, str)) if isinstance(busy, list) else frozenset(),
+        busy=_busy(found.get("busy")),
         saves=bool(found.get("backup")),
     )
 
@@ -160,3 +159,14 @@ def _object(content: bytes) -> dict[str, Any]:
 
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _busy(told: object) -> dict[str, tuple[str, ...]]:
+    """Id -> some of its jobs. The drainer, and an agent of version 2, tell a list of ids alone."""
+    if isinstance(told, list):
+        return {name: () for name in told if isinstance(name, str)}
+    return {
+        name: tuple(f"{job.get('id')} of {job.get('user')}" for job in jobs if isinstance(job, dict))
+        for name, jobs in _mapping(told).items()
+        if isinstance(jobs, list)
+    }

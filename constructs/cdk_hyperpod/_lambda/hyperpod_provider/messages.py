@@ -308,26 +308,30 @@ def agent_is_stuck(problem: str) -> Wait:
     return Wait(why=f"the drain agent on the controller says: {one_line(problem)[:300]}")
 
 
-def agent_is_silent(since: timedelta | None) -> str:
-    """Why nobody drains; `since` absent: it was never heard of."""
+def agent_is_silent(since: timedelta | None) -> Refuse:
+    """Nobody drains; `since` absent: it was never heard of."""
     heard = (
         "has never been heard of" if since is None else f"has said nothing for {since.total_seconds() / 60:.0f} minutes"
     )
-    return (
-        f"scale_down.drain: the agent that drains nodes {heard}; start it on the controller with `cdk-hyperpod lifecycle run "
-        "drain | bash`, and where slurm.drain is new in the file, deploy without taking anything before that; or write "
-        "on_silent: undrained"
+    return Refuse(
+        path="scale_down.drain",
+        why=f"the agent that drains nodes {heard}",
+        fix="start it on the controller with `cdk-hyperpod lifecycle run drain | bash`, and where slurm.drain is new in the "
+        "file, deploy without taking anything before that; or write on_silent: undrained",
     )
 
 
-AGENT_SAVES_NOTHING = (
-    "scale_down.drain: what goes must be saved (slurm.drain.backup, on_failure: fail), and the agent that drains nodes runs "
-    "without slurm.drain.backup; start it anew on the controller with `cdk-hyperpod lifecycle run drain | bash`, and where the "
-    "backup is new in the file, deploy without taking anything before that"
+AGENT_SAVES_NOTHING = Refuse(
+    path="scale_down.drain",
+    why="what goes must be saved (slurm.drain.backup, on_failure: fail), and the agent that drains nodes runs without "
+    "slurm.drain.backup",
+    fix="start it anew on the controller with `cdk-hyperpod lifecycle run drain | bash`, and where the backup is new in the "
+    "file, deploy without taking anything before that",
 )
-DRAINING_IS_NEW = (
-    "scale_down.drain is new in a deployment that deletes a group: its rollback could not give the group's nodes back to work; "
-    "deploy once with scale_down.drain and the group as it is, then delete the group"
+DRAINING_IS_NEW = Refuse(
+    path="scale_down.drain",
+    why="is new in a deployment that deletes a group, and its rollback could not give the group's nodes back to work",
+    fix="deploy once with scale_down.drain and the group as it is, then delete the group",
 )
 
 
@@ -335,17 +339,19 @@ def drainer_is_stuck(why: str) -> Wait:
     return Wait(why=f"the drainer fails: {one_line(why)[:300]}")
 
 
-def drainer_is_silent(why: str) -> str:
-    """Why nobody drains under EKS."""
-    return (
-        f"scale_down.drain: the drainer fails ({one_line(why)[:300]}); the stack hyperpod-NAME-eks has it and its log; or write "
-        "on_silent: undrained"
+def drainer_is_silent(why: str) -> Refuse:
+    """Nobody drains under EKS."""
+    return Refuse(
+        path="scale_down.drain",
+        why=f"the drainer fails ({one_line(why)[:300]})",
+        fix="the stack hyperpod-NAME-eks has it and its log; or write on_silent: undrained",
     )
 
 
-DRAINER_SAVES_NOTHING = (
-    "scale_down.drain: what goes must be saved (backup_cron_job), and the drainer knows no CronJob; deploy hyperpod-NAME-eks, "
-    "which tells it, before you take nodes"
+DRAINER_SAVES_NOTHING = Refuse(
+    path="scale_down.drain",
+    why="what goes must be saved (backup_cron_job), and the drainer knows no CronJob",
+    fix="deploy hyperpod-NAME-eks, which tells it, before you take nodes",
 )
 
 

@@ -20,9 +20,9 @@ from .channels import Bucket, Channel, Function
 from .drains import KEPT, LEASE, TAKEN, Drains
 from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
-from .model import MOVING, Cluster, Desired, Drain, Node, Occasion
+from .model import MOVING, Cluster, Desired, Drain, Occasion
 from .planner import plan
-from .ready import SILENT, Ask, is_silent, judge, judge_agent
+from .ready import SILENT, Ask, going, judge, judge_first
 from .removal import plan_removal, standing
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
@@ -188,7 +188,7 @@ class Provider:
         if event.kind == FINALIZE:
             return replace(state, pending=not plan_removal(live, desired, occasion).done)
         found = plan(live, desired, occasion)
-        drains = self._drains(event, desired, state) if _going(found, live) else None
+        drains = self._drains(event, desired, state) if going(found, live) else None
         if drains is not None:
             drains.read(lambda look: self._patiently(look, state))
             found = plan(live, desired, _with_said(occasion, drains))
@@ -310,7 +310,7 @@ class Provider:
             if waits := found.waits or _not_yet(live, state):
                 return self._unfinished(event, state, waits, live, found.held)
             if drains is not None:
-                drains.hold(_going(found, live), live, KEPT)
+                drains.hold(going(found, live), live, KEPT)
             return self._complete(event, state, live)
 
         def look(then: Occasion) -> tuple[Cluster | None, Plan]:
@@ -363,25 +363,22 @@ class Provider:
 
     def _undrainable(self, event: Event, drains: Drains, found: Plan, live: Cluster | None) -> Sequence[str]:
         """Why nothing can be drained for this deployment, however long anybody waits."""
-        if why := judge_agent(drains.said, drains.ask):
-            return [why] if any(node.is_there for node in _going(found, live)) else []
-        # A group is held for hours, and the rollback of what brings the rights takes them back before it calls prepare.
         previous = self._previous(event)
-        held = found.deletions and not (drains.ask.rolling_back or is_silent(drains.said))
-        return [messages.DRAINING_IS_NEW] if held and not (previous and previous.drain) else []
+        why = judge_first(found, live, drains.said, drains.ask, new=not (previous and previous.drain))
+        return [] if why is None else [str(why)]
 
     def _make_ready(
         self, drains: Drains, found: Plan, live: Cluster, desired: Desired, state: State
     ) -> tuple[Wait, ...]:
         """Have what goes drained; what is still waited for."""
-        going, taken = _going(found, live), _any_taken(state, live)
+        leaving, taken = going(found, live), _any_taken(state, live)
         # Before any node was taken, what came is HyperPod's own repair, or was on its way.
         came = found.replacements if taken else frozenset()
-        drains.ask = replace(drains.ask, replacements=came, nowhere=drains.locate(going))
-        ready = judge(going, drains.said, drains.ask).ready
-        drains.hold(going, live, TAKEN if found.changes and ready else LEASE)
+        drains.ask = replace(drains.ask, replacements=came, nowhere=drains.locate(leaving))
+        ready = judge(leaving, drains.said, drains.ask).ready
+        drains.hold(leaving, live, TAKEN if found.changes and ready else LEASE)
         # A drainer has answered by now.
-        verdict = judge(going, drains.said, drains.ask)
+        verdict = judge(leaving, drains.said, drains.ask)
         self._fail_undrained(drains, desired, verdict.never, first=not taken)
         return verdict.waits
 
@@ -512,26 +509,13 @@ class Provider:
             raise ScaleDownError(messages.refused(desired.cluster, found.refusals, first=first))
 
 
-def _doomed(found: Plan, live: Cluster | None) -> list[Node]:
-    """The nodes of groups to delete."""
-    groups = {deletion.group for deletion in found.deletions}
-    return [node for node in live.nodes if node.group in groups] if live else []
-
-
-def _going(found: Plan, live: Cluster | None) -> list[Node]:
-    """Every node that may have jobs and goes by this plan, now or later."""
-    logins = {group.name for group in live.groups if group.fixed.node_type == "Login"} if live else set()
-    nodes = [*(pick.node for pick in (*found.taken, *found.held)), *_doomed(found, live)]
-    return [node for node in nodes if node.group not in logins]
-
-
 def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:
     """What is told of the nodes to choose from: who is being drained for this deployment stays chosen."""
     if drains is None:
         return occasion
     said = drains.said
     asked = {name for name, wish in said.wishes().items() if wish == drains.ask.wish}
-    return replace(occasion, busy=said.busy, chosen=occasion.chosen | asked)
+    return replace(occasion, busy=frozenset(said.busy), chosen=occasion.chosen | asked)
 
 
 def _any_taken(state: State, live: Cluster) -> bool:

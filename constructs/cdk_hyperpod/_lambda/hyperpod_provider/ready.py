@@ -7,14 +7,14 @@ is carried out when every node of the request may go, so where one may not, none
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from . import messages
-from .actions import Wait
-from .model import Drain, Node
+from .actions import Plan, Refuse, Wait
+from .model import Cluster, Drain, Node
 
 SILENT = timedelta(minutes=3)
 """The agent writes its status every minute; after this long it is taken for dead. So long a drainer is asked again and again."""
@@ -45,8 +45,8 @@ class Said:
     problem: str = ""
     """Why it does nothing."""
     nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    busy: frozenset[str] = frozenset()
-    """Ids of the instances that have jobs."""
+    busy: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Ids of the instances that have jobs -> some of them: `4711 of alice`. An agent of before told of none."""
     saves: bool = False
     """It has been told what to save, and where. One that runs since before slurm.drain.backup was in the file has not."""
 
@@ -119,29 +119,53 @@ def is_silent(said: Said) -> bool:
     return said.silent is None or said.silent > SILENT
 
 
-def judge_agent(said: Said, ask: Ask) -> str:
-    """Why it cannot do what is asked, whichever nodes it is; empty: it can, or need not."""
+def judge_agent(said: Said, ask: Ask) -> Refuse | None:
+    """Why it cannot do what is asked, whichever nodes it is; absent: it can, or need not."""
     if ask.rolling_back:
-        return ""
+        return None
     eks = bool(ask.drain.function)
     if is_silent(said):
         if ask.drain.undrained:
-            return ""
+            return None
         return messages.drainer_is_silent(said.unreachable) if eks else messages.agent_is_silent(said.silent)
     if not ask.drain.must_be_saved or said.saves:
-        return ""
+        return None
     return messages.DRAINER_SAVES_NOTHING if eks else messages.AGENT_SAVES_NOTHING
 
 
-def judge(going: Iterable[Node], said: Said, ask: Ask) -> Verdict:
+def going(found: Plan, live: Cluster | None) -> list[Node]:
+    """Every node that may have jobs and goes by this plan, now or later."""
+    if live is None:
+        return []
+    logins = {group.name for group in live.groups if group.fixed.node_type == "Login"}
+    doomed = {deletion.group for deletion in found.deletions}
+    picked = [pick.node for pick in (*found.taken, *found.held)]
+    return [
+        node for node in (*picked, *(node for node in live.nodes if node.group in doomed)) if node.group not in logins
+    ]
+
+
+def judge_first(found: Plan, live: Cluster | None, said: Said, ask: Ask, *, new: bool) -> Refuse | None:
+    """Why nothing can be drained for this deployment, however long anybody waits: what the first look tells.
+
+    `new`: the deployment is the one that brings draining. A group is held for hours, and the rollback of what brings the
+    rights takes them back before it calls prepare.
+    """
+    if why := judge_agent(said, ask):
+        return why if any(_has_to_be_asked_for(node, ask) for node in going(found, live)) else None
+    held = found.deletions and not (ask.rolling_back or is_silent(said))
+    return messages.DRAINING_IS_NEW if held and new else None
+
+
+def judge(leaving: Iterable[Node], said: Said, ask: Ask) -> Verdict:
     """Whether these nodes may go."""
-    nodes = [node for node in going if _has_to_be_asked_for(node, ask)]
+    nodes = [node for node in leaving if _has_to_be_asked_for(node, ask)]
     if not nodes:
         return READY
     if said.unreachable and _is_awaited(nodes, said, ask):
         return Verdict(waits=(messages.drainer_is_stuck(said.unreachable),))
-    if why := judge_agent(said, ask):
-        return Verdict(never=(why,))
+    if unable := judge_agent(said, ask):
+        return Verdict(never=(str(unable),))
     if is_silent(said):
         return READY
     # What it rejected may be an earlier request.

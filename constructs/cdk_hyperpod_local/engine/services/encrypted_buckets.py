@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cdk_hyperpod_local.engine import seam
 from cdk_hyperpod_local.engine.seam import services as requests
 from cdk_hyperpod_local.engine.seam import stores
 
@@ -24,5 +25,6 @@ def _refusal(method: str, path: str, headers: Json, query: Json) -> requests.Rep
     encryption_key = stores.bucket_key(bucket)
     if encryption_key is None:
         return None
-    message = requests.denied(headers, query, _NEEDED[method], encryption_key, {})
+    context = {"kms:ViaService": f"s3.{seam.region()}.amazonaws.com"}
+    message = requests.denied(headers, query, _NEEDED[method], encryption_key, context)
     return stores.s3_error("AccessDenied", message, 403, path) if message else None
