@@ -103,8 +103,8 @@ class Drains:
         self._write(kept)
         if self.held and self.ask.drain.function:
             self.held &= self._channel.read().wishes().keys()
-            if self.held:
-                raise UnansweredError(why=f"it holds {', '.join(sorted(self.held))}")
+        if self.ask.drain.function and (self.held or self.said.problem):
+            raise UnansweredError(why=self.said.problem or f"it holds {', '.join(sorted(self.held))}")
 
     def _kept(self, nodes: Iterable[Node]) -> dict[str, dict[str, Any] | None]:
         """What these are held for already."""
