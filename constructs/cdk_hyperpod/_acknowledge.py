@@ -26,6 +26,12 @@ def acknowledge(construct: IConstruct, reasons: Mapping[str, str]) -> None:
         )
 
 
+def without_traces(construct: IConstruct) -> None:
+    """Let the CDK CLI say a construct's notes and warnings without where they were made: a line of CDK's own code in Node, since
+    Python's are not known there. For a construct that has nothing in it yet."""
+    construct.node.set_context("aws:cdk:disable-stack-trace", True)
+
+
 def wildcard(kind: str, text: str) -> str:
     """The id of cdk-nag's finding for one wildcard; kind is Action or Resource, text holds pseudo parameters only."""
     for token, name in _PSEUDO_PARAMETERS.items():

@@ -14,6 +14,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, DependencyGroup
 
+from ._acknowledge import without_traces
 from .errors import Finding, raise_errors
 from .typed.judge import check_value
 
@@ -65,6 +66,7 @@ class IHyperPodCluster(Resource):
         :param environment_from_arn: the ARN whose account and region the cluster is in. Default: - those of its stack
         """
         super().__init__(scope, construct_id, environment_from_arn=environment_from_arn)
+        without_traces(self)
         self._log_group: logs.ILogGroup | None = None
         self._connections: ec2.Connections | None = None
         self._principal: _AllNodes | None = None

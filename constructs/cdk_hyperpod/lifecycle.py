@@ -18,7 +18,7 @@ from aws_cdk import aws_s3_deployment as s3_deployment
 from constructs import Construct, IConstruct
 
 from . import _reasons
-from ._acknowledge import acknowledge, policy_wildcards
+from ._acknowledge import acknowledge, policy_wildcards, without_traces
 from ._assets import lifecycle_dir
 from ._functions import log_group
 from ._pseudo import ACCOUNT_ID, PARTITION
@@ -231,6 +231,7 @@ class LifecycleScripts(Construct):
         bucket: s3.IBucket | None = None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
+        without_traces(self)
         folder, without = _folder(source, orchestrator)
         # Sums that are missing tell nothing by themselves: on_create.sh and node.sh look for this. A folder of somebody's own
         # stays as it is.

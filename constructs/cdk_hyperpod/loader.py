@@ -112,7 +112,9 @@ def _parse(text: str, source: str) -> Document:
     try:
         document = Document(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise _refusal(source, f"cannot be read as YAML: {in_words(error, text)}", "mend the file") from None
+        why = in_words(error, text)
+        remedy = "indent with spaces, never with tabs" if "character '\\t'" in str(why) else "mend the file"
+        raise _refusal(source, f"cannot be read as YAML: {why}", remedy) from None
     if document.data is None:
         raise _refusal(source, "the file is empty", "begin with name, region and instance_groups, as cluster.yaml does")
     return document

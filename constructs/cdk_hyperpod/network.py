@@ -18,7 +18,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
 from . import _reasons
-from ._acknowledge import acknowledge
+from ._acknowledge import acknowledge, without_traces
 from ._dependencies import AtSynth
 from .config.cluster import NetworkConfig, SubnetConfig
 from .encryption import allow_logs
@@ -237,6 +237,7 @@ class HyperPodNetwork(Construct):
         flow_log_group: logs.ILogGroup | None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
+        without_traces(self)
         stack = Stack.of(self)
         self._region, self._stack_name = stack.region, stack.stack_name
         self._given = given

@@ -37,7 +37,7 @@ from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, Dependable, IConstruct, IDependable, IValidation
 
 from . import _reasons
-from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk
+from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk, without_traces
 from ._functions import log_group as make_log_group
 from ._functions import python_function
 from ._overrides import Override, overrides_of
@@ -213,6 +213,7 @@ class ScaleDown(Construct):
         log_group: logs.ILogGroup | None = None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
+        without_traces(self)
         if isinstance(cluster, IHyperPodCluster):
             encryption_key = encryption_key or cluster.encryption_key
             drain_channel = drain_channel or cluster.drain_channel or cluster.drainer

@@ -51,17 +51,17 @@ def test_it_writes_an_app(orchestrator: str, folder: Path, capsys: pytest.Captur
     library = "cdk-hyperpod[eks]" if orchestrator == "eks" else "cdk-hyperpod"
     assert f"\n{library}=={version('cdk-hyperpod')}\naws-cdk-lib=={version('aws-cdk-lib')}\n" in pins
     cli = json.loads((ROOT / "package.json").read_text("utf-8"))["devDependencies"]["aws-cdk"]
-    assert f"npx aws-cdk@{cli}\n" in pins
+    assert f"npx -y aws-cdk@{cli}\n" in pins
     out = capsys.readouterr().out
     commands = re.findall(r"^  (\S.*?) +# ", out, re.MULTILINE)
     assert commands == [
         "pip install -r requirements.txt",
-        f"npx aws-cdk@{cli} synth --quiet",
+        f"npx -y aws-cdk@{cli} synth --quiet",
         "pip install 'cdk-hyperpod[local]'",
         "cdk-hyperpod local deploy",
         # EKS's chart comes before the cluster (docs/eks.md).
-        *([f"npx aws-cdk@{cli} deploy hyperpod-train-eks"] if orchestrator == "eks" else []),
-        f"npx aws-cdk@{cli} deploy --all",
+        *([f"npx -y aws-cdk@{cli} deploy hyperpod-train-eks"] if orchestrator == "eks" else []),
+        f"npx -y aws-cdk@{cli} deploy --all",
     ]
 
 

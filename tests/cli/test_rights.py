@@ -49,7 +49,7 @@ UNTRIED = {
     ("connect", "sagemaker:DescribeClusterNode"): "of a node that is named by its id, as of `logs` here",
     ("logs", "sagemaker:ListClusterNodes"): "of a node that is named as in the VPC, as of `connect` here",
     **dict.fromkeys(
-        [("drain", "s3:ListBucket"), ("undrain", "s3:ListBucket"), ("plan", "s3:ListBucket")],
+        [(command, "s3:ListBucket") for command in ("nodes", "plan", "drain", "undrain")],
         "the local S3 says without it too what is not there: tests/cli/test_drain.py has the refusal",
     ),
 }

@@ -19,8 +19,8 @@ EMPTY = "the file is empty; begin with name, region and instance_groups, as clus
 NO_SETTINGS = "write it as key: value lines"
 
 
-def yaml_error(text: str) -> str:
-    return f"cannot be read as YAML: {text}; mend the file"
+def yaml_error(text: str, remedy: str = "mend the file") -> str:
+    return f"cannot be read as YAML: {text}; {remedy}"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,8 @@ def yaml_error(text: str) -> str:
         pytest.param(
             "name: a\n\tregion: b\n",
             yaml_error(
-                "while scanning for the next token, found character '\\t' that cannot start any token in line 2"
+                "while scanning for the next token, found character '\\t' that cannot start any token in line 2",
+                "indent with spaces, never with tabs",
             ),
             id="tab",
         ),

@@ -31,7 +31,7 @@ def of_1_20(send: Send) -> Send:
     def older(method: str, path: str, body: bytes | None, kind: str) -> Reply:
         if "/cronjobs/" in path:
             path = path.replace("/apis/batch/v1/", "/apis/batch/v1beta1/")
-        if path.endswith("/eviction") and body is not None:
+        if "/eviction" in path and body is not None:
             body = body.replace(b'"policy/v1"', b'"policy/v1beta1"')
         return send(method, path, body, kind)
 
@@ -88,9 +88,16 @@ class Rig:
 
     # -- the cluster --
 
-    def node(self, name: str = "hyperpod-{}", *, labels: dict[str, str] | None = None, **spec: Any) -> str:
+    def node(
+        self,
+        name: str = "hyperpod-{}",
+        *,
+        labels: dict[str, str] | None = None,
+        instance: str | None = None,
+        **spec: Any,
+    ) -> str:
         """A node that is ready, with room for anything; its instance's id."""
-        instance = f"i-{next(_numbers):017x}"
+        instance = instance or f"i-{next(_numbers):017x}"
         manifest = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -147,6 +154,11 @@ class Rig:
             lambda answer: answer.body.get("status", {}).get("currentHealthy", 0) >= healthy,
             "the budget's count",
         )
+
+    def allowed(self, budget: str) -> int:
+        """How many pods a budget lets go now."""
+        path = f"/apis/policy/v1beta1/namespaces/team/poddisruptionbudgets/{budget}"
+        return int(self.admin.get(path).body["status"]["disruptionsAllowed"])
 
     def quota(self, hard: dict[str, str]) -> None:
         """Of the backups' namespace, once it is enforced."""

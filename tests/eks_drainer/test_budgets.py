@@ -48,15 +48,29 @@ def test_a_budget_is_waited_for_until_the_deadline_and_then_the_node_goes_back(r
 
     rig.now = NOW + 1500
     told = rig.ask(rig.wish(node))["nodes"][node]
+    assert told["state"] == "timed-out"
+    # What kept it is the reason of the deployment's failure.
+    went = "went back to work at its deadline; pods: team/web-1 of ReplicaSet/web"
+    assert told["message"] == f"{went}; evict team/web-1: waits for a disruption budget: {budget}"
+    assert rig.free(node)
+    assert not rig.ends(web)
+    # However often it is asked for.
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "timed-out"
+    assert rig.free(node)
+
+
+def test_at_the_deadline_nobody_is_evicted_any_more(rig: Rig) -> None:
+    node = rig.node()
+    web = rig.pod(node, "web-1")
+
+    told = rig.ask(rig.wish(node, deadline=NOW))["nodes"][node]
+
     assert (told["state"], told["message"]) == (
         "timed-out",
         "went back to work at its deadline; pods: team/web-1 of ReplicaSet/web",
     )
     assert rig.free(node)
     assert not rig.ends(web)
-    # However often it is asked for.
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "timed-out"
-    assert rig.free(node)
 
 
 def test_a_budget_that_gives_way_lets_the_pod_go(rig: Rig) -> None:

@@ -243,14 +243,20 @@ def test_the_largest_clusters_are_read_in_pages_and_told_of_below_the_limit() ->
     assert (reads.count("/api/v1/nodes"), reads.count("/api/v1/pods")) == (14, 40)
 
 
-def test_a_look_begins_nothing_after_its_time() -> None:
+def test_a_look_changes_things_for_so_long_and_the_next_one_goes_on() -> None:
+    """However long it has read: a large cluster comes to its end too."""
     cluster = Cluster([node(number) for number in range(10)], [])
-    ticks = iter(float(number * 6) for number in range(100))
+    now = [0.0]
+
+    def slow(method: str, path: str, body: bytes | None, kind: str) -> Reply:
+        now[0] += 30 if method == "GET" else 6
+        return cluster.send(method, path, body, kind)
+
     wishes = [{**NODE, "id": f"i-{number:017x}"} for number in range(10)]
-    looks = drainer.Drainer(Api(cluster.send), None, log=lambda _: None, clock=lambda: next(ticks))
+    looks = drainer.Drainer(Api(slow), None, log=lambda _: None, clock=lambda: now[0])
     answer = looks.look(asked({"schema": 1, "id": "r", "nodes": wishes}), NOW)
 
-    assert len([path for method, path, _, _ in cluster.sent if method == "PATCH"]) == 2
+    assert len([path for method, path, _, _ in cluster.sent if method == "PATCH"]) == 3
     assert {each["state"] for each in answer["nodes"].values()} == {"draining"}
 
 

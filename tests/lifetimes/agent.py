@@ -194,8 +194,11 @@ class Agent:
             if jobs and not (running or forced):
                 return "timed-out", f"jobs: {jobs}", {}
             hold = slurm.holds[node_id] = Hold()
-        if hold.drained:
+        unsaved = self.temper.saves != "nothing" and not hold.saved and any(wish["backup"] for wish in wishes)
+        if hold.drained and not (unsaved and hold.tries == 0 and slurm.responds(node)):
             return "ready", "", {}
+        # Somebody had it drained unsaved: no job of root's can run there before it is resumed, in its reservation.
+        hold.drained = False
         if down:
             hold.drained = True
             return "ready", "does not respond, nothing could be saved", {}
@@ -208,8 +211,7 @@ class Agent:
                 del slurm.holds[node_id]
                 return "timed-out", f"jobs: {jobs}", {}
             return "draining", f"jobs: {jobs}", {}
-        wanted = self.temper.saves != "nothing" and any(wish["backup"] for wish in wishes)
-        if wanted and not hold.saved and (state := self._save(hold)):
+        if unsaved and (state := self._save(hold)):
             return *state, {}
         hold.drained = True
         return "ready", "", {}

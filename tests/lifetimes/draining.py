@@ -105,9 +105,10 @@ class Draining:
         """Until when S3 does not serve the function, and what it says."""
         self._rights_from: float | None = None
         """When the function got its rights; absent: it has none."""
+        self._wishes: set[str] = set()
         self._broken = False
         """The operator's request, as it stands."""
-        self._left = rng.choice([0, 1, 2, 4])
+        self._left = rng.choice([0, 1, 2, 4, 8])
         pod.watch = self._ends
 
     def _ends(self, node: Node) -> None:
@@ -211,7 +212,7 @@ class Draining:
         return Heard(now, found, silent)
 
     def write(self, key: str, body: bytes) -> set[str]:
-        """What the wishes in it are called."""
+        """What the wishes in it are called that nobody has asked before. A node on its way out keeps an earlier one."""
         judge, own = self.life.judge, key.partition("/")[2]
         if own != "requests/deployment.json":
             judge.fault("the function writes what is another's", key)
@@ -221,7 +222,9 @@ class Draining:
                 judge.fault("a node is held for more than a day", str(wish))
         self.bucket.put(own, body)
         self.agent.wake()
-        return {wish["request"] for wish in wishes}
+        new = {wish["request"] for wish in wishes} - self._wishes
+        self._wishes |= new
+        return new
 
     def wanted(self) -> list[str]:
         """Nodes that the deployment's request asks for now."""

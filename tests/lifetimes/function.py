@@ -328,7 +328,7 @@ class Calls:
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> dict[str, Any]:
         with self._s3("PutObject") as draining:
-            if self._is_over():
+            if self._is_over() and json.loads(Body)["nodes"]:
                 self._life.judge.fault("a deployment that is over asks for nodes", str(self._request))
             self._request.wishes |= draining.write(Key, Body)
             self._request.asked_agent = True

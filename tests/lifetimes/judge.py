@@ -387,6 +387,8 @@ class Judge:
             self.spare(self._not_called(update))
             return
         look = prepare.look
+        if look is not None and prepare.polls == 1 and not prepare.writes and self.readiness:
+            look = prepare.first_look  # What it read since was for nodes to give back.
         if look is None or prepare.answered - look.at > 60:
             self.fault("CloudFormation ends a node at random, and prepare had not looked", what)
             return

@@ -55,7 +55,8 @@ class Readiness:
 
     def _went(self, node: Node, request: Request, look: Look, said: Policy, now: float) -> None:
         why = self.draining.unready.get(node, "")
-        if not why or (why == "is not saved" and not said.must_be_saved):
+        # A rollback waits for jobs alone: what it takes has come with the failed update.
+        if not why or (why == "is not saved" and (request.rollback or not said.must_be_saved)):
             return
         if self._allowed(node, request, look, said):
             return
@@ -74,8 +75,10 @@ class Readiness:
             return request.rollback or said.undrained
         if request.rollback:
             return looked >= request.heard + BACK
-        if node.launched is None or (node.status != "Running" and not node.address):
-            return True
+        if node.launched is None or any(
+            each.get("InstanceId") == node.id and each["InstanceStatus"]["Status"] == "Pending" for each in look.nodes
+        ):
+            return True  # It booted between the look and the call.
         if said.must_be_saved:
             return False
         taken = [write for write in request.writes if write.took and write.look is not look]

@@ -120,9 +120,8 @@ class Slurm:
             return "a job may start"
         hold = self.holds.get(node.id)
         # Where no job of root's can run, nothing can be saved.
-        if must_be_saved and hold and not hold.saved and self.responds(node) and node.id not in self.others:
-            return "is not saved"
-        return ""
+        can_be = self.responds(node) and node.id not in self.others and node.id not in self.absent
+        return "is not saved" if must_be_saved and hold and not hold.saved and can_be else ""
 
     # -- jobs --
 

@@ -480,3 +480,29 @@ def test_the_request_says_what_the_agent_needs() -> None:
     assert json.loads(train.agent.objects[REQUEST])["nodes"] == []
     assert train.clock.now() - began < 10 * MINUTE
     assert not ended(train)
+
+
+def test_a_target_has_its_time_to_fall_after_nodes_were_drained_for_long() -> None:
+    """Counted from the request's beginning, half an hour would be over as soon as they are gone."""
+    train = four(batch_delete_lowers_target="never", replaces_missing_nodes_after_batch_delete=False)
+    began = train.clock.now()
+    for each in ids(train, "p5"):
+        runs(train, each, 17)
+    assert train.deploy(TWO) == "complete", train.reasons
+    taken = max(gone(train).values())
+    assert taken > began + 17 * MINUTE
+    sent = [call.at for call in train.model.journal if (call.principal, call.operation) == (LAMBDA, "UpdateCluster")]
+    assert len(sent) == 1
+    assert sent[0] > taken + 15 * MINUTE
+
+
+def test_where_nothing_is_held_nothing_is_read_for_it() -> None:
+    """It decides by its first look, and the request is emptied without another."""
+    train = four()
+    since = len(train.model.journal)
+    assert train.deploy(replace(FOUR, max_nodes=50)) == "complete", train.reasons
+    lists = [
+        call for call in train.model.journal[since:] if (call.principal, call.operation) == (LAMBDA, "ListClusterNodes")
+    ]
+    assert len(lists) == 1
+    assert json.loads(train.agent.objects[REQUEST])["nodes"] == []

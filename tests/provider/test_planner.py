@@ -177,6 +177,9 @@ def test_replacements_of_replacements_are_refused_at_last() -> None:
     assert not fallen.refusals, "with the target down they are HyperPod's own business"
     leaving = live(group(), nodes=[*crowd, *nodes("p5", 1, first=12, status="ShuttingDown")])
     assert not plan(leaving, desired(wish(count=5)), occasion(first=False)).refusals, "the target may fall with it yet"
+    # After a drain of so long they are the first of their kind.
+    drained = occasion(first=False, drained_within=timedelta(minutes=5))
+    assert taken(plan(live(group(), nodes=crowd), desired(wish(count=5)), drained))
 
 
 def test_replacements_wait_for_the_nodes_they_replace() -> None:

@@ -145,6 +145,19 @@ def test_a_vpc_without_a_subnet_for_nodes_is_an_error(chosen: ec2.SubnetSelectio
         HyperPodNetwork(stack, "Network", vpc=vpc, vpc_subnets=chosen)
 
 
+def test_a_note_has_no_line_of_cdk_s_own_code_above_it() -> None:
+    app = new_app()
+    stack = Stack(app, "Stack", env=Environment(region="us-west-2"))
+    network = HyperPodNetwork(stack, "Network", availability_zones=["us-west-2a"])
+    HyperPodCluster(stack, "Cluster", cluster_name="train", network=network, instance_groups=[HEAD], unguarded=True)
+    metadata = json.loads((folder_of(app) / "Stack.metadata.json").read_text("utf-8"))
+    said = [
+        each for entries in metadata.values() for each in entries if each["type"] in ("aws:cdk:info", "aws:cdk:warning")
+    ]
+    assert len(said) >= 2
+    assert not [each for each in said if "trace" in each]
+
+
 def looked_up(context: dict[str, Any], chosen: ec2.SubnetSelection) -> tuple[Template, list[Any]]:
     app = new_app(**context)
     stack = Stack(app, "Stack", env=Environment(account="111122223333", region="us-west-2"))

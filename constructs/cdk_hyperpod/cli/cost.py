@@ -40,7 +40,11 @@ class CostError(HyperPodError):
 
 
 @click.command(
-    help=f"{_HELP}\n\n{rights('pricing:GetProducts', besides='With prices of your cache it asks nobody. Exit code 0: printed; 1: there are no prices.')}"
+    help=_HELP,
+    epilog=rights(
+        "pricing:GetProducts",
+        besides="With prices of your cache it asks nobody. Exit code 0: printed; 1: there are no prices.",
+    ),
 )
 @config_option
 @profile_option

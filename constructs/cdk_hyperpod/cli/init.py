@@ -27,7 +27,7 @@ Exit code 0: written; 1: nothing was.
 """
 
 _REQUIREMENTS = """\
-# The versions that this app was made with. The CDK CLI's is {cli}: npx aws-cdk@{cli}
+# The versions that this app was made with. The CDK CLI's is {cli}: npx -y aws-cdk@{cli}
 # (npm's latest, 3.x, cannot read what aws-cdk-lib 2.x writes).
 """
 
@@ -50,7 +50,7 @@ def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
     _refuse_existing(folder)
     name, region = _asked(name, region, yes=yes)
     _write(folder, files(name, region, orchestrator))
-    cli = f"npx aws-cdk@{cli_version()}"
+    cli = f"npx -y aws-cdk@{cli_version()}"
     print(f"Wrote {', '.join(_NAMES)}: {name} in {region}, under {'EKS' if eks else 'Slurm'}. Next:\n")
     commands = [
         ("pip install -r requirements.txt", "Node, and the pinned versions"),

@@ -38,9 +38,9 @@ _MOST = 40
 @click.command(
     epilog=rights(
         *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes"),
-        *("ec2:DescribeSubnets", "s3:GetObject", "kms:Decrypt"),
-        besides="ec2:DescribeSubnets only for zones that the file does not name, s3:GetObject (and kms:Decrypt of the bucket's "
-        "key) only for what the drain agent says of Slurm; without either, that column stays empty and a note says why. "
+        *("ec2:DescribeSubnets", "s3:GetObject", "s3:ListBucket", "kms:Decrypt"),
+        besides="ec2:DescribeSubnets only for zones that the file does not name, those of S3 and KMS only for what the drain "
+        "agent says of Slurm, in its bucket; without them, that column stays empty and a note says why. "
         "--kubernetes needs kubectl, and there to list nodes. Exit code 0, also for no node at all.",
     )
 )

@@ -68,7 +68,7 @@ class PreflightError(HyperPodError):
     """The account is not the file's, or cannot be asked."""
 
 
-@click.command(help=f"{_HELP}\n\n{rights(*_RIGHTS)}")
+@click.command(help=_HELP, epilog=rights(*_RIGHTS, besides="What a right is missing for is not checked; the rest is."))
 @config_option
 @profile_option
 @click.option("--days", type=click.FloatRange(0, 3650), default=1.0, metavar="N", help="How long training plans have to last; default: 1.")  # fmt: skip

@@ -37,10 +37,12 @@ from .world import (
 VERSION = 1
 """Of the drainer, in its answer."""
 ACT_S = 15.0
-"""A look begins nothing new after so long; the next one goes on."""
+"""A look changes things for so long, however long it has read; the next one goes on."""
 TOLD_OF_A_NODE = 20
 TOLD = 2000
 """Pods that an answer names, of one node and in all: it may have 6 MB, and names are up to 253 characters long."""
+ASKED = 3
+"""Pods of a node that went back of which it is told what kept them."""
 MESSAGE = 600
 """Characters of a node's message."""
 MERGE = "application/merge-patch+json"
@@ -117,7 +119,11 @@ def _judge_node(wish: Wish, node: Node, world: World) -> Judgement:
         acts = () if mark and mark.saved else remember
         return Judgement("ready", note + _ready_message(node, pods, saved), acts, saved=saved)
     if late and not wish.force:
-        return Judgement("timed-out", f"went back to work at its deadline; {_named(pods)}".rstrip("; "), keep=False)
+        # Nobody is evicted any more: it is only asked what keeps them.
+        asks = tuple(_evict(wish.instance, pod, dry=True) for pod in pods[:ASKED] if not pod.leaving)
+        return Judgement(
+            "timed-out", f"went back to work at its deadline; {_named(pods)}".rstrip("; "), asks, keep=False
+        )
     if hook and not saved and job is None and hook.trouble:
         # Before anything leaves the node: it would leave in vain.
         return Judgement("backup-failed" if hook.lasting else "draining", f"cannot be saved: {hook.trouble}")
@@ -210,7 +216,7 @@ def _stop(job: Job, namespace: str) -> Act:
     )
 
 
-def _evict(instance: str, pod: Pod) -> Act:
+def _evict(instance: str, pod: Pod, *, dry: bool = False) -> Act:
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -219,7 +225,8 @@ def _evict(instance: str, pod: Pod) -> Act:
         "deleteOptions": {"preconditions": {"uid": pod.uid}},
     }
     # It is gone, or another has its name by now.
-    return Act(instance, f"evict {pod.title}", "POST", f"{pod.path}/eviction", body, needless=frozenset({404, 409}))
+    path = f"{pod.path}/eviction{'?dryRun=All' if dry else ''}"
+    return Act(instance, f"evict {pod.title}", "POST", path, body, needless=frozenset({404, 409}))
 
 
 def _write(node: Node, mark: Mark, why: str) -> Act:
@@ -287,7 +294,7 @@ class Drainer:
             wishes = wishes if asked else _held(world)
             judged = {instance: judge(wish, world) for instance, wish in wishes.items()}
             if asked:
-                done, failed = self._act(wishes, judged, world, began)
+                done, failed = self._act(wishes, judged, world)
         answer = {
             "schema": SCHEMA,
             "agent": VERSION,
@@ -303,13 +310,16 @@ class Drainer:
         return answer
 
     def _act(
-        self, wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], world: World, began: float
+        self, wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], world: World
     ) -> tuple[int, dict[str, list[str]]]:
         """How much was done, and what could not be, by instance. What goes back goes first, then all nodes are cordoned."""
         keep = {instance: wishes[instance] for instance, one in judged.items() if one.keep}
-        acts = [act for one in judged.values() for act in one.acts]
+        # Each look begins with another node: pods that nobody may evict take their time, and none is to wait behind them.
+        turn = round(world.now) % max(1, len(judged))
+        each = [*judged.values()]
+        acts = [act for one in (*each[turn:], *each[:turn]) for act in one.acts]
         ordered = [*give_back(keep, world), *sorted(acts, key=lambda act: not act.first)]
-        done, stopped = 0, set()
+        done, stopped, began = 0, set(), self._clock()
         failed: dict[str, list[str]] = {}
         for act in ordered:
             if self._clock() - began > ACT_S:

@@ -3,8 +3,8 @@
 Environment: KUBERNETES_ENDPOINT (https://…), KUBERNETES_CA (base64 of PEM, as EKS gives it), EKS_CLUSTER (the EKS cluster's
 name), and BACKUP_CRON_JOB (NAMESPACE/NAME; absent or empty: nothing is saved).
 
-Let it run for a minute, and one at a time (reserved concurrency 1): a look that its asker gave up might else hold a node that a
-later one has just given back. It begins nothing after 15 seconds, so whoever asks waits half a minute and asks again.
+Whoever asks has to wait longer than the function may run (a minute): a look that its asker gave up might hold a node that a
+later one has just given back.
 """
 
 from __future__ import annotations

@@ -93,17 +93,24 @@ class Drains:
         except api.CALL_ERRORS as error:
             self._miss(error, timedelta(0))
 
-    def give_back(self, live: Cluster | None, accepted: Container[str]) -> None:
-        """Ask for no node any more, but for those that are on their way out. `accepted`: names of nodes whose deletion the service
-        has accepted, whatever `live` says of them. Raises UnansweredError or api.CALL_ERRORS where nodes stay held, see `held`."""
+    def give_back(self, look: Callable[[], Cluster | None], accepted: Container[str]) -> None:
+        """Ask for no node any more, but for those that are on their way out.
+
+        `look`: reads the cluster; nobody needs it where no node is held. `accepted`: names of nodes whose deletion the service has
+        accepted, whatever the cluster says of them. Raises api.CALL_ERRORS where a drainer keeps others, see `held`.
+        """
         self.said = self._channel.read()
+        held = frozenset(self.said.wishes())
+        live = look() if held else None
         leaving = [node for node in live.nodes if node.name in accepted] if live else []
         kept = self._kept([*leaving, *_going_already(live)])
-        self.held = frozenset(self.said.wishes()) - kept.keys()
+        self.held = held - kept.keys()
         self._write(kept)
-        if self.held and self.ask.drain.function:
+        if not self.ask.drain.function:
+            return
+        if self.held:
             self.held &= self._channel.read().wishes().keys()
-        if self.ask.drain.function and (self.held or self.said.problem):
+        if self.held or self.said.problem:
             raise UnansweredError(why=self.said.problem or f"it holds {', '.join(sorted(self.held))}")
 
     def _kept(self, nodes: Iterable[Node]) -> dict[str, dict[str, Any] | None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 Spec = Mapping[str, Any]
@@ -200,6 +200,8 @@ class Occasion:
     """Names of the nodes that have jobs, as far as somebody says so."""
     unlaunched: Mapping[str, int] = field(default_factory=dict)
     """Group -> how many of its nodes were not launched yet when the request began; a group without any is missing."""
+    drained_within: timedelta = timedelta(0)
+    """How long after the request began nodes go at the latest, because they are drained first."""
     doubting: bool = False
     """A count that may stand for nodes on their way out, and may as well mean nothing, is worth a wait."""
     young: bool = False

@@ -22,7 +22,7 @@ from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
 from .model import MOVING, Cluster, Desired, Drain, Occasion
 from .planner import plan
-from .ready import SILENT, Ask, going, judge, judge_first
+from .ready import BACK, SILENT, Ask, going, judge, judge_first
 from .removal import plan_removal, standing
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
@@ -36,6 +36,10 @@ PATIENCE = timedelta(minutes=30)
 """How long a count that may stand for nodes on their way out is waited for where there were such nodes, or nodes to take, and
 for a target to fall with them by itself: longer than it takes them to go, and shorter than a group whose nodes fail to boot
 again and again would keep the deployment. By the request's beginning, since nothing tells when a node was taken."""
+
+MOST_PATIENCE = timedelta(minutes=45)
+"""The same where nodes are drained first, and so taken later, by as long as they may be waited for. What is left until the
+deadline is for a target to be lowered."""
 
 SHORT_PATIENCE = timedelta(minutes=5)
 """The same where there was nothing to take: only somebody else can have ended nodes just before."""
@@ -261,7 +265,9 @@ class Provider:
         old = event.old_properties if event.request == "Update" else None
         name = old.get("ClusterName") if isinstance(old, Mapping) else None
         previous = self._previous(event)
-        patience = PATIENCE if state.settling or state.pending is None else SHORT_PATIENCE
+        drained = self._drained_within(desired, previous, state)
+        patience = min(PATIENCE + drained, MOST_PATIENCE)
+        age = self._now() - state.began
         return Occasion(
             first=first,
             began=state.began,
@@ -270,12 +276,20 @@ class Provider:
             deployed_ids=frozenset(previous.nodes_to_delete if previous else ()),
             chosen=frozenset(pick.name for pick in state.picked),
             unlaunched=state.unlaunched,
-            doubting=self._now() - state.began < patience,
-            young=state.settling and self._now() - state.began < PATIENCE,
+            drained_within=drained,
+            doubting=age < (patience if state.settling or state.pending is None else SHORT_PATIENCE),
+            young=state.settling and age < patience,
             rolling_back=state.rolling_back,
             updated=state.updated,
             reached=state.reached,
         )
+
+    def _drained_within(self, desired: Desired, previous: Desired | None, state: State) -> timedelta:
+        """How long after the request's beginning nodes may go at the latest, because they are drained first."""
+        drain = desired.drain or (previous.drain if previous and state.rolling_back else None)
+        if drain is None:
+            return timedelta(0)
+        return BACK if state.rolling_back else timedelta(minutes=drain.minutes)
 
     def _live(self, desired: Desired, *, tags: bool) -> Cluster | None:
         return api.read_live(self._sagemaker(), desired.cluster, tags=tags)
@@ -390,8 +404,10 @@ class Provider:
             drains = None if desired is None else self._drains(event, desired, state, before=True)
             if desired is None or drains is None or self._given_up(event, state):
                 return ""
-            live, giver = self._live(desired, tags=False), drains
-            self._again(lambda: giver.give_back(live, accepted), self._now() + GIVING_BACK)
+            wanted, giver = desired, drains
+            self._again(
+                lambda: giver.give_back(lambda: self._live(wanted, tags=False), accepted), self._now() + GIVING_BACK
+            )
         except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")
             if drains is not None and drains.ask.drain.function:

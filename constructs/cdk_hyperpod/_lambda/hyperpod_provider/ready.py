@@ -205,7 +205,7 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
     unread = messages.UNTOLD if ask.drain.function else messages.UNREAD
     state, message = (str(told.get("state")), str(told.get("message") or "")) if heard else ("", unread)
     if _is_ready(node, told, state):
-        if not ask.drain.function or not _is_lost(told, state, ask):
+        if not _is_lost(told, state, ask):
             return "", False
         message = messages.unsaved(message)
     if _is_final(state, ask) and not ask.rolling_back:
@@ -221,8 +221,10 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
 
 
 def _is_lost(told: Mapping[str, Any], state: str, ask: Ask) -> bool:
-    """Whether what has to be saved went unsaved: of a node that its kubelet tells nothing of, pods may run all the same."""
-    return state == "ready" and ask.drain.must_be_saved and not ask.rolling_back and told.get("saved") is not True
+    """Whether what has to be saved is not: under EKS a node whose kubelet tells nothing may have pods all the same. Slurm gives
+    up the jobs of a dead node by itself."""
+    must = bool(ask.drain.function) and ask.drain.must_be_saved and not ask.rolling_back
+    return must and state == "ready" and told.get("saved") is not True
 
 
 def _is_final(state: str, ask: Ask) -> bool:

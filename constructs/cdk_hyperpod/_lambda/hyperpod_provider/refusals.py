@@ -17,7 +17,8 @@ OWNER_TAGS = ("cdk-hyperpod:stack-id", "aws:cloudformation:stack-id")
 CloudFormation can write tags that begin with aws:, but whether it does so for this type is undocumented)."""
 
 CHASE = timedelta(minutes=10)
-"""How long after its request a node that was launched may be the first replacement of one that was taken."""
+"""How long after its request, or after nodes were drained for it, a node that was launched may be the first replacement of one
+that was taken."""
 
 
 def owned(live: Cluster, desired: Desired) -> bool:
@@ -101,9 +102,8 @@ def chased(needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
     """Groups of which nothing but replacements is left to take, also some that replace replacements: their target does not
     fall, and taking them would go on for ever."""
     for need in needs:
-        again = [
-            p for p in need.picks if p.node.launched and occasion.began and p.node.launched > occasion.began + CHASE
-        ]
+        since = occasion.began + CHASE + occasion.drained_within if occasion.began else None
+        again = [pick for pick in need.picks if pick.node.launched and since and pick.node.launched > since]
         if again and not (need.old_picks or need.leaving) and need.group.target > need.wanted.count:
             yield messages.launched_again(need.group.name, need.group.target, need.wanted.count)
 
