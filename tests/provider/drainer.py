@@ -161,6 +161,7 @@ class Drainer:
         return {"state": "ready", "message": "", "saved": True}
 
     def _give_back(self, node: str) -> None:
-        if node not in self.stuck and self.cordoned.pop(node, None):
+        if node in self.cordoned and node not in self.stuck:
+            del self.cordoned[node]
             self.given_back[node] = self.now()
             self.evicted.pop(node, None)
