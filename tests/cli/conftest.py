@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -81,7 +82,8 @@ class _Client:
         assert (Bucket, Key) == (drain_bucket_name("small", "000000000000", "us-west-2"), status_key("small"))
         if self.world.status is None:
             raise refused("NoSuchKey", "not there", "GetObject")
-        return {"Body": io.BytesIO(self.world.status)}
+        sent = email.utils.formatdate(self.world.model.clock.now(), usegmt=True)
+        return {"Body": io.BytesIO(self.world.status), "ResponseMetadata": {"HTTPHeaders": {"date": sent}}}
 
     def _describe_stacks(self, StackName: str) -> Json:
         if self.world.stack is None or self.world.stack["StackName"] != StackName:

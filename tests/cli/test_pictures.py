@@ -69,7 +69,12 @@ def three_workers(world: World) -> None:
     first, second, third = world.nodes("work")
     world.model.change_node(first, status="Failure")
     world.model.change_node(second, image="1.0")
-    world.status = json.dumps({"nodes": {third: {"state": "draining"}}}).encode()
+    status = {
+        "beat": world.model.clock.now(),
+        "nodes": {third: {"state": "draining"}},
+        "busy": {node: [{"id": "4711", "user": "alice"}] for node in (second, third)},
+    }
+    world.status = json.dumps(status).encode()
 
 
 def nodes(world: World, run: Run, patch: pytest.MonkeyPatch) -> Json:

@@ -80,6 +80,7 @@ def under_eks(name: str) -> Json:
             {"name": "auto", "instance_type": "ml.g5.12xlarge", "instance_count": 0},
         ],
         "storage": {"capacity_gib": 4800, "throughput_mbps_per_tib": 250},
+        "scale_down": {"drain": {}},
         "removal": "destroy",
         "termination_protection": False,
     }

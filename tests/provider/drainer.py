@@ -140,7 +140,8 @@ class Drainer:
                 self.evictions[node] = self.evicted.setdefault(node, self.now())
         if node in self.dead:
             return {"state": "ready", "message": "does not respond", "saved": False}
-        if self.busy(node):
+        ignored = wish["deadline"] <= self.now()
+        if self.busy(node) and not ignored:
             budget = "; research/job allows no disruption" if node not in self.evicted else ""
             return {"state": "draining", "message": f"pods: research/job-0{budget}", "jobs": [{"name": "job-0"}]}
         if self.saved.get(node) == wish["request"]:

@@ -127,6 +127,18 @@ def test_what_must_be_saved_is_waited_for() -> None:
     assert all(at >= train.drainer.saving[node] + 5 * MINUTE for node, at in gone(train).items())
 
 
+def test_under_force_there_is_time_left_to_save() -> None:
+    train = four()
+    drain_with = saving(train) | {"OnTimeout": "force"}
+    drainer, (busy, *_) = train.drainer, ids(train, "p5")
+    drainer.pods, drainer.budgets, drainer.saving_s = {busy: MINUTE}, {busy: math.inf}, 4 * MINUTE
+    began = train.clock.now()
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=drain_with)
+    assert train.deploy(wish) == "complete", train.reasons
+    assert began + 20 * MINUTE <= drainer.saving[busy] <= gone(train)[busy] - 4 * MINUTE
+    assert gone(train)[busy] <= began + 26 * MINUTE
+
+
 def test_what_cannot_be_saved_is_refused_at_once() -> None:
     train = four()
     drain_with = saving(train)

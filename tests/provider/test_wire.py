@@ -334,3 +334,25 @@ def test_draining_takes_one_to_thirty_minutes(minutes: object) -> None:
     assert problems(properties(Drain=json.dumps({**told, "TimeoutMinutes": minutes}))) == [
         f"Drain.TimeoutMinutes: must be a whole number from 1 to 30, got {json.dumps(minutes)}"
     ]
+
+
+FUNCTION = "arn:aws:lambda:us-west-2:111122223333:function:hyperpod-train-drainer"
+
+
+def drained(**told: object) -> str:
+    return json.dumps(
+        {"TimeoutMinutes": 25, "OnTimeout": "fail", "OnSilent": "fail", "MustBeSaved": True, **told}, sort_keys=True
+    )
+
+
+def test_draining_is_by_a_bucket_or_a_function() -> None:
+    drain = wire.read_properties(properties(Drain=drained(Function=FUNCTION)), kind=PREPARE).drain
+    assert drain is not None
+    assert (drain.function, drain.bucket) == (FUNCTION, "")
+    assert problems(properties(Drain=drained(Function=FUNCTION, Bucket="drains"))) == [
+        "Drain: has both Bucket, which is for Slurm, and Function, which is for EKS; keep one"
+    ]
+    for wrong in ("hyperpod-train-drainer", f"{FUNCTION}:1", 7):
+        assert problems(properties(Drain=drained(Function=wrong))) == [
+            f"Drain.Function: must be a function's ARN, got {json.dumps(wrong)}"
+        ]

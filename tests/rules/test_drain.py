@@ -47,3 +47,65 @@ def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
 def test_what_cannot_work_is_refused(changes: dict[str, Any], says: str) -> None:
     found = judge(changes)
     assert [line for line in found if line.startswith(says)], found
+
+
+EXISTING = {"name": "shared", "security_group_id": "sg-0123456789abcdef0"}
+
+
+def under_eks(existing: Any = REMOVED, **drained: Any) -> dict[str, Any]:
+    eks = {"dependencies_chart": "installed", "existing_cluster": existing}
+    return {
+        "orchestrator": "eks",
+        "eks": {name: value for name, value in eks.items() if value is not REMOVED},
+        "instance_groups": [{"name": "p5", "instance_type": "ml.p5.48xlarge", "instance_count": 2}],
+        "scale_down": {"drain": drained},
+    }
+
+
+REACHED = {**EXISTING, "endpoint": "https://0A1B.gr7.us-west-2.eks.amazonaws.com", "certificate_authority": "LS0tLS1C"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        under_eks(),
+        under_eks(backup_cron_job="default/backup", on_timeout="force", on_silent="undrained"),
+        under_eks(REACHED),
+    ],
+)
+def test_under_eks_a_function_drains(changes: dict[str, Any]) -> None:
+    assert not [line for line in judge(changes) if "drain" in line]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            under_eks(EXISTING),
+            (
+                "eks.existing_cluster.endpoint: is missing, and scale_down.drain asks this EKS cluster's API; add what "
+                "`aws eks describe-cluster --name shared --query cluster.endpoint --output text` prints"
+            ),
+        ),
+        (under_eks(EXISTING), "eks.existing_cluster.certificate_authority: is missing, and scale_down.drain asks"),
+        (under_eks({**REACHED, "endpoint": "http://a"}), "eks.existing_cluster.endpoint: must be an address"),
+        (under_eks({**REACHED, "endpoint": "https://a/b"}), "eks.existing_cluster.endpoint: must be an address"),
+        (
+            under_eks({**REACHED, "certificate_authority": "a b"}),
+            "eks.existing_cluster.certificate_authority: must be the certificate in base64, in one line",
+        ),
+        (under_eks(backup_cron_job="backup"), "scale_down.drain.backup_cron_job: must be NAMESPACE/NAME of a CronJob"),
+        (under_eks(backup_cron_job="a/b/c"), "scale_down.drain.backup_cron_job: must be NAMESPACE/NAME of a CronJob"),
+        (under_eks(backup_cron_job="A/b"), "scale_down.drain.backup_cron_job: must be NAMESPACE/NAME of a CronJob"),
+        (
+            drain(scale_down={"drain": {"backup_cron_job": "research/backup"}}),
+            (
+                "scale_down.drain.backup_cron_job: is a CronJob of Kubernetes, and this cluster is under Slurm; remove it; what "
+                "is saved of a node says slurm.drain.backup"
+            ),
+        ),
+    ],
+)
+def test_what_nobody_could_reach_or_save_is_refused(changes: dict[str, Any], says: str) -> None:
+    found = judge(changes)
+    assert [line for line in found if line.startswith(says)], found

@@ -20,7 +20,7 @@ from slurm.drains import UNIT, Drains
 from slurm.scripts import ROOT, packed
 
 NODES = 16
-IDLE_MINUTES = 3
+IDLE_MINUTES = 2
 ROUNDS = 3
 WORK = "/opt/dlami/nvme/work"
 BYTES = 100_000_000
@@ -58,11 +58,12 @@ def until_drained(drains: Drains, nodes: Sequence[Node], *, backup: bool) -> flo
     return took
 
 
-def after_the_job(drains: Drains, node: Node) -> float:
-    """Seconds from the end of a node's only job until the node is ready."""
+def after_the_job(drains: Drains, node: Node, wait_s: float) -> float:
+    """Seconds from the end of a node's only job until the node is ready. `wait_s`: how long after the agent's look it ends."""
     job = drains.start_job(node)
     request = drains.ask(node, backup=False)
     drains.await_state(node, "draining", request)
+    time.sleep(wait_s)
     drains.end_job(job)
     drains.cluster.until(lambda: drains.job_state(job) == "COMPLETED", "the job ends")
     ended = time.monotonic()
@@ -112,10 +113,9 @@ def measure(cluster: Cluster, drains: Drains) -> None:
     asked = (requests(drains) - before) / IDLE_MINUTES
     print(f"without a request: {asked:.1f} requests to S3 a minute, {memory_mb(drains)[0]:.0f} MB", flush=True)
     for count in (3, NODES):
-        plain = statistics.median(until_drained(drains, nodes[:count], backup=False) for _ in range(ROUNDS))
-        saved = statistics.median(until_drained(drains, nodes[:count], backup=True) for _ in range(ROUNDS))
+        plain, saved = (until_drained(drains, nodes[:count], backup=backup) for backup in (False, True))
         print(f"{count} idle nodes drained: {plain:.1f} s; saved and drained: {saved:.1f} s", flush=True)
-    late = [after_the_job(drains, first) for _ in range(ROUNDS)]
+    late = [after_the_job(drains, first, wait_s) for wait_s in (2, 5, 8)]
     print(f"ready after its job's end: {', '.join(f'{each / POLL_S:.1f}' for each in late)} polls", flush=True)
     print(f"the most that the agent had: {memory_mb(drains)[1]:.0f} MB", flush=True)
     first.run(

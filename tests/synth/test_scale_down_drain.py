@@ -13,6 +13,9 @@ from cdk_hyperpod import (
     DrainBackup,
     DrainChannel,
     DrainConfig,
+    EksConfig,
+    EksControlPlane,
+    EksDrainer,
     HyperPodCluster,
     HyperPodError,
     HyperPodNetwork,
@@ -145,9 +148,95 @@ def test_a_cluster_of_another_app_gets_a_bucket_or_is_given_one() -> None:
         assert [name for name in names if "hyperpod-drain" in name] == [told(made)["Bucket"]]
 
 
+def drainer(stack: Stack, *, cluster_name: str = "theirs", **more: Any) -> EksDrainer:
+    key = encryption_key(stack, "DrainerKey", removal="destroy")
+    network = HyperPodNetwork(
+        stack, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True, log_encryption_key=key
+    )
+    control_plane = EksControlPlane(
+        stack,
+        "Eks",
+        cluster_name="eks",
+        eks_config=EksConfig(dependencies_chart="installed"),
+        network=network,
+        encryption_key=key,
+    )
+    return EksDrainer(
+        stack, "Drainer", cluster_name=cluster_name, control_plane=control_plane, encryption_key=key, **more
+    )
+
+
+UNDER_EKS = {"orchestrator": {"eks": {"clusterArn": "arn:aws:eks:us-west-2:1:cluster/eks"}}}
+
+
+def test_a_cluster_of_another_app_under_eks_is_given_a_drainer() -> None:
+    def make(stack: Stack) -> None:
+        made = drainer(stack, backup_cron_job="default/backup")
+        made.allow_backup(stack, "Backup")
+        ScaleDown(stack, "Guard", cluster=foreign(stack, **UNDER_EKS), drain=ScaleDownDrain(), drain_channel=made)
+
+    made = of_stack(make)
+    assert told(made)["Function"].endswith(":function:hyperpod-theirs-drainer")
+    assert told(made)["MustBeSaved"] is True
+    assert not [each for each in made.properties("AWS::S3::Bucket") if "drain" in flat(each.get("BucketName", ""))]
+    # In one stack it is whole before it is asked.
+    (prepare,) = made.of("Custom::HyperPodScaleDown").values()
+    for part in ("DrainerFunction", "DrainerAccess", "DrainerRights"):
+        assert any(name.startswith(part) for name in prepare["DependsOn"]), part
+
+
+def test_a_cluster_under_eks_gives_its_drainer_to_its_guard() -> None:
+    def make(stack: Stack) -> None:
+        made = drainer(stack, cluster_name="train")
+        HyperPodCluster(
+            stack,
+            "Cluster",
+            cluster_name="train",
+            instance_groups=[InstanceGroup(name="p5", instance_type="ml.p5.48xlarge", instance_count=2)],
+            network=stack.node.find_child("Network"),  # type: ignore[arg-type]
+            eks_cluster_arn=made.eks_cluster_arn,
+            drainer=made,
+            scale_down=ScaleDownConfig(drain=ScaleDownDrain(timeout_minutes=10)),
+        )
+
+    found = told(of_stack(make))
+    assert (found["TimeoutMinutes"], found["MustBeSaved"]) == (10, False)
+    assert found["Function"].endswith(":function:hyperpod-train-drainer")
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
+        (
+            lambda stack: ScaleDown(
+                stack,
+                "Guard",
+                cluster=foreign(stack),
+                drain=ScaleDownDrain(on_silent="fail"),
+                drain_channel=drainer(stack),
+            ),
+            "drain_channel: drains nodes of an EKS cluster, and this cluster is under Slurm; give a DrainChannel",
+        ),
+        (
+            lambda stack: ScaleDown(
+                stack,
+                "Guard",
+                cluster=foreign(stack, **UNDER_EKS),
+                drain=ScaleDownDrain(backup_cron_job="default/backup"),
+                drain_channel=drainer(stack),
+            ),
+            "drain.backup_cron_job: is default/backup, and the drainer's is none; give EksDrainer the same",
+        ),
+        (
+            lambda stack: ScaleDown(
+                stack,
+                "Guard",
+                cluster=foreign(stack, **UNDER_EKS),
+                drain=ScaleDownDrain(),
+                drain_channel=drainer(stack, cluster_name="other"),
+            ),
+            "drain_channel: is that of cluster other; give the one of this cluster",
+        ),
         (
             lambda stack: cluster(stack, channel=False, drain=ScaleDownDrain()),
             "drain: asks an agent on the controller, and the cluster's lifecycle scripts start none; give LifecycleScripts",

@@ -20,7 +20,7 @@ NOTHING, REFUSED, CHANGES = 0, 1, 2
 
 WIDTH = 80
 UNDRAINED = "A deployment does not drain the nodes or save their data: jobs on them stop, and what is only on their disks is lost."
-DRAINED = "Under scale_down.drain a deployment first waits for their jobs, and saves their data."
+DRAINED = "Under scale_down.drain a deployment first waits for their jobs or pods, and saves their data."
 NO_JOBS = "The drain agent on the controller says that no job runs on them."
 SHOWN = 5
 """Jobs of a node that are shown. The agent tells of one more."""

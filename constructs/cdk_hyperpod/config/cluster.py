@@ -332,7 +332,8 @@ class ScaleDownDrain:
     on_timeout: Literal["fail", "force"] = "fail"
     """fail: the deployment fails, nothing is deleted, and the nodes go back to work. force: the nodes go at the end of the time,
     unless what has to be saved is not. Under Slurm jobs that still run after four fifths of it are requeued, or cancelled
-    where Slurm cannot requeue them; under EKS pods that still run end with the node."""
+    where Slurm cannot requeue them. Under EKS pods that still run end with the node; the backup begins after four fifths of it,
+    whatever runs."""
     on_silent: Literal["fail", "undrained"] | None = None
     """What is done where no agent answers for three minutes, or under EKS the function does not. fail: the deployment fails, and
     says what to do. undrained: nodes go as they are, and their jobs or pods end. Absent: fail; for a Slurm cluster of another

@@ -369,6 +369,17 @@ def test_target_state_count_counts_nodes_on_the_desired_image(ready: Make) -> No
     assert (first["CurrentImageReleaseVersion"], first["ImageVersionStatus"]) == ("0.9.0", "UpdateAvailable")
 
 
+def test_a_node_may_stand_for_a_machine_with_an_address_of_its_own(ready: Make) -> None:
+    model = ready(slurm(group("p5", 1)))
+    (node,) = model.nodes("train", "p5")
+    asked = {"ClusterName": "train", "NodeId": node.instance_id}
+    before = model.call("DescribeClusterNode", asked)["NodeDetails"]
+    model.change_node(node.logical_id, address="10.77.0.21")
+    after = model.call("DescribeClusterNode", asked)["NodeDetails"]
+    assert after == {**before, "PrivatePrimaryIp": "10.77.0.21", "PrivateDnsHostname": "ip-10-77-0-21.ec2.internal"}
+    assert HyperPod.from_json(model.to_json()).nodes("train", "p5")[0].address == "10.77.0.21"
+
+
 def test_a_cluster_is_deleted_once(ready: Make) -> None:
     model = ready(slurm(group("p5", 1)))
     model.call("DeleteCluster", {"ClusterName": "train"})

@@ -84,9 +84,10 @@ class Ask:
         return begins + span
 
     def deadline(self, node: Node) -> datetime:
-        """Until when its jobs may run. Nobody ends pods: under EKS they end with the node."""
+        """Until when its jobs may run. Nobody ends pods: under EKS they end with the node, so only saving needs time."""
         begins, span = self._time(node)
-        return begins + (span * ENDING if self.forces(node) and not self.drain.function else span)
+        ends_first = self.forces(node) and (self.drain.must_be_saved or not self.drain.function)
+        return begins + (span * ENDING if ends_first else span)
 
     def forces(self, node: Node) -> bool:
         """Whether it goes at the limit, whatever runs on it."""

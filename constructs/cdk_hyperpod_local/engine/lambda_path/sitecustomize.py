@@ -9,8 +9,8 @@ On Lambda, /tmp and the home are the function's alone, so each has a folder for 
 it from TEST_OUTDIR; kubectl and helm keep their caches at home.
 
 AWS's long waits pass faster here, so a function that gives up after an hour must see its hour pass as fast: what its own
-code gets from datetime.now() goes on faster, and jumps by what the engine is told to skip (`control.py`). Everyone else's
-(a request is signed with the time) is the machine's.
+code gets from datetime.now() and time.time() goes on faster, and jumps by what the engine is told to skip (`control.py`).
+Everyone else's (a request is signed with the time) is the machine's.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Any
 
 _LAMBDA_CERTIFICATES = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"
@@ -101,22 +102,34 @@ class _FastDatetime(datetime.datetime, metaclass=_IsDatetime):
         now = _real_datetime.now(tz)
         if not sys._getframe(1).f_code.co_filename.startswith(_CODE):
             return now
-        since = now - _real_datetime.fromtimestamp(float(os.environ["LOCAL_AWS_CLOCK_STARTS"]), tz)
-        return now + since * (float(os.environ["LOCAL_AWS_CLOCK_SPEED"]) - 1) + _skipped()
+        return now + datetime.timedelta(seconds=_ahead(now.timestamp()))
 
 
-def _skipped() -> datetime.timedelta:
+def _fast_time() -> float:
+    now = _real_time()
+    return now + _ahead(now) if sys._getframe(1).f_code.co_filename.startswith(_CODE) else now
+
+
+def _ahead(now: float) -> float:
+    """By how many seconds the function's clock is ahead of the machine's."""
+    since = now - float(os.environ["LOCAL_AWS_CLOCK_STARTS"])
+    return since * (float(os.environ["LOCAL_AWS_CLOCK_SPEED"]) - 1) + _skipped()
+
+
+def _skipped() -> float:
     try:
         with open(os.environ["LOCAL_AWS_CLOCK_SKIPS"]) as file:
-            return datetime.timedelta(seconds=float(file.read()))
+            return float(file.read())
     except FileNotFoundError:
-        return datetime.timedelta()
+        return 0.0
 
 
 _real_datetime = datetime.datetime
+_real_time = time.time
 _CODE = os.path.join(os.getcwd(), "")  # a function starts in the folder of its code
 if "LOCAL_AWS_CLOCK_SPEED" in os.environ:
     datetime.datetime = _FastDatetime  # type: ignore[misc]
+    time.time = _fast_time
 if os.environ.get("AWS_CA_BUNDLE") == _LAMBDA_CERTIFICATES:
     import ssl
 
