@@ -300,7 +300,7 @@ class Judge:
                 continue
             else:
                 ranks[node_id] = (
-                    *heard.get(node_id, (False, False)),
+                    *heard.get(node_id, (True, False)),
                     0
                     if node["InstanceStatus"]["Status"] == "Failure"
                     else 1
@@ -672,6 +672,8 @@ class Judge:
         """Deployments before this one got to the cluster, and were left in failure: nobody documents whether a rollback sends
         the cluster back behind them."""
         for earlier in reversed(self.life.stack.deployments[: request.deployment.number - 1]):
+            if earlier.outcome == "no changes":
+                continue  # CloudFormation was not called.
             if not earlier.outcome.startswith("failed"):
                 return False
             if earlier.reached:

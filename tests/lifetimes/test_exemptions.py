@@ -112,20 +112,25 @@ def test_prepare_and_the_cluster_that_went_back_to_two_templates_are_spared() ->
 
 
 @pytest.mark.parametrize(
-    ("outcome", "reached", "spared"),
+    ("outcomes", "reached", "spared"),
     [
-        ("failed, left as it is", True, True),
-        ("failed, left as it is", False, False),
-        ("succeeded", True, False),
-        ("", False, False),
+        (["failed, left as it is"], True, True),
+        (["failed, left as it is", "no changes"], True, True),
+        (["failed, left as it is", "succeeded"], True, False),
+        (["failed, left as it is"], False, False),
+        (["succeeded"], True, False),
+        ([], False, False),
     ],
 )
-def test_a_rollback_behind_a_deployment_that_was_left_in_failure(outcome: str, reached: bool, spared: bool) -> None:
+def test_a_rollback_behind_a_deployment_that_was_left_in_failure(
+    outcomes: list[str], reached: bool, spared: bool
+) -> None:
     """It may bring the cluster back, too: nobody documents it."""
     life = lifetime()
-    if outcome:
-        earlier = Deployment(1, OLD, NEW, "none", False, 0.0, "before", reached=reached, outcome=outcome)
-        life.stack.deployments.append(earlier)
+    for number, outcome in enumerate(outcomes, 1):
+        found = Deployment(number, OLD, NEW, "none", False, 0.0, "before", outcome=outcome)
+        found.reached = reached and outcome != "no changes"
+        life.stack.deployments.append(found)
     back = request(life, rollback=True, number=len(life.stack.deployments) + 1)
     life.stack.deployments.append(back.deployment)
     back.new["Groups"] = NEW.properties(PREPARE)["Groups"]
@@ -491,3 +496,16 @@ def test_a_look_for_nodes_to_give_back_decides_nothing(polls: int, drains: bool,
     )
     assert bool(life.judge.unavoidable[Cause.CHANGED_BEFORE_CLOUDFORMATION]) is spared
     assert bool(life.judge.faults) is not spared
+
+
+def test_of_nodes_that_the_agent_tells_nothing_of_the_documented_order_holds() -> None:
+    life = lifetime()
+    drained(life)
+    made, seen = request(life), look(life)
+    seen.heard = Heard(
+        999.0, {"nodes": {"i-1": {"requests": {"deployment": "another's"}}}, "busy": ["i-4"]}, silent=False
+    )
+    life.judge._order(write(made, seen, life.pod.groups["p5"].nodes[2]), "p5")
+    assert not life.judge.faults, "i-4 has jobs, and i-3 is the newest of the others"
+    life.judge._order(write(made, seen, life.pod.groups["p5"].nodes[0]), "p5")
+    assert kinds(life.judge.faults) == ["the wrong order"], "another deployment's wish chooses nobody"

@@ -172,13 +172,13 @@ def test_a_node_of_karpenters_is_refused_at_once(on_timeout: str) -> None:
     assert not gone(train)
 
 
-def test_a_node_that_kubernetes_does_not_have_keeps_nobody() -> None:
+def test_a_node_that_kubernetes_does_not_have_may_join_yet_and_then_keeps_nobody() -> None:
     train = four()
     (node, *_) = ids(train, "p5")
     train.drainer.absent.add(node)
     began = train.clock.now()
     assert train.deploy(replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,))) == "complete", train.reasons
-    assert gone(train)[node] - began < 3 * MINUTE
+    assert 5 * MINUTE <= gone(train)[node] - began < 7 * MINUTE
 
 
 @pytest.mark.parametrize(

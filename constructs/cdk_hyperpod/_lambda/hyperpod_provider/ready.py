@@ -25,6 +25,9 @@ HEARD = timedelta(minutes=1)
 BACK = timedelta(minutes=5)
 """The most that a rollback waits for a node, and anybody for a node that is there in place of one that was taken."""
 
+JOINING = timedelta(minutes=5)
+"""So long a node that runs is waited for that Kubernetes does not have: it may join yet, and get pods."""
+
 NO_INSTANCE = "is no instance of this cluster"
 """How the agent begins where HyperPod's list on the controller does not have the node."""
 
@@ -205,7 +208,7 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
     heard = said.wishes().get(node.name) == ask.wish
     unread = messages.UNTOLD if ask.drain.function else messages.UNREAD
     state, message = (str(told.get("state")), str(told.get("message") or "")) if heard else ("", unread)
-    if _is_ready(node, told, state):
+    if _is_ready(node, told, state) and not _may_join(node, state, ask):
         if not _is_lost(told, state, ask):
             return "", False
         message = messages.unsaved(message)
@@ -232,6 +235,12 @@ def _is_final(state: str, ask: Ask) -> bool:
     """Whether no time helps. What an agent refuses may be a login node only until HyperPod says what it is; a drainer refuses
     what is Karpenter's."""
     return (state == "backup-failed" and ask.drain.must_be_saved) or (state == "refused" and bool(ask.drain.function))
+
+
+def _may_join(node: Node, state: str, ask: Ask) -> bool:
+    """Of Kubernetes alone: Slurm's nodes are in its files from the beginning."""
+    waited = ask.now >= min(ask.began + JOINING, ask.limit(node))
+    return state == "unknown" and bool(ask.drain.function) and node.status == "Running" and not waited
 
 
 def _is_ready(node: Node, told: Mapping[str, Any], state: str) -> bool:
