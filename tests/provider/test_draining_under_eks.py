@@ -205,11 +205,13 @@ def test_one_that_never_answers_keeps_nobody_where_the_file_says_so() -> None:
     assert max(gone(train).values()) - began < 6 * MINUTE
 
 
+@pytest.mark.parametrize("must_be_saved", [False, True])
 @pytest.mark.parametrize("only_writes", [False, True])
-def test_a_call_that_fails_while_pods_leave_is_no_silence(only_writes: bool) -> None:
+def test_a_call_that_fails_while_pods_leave_is_no_silence(only_writes: bool, must_be_saved: bool) -> None:
     """Whatever on_silent says: in its tenth minute a drain goes on in good order."""
     train = four()
     drainer = train.drainer
+    drain_with = (saving(train) if must_be_saved else DRAIN) | {"OnSilent": "undrained"}
     drainer.pods = dict.fromkeys(ids(train, "p5"), 15 * MINUTE)
     began, failed, invoke = train.clock.now(), list[float](), drainer.invoke
 
@@ -221,7 +223,7 @@ def test_a_call_that_fails_while_pods_leave_is_no_silence(only_writes: bool) -> 
         return invoke(**arguments)
 
     train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(throttled_once)})()
-    assert train.deploy(replace(TWO, drain=drain(OnSilent="undrained"))) == "complete", train.reasons
+    assert train.deploy(replace(TWO, drain=drain_with)) == "complete", train.reasons
     assert failed
     assert min(gone(train).values()) >= max(drainer.evictions.values()) + 15 * MINUTE
 
@@ -316,12 +318,25 @@ def test_a_node_that_tells_nothing_is_not_taken_for_saved() -> None:
 
 
 def test_a_group_is_saved_once() -> None:
-    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK)
+    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK, vanished="leave")
     drain_with, drainer, old = saving(train), train.drainer, ids(train, "old")
     drainer.saving_s = 5 * MINUTE
     assert train.deploy(replace(TWO, groups_to_delete=("old",), drain=drain_with)) == "complete", train.reasons
     assert sorted(gone(train)) == sorted(old)
     assert sorted(node for node, _ in drainer.jobs) == sorted(old)
+    # By another wish the mark would be written anew, and say that nothing is saved.
+    assert len({wish["request"] for call in drainer.calls for wish in _wishes(call)}) == 1
+
+
+def test_a_node_that_does_not_go_back_keeps_no_other() -> None:
+    train = four()
+    stuck, going = ids(train, "p5")[:2]
+    left = {"id": stuck, "request": "20260101T000000", "deadline": 0, "expires": math.inf, "on_timeout": "fail"}
+    train.drainer.stuck, train.drainer.cordoned = {stuck}, {stuck: left | {"backup": False}}
+    train.drainer.pods = {going: 5 * MINUTE}
+    assert train.deploy(replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(going,))) == "complete", train.reasons
+    assert list(gone(train)) == [going]
+    assert any(line.startswith("not yet: the drainer fails: not given back") for line in train.log)
 
 
 def test_a_right_that_comes_with_the_teams_is_told_of() -> None:
