@@ -168,10 +168,21 @@ class World:
         return Drainer(Api(self.send), "ops/save", log=lambda _: None).look(event, self.now)
 
     def tell(self) -> None:
-        before = json.dumps([vars(node) for node in self.nodes.values()]), dict(self.pods), dict(self.jobs)
-        self.kill_at = -1
+        """A question changes nothing but what is held for longer than was asked for."""
+        over = {name for name, node in self.nodes.items() if node.mark and json.loads(node.mark)["expires"] <= self.now}
+        before = self.all_but(over)
+        self.kill_at, self.wanted = -1, frozenset()
         self.look({"schema": 1, "requests": None})
-        assert before == (json.dumps([vars(node) for node in self.nodes.values()]), self.pods, self.jobs)
+        assert before == self.all_but(over)
+        for node in map(self.nodes.__getitem__, over):
+            assert node.mark is None and node.cordoned == node.person, "held for longer than was asked for"
+
+    def all_but(self, names: set[str]) -> Any:
+        nodes = {name: dict(vars(node)) for name, node in self.nodes.items() if name not in names}
+        return nodes, dict(self.pods), {job: each for job, each in self.jobs.items() if each[0] in self.held() - names}
+
+    def held(self) -> set[str]:
+        return {name for name, node in self.nodes.items() if node.mark}
 
     def person(self, name: str, cordons: bool) -> None:
         """kubectl cordon, which does nothing where there is a cordon; and uncordon.

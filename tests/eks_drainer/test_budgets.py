@@ -156,18 +156,59 @@ def test_what_is_dear_to_nobody_leaves_first(rig: Rig) -> None:
     assert [path.split("/")[-2] for path in sent if path.endswith("/eviction")] == ["b-10", "b-2", "a-0"]
 
 
-@pytest.mark.parametrize("silent_s", [0, 299, 300])
-def test_a_dead_node_is_not_waited_for(rig: Rig, silent_s: int) -> None:
+@pytest.mark.parametrize("silent_s", [299, 300])
+def test_a_silent_node_has_the_time_that_all_have_and_then_it_is_lost(rig: Rig, silent_s: int) -> None:
+    """Its pods may run on: only the way between it and the API may be cut."""
     node, web = blocked(rig)
-    rig.goes_silent(node, NOW - silent_s)
-
+    rig.node()
+    rig.goes_silent(node, NOW - 2000)
     rig.ask(rig.wish(node))
     told: dict[str, Any] = rig.ask(rig.wish(node))["nodes"][node]
+    assert told["state"] == "draining"
+    assert told["message"].startswith("does not respond; pods: team/web-1 of ReplicaSet/web; 25 minutes left")
+
+    rig.now = NOW + 1500
+    rig.goes_silent(node, rig.now - silent_s)
+    told = rig.ask(rig.wish(node))["nodes"][node]
 
     if silent_s < 300:
-        assert told["state"] == "draining"
+        assert told["state"] == "timed-out"
+        assert rig.free(node)
     else:
-        said = "does not respond, so nothing could be saved; pods: team/web-1 of ReplicaSet/web"
+        said = "does not respond; what is left ends with the node; pods: team/web-1 of ReplicaSet/web"
         assert (told["state"], told["message"], told["saved"]) == ("ready", said, False)
-    assert rig.held(node)
+        assert rig.held(node)
+    assert not rig.ends(web)
+
+
+def test_a_lost_node_that_was_to_be_saved_was_not(rig: Rig) -> None:
+    rig.cron_job()
+    node, _ = blocked(rig)
+    rig.node()
+    rig.goes_silent(node, NOW - 300)
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "draining"
+
+    rig.now = NOW + 1500
+    told = rig.ask(rig.wish(node))["nodes"][node]
+
+    said = f"does not respond; cannot be saved: if it is lost, kubectl delete node hyperpod-{node}"
+    assert told["state"] == "backup-failed"
+    assert told["message"].startswith(f"{said}; pods: team/web-1")
+
+
+def test_where_most_nodes_are_silent_none_is_taken_for_lost(rig: Rig) -> None:
+    node, web = blocked(rig)
+    others = [rig.node(), rig.node()]
+    for each in (node, others[0]):
+        rig.goes_silent(each, NOW - 300)
+    rig.ask(rig.wish(node))
+
+    rig.now = NOW + 1500
+    told = rig.ask(rig.wish(node))["nodes"][node]
+
+    assert told["state"] == "timed-out"
+    assert told["message"].startswith(
+        "does not respond, as most nodes; went back to work at its deadline; pods: team/web-1"
+    )
+    assert rig.free(node)
     assert not rig.ends(web)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cdk_hyperpod._lambda.eks_drainer.kubernetes import Reply, Send
 from cdk_hyperpod._lambda.hyperpod_provider.channels import parse
 from eks_drainer.rig import NOW, Rig
 from kubernetes.apiserver.client import Client
@@ -116,6 +117,104 @@ def test_a_lease_that_is_over_holds_nothing(rig: Rig) -> None:
     assert answer["nodes"] == {}
 
 
+def test_a_lease_ends_at_any_look(rig: Rig) -> None:
+    """A function that died asks for nothing any more, and the next one begins with a question."""
+    node, barred = rig.node(), rig.node(unschedulable=True)
+    rig.ask(rig.wish(node), rig.wish(barred))
+
+    rig.now = NOW + 599
+    assert rig.tell()["nodes"].keys() == {node, barred}
+    assert rig.held(node)
+
+    rig.now = NOW + 600
+    assert rig.tell()["nodes"] == {}
+    assert rig.free(node)
+    assert rig.raw(barred)["spec"]["unschedulable"] is True
+    assert MARK not in rig.raw(barred)["metadata"].get("annotations", {})
+
+
+def test_a_lease_ends_at_a_broken_request_too(rig: Rig) -> None:
+    node = rig.node()
+    rig.ask(rig.wish(node))
+    rig.now = NOW + 600
+    assert rig.ask(rig.wish("nonsense"))["refused"]
+    assert rig.free(node)
+
+
+def test_who_goes_on_asking_goes_on_holding(rig: Rig) -> None:
+    node = rig.node()
+    rig.ask(rig.wish(node))
+    written: list[str] = []
+    for minutes in range(1, 12):
+        rig.now = NOW + 60 * minutes
+        assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "ready"
+        written.append(rig.raw(node)["metadata"]["annotations"][MARK])
+    # Not at every look: a thousand nodes would be a thousand calls.
+    assert len(set(written)) == 2
+    assert rig.tell()["nodes"].keys() == {node}
+    assert rig.held(node)
+
+    # One that is about to be deleted is held for longer from now on.
+    rig.ask(rig.wish(node, expires=rig.now + 7200))
+    rig.now += 7199
+    rig.tell()
+    assert rig.held(node)
+
+
+def test_what_could_not_be_given_back_is_a_problem(rig: Rig) -> None:
+    node, other = rig.node(), rig.node()
+    rig.ask(rig.wish(node), rig.wish(other))
+
+    def refuse(send: Send) -> Send:
+        def refused(method: str, path: str, body: bytes | None, kind: str) -> Reply:
+            if method == "PATCH" and path.endswith(node):
+                return Reply(403, b'{"message": "no"}')
+            return send(method, path, body, kind)
+
+        return refused
+
+    rig.wrap = refuse
+    said = f"not given back: hyperpod-{node} (give hyperpod-{node} back: no)"
+    assert rig.ask()["problem"] == said
+    assert rig.held(node) and rig.free(other)
+    rig.now = NOW + 600
+    assert rig.tell()["problem"] == said
+
+
+def test_a_person_who_uncordons_and_cordons_later_keeps_the_cordon(rig: Rig) -> None:
+    node = rig.node()
+    path = f"/api/v1/nodes/hyperpod-{node}"
+    rig.ask(rig.wish(node))
+    rig.patch(path, {"spec": {"unschedulable": None}})
+    changed: list[bytes | None] = []
+    rig.wrap = lambda send: lambda *call: changed.append(call[2]) or send(*call)  # type: ignore[func-returns-value]
+
+    rig.ask()
+    assert rig.free(node)
+    # Only the mark: a person may cordon it at this very moment.
+    (body,) = filter(None, changed)
+    assert b"unschedulable" not in body
+
+    rig.patch(path, {"spec": {"unschedulable": True}})
+    rig.ask()
+    assert rig.raw(node)["spec"]["unschedulable"] is True
+
+
+@pytest.mark.parametrize("health", ["Schedulable", "UnschedulablePendingReplacement"])
+def test_what_hyperpod_bars_stays_cordoned(rig: Rig, health: str) -> None:
+    """It may have cordoned a node that was cordoned already."""
+    node = rig.node()
+    rig.ask(rig.wish(node))
+    label = {"labels": {"sagemaker.amazonaws.com/node-health-status": health}}
+    rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"metadata": label})
+
+    rig.ask()
+
+    raw = rig.raw(node)
+    assert MARK not in raw["metadata"].get("annotations", {})
+    assert raw["spec"].get("unschedulable", False) is (health != "Schedulable")
+
+
 def test_a_question_changes_nothing(rig: Rig) -> None:
     held, ready, other = rig.node(), rig.node(), rig.node()
     rig.pod(held, "web-1")
@@ -172,8 +271,8 @@ def test_karpenters_nodes_are_refused_in_one_sentence(rig: Rig) -> None:
     answer = rig.ask(rig.wish(node))
 
     assert answer["nodes"][node]["state"] == "refused"
-    said = "is a node of Karpenter's (NodePool gpus), which decides by itself when a node goes"
-    assert answer["nodes"][node]["message"] == said
+    said = "is a node of Karpenter's (NodePool gpus), which decides by itself when a node goes: end what runs there, or delete"
+    assert answer["nodes"][node]["message"].startswith(said)
     assert rig.free(node)
     assert not rig.ends(web)
 
@@ -185,7 +284,14 @@ def test_a_node_that_is_not_there_is_absent(rig: Rig) -> None:
     assert (told["state"], told["absent"], told["message"]) == ("unknown", True, "Kubernetes has no such node")
 
 
+def test_a_cluster_without_any_node_is_doubted(rig: Rig) -> None:
+    told = rig.ask(rig.wish("i-0123456789abcdef0"))["nodes"]["i-0123456789abcdef0"]
+    assert (told["state"], "absent" in told) == ("unknown", False)
+    assert told["message"] == "Kubernetes has no such node; it lists no node at all"
+
+
 def test_a_node_that_vanishes_is_absent(rig: Rig) -> None:
+    rig.node()
     node = rig.node()
     rig.pod(node, "web-1")
     rig.ask(rig.wish(node))

@@ -271,14 +271,16 @@ def test_pods_of_a_node_that_could_not_be_cordoned_stay(rig: Rig) -> None:
     assert rig.held(other) and rig.ends(more)
 
 
-def test_a_mark_that_somebody_has_spoilt_is_given_back_all_the_same(rig: Rig) -> None:
+def test_of_a_mark_that_somebody_has_spoilt_the_cordon_stays(rig: Rig) -> None:
+    """Whose it is nobody can tell."""
     for text in ("", "[]", '{"request": 7, "deadline": "x"}', "{" * 2000):
         node = rig.node()
         rig.ask(rig.wish(node))
         rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"metadata": {"annotations": {"cdk-hyperpod.dev/drain": text}}})
         assert rig.tell()["nodes"] == {}
+        assert not rig.raw(node)["metadata"].get("annotations")
         rig.ask()
-        assert rig.free(node)
+        assert rig.raw(node)["spec"]["unschedulable"] is True
 
 
 # -- requests that nobody should send ---------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
 from collections.abc import Mapping
@@ -58,8 +59,8 @@ BROKEN: list[tuple[Any, str]] = [
     ({"schema": 1, "requests": {}}, "requests: must be null or hold deployment alone, got {}"),
     (asked(None), "is no object"),
     (asked({"schema": 2}), "schema: the drainer reads 1, got 2; bring both up to date"),
-    (asked({"schema": 1, "id": "r", "nodes": "all"}), "nodes: must be a list of at most 1000"),
-    (asked({"schema": 1, "id": "r", "nodes": [NODE] * 1001}), "nodes: must be a list of at most 1000"),
+    (asked({"schema": 1, "id": "r", "nodes": "all"}), "nodes: must be a list of at most 6758"),
+    (asked({"schema": 1, "id": "r", "nodes": [NODE] * 6759}), "nodes: must be a list of at most 6758"),
     (asked({"schema": 1, "id": "r", "nodes": [NODE, NODE]}), "nodes: names an instance twice"),
     (asked({"schema": 1, "id": "r 1", "nodes": []}), 'id: must be of the form [A-Za-z0-9-]{1,64}, got "r 1"'),
     (asked({"schema": 1, "id": "r", "nodes": [7]}), "nodes[0]: must be an object, got 7"),
@@ -190,7 +191,7 @@ def test_what_is_sent_is_of_the_versions_that_eks_has(version: str) -> None:
     """The real server of the other tests is older, and speaks v1beta1 of the same."""
     free, held = node(1), node(2)
     wishes = [{**NODE, "id": f"i-{number:017x}"} for number in (1, 2)]
-    mark = {"request": NODE["request"], "cordon": "ours"}
+    mark = {"request": NODE["request"], "cordon": "ours", "expires": NODE["expires"]}
     held["metadata"]["annotations"] = {"cdk-hyperpod.dev/drain": json.dumps(mark)}
     held["spec"]["unschedulable"] = True
     cluster = Cluster([free, held], [pod(1, "hyperpod-i-00000000000000001")], CRON_JOB)
@@ -226,19 +227,20 @@ def test_without_a_backup_it_may_make_no_job() -> None:
 
 
 def test_the_largest_clusters_are_read_in_pages_and_told_of_below_the_limit() -> None:
-    """6,758 nodes is HyperPod's own limit for a group; a thousand of them go, and every name is as long as it may be."""
+    """6,758 nodes is HyperPod's own limit for a group; all of them go, and every name is as long as it may be."""
     nodes = [node(number) for number in range(6758)]
     pods = [pod(number, f"hyperpod-i-{number % 2000:017x}", "x" * 253) for number in range(20_000)]
     cluster = Cluster(nodes, pods)
-    cluster.refusal = Reply(429, json.dumps({"message": "é" * 5000}).encode())
+    cluster.refusal = Reply(429, json.dumps({"message": 'é"' * 5000}).encode())
 
-    wishes = [{**NODE, "id": f"i-{number:017x}"} for number in range(1000)]
+    wishes = [{**NODE, "id": f"i-{number:017x}"} for number in range(6758)]
     answer = cluster.look(asked({"schema": 1, "id": "r", "nodes": wishes}))
 
-    assert len(answer["nodes"]) == 1000
+    assert len(answer["nodes"]) == 6758
+    assert {len(each["message"]) for each in answer["nodes"].values()} == {177}
     assert len(answer["busy"]) == 2000
     assert sum(len(each["jobs"]) for each in answer["nodes"].values()) == 2000
-    assert len(json.dumps(answer)) < 6 * 1024**2 / 2
+    assert len(json.dumps(answer)) < 6 * 10**6
     reads = [path for method, path, _, _ in cluster.sent if method == "GET"]
     assert (reads.count("/api/v1/nodes"), reads.count("/api/v1/pods")) == (14, 40)
 
@@ -258,6 +260,28 @@ def test_a_look_changes_things_for_so_long_and_the_next_one_goes_on() -> None:
 
     assert len([path for method, path, _, _ in cluster.sent if method == "PATCH"]) == 3
     assert {each["state"] for each in answer["nodes"].values()} == {"draining"}
+    # Whoever waits is told so.
+    later = [each for each in answer["nodes"].values() if each["message"].endswith("the rest waits for the next look")]
+    assert len(later) == 7
+
+    # What nobody wants any more is told too, since nobody asks for it again.
+    for each in cluster.lists["/api/v1/nodes"]:
+        each["metadata"]["annotations"] = {"cdk-hyperpod.dev/drain": "{}"}
+    problem = looks.look(asked({"schema": 1, "id": "r", "nodes": []}), NOW)["problem"]
+    first = "hyperpod-i-00000000000000003 (the rest waits for the next look)"
+    assert problem.startswith(f"not given back: {first}, ")
+    assert problem.endswith(" and 4 more")
+
+
+@pytest.mark.parametrize(("theirs", "kept"), [(None, 24 * 3600), (0, 3600), (10, 3600), (90_000, 90_000)])
+def test_a_job_is_there_until_its_end_was_seen(theirs: int | None, kept: int) -> None:
+    cron_job = copy.deepcopy(CRON_JOB)
+    if theirs is not None:
+        cron_job["spec"]["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] = theirs  # type: ignore[index]
+    wish = parse_event(event(), NOW).wishes[0]  # type: ignore[union-attr]
+    hook = world.Hook("ops", "save-node", cron_job, {}, {})
+    job = drainer.make_job(wish, world.parse_node(node(1), NOW), hook, cron_job)
+    assert job["spec"]["ttlSecondsAfterFinished"] == kept
 
 
 def test_two_nodes_that_say_they_are_one_instance_are_nobodys() -> None:

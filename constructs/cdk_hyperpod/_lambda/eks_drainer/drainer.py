@@ -3,7 +3,8 @@
 For each node that a request names: cordon it, evict its pods, which disruption budgets may delay, wait until none is left,
 save it by a Job of the user's CronJob, say `ready`. What nobody wants any more goes back to work. It keeps nothing: the mark on
 a held node and the backups' Jobs are all that it knows, so a look may end anywhere, and the next one comes to the same end.
-It never undoes a cordon of another's: a person's, HyperPod's or Karpenter's.
+It never undoes a cordon of another's: a person's, HyperPod's or Karpenter's. What it holds it holds until a lease is over,
+which the mark tells; but only a look ends it.
 
 `judge` and `give_back` decide, from what one look has read; `Drainer` reads, acts and answers.
 """
@@ -38,9 +39,13 @@ VERSION = 1
 """Of the drainer, in its answer."""
 ACT_S = 15.0
 """A look changes things for so long, however long it has read; the next one goes on."""
+RENEW_S = 300.0
+"""The mark's lease may be so far from what is asked for before it is written anew: the shortest is ten minutes."""
 TOLD_OF_A_NODE = 20
 TOLD = 2000
 """Pods that an answer names, of one node and in all: it may have 6 MB, and names are up to 253 characters long."""
+SAID = 1_200_000
+"""Characters of all nodes' messages."""
 ASKED = 3
 """Pods of a node that went back of which it is told what kept them."""
 MESSAGE = 600
@@ -48,6 +53,9 @@ MESSAGE = 600
 MERGE = "application/merge-patch+json"
 KEPT_S = 24 * 3600
 """How long a backup's Job can be read after its end, where its CronJob does not say it."""
+LEAST_KEPT_S = 3600
+"""The same where its CronJob says less: one that is gone before a look has seen its end would be made again."""
+LATER = "the rest waits for the next look"
 
 
 class Act(NamedTuple):
@@ -92,13 +100,29 @@ def judge(wish: Wish, world: World) -> Judgement:
     if len(nodes) > 1:
         return Judgement("unknown", f"{len(nodes)} nodes say that they are it: {_some([each.name for each in nodes])}")
     if nodes[0].karpenter:
-        said = f"is a node of Karpenter's (NodePool {nodes[0].karpenter}), which decides by itself when a node goes"
+        said = (
+            f"is a node of Karpenter's (NodePool {nodes[0].karpenter}), which decides by itself when a node goes: end what runs "
+            "there, or delete the NodePool, and wait until the node has gone; or deploy without scale_down.drain"
+        )
         return Judgement("refused", said, keep=False)
-    return _judge_node(wish, nodes[0], world)
+    one = _judge_node(wish, nodes[0], world)
+    return one._replace(acts=(*_renew(wish, nodes[0], one), *one.acts))
+
+
+def _renew(wish: Wish, node: Node, one: Judgement) -> tuple[Act, ...]:
+    """The lease of what goes on being held, unless the mark is written anyway."""
+    mark = node.mark
+    if mark is None or not node.cordoned or mark.wish.request != wish.request or not one.keep:
+        return ()
+    if any(act.node for act in one.acts) or abs(mark.wish.expires - wish.expires) <= RENEW_S:
+        return ()
+    return (_write(node, mark._replace(wish=wish), "go on holding"),)
 
 
 def _doubt(world: World) -> str:
     """Why it may have a node all the same that none of its nodes seems to be."""
+    if not world.nodes:
+        return "it lists no node at all"
     hidden = [node.name for node in world.nodes.get("", ()) if not node.no_instance]
     return f"which may be one that does not tell its instance: {_some(sorted(hidden))}" if hidden else ""
 
@@ -109,21 +133,28 @@ def _judge_node(wish: Wish, node: Node, world: World) -> Judgement:
     late = wish.deadline <= world.now
     # Past the deadline under `force` only those are waited for that are on their way out: the rest ends with the node.
     pods = world.pods.get(node.name, ())
-    left = () if node.dead else tuple(pod for pod in pods if pod.leaving or not (late and wish.force))
-    hook = world.hook if wish.backup and not node.dead else None
+    left = tuple(pod for pod in pods if pod.leaving or not (late and wish.force))
+    # A silent node may be one whose way to the API is cut, and its pods run on: it has the time that all have. Then it is lost.
+    lost = late and node.dead and not world.cut_off
+    left = () if lost else left
+    hook = world.hook if wish.backup else None
     job = hook.jobs.get(job_name(wish)) if hook else None
     saved = (mark is not None and mark.saved) or (job is not None and job.state == "complete")
     note = "" if not held or (mark and mark.ours) else "was cordoned by another, who has to undo it; "
+    if node.dead:
+        note += "does not respond, as most nodes; " if world.cut_off else "does not respond; "
     if held and not left and (hook is None or saved):
         remember = (_write(node, Mark(wish, bool(mark and mark.ours), True), "is saved"),) if saved else ()
         acts = () if mark and mark.saved else remember
-        return Judgement("ready", note + _ready_message(node, pods, saved), acts, saved=saved)
+        return Judgement("ready", note + _ready_message(pods, saved), acts, saved=saved)
+    if held and lost:
+        said = f"{note}cannot be saved: if it is lost, kubectl delete node {node.name}; {_named(pods)}"
+        return Judgement("backup-failed", said.rstrip("; "))
     if late and not wish.force:
         # Nobody is evicted any more: it is only asked what keeps them.
         asks = tuple(_evict(wish.instance, pod, dry=True) for pod in pods[:ASKED] if not pod.leaving)
-        return Judgement(
-            "timed-out", f"went back to work at its deadline; {_named(pods)}".rstrip("; "), asks, keep=False
-        )
+        said = f"{note}went back to work at its deadline; {_named(pods)}"
+        return Judgement("timed-out", said.rstrip("; "), asks, keep=False)
     if hook and not saved and job is None and hook.trouble:
         # Before anything leaves the node: it would leave in vain.
         return Judgement("backup-failed" if hook.lasting else "draining", f"cannot be saved: {hook.trouble}")
@@ -148,9 +179,7 @@ def _judge_backup(wish: Wish, node: Node, job: Job | None, hook: Hook, note: str
     return Judgement("backing-up", f"{note}{title}: {hook.pods.get(job.name) or 'has no pod'}")
 
 
-def _ready_message(node: Node, pods: Sequence[Pod], saved: bool) -> str:
-    if node.dead:
-        return f"does not respond, so nothing could be saved; {_named(pods)}".rstrip("; ")
+def _ready_message(pods: Sequence[Pod], saved: bool) -> str:
     ended = f"what is left ends with the node; {_named(pods)}" if pods else ""
     return "; ".join(filter(None, ("is saved" if saved else "", ended)))
 
@@ -167,6 +196,16 @@ def give_back(keep: Mapping[str, Wish], world: World) -> tuple[Act, ...]:
     return tuple(acts)
 
 
+def decide(wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], world: World) -> list[Act]:
+    """All that a request leads to. What goes back goes first, then all nodes are cordoned."""
+    keep = {instance: wishes[instance] for instance, one in judged.items() if one.keep}
+    # Each look begins with another node: pods that nobody may evict take their time, and none is to wait behind them.
+    turn = round(world.now) % max(1, len(judged))
+    each = [*judged.values()]
+    acts = [act for one in (*each[turn:], *each[:turn]) for act in one.acts]
+    return [*give_back(keep, world), *sorted(acts, key=lambda act: not act.first)]
+
+
 def job_name(wish: Wish) -> str:
     """The name of its backup's Job: only one that was made for this wish proves anything."""
     return f"drain-{wish.instance}-{hashlib.sha256(wish.request.encode()).hexdigest()[:8]}"
@@ -176,7 +215,8 @@ def make_job(wish: Wish, node: Node, hook: Hook, cron_job: Json) -> Json:
     """The Job of the CronJob's template, as `kubectl create job --from=cronjob/NAME` makes it, on this node alone."""
     template = copy.deepcopy(cron_job["spec"]["jobTemplate"])
     spec, metadata = template["spec"], template.get("metadata") or {}
-    spec.setdefault("ttlSecondsAfterFinished", KEPT_S)
+    kept = spec.get("ttlSecondsAfterFinished")
+    spec["ttlSecondsAfterFinished"] = KEPT_S if kept is None else max(kept, LEAST_KEPT_S)
     pod = spec["template"].setdefault("spec", {})
     for name in ("nodeName", "nodeSelector"):
         pod.pop(name, None)
@@ -236,8 +276,10 @@ def _write(node: Node, mark: Mark, why: str) -> Act:
 
 
 def _release(node: Node) -> Act:
+    """Where somebody has taken the cordon away, nothing is left but the mark. What HyperPod bars stays cordoned: it may have
+    cordoned it meanwhile, and two cordons look like one."""
     body: Json = {"metadata": {"annotations": {MARK: None}}}
-    if node.mark and node.mark.ours:
+    if node.mark and node.mark.ours and node.cordoned and not node.barred:
         body["spec"] = {"unschedulable": None}
     return Act(node.instance, f"give {node.name} back", "PATCH", node.path, body, node)
 
@@ -290,11 +332,12 @@ class Drainer:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             problem = f"Kubernetes answers with something that this drainer cannot read: {error!r}"
         else:
-            # Without a request what is held is told of, and stays as it is: a broken one ends no drain either.
+            # Without a request what is held is told of, and goes on being held until its lease is over: a broken one ends
+            # no drain either.
             wishes = wishes if asked else _held(world)
             judged = {instance: judge(wish, world) for instance, wish in wishes.items()}
-            if asked:
-                done, failed = self._act(wishes, judged, world)
+            done, failed = self._act(decide(wishes, judged, world) if asked else give_back(wishes, world))
+            problem = _not_given_back(failed, judged, world)
         answer = {
             "schema": SCHEMA,
             "agent": VERSION,
@@ -309,27 +352,18 @@ class Drainer:
         self._log(_summary(answer, done, failed, self._clock() - began))
         return answer
 
-    def _act(
-        self, wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], world: World
-    ) -> tuple[int, dict[str, list[str]]]:
-        """How much was done, and what could not be, by instance. What goes back goes first, then all nodes are cordoned."""
-        keep = {instance: wishes[instance] for instance, one in judged.items() if one.keep}
-        # Each look begins with another node: pods that nobody may evict take their time, and none is to wait behind them.
-        turn = round(world.now) % max(1, len(judged))
-        each = [*judged.values()]
-        acts = [act for one in (*each[turn:], *each[:turn]) for act in one.acts]
-        ordered = [*give_back(keep, world), *sorted(acts, key=lambda act: not act.first)]
+    def _act(self, acts: Iterable[Act]) -> tuple[int, dict[str, list[str]]]:
+        """How much was done, and what could not be, by instance."""
         done, stopped, began = 0, set(), self._clock()
         failed: dict[str, list[str]] = {}
-        for act in ordered:
-            if self._clock() - began > ACT_S:
-                break
+        for act in acts:
             if act.instance in stopped:
                 continue
-            said = self._do(act)
+            late = self._clock() - began > ACT_S
+            said = LATER if late else self._do(act)
             if said:
                 failed.setdefault(act.instance, []).append(said)
-                stopped |= {act.instance} if act.first else set()
+                stopped |= {act.instance} if act.first or late else set()
             else:
                 done += 1
         return done, failed
@@ -369,8 +403,22 @@ def _why(act: Act, error: KubernetesError) -> str:
 
 
 def _held(world: World) -> dict[str, Wish]:
-    nodes = (node for some in world.nodes.values() for node in some)
-    return {node.instance: node.mark.wish for node in nodes if node.mark and node.instance and node.mark.wish.request}
+    """What is held, and its lease is not over."""
+    nodes = [node for some in world.nodes.values() for node in some if node.instance]
+    marked = {node.instance: node.mark.wish for node in nodes if node.mark}
+    return {instance: wish for instance, wish in marked.items() if wish.request and wish.expires > world.now}
+
+
+def _not_given_back(failed: Mapping[str, Sequence[str]], judged: Mapping[str, Judgement], world: World) -> str:
+    """Which nodes stay cordoned that nobody wants any more: no other word tells of them."""
+    names = [
+        f"{node.name} ({failed[instance][0]})"
+        for instance in failed
+        if instance not in judged
+        for node in world.nodes.get(instance, ())
+        if node.mark
+    ]
+    return f"not given back: {_some(names)}" if names else ""
 
 
 def _busy(world: World) -> list[str]:
@@ -384,7 +432,7 @@ def _tell(
     wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], world: World, failed: Mapping[str, Sequence[str]]
 ) -> Json:
     told: Json = {}
-    room = TOLD
+    room, most = TOLD, min(MESSAGE, SAID // max(1, len(judged)))
     for instance, one in judged.items():
         wish = wishes[instance]
         names = [node.name for node in world.nodes.get(instance, ())]
@@ -395,11 +443,16 @@ def _tell(
             "requests": {WRITER: wish.request},
             "jobs": [{"id": pod.title, "user": pod.owner} for pod in pods],
             "saved": one.saved,
-            "message": one_line("; ".join(filter(None, (one.message, *_few(failed.get(instance, ()))))))[:MESSAGE],
+            "message": _plain("; ".join(filter(None, (one.message, *_few(failed.get(instance, ()))))))[:most],
             **({"ip": wish.address} if wish.address else {}),
             **({"absent": True} if one.absent else {}),
         }
     return told
+
+
+def _plain(text: str) -> str:
+    """One line of what JSON writes in one byte each."""
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in one_line(text))
 
 
 def _few(items: Sequence[str], shown: int = 3) -> Iterable[str]:

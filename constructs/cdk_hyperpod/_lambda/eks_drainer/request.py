@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 SCHEMA = 1
 WRITER = "deployment"
-MOST_NODES = 1000
+MOST_NODES = 6758
+"""HyperPod's own limit for a group, and the most that scale_down.max_nodes can be."""
 MOST_AHEAD_S = 26 * 3600
 """No request holds a node longer: one that outlives this is no request of ours."""
 INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")

@@ -24,6 +24,8 @@ COMPUTE_TYPE = "eks.amazonaws.com/compute-type"
 """Nodes of Fargate and hybrid nodes have it, and are no instances."""
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a static pod, which belongs to the kubelet."""
+HEALTH = "sagemaker.amazonaws.com/node-health-status"
+"""HyperPod's own word on a node (EKS user guide of HyperPod, "Kubernetes labels"); all but Schedulable keeps pods away."""
 SYSTEM = "kube-system"
 """The namespace of what every cluster runs: its pods leave, and make no node busy."""
 DEAD_AFTER_S = 300
@@ -37,7 +39,7 @@ class Mark(NamedTuple):
 
     wish: Wish
     ours: bool
-    """The cordon is the drainer's. Absent: somebody else had cordoned the node before."""
+    """The cordon is the drainer's. Else somebody had cordoned the node before, or nobody can tell."""
     saved: bool
     """Its data is saved, for this very wish."""
 
@@ -55,8 +57,11 @@ class Node(NamedTuple):
     karpenter: str
     """The NodePool that it is of."""
     dead: bool
+    """Its kubelet is silent. What runs on it may run on: the way between them may be cut."""
     no_instance: bool
     """It is known to be none."""
+    barred: str
+    """Why HyperPod wants no pod on it, in its word; empty: it does not say so."""
 
     @property
     def path(self) -> str:
@@ -121,6 +126,8 @@ class World(NamedTuple):
     busy: frozenset[str]
     """Names of nodes that have pods of somebody's."""
     hook: Hook | None
+    cut_off: bool = False
+    """Most nodes are silent at once: rather the way to them is cut than that all have died."""
 
 
 def read_world(api: Api, backup: str | None, now: float, *, wanted: bool) -> World:
@@ -153,6 +160,7 @@ def read_world(api: Api, backup: str | None, now: float, *, wanted: bool) -> Wor
         pods={name: tuple(sorted(some, key=_leaves_in_order)) for name, some in pods.items()},
         busy=frozenset(busy),
         hook=hook._replace(pods=waits) if hook else None,
+        cut_off=2 * sum(one.dead for one in found) > len(found),
     )
 
 
@@ -190,6 +198,7 @@ def parse_node(found: Json, now: float) -> Node:
         karpenter=str(labels.get(KARPENTER) or ""),
         dead=silent,
         no_instance=labels.get(COMPUTE_TYPE) in ("fargate", "hybrid"),
+        barred="" if labels.get(HEALTH, "Schedulable") == "Schedulable" else str(labels[HEALTH]),
     )
 
 
@@ -213,6 +222,7 @@ def make_mark(mark: Mark) -> str:
             "by": "deployment",
             "request": wish.request,
             "deadline": wish.deadline,
+            "expires": wish.expires,
             "on_timeout": "force" if wish.force else "fail",
             "backup": wish.backup,
             "cordon": "ours" if mark.ours else "another's",
@@ -222,25 +232,35 @@ def make_mark(mark: Mark) -> str:
 
 
 def parse_mark(text: str, instance: str) -> Mark:
-    """The drainer's own annotation. What somebody else has made of it is a mark all the same, and of no wish."""
+    """The drainer's own annotation. What somebody else has made of it is a mark all the same, of no wish, and long over.
+
+    A cordon is the drainer's only where the mark says so: who cannot tell leaves it.
+    """
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         found = {}
-    request, deadline = found.get("request"), found.get("deadline")
+    request = found.get("request")
     known = isinstance(request, str) and REQUEST.fullmatch(request) is not None
-    in_time = isinstance(deadline, int | float) and not isinstance(deadline, bool)
     wish = Wish(
         instance=instance,
         request=str(request) if known else "",
-        deadline=float(deadline) if in_time and deadline is not None else 0.0,
-        expires=math.inf,
+        deadline=_number(found.get("deadline")),
+        expires=_number(found.get("expires")),
         force=found.get("on_timeout") == "force",
         backup=found.get("backup") is True,
     )
-    return Mark(wish, ours=found.get("cordon") != "another's", saved=found.get("saved") is True)
+    return Mark(wish, ours=found.get("cordon") == "ours", saved=found.get("saved") is True)
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+    except OverflowError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0
 
 
 def has_to_leave(pod: Json) -> bool:
