@@ -59,6 +59,8 @@ UNGUARDED = "cdk-hyperpod:unguarded"
 """The warning of a cluster that nothing guards, which a guard takes back."""
 _POLL = Duration.seconds(30)
 _TIMEOUT = Duration.hours(1)
+_FUNCTION_TIMEOUT = Duration.minutes(10)
+"""The first look takes four minutes, a drainer is asked for three, and each of their last calls may take a minute more."""
 """The most that CloudFormation waits for a custom resource; the function itself ends earlier, with a reason."""
 _guards: MutableMapping[Stack, list[ScaleDown]] = WeakKeyDictionary()
 """The guards of each stack and of those nested in it, in the order in which they were made."""
@@ -438,6 +440,7 @@ class ScaleDown(Construct):
             handler=f"hyperpod_provider.handler.{handler}",
             role=role,
             log_group=self._log_group(f"{construct_id}Log"),
+            timeout=_FUNCTION_TIMEOUT,
         )
 
     def _log_group(self, construct_id: str) -> logs.ILogGroup:

@@ -73,12 +73,12 @@ class Readiness:
             return request.rollback
         if heard.silent:
             return request.rollback or said.undrained
-        if request.rollback:
-            return looked >= request.heard + BACK
         if node.launched is None or any(
             each.get("InstanceId") == node.id and each["InstanceStatus"]["Status"] == "Pending" for each in look.nodes
         ):
             return True  # It booted between the look and the call.
+        if request.rollback:
+            return looked >= request.heard + BACK
         if said.must_be_saved:
             return False
         taken = [write for write in request.writes if write.took and write.look is not look]

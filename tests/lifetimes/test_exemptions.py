@@ -509,3 +509,16 @@ def test_of_nodes_that_the_agent_tells_nothing_of_the_documented_order_holds() -
     assert not life.judge.faults, "i-4 has jobs, and i-3 is the newest of the others"
     life.judge._order(write(made, seen, life.pod.groups["p5"].nodes[0]), "p5")
     assert kinds(life.judge.faults) == ["the wrong order"], "another deployment's wish chooses nobody"
+
+
+@pytest.mark.parametrize(("status", "spared"), [("Pending", True), ("Running", False)])
+@pytest.mark.parametrize("rollback", [False, True])
+def test_a_node_that_boots_between_the_look_and_the_call_is_spared(status: str, spared: bool, rollback: bool) -> None:
+    life = lifetime()
+    drained(life)
+    made = request(life, rollback=rollback)
+    made.new["Drain"] = FAIL.text()
+    seen = look(life, n4=status)
+    seen.heard = HEARD
+    life.judge.batch_delete_was_sent(write(made, seen, life.pod.groups["p5"].nodes[3]))
+    assert ("a node that was not ready goes" in kinds(life.judge.faults)) is not spared

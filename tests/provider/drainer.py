@@ -46,10 +46,20 @@ class Drainer:
     """Node -> when its pods were evicted; until it is given back."""
     evictions: dict[str, float] = field(default_factory=dict)
     """The same of all nodes that ever were."""
+    forbidden: set[str] = field(default_factory=set)
+    """Nodes for which it may not make the Job."""
+    stuck: set[str] = field(default_factory=set)
+    """Nodes that nobody can change, so that they stay cordoned."""
+    dead: set[str] = field(default_factory=set)
+    """Nodes whose kubelet tells nothing: said to be ready, and not saved."""
     cordoned: dict[str, Json] = field(default_factory=dict)
     """Node -> its annotation: who holds it, for which wish, until when."""
     saving: dict[str, float] = field(default_factory=dict)
     """Node -> when its first Job began."""
+    jobs: dict[tuple[str, str], float] = field(default_factory=dict)
+    """(Node, wish) -> when the Job for it began."""
+    saved: dict[str, str] = field(default_factory=dict)
+    """Node -> the wish that it is saved for."""
     given_back: dict[str, float] = field(default_factory=dict)
     calls: list[Json] = field(default_factory=list)
 
@@ -106,7 +116,7 @@ class Drainer:
             "beat": self.now(),
             "requests": {} if requests is None else {"deployment": requests["deployment"]["id"]},
             "refused": {},
-            "problem": "",
+            "problem": "not given back: hyperpod-i (500)" if wishes is not None and set(held) & self.stuck else "",
             "busy": sorted(node for node in here if self.busy(node)),
             "backup": self.backup,
             "nodes": told,
@@ -128,19 +138,31 @@ class Drainer:
             self.cordoned[node] = wish
             if self.budgets.get(node, -math.inf) <= self.now():
                 self.evictions[node] = self.evicted.setdefault(node, self.now())
+        if node in self.dead:
+            return {"state": "ready", "message": "does not respond", "saved": False}
         ignored = wish["deadline"] <= self.now()
         if self.busy(node) and not ignored:
             budget = "; research/job allows no disruption" if node not in self.evicted else ""
             return {"state": "draining", "message": f"pods: research/job-0{budget}", "jobs": [{"name": "job-0"}]}
+        if self.saved.get(node) == wish["request"]:
+            return {"state": "ready", "message": "", "saved": True}
         if self.backup is None or not wish["backup"]:
             return {"state": "ready", "message": "", "saved": False}
+        if node in self.forbidden:
+            said = 'cannot be saved: cronjobs.batch "backup" is forbidden: User "drainer" cannot get resource'
+            return {"state": "backup-failed", "message": said}
         if node in self.unsavable:
             return {"state": "backup-failed", "message": "Job research/backup-1 failed"}
-        if self.now() < self.saving.setdefault(node, self.now()) + self.saving_s:
+        if (node, wish["request"]) not in self.jobs:
+            self.jobs[node, wish["request"]] = self.now()
+        self.saving.setdefault(node, self.now())
+        if self.now() < self.jobs[node, wish["request"]] + self.saving_s:
             return {"state": "backing-up", "message": "Job research/backup-1 runs"}
+        self.saved[node] = wish["request"]
         return {"state": "ready", "message": "", "saved": True}
 
     def _give_back(self, node: str) -> None:
-        if self.cordoned.pop(node, None):
+        if node in self.cordoned and node not in self.stuck:
+            del self.cordoned[node]
             self.given_back[node] = self.now()
             self.evicted.pop(node, None)

@@ -69,7 +69,7 @@ REACHED = {**EXISTING, "endpoint": "https://0A1B.gr7.us-west-2.eks.amazonaws.com
     "changes",
     [
         under_eks(),
-        under_eks(backup_cron_job="research/backup", on_timeout="force", on_silent="undrained"),
+        under_eks(backup_cron_job="default/backup", on_timeout="force", on_silent="undrained"),
         under_eks(REACHED),
     ],
 )

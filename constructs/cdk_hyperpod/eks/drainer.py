@@ -152,7 +152,7 @@ class EksDrainer(IEksDrainer):
             role=role,
             log_group=log,
             timeout=_TIMEOUT,
-            network=self._network(),
+            network=self._network(rights),
             environment={**self._address(), "EKS_CLUSTER": control_plane.cluster_name}
             | ({} if backup_cron_job is None else {"BACKUP_CRON_JOB": backup_cron_job}),
             reasons=_reasons.DRAINER,
@@ -196,10 +196,15 @@ class EksDrainer(IEksDrainer):
             applied.node.add_dependency(*access_entries(self._control_plane))
         return applied
 
-    def _network(self) -> lambda_.CfnFunction.VpcConfigProperty:
-        """In the nodes' subnets, let out to the API alone. Names are looked up and tokens signed without leaving."""
+    def _network(self, rights: iam.CfnManagedPolicy) -> lambda_.CfnFunction.VpcConfigProperty:
+        """In the nodes' subnets, let out to the API alone. Names are looked up and tokens signed without leaving.
+
+        `rights`: by which Lambda unplugs the function, up to 40 minutes after it is gone. Until then nobody can delete the
+        group, so that the rights are deleted after it.
+        """
         network = self._control_plane.network
         group = closed_security_group(self, "Group", network, "Drains nodes of a HyperPod cluster", "drainer")
+        group.node.add_dependency(rights)
         to_api = self._control_plane.security_group_id
         allow_tcp(self, "ToControlPlane", group.attr_group_id, to_api, 443, 443, "Kubernetes API")
         return lambda_.CfnFunction.VpcConfigProperty(

@@ -9,13 +9,16 @@ from pathlib import PurePosixPath
 from ..config.cluster import ClusterConfig, ScaleDownConfig, ScaleDownDrain
 from ..config.eks import EksConfig, ExistingEksCluster
 from ..config.slurm import DrainBackup, SlurmConfig
+from ..config.teams import Team
 from ..errors import Finding
+from ..kubernetes.teams import namespace_name
 from ..typed.judge import check_repeated
 from ..typed.known import is_known
 from ..typed.words import item_paths
 from .storage import mount_paths
 
 MOST_PATHS = 20
+_ALWAYS_THERE = ("default", "kube-system")
 
 
 def check_drain(config: ClusterConfig) -> Iterator[Finding]:
@@ -37,6 +40,8 @@ def _check_asked(config: ClusterConfig, drain: object) -> Iterator[Finding]:
         existing = config.eks.existing_cluster if isinstance(config.eks, EksConfig) else None
         if isinstance(existing, ExistingEksCluster):
             yield from check_existing(existing, "eks.existing_cluster")
+        if isinstance(drain, ScaleDownDrain) and isinstance(drain.backup_cron_job, str):
+            yield from _check_namespace(config, drain.backup_cron_job)
         return
     if isinstance(drain, ScaleDownDrain) and drain.backup_cron_job is not None:
         yield Finding(
@@ -49,6 +54,23 @@ def _check_asked(config: ClusterConfig, drain: object) -> Iterator[Finding]:
             path="scale_down.drain",
             problem="asks an agent on the controller, which slurm.drain starts, and that is absent",
             remedy="add `slurm: {drain: {}}`, and deploy it before you take nodes",
+        )
+
+
+def _check_namespace(config: ClusterConfig, cron_job: str) -> Iterator[Finding]:
+    """The right to make its Job is deployed with the teams, into a namespace that has to be there by then."""
+    teams = [team for team in config.teams if isinstance(team, Team) and is_known(team.name)]
+    if not is_known(cron_job) or len(teams) < len(config.teams) or not all(is_known(team.namespace) for team in teams):
+        return
+    namespace = cron_job.partition("/")[0]
+    theirs = sorted({namespace_name(team, task_governance=on) for team in teams for on in (True, False)})
+    if namespace not in (*theirs, *_ALWAYS_THERE):
+        yield Finding(
+            path="scale_down.drain.backup_cron_job",
+            problem=f"is in the namespace {namespace}, which is no team's: unless somebody makes it, the teams' stack fails",
+            remedy="put the CronJob into a team's namespace, or make sure that this one is there",
+            level="warning",
+            topic="backup-namespace",
         )
 
 

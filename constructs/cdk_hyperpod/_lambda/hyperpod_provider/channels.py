@@ -20,6 +20,9 @@ from .ready import NOTHING_SAID, SILENT, Said
 MOST_BYTES = 8 * 1024**2
 """Of a status: more than a thousand bytes for every node that a cluster may have."""
 
+NOT_GIVEN_BACK = "not given back"
+"""How the drainer's problem begins where it answers, and only nodes that nobody wants stay held."""
+
 Request = Mapping[str, Any]
 
 
@@ -112,9 +115,10 @@ class Function:
             raise UnansweredError(why=str(found.get("errorMessage") or "it failed"))
         if found.get("schema") != 1:
             raise UnansweredError(why="its answer is not one of this version")
-        if found.get("problem"):
+        problem = str(found.get("problem") or "")
+        if problem and not problem.startswith(NOT_GIVEN_BACK):
             # Where it cannot read Kubernetes, what it holds is not in its answer.
-            raise UnansweredError(why=str(found["problem"]))
+            raise UnansweredError(why=problem)
         return _said(found, timedelta(0))
 
     def find(self, node: str, said: Said) -> Mapping[str, str]:

@@ -7,12 +7,13 @@ that dies holds no node for long (docs/adr/0014).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from . import api
-from .channels import Channel
+from .channels import Channel, UnansweredError
 from .model import Cluster, Node
 from .ready import NOTHING_SAID, Ask, Said
 
@@ -41,6 +42,8 @@ class Drains:
         """`must`: an error of a call is the caller's, unless it is the drainer's silence. Otherwise it is as if nobody answered."""
         self.ask, self._channel, self._must = ask, channel, must
         self.said = NOTHING_SAID
+        self.held: frozenset[str] = frozenset()
+        """Names of nodes that were not given back, as far as anybody told."""
 
     def read(self, patience: Patience = _at_once) -> Said:
         """What is said now."""
@@ -71,28 +74,61 @@ class Drains:
         """
         if self.said.unreachable:
             return
-        wishes = self.said.wishes()
-        asked = {node.name: (node, lease, self.ask.wish) for node in wanted if node.is_there}
-        for node in _going_already(live) if live else ():
-            if node.name in wishes and node.name not in asked:
-                asked[node.name] = (node, TAKEN, wishes[node.name])
+        asked = {node.name: self._wish(node, lease, self.ask.wish) for node in wanted if node.is_there}
         try:
-            said = self._channel.write(
-                self._request([each for each in (self._wish(*each) for each in asked.values()) if each])
-            )
+            self._write(self._kept(_going_already(live)) | asked)
         except api.CALL_ERRORS as error:
-            self._miss(error)
-        else:
-            self.said = said or self.said
+            # One call that failed is no silence.
+            self._miss(error, timedelta(0))
 
-    def _miss(self, error: Exception) -> None:
+    def hold_to_the_end(self, doomed: Iterable[Node], live: Cluster) -> None:
+        """The same for nodes of groups that are deleted now. Whoever is held for the wish that drained it keeps that, since by
+        another it would be saved once more; and nobody waits any longer for one that is not."""
+        if self.said.unreachable:
+            return
+        there = [node for node in doomed if node.is_there]
+        asked = {node.name: self._wish(node, TAKEN, self.ask.wish, backup=False) for node in there}
+        try:
+            self._write(asked | self._kept([*there, *_going_already(live)]))
+        except api.CALL_ERRORS as error:
+            self._miss(error, timedelta(0))
+
+    def give_back(self, look: Callable[[], Cluster | None], accepted: Container[str]) -> None:
+        """Ask for no node any more, but for those that are on their way out.
+
+        `look`: reads the cluster; nobody needs it where no node is held. `accepted`: names of nodes whose deletion the service has
+        accepted, whatever the cluster says of them. Raises api.CALL_ERRORS where a drainer keeps others, see `held`.
+        """
+        self.said = self._channel.read()
+        held = frozenset(self.said.wishes())
+        live = look() if held else None
+        leaving = [node for node in live.nodes if node.name in accepted] if live else []
+        kept = self._kept([*leaving, *_going_already(live)])
+        self.held = held - kept.keys()
+        self._write(kept)
+        if not self.ask.drain.function:
+            return
+        if self.held:
+            self.held &= self._channel.read().wishes().keys()
+        if self.held or self.said.problem:
+            raise UnansweredError(why=self.said.problem or f"it holds {', '.join(sorted(self.held))}")
+
+    def _kept(self, nodes: Iterable[Node]) -> dict[str, dict[str, Any] | None]:
+        """What these are held for already."""
+        wishes = self.said.wishes()
+        return {node.name: self._wish(node, TAKEN, wishes[node.name]) for node in nodes if node.name in wishes}
+
+    def _write(self, asked: Mapping[str, dict[str, Any] | None]) -> None:
+        self.said = self._channel.write(self._request([each for each in asked.values() if each])) or self.said
+
+    def _miss(self, error: Exception, silent: timedelta | None = None) -> None:
         excuse = self._channel.excuse(error)
         if excuse is not None:
-            self.said = excuse
+            self.said = replace(excuse, silent=silent)
         elif self._must:
             raise error
 
-    def _wish(self, node: Node, lease: timedelta, wish: str) -> dict[str, Any] | None:
+    def _wish(self, node: Node, lease: timedelta, wish: str, *, backup: bool = True) -> dict[str, Any] | None:
         """Absent: nobody can be asked for the node yet, or no more."""
         found = self._channel.find(node.name, self.said)
         if found is None:
@@ -104,7 +140,7 @@ class Drains:
             "deadline": self.ask.deadline(node).timestamp(),
             "expires": (self.ask.now + lease).timestamp(),
             "on_timeout": "force" if self.ask.forces(node) else "fail",
-            "backup": True,
+            "backup": backup,
         }
 
     def _request(self, wishes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -114,7 +150,9 @@ class Drains:
         return {"schema": 1, "id": request, "nodes": wishes}
 
 
-def _going_already(live: Cluster) -> list[Node]:
+def _going_already(live: Cluster | None) -> list[Node]:
     """Nodes on their way out, be it alone or with their group."""
+    if live is None:
+        return []
     groups = {group.name for group in live.groups if group.status == "Deleting"}
     return [node for node in live.nodes if node.leaving or node.group in groups]

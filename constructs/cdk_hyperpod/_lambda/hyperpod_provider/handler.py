@@ -46,8 +46,8 @@ def make_client(service: str, *, profile: str | None = None, **more: Any) -> Any
     # Only the pinned models: looking through botocore's own 400 services is half of the time to a client.
     loader = Loader(extra_search_paths=[_MODELS], include_default_search_paths=False)
     session.register_component("data_loader", loader)
-    # The drainer may take a minute.
-    seconds, attempts = (65, 2) if service == "lambda" else (20, 3)
+    # The drainer may take a minute, and is asked again by the caller: a look that is sent twice could act beside itself.
+    seconds, attempts = (65, 1) if service == "lambda" else (20, 3)
     retries = {"mode": "standard", "total_max_attempts": attempts}
     config = Config(connect_timeout=5, read_timeout=seconds, retries=retries)
     return session.create_client(service, config=config, **more)

@@ -344,8 +344,7 @@ def drainer_is_silent(why: str) -> Refuse:
     return Refuse(
         path="scale_down.drain",
         why=f"the drainer fails ({one_line(why)[:300]})",
-        fix="the stack hyperpod-NAME-eks has it and its log; or write on_silent: undrained. Nodes that it has cordoned stay so "
-        "until a deployment asks it again, or `kubectl uncordon`",
+        fix="the stack hyperpod-NAME-eks has it and its log; or write on_silent: undrained",
     )
 
 
@@ -359,8 +358,37 @@ DRAINER_SAVES_NOTHING = Refuse(
 def not_drained(cluster: str, why: Sequence[str], *, first: bool, eks: bool = False) -> str:
     """The reason of a deployment whose nodes could not be drained."""
     done = "nothing was deleted" if first else "nodes already taken stay taken, no other was deleted"
-    head = f"Nodes of {cluster} were not ready to go: {done}, and they go back to work."
-    return fit(head, [*why, EVICTION_HINT if eks else DRAIN_HINT])
+    head = f"Nodes of {cluster} were not ready to go: {done}{BACK_TO_WORK}."
+    forbidden = any("cannot be saved" in each and "forbidden" in each.lower() for each in why)
+    return fit(head, [*why, SAVING_HINT if forbidden else EVICTION_HINT if eks else DRAIN_HINT])
+
+
+def not_given_back(nodes: Iterable[str]) -> str:
+    """What became of nodes under EKS that nobody wants any more; none: nobody could tell which."""
+    held = some(sorted(nodes), 8) or "those that it held"
+    return (
+        f"The drainer did not give back {held}, which stay cordoned: change scale_down.retry and deploy, or `kubectl uncordon "
+        f"hyperpod-ID && kubectl annotate node hyperpod-ID {MARK}-`."
+    )
+
+
+def still_held(reason: str, why: str) -> str:
+    """The reason of a failure, and why nodes stay held after it."""
+    told = f"{reason.replace(BACK_TO_WORK, '', 1)} "
+    return told + why if len(told) + len(why) <= LIMIT else f"{told[: LIMIT - len(why) - 2]}… {why}"
+
+
+def unsaved(message: str) -> str:
+    return f"it was not saved{f' ({message})' if message else ''}"
+
+
+BACK_TO_WORK = ", and they go back to work"
+MARK = "cdk-hyperpod.dev/drain"
+"""The drainer's annotation of a node that it holds."""
+SAVING_HINT = (
+    "The right to make the CronJob's Job comes with the stack hyperpod-NAME-teams, which is deployed after the nodes': deploy "
+    "once with scale_down.drain.backup_cron_job as it is and no lower count, then take nodes"
+)
 
 
 DRAIN_HINT = (

@@ -22,7 +22,7 @@ from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
 from .model import MOVING, Cluster, Desired, Drain, Occasion
 from .planner import plan
-from .ready import BACK, Ask, going, judge, judge_first
+from .ready import BACK, SILENT, Ask, going, judge, judge_first
 from .removal import plan_removal, standing
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
@@ -53,8 +53,17 @@ UNFINISHED: Answer = {"IsComplete": False}
 _Seen = TypeVar("_Seen")
 
 
+GIVING_BACK = timedelta(minutes=1)
+"""How long a drainer is asked to give nodes back: after that nobody does, until prepare is called again."""
+
+
 class ScaleDownError(Exception):
     """A refusal or failure; its text is the reason that CloudFormation shows."""
+
+    def __init__(self, text: str, *, accepted: frozenset[str] = frozenset()) -> None:
+        """`accepted`: names of nodes whose deletion the service has accepted just now."""
+        super().__init__(text)
+        self.accepted = accepted
 
 
 class Provider:
@@ -104,8 +113,9 @@ class Provider:
             return _nothing(found)
         try:
             return self._poll(found, state)
-        except ScaleDownError:
-            self._give_back(found, state)
+        except ScaleDownError as error:
+            if why := self._give_back(found, state, error.accepted):
+                raise ScaleDownError(messages.still_held(str(error), why)) from None
             raise
 
     def _poll(self, event: Event, state: State) -> Answer:
@@ -205,7 +215,10 @@ class Provider:
     def _patiently(self, look: Callable[[], _Seen], state: State) -> _Seen:
         """What a look finds, tried again with growing pauses for as long as LOOKING, and twice that for all looks. Any error is
         worth it: AWS throttles, and permissions arrive late."""
-        until, pause = min(self._now() + LOOKING, state.began + 2 * LOOKING), 1.0
+        return self._again(look, min(self._now() + LOOKING, state.began + 2 * LOOKING))
+
+    def _again(self, look: Callable[[], _Seen], until: datetime) -> _Seen:
+        pause = 1.0
         while True:
             try:
                 return look()
@@ -326,7 +339,7 @@ class Provider:
             failure = _failure(desired.cluster, outcome.call, outcome.error, back=state.rolling_back)
             # Nothing but time can help a rollback, and failing it is worse than waiting.
             if not state.rolling_back:
-                raise ScaleDownError(messages.failed(desired.cluster, failure))
+                raise ScaleDownError(messages.failed(desired.cluster, failure), accepted=outcome.accepted)
         left = [pick for pick in (*found.taken, *found.held) if pick.node.name not in outcome.accepted]
         said = [Wait(why=why) for why in (*failure, *outcome.waits)]
         return self._unfinished(event, state, [*said, *found.waits], live, left, outcome.accepted)
@@ -350,9 +363,15 @@ class Provider:
         return Bucket(drain.bucket, cluster, self._s3, self._sagemaker)
 
     def _heard(self, event: Event, desired: Desired, state: State) -> Drains | None:
-        """The same, with what is said of the nodes now."""
+        """The same, with what is said of the nodes now. A drainer has three minutes to answer: between polls nobody remembers that
+        it did not."""
         drains = self._drains(event, desired, state)
-        if drains is not None:
+        if drains is None:
+            return None
+        if drains.ask.drain.function:
+            drains.read(lambda look: self._again(look, self._now() + SILENT))
+            drains.ask = replace(drains.ask, now=self._now())
+        else:
             drains.read()
         return drains
 
@@ -377,17 +396,23 @@ class Provider:
         self._fail_undrained(drains, desired, verdict.never, first=not taken)
         return verdict.waits
 
-    def _give_back(self, event: Event, state: State) -> None:
-        """Nobody wants nodes drained any more. Where it fails, their lease ends."""
+    def _give_back(self, event: Event, state: State, accepted: frozenset[str] = frozenset()) -> str:
+        """Nobody wants nodes drained any more. Why some of them stay held; empty: none does, or only until their lease ends."""
+        drains: Drains | None = None
         try:
             desired = self._desired(event, state)
             drains = None if desired is None else self._drains(event, desired, state, before=True)
             if desired is None or drains is None or self._given_up(event, state):
-                return
-            held = drains.read().wishes()
-            drains.hold((), self._live(desired, tags=False) if held else None, LEASE)
+                return ""
+            wanted, giver = desired, drains
+            self._again(
+                lambda: giver.give_back(lambda: self._live(wanted, tags=False), accepted), self._now() + GIVING_BACK
+            )
         except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")
+            if drains is not None and drains.ask.drain.function:
+                return messages.not_given_back(drains.held)
+        return ""
 
     def _fail_undrained(self, drains: Drains, desired: Desired, why: Sequence[str], *, first: bool) -> None:
         if why:
@@ -409,7 +434,7 @@ class Provider:
             return self._unfinished(event, state, [over], live)
         if (drains := None if state.rolling_back else self._heard(event, desired, state)) is not None:
             doomed = standing(live, desired)
-            drains.hold([node for node in live.nodes if node.group in doomed], live, TAKEN)
+            drains.hold_to_the_end([node for node in live.nodes if node.group in doomed], live)
         if removal.wait is not None:
             return self._unfinished(event, state, [removal.wait], live)
         self._log(f"delete groups: {', '.join(removal.groups)}")
@@ -469,7 +494,7 @@ class Provider:
             reasons,
             back=state.rolling_back,
         )
-        raise ScaleDownError(text)
+        raise ScaleDownError(text, accepted=accepted)
 
     def _failed(self, error: Exception, event: Event, state: State) -> Answer:
         """A read that failed, or the function itself. CDK's provider framework never polls again once its function has failed. In a

@@ -17,7 +17,7 @@ from .actions import Plan, Refuse, Wait
 from .model import Cluster, Drain, Node
 
 SILENT = timedelta(minutes=3)
-"""The agent writes its status every minute; after this long it is taken for dead."""
+"""The agent writes its status every minute; after this long it is taken for dead. So long a drainer is asked again and again."""
 
 HEARD = timedelta(minutes=1)
 """The agent reads what is asked every ten seconds."""
@@ -40,7 +40,7 @@ class Said:
     """What the agent said last (docs/adr/0014). All of it is data of another machine."""
 
     silent: timedelta | None = None
-    """Since when it says nothing, by S3's clock. Absent: it never said anything."""
+    """Since when it says nothing, by S3's clock. Absent: it never said anything; or a drainer was asked for SILENT in vain."""
     unreachable: str = ""
     """Why it could not be asked just now; of a drainer, which answers at once or not at all."""
     rejected: str = ""
@@ -166,7 +166,7 @@ def judge(leaving: Iterable[Node], said: Said, ask: Ask) -> Verdict:
     nodes = [node for node in leaving if _has_to_be_asked_for(node, ask)]
     if not nodes:
         return READY
-    if said.unreachable and any(ask.now < _patience(node, ask) for node in nodes):
+    if said.unreachable and _is_awaited(nodes, said, ask):
         return Verdict(waits=(messages.drainer_is_stuck(said.unreachable),))
     if unable := judge_agent(said, ask):
         return Verdict(never=(str(unable),))
@@ -184,13 +184,18 @@ def judge(leaving: Iterable[Node], said: Said, ask: Ask) -> Verdict:
         elif why:
             waits.append(messages.not_ready(node.name, why))
     if said.problem and waits:
-        waits.append(messages.agent_is_stuck(said.problem))
+        stuck = messages.drainer_is_stuck if ask.drain.function else messages.agent_is_stuck
+        waits.append(stuck(said.problem))
     return Verdict(waits=tuple(waits), never=tuple(never))
 
 
-def _patience(node: Node, ask: Ask) -> datetime:
-    """Until when a drainer that does not answer is asked again. What it holds it can give back only when it does."""
-    return ask.began + SILENT if ask.drain.undrained else ask.limit(node)
+def _is_awaited(nodes: Iterable[Node], said: Said, ask: Ask) -> bool:
+    """Whether a drainer that does not answer is asked again at the next poll. What it holds it can give back only when it does."""
+    in_time = any(ask.now < ask.limit(node) for node in nodes)
+    if ask.rolling_back:
+        return in_time
+    # One call that failed says nothing: pods may be leaving in good order.
+    return not is_silent(said) or (in_time and not ask.drain.undrained)
 
 
 def _has_to_be_asked_for(node: Node, ask: Ask) -> bool:
@@ -204,7 +209,9 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
     unread = messages.UNTOLD if ask.drain.function else messages.UNREAD
     state, message = (str(told.get("state")), str(told.get("message") or "")) if heard else ("", unread)
     if _is_ready(node, told, state) and not _may_join(node, state, ask):
-        return "", False
+        if not _is_lost(told, state, ask):
+            return "", False
+        message = messages.unsaved(message)
     if _is_final(state, ask) and not ask.rolling_back:
         return message, True
     if ask.now < ask.limit(node):
@@ -215,6 +222,13 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
         # A replacement's time counts from its launch, and it may have been seen late: it is waited for as long as anybody polls.
         return message or state, node.name not in ask.replacements
     return "", False
+
+
+def _is_lost(told: Mapping[str, Any], state: str, ask: Ask) -> bool:
+    """Whether what has to be saved is not: under EKS a node whose kubelet tells nothing may have pods all the same. Slurm gives
+    up the jobs of a dead node by itself."""
+    must = bool(ask.drain.function) and ask.drain.must_be_saved and not ask.rolling_back
+    return must and state == "ready" and told.get("saved") is not True
 
 
 def _is_final(state: str, ask: Ask) -> bool:
