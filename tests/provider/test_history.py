@@ -76,6 +76,12 @@ def events(told: str) -> list[dict[str, Any]]:
             id="left in failure before the cluster",
         ),
         pytest.param(
+            BEGUN + "stack UPDATE_ROLLBACK_IN_PROGRESS, stack UPDATE_FAILED, stack UPDATE_IN_PROGRESS, "
+            "cluster UPDATE_FAILED, " + BACK,
+            {CLUSTER},
+            id="cancelled and left in failure by the deployment before",
+        ),
+        pytest.param(
             UPDATED + "stack UPDATE_ROLLBACK_COMPLETE, stack UPDATE_IN_PROGRESS, " + BACK, set(), id="after a rollback"
         ),
         pytest.param("stack UPDATE_IN_PROGRESS, " + BACK, set(), id="older events are gone"),

@@ -96,7 +96,7 @@ def _take(takes: Sequence[TakeNodes], live: Cluster, sagemaker: api.SageMaker, m
             if not _all_failed(error):
                 outcome = _took_nothing(error, names, live, sagemaker, moment)
                 return replace(outcome, accepted=frozenset(accepted), waits=(*waits, *outcome.waits))
-            waits.append(f"{messages.some(names)}: {api.reason(error)}")
+            waits.append(f"{messages.some(sorted(names))}: {api.reason(error)}")
             continue
         failures = dict(_failures(reply))
         accepted |= names - failures.keys()

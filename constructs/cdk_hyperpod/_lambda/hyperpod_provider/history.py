@@ -18,12 +18,13 @@ def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozens
 
     `events` come newest first, and no further than necessary: the way back, which began with the last
     UPDATE_ROLLBACK_IN_PROGRESS (a rollback that was continued has several), then the update. An update that failed and was
-    left so (UPDATE_FAILED, `--no-rollback`) is undone together with the next one, so it belongs to it.
+    left so (UPDATE_FAILED, `--no-rollback`) is undone together with the next one, so it belongs to it, also where it was
+    cancelled.
 
     By events and not by LastUpdatedTime, of which nobody documents what continuing a rollback makes of it.
     """
     reached: set[str] = set()
-    begun = False
+    begun = way_back_read = False
     for event in events:
         status = event.get("ResourceStatus", "")
         if event.get("ResourceType") == CLUSTER:
@@ -31,9 +32,10 @@ def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozens
         elif event.get("PhysicalResourceId") == stack:
             if begun and status.endswith("_COMPLETE"):
                 return frozenset(reached)
-            if status == "UPDATE_ROLLBACK_IN_PROGRESS":
+            if status == "UPDATE_ROLLBACK_IN_PROGRESS" and not way_back_read:
                 reached.clear()
             begun = status == "UPDATE_IN_PROGRESS"
+            way_back_read = way_back_read or begun
     return frozenset(reached) if begun else None
 
 
