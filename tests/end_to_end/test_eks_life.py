@@ -47,9 +47,9 @@ def test_life_under_eks(engine: LocalAws, policies: dict[str, str], tmp_path: Pa
     a_team_stays_within_its_namespace_and_ceiling(life, recorded=recorded)
     config = teams_change(life)
     config = nodes_go_by_name_and_by_count(life, config)
+    what_the_api_refuses_is_rolled_back(life, config)
     if not recorded:
         config = a_node_stays_until_its_pod_has_ended(life, config)
-    what_the_api_refuses_is_rolled_back(life, config)
     destroy_leaves_nothing(life, config)
     assert inventory(engine) == before
     if recorded:
