@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -219,16 +219,18 @@ NEW = "scale_down.drain: is new in a deployment that deletes a group"
 
 
 @pytest.mark.parametrize(
-    ("drain", "groups", "answer", "before", "told"),
+    ("drain", "groups", "agent", "before", "told"),
     [
-        pytest.param({}, [], {}, True, SILENT, id="no agent"),
-        pytest.param({"on_silent": "undrained"}, [], {}, True, "", id="no agent, and it may"),
-        pytest.param({}, [], status_of_agent(backup=None), True, UNSAVING, id="an agent that saves nothing"),
-        pytest.param({}, ["old"], status_of_agent(), True, "", id="a group"),
-        pytest.param({}, ["old"], status_of_agent(), False, NEW, id="a group, and draining is new"),
-        pytest.param({}, [], status_of_agent(), False, "", id="a node, and draining is new"),
-        pytest.param({}, ["old"], {"GetObject": (403, DENIED)}, False, NEW, id="the same, and the status is not read"),
-        pytest.param({}, ["old"], status_of_agent(), None, "", id="a group, and the template is not read"),
+        pytest.param({}, [], dict, True, SILENT, id="no agent"),
+        pytest.param({"on_silent": "undrained"}, [], dict, True, "", id="no agent, and it may"),
+        pytest.param({}, [], lambda: status_of_agent(backup=None), True, UNSAVING, id="an agent that saves nothing"),
+        pytest.param({}, ["old"], status_of_agent, True, "", id="a group"),
+        pytest.param({}, ["old"], status_of_agent, False, NEW, id="a group, and draining is new"),
+        pytest.param({}, [], status_of_agent, False, "", id="a node, and draining is new"),
+        pytest.param(
+            {}, ["old"], lambda: {"GetObject": (403, DENIED)}, False, NEW, id="the same, and the status is not read"
+        ),
+        pytest.param({}, ["old"], status_of_agent, None, "", id="a group, and the template is not read"),
     ],
 )
 def test_what_a_deployment_finds_at_its_first_look_is_refused(
@@ -236,15 +238,15 @@ def test_what_a_deployment_finds_at_its_first_look_is_refused(
     capsys: pytest.CaptureFixture[str],
     drain: dict[str, str],
     groups: list[str],
-    answer: dict[str, tuple[int, str]],
+    agent: Callable[[], dict[str, tuple[int, str]]],
     before: bool | None,
     told: str,
 ) -> None:
-    """`before`: whether the stack drains already; None: nobody may read that."""
+    """`agent`: what S3 answers of it, now. `before`: whether the stack drains already; None: nobody may read that."""
     named = {"scale_down": {"instance_groups_to_delete": groups, "drain": drain}, "instance_groups.1.instance_count": 3}
     write({**named, **DRAINS, **({} if groups else keep_old())})
     deployed = {"GetTemplate": (403, DENIED)} if before is None else template(drain=before)
-    with serve(model, {**STANDS, **deployed, **answer}) as address:
+    with serve(model, {**STANDS, **deployed, **agent()}) as address:
         status, out, _ = run(capsys, "--endpoint-url", address)
     assert (status, told in " ".join(out.split())) == (1 if told else 2, True), out
 
