@@ -81,7 +81,8 @@ class Readiness:
             return looked >= request.heard + BACK
         if said.must_be_saved:
             return False
-        taken = [write for write in request.writes if write.took and write.look is not look]
+        before = [write for write in request.writes if write.look is not look]
+        taken = any(other.group == node.group for write in before for other in write.took)
         if taken and node.wished > request.heard and looked >= node.launched + BACK:
             return True
         return said.force and looked >= request.heard + said.minutes * 60

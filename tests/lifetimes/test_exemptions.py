@@ -464,6 +464,22 @@ def test_a_node_that_is_not_ready_goes_where_the_policy_says_so(
     assert bool(goes(life, said, heard, waited=waited)) is not allowed
 
 
+@pytest.mark.parametrize(
+    ("before", "came", "allowed"), [("p5", 690.0, True), ("p5", 710.0, False), ("more", 690.0, False)]
+)
+def test_a_node_in_place_of_one_of_its_group_goes_after_five_minutes(before: str, came: float, allowed: bool) -> None:
+    life = lifetime()
+    drained(life)
+    made, node = request(life), life.pod.groups["p5"].nodes[3]
+    made.heard, node.wished, node.launched = 600.0, 650.0, came
+    made.new["Drain"] = FAIL.text()
+    write(made, look(life, at=610.0), Node(before, "n8", 0.0, "person", id="i-8", launched=8.0, status="Running"))
+    seen = look(life)
+    seen.heard = HEARD
+    life.judge.batch_delete_was_sent(write(made, seen, node))
+    assert ("a node that was not ready goes" in kinds(life.judge.faults)) is not allowed
+
+
 @pytest.mark.parametrize(("heard", "waited", "allowed"), [(HEARD, 0, False), (HEARD, 310, True), (SILENT, 0, True)])
 def test_a_rollback_waits_five_minutes_for_a_node(heard: Heard, waited: float, allowed: bool) -> None:
     life = lifetime()

@@ -376,6 +376,32 @@ def test_a_node_that_was_booting_is_no_replacement_and_keeps_its_jobs() -> None:
     assert not train.agent.ended
 
 
+def test_what_came_to_a_group_of_which_nothing_was_taken_is_no_replacement_and_keeps_its_jobs() -> None:
+    """The only node to take went by somebody else's hand, and an autoscaler had raised another group."""
+    before = replace(FOUR, groups=(group("p5", 4), group("more", 1)))
+    train = Stack(before, timings=QUICK, behaviour=Behaviour())
+    busy, there = ids(train, "p5")[0], set(ids(train, "more"))
+    began, others = train.clock.now(), train.model.client(principal="somebody")
+    runs(train, busy, 600)
+    deeds = {
+        1: lambda: others.update_cluster(ClusterName="train", InstanceGroups=[group("more", 3)]),
+        4: lambda: others.batch_delete_cluster_nodes(ClusterName="train", NodeIds=[busy]),
+    }
+
+    def meddle(status: dict[str, Any]) -> None:
+        for each in set(ids(train, "more")) - there - train.agent.jobs.keys():
+            runs(train, each, 600)
+        for minute in [each for each in deeds if train.clock.now() >= began + each * MINUTE]:
+            deeds.pop(minute)()
+
+    train.agent.distort = meddle
+    wish = replace(before, groups=(group("p5", 3), group("more", 1)), nodes_to_delete=(busy,))
+    assert "jobs: 7 of alice" in failure(train, wish)
+    assert not deeds
+    assert set(gone(train)) == {busy}
+    assert not train.agent.ended
+
+
 def test_a_replacement_goes_after_five_minutes_and_not_unsaved() -> None:
     came = node(days=6 / 1440)
     ask = asking(minutes=10, replacements=frozenset({NODE}))

@@ -385,9 +385,9 @@ class Provider:
         self, drains: Drains, found: Plan, live: Cluster, desired: Desired, state: State
     ) -> tuple[Wait, ...]:
         """Have what goes drained; what is still waited for."""
-        leaving, taken = going(found, live), _any_taken(state, live)
-        # Before any node was taken, what came is HyperPod's own repair, or was on its way.
-        came = found.replacements if taken else frozenset()
+        leaving, taken = going(found, live), _taken_from(state, live)
+        # What came to a group of which no node was taken is HyperPod's own repair, was on its way, or is an autoscaler's.
+        came = found.replacements & {node.name for node in live.nodes if node.group in taken}
         drains.ask = replace(drains.ask, replacements=came, nowhere=drains.locate(leaving))
         ready = judge(leaving, drains.said, drains.ask).ready
         drains.hold(leaving, live, TAKEN if found.changes and ready else LEASE)
@@ -534,9 +534,10 @@ def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:
     return replace(occasion, busy=frozenset(said.busy), chosen=occasion.chosen | asked)
 
 
-def _any_taken(state: State, live: Cluster) -> bool:
+def _taken_from(state: State, live: Cluster) -> frozenset[str]:
+    """Groups of whose nodes to take some are gone."""
     here = live.staying
-    return any(pick.name not in here for pick in state.picked)
+    return frozenset(pick.group for pick in state.picked if pick.name not in here)
 
 
 def _not_yet(live: Cluster, state: State) -> tuple[Wait, ...]:
