@@ -106,8 +106,9 @@ include constructs/cdk_hyperpod_local/local.mk
 
 # A file stays with one worker, which keeps what its tests stand on; tests/conftest.py says which file is begun first.
 PYTEST = python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
-# Whole lives of clusters: deployed, with the engine that they are deployed to, and simulated by the thousands.
-LIVES := tests/end_to_end tests/test_local_aws/engine tests/lifetimes/test_soak.py
+# Whole lives of clusters: deployed, with the engine that they are deployed to, and simulated by the thousands; and an
+# app outside, with an environment of its own.
+LIVES := tests/end_to_end tests/test_local_aws/engine tests/lifetimes/test_soak.py tests/test_outside_app.py
 # What cdk-nag and cfn-lint find in every template: a part of the audit.
 RULE_PACKS := tests/test_rule_packs.py
 NOT_HERE = $(addprefix --ignore=,tests/slurm $(LIVES) $(RULE_PACKS))

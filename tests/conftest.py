@@ -48,6 +48,7 @@ LONGEST = (
     "end_to_end/test_eks_examples.py",
     "end_to_end/test_life_of_a_cluster.py",
     "end_to_end/test_replacements.py",
+    "test_outside_app.py",
     "test_local_aws/engine/test_eks_service.py",
     "lifetimes/test_soak.py",
 )

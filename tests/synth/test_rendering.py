@@ -29,6 +29,8 @@ def deployed(value: Any) -> Any:
             return between.join(map(deployed, parts))
         case {"Ref": "AWS::AccountId"}:
             return "111122223333"
+        case {"Ref": "AWS::Partition"}:
+            return "aws"
         case {"Ref": _} | {"Fn::GetAtt": _} | {"Fn::GetStackOutput": _}:
             return LATE
         case list():
