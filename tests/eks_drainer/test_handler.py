@@ -17,7 +17,7 @@ from cdk_hyperpod_local.engine.kubernetes.tokens import _is_allowed, _signed_req
 from kubernetes.apiserver.client import Client
 from synth.synthesis import ROOT
 
-SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+SECRET = "nobody-has-this-key"
 ENVIRONMENT = {
     "AWS_REGION": "us-west-2",
     "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
