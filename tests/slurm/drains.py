@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ class Drains:
         self.cluster = cluster
         self.controller = cluster.controller
         self._numbers = 0
+        self._ends: dict[str, str] = {}
 
     # -- the bucket
 
@@ -107,15 +109,18 @@ class Drains:
         assert not any("DRAIN" in self.slurm_of(node).split(" State=")[1].split()[0] for node in nodes)
 
     def start_job(self, node: Node, *options: str) -> str:
-        """A batch job of alice's on this node that runs until it is cancelled, or `/fsx/end-JOB` is there."""
-        wrap = "'while [ ! -e /fsx/home/alice/end-$SLURM_JOB_ID ]; do sleep 0.2; done'"
+        """A batch job of alice's on this node that runs until it is cancelled, or `end_job` says so."""
+        # Not by the job's number: a Slurm that begins anew counts from 1, and what ended an earlier job is still there.
+        end = f"/fsx/home/alice/end-{uuid.uuid4().hex}"
+        wrap = f"'while [ ! -e {end} ]; do sleep 0.2; done'"
         command = f"sbatch --parsable --chdir=/tmp --output=/dev/null -p {node.instance.group} -w {node.name}"
         job = self.cluster.login.run(f"{command} {' '.join(options)} --wrap {wrap}", user="alice")
+        self._ends[job] = end
         self.cluster.until(lambda: self.job_state(job) == "RUNNING", f"job {job} runs")
         return job
 
     def end_job(self, job: str) -> None:
-        self.cluster.login.run(f"touch /fsx/home/alice/end-{job}", user="alice")
+        self.cluster.login.run(f"touch {self._ends[job]}", user="alice")
 
     def job_state(self, job: str) -> str:
         return self.controller.run(f"squeue --noheader --states=all --jobs={job} --format=%T")
