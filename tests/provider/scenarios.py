@@ -136,6 +136,16 @@ def ids(stack: Stack, group: str | None = None) -> list[str]:
     return [node.instance_id for node in stack.model.nodes("train", group) if node.instance_id and node.live]
 
 
+def failure(train: Stack, wish: Wish) -> str:
+    """Why a deployment failed: readable, in one line, with nothing that must stay secret anywhere."""
+    assert train.deploy(wish) == "rolled back", train.reasons
+    (reason,) = train.reasons
+    assert "\n" not in reason
+    assert len(reason) <= 1_000
+    assert not any("secret.example" in line for line in (reason, *train.log))
+    return reason
+
+
 def ended(stack: Stack, *causes: str) -> set[str]:
     return {item.node_id or item.logical_id for item in stack.model.terminations if not causes or item.cause in causes}
 

@@ -18,7 +18,7 @@ from cdk_hyperpod._lambda.hyperpod_provider.channels import parse
 from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
 from cdk_hyperpod._lambda.hyperpod_provider.ready import NO_INSTANCE, NOTHING_SAID, Ask, Said, Verdict, judge
 from provider.agent import REQUEST, Agent
-from provider.scenarios import QUICK, ended, ids
+from provider.scenarios import QUICK, ended, failure, ids
 from provider.stack import DRAIN, LAMBDA, Behaviour, Stack, Wish, group
 
 FOUR = Wish(groups=(group("p5", 4),), drain=DRAIN)
@@ -70,14 +70,6 @@ def settled(agent: Agent) -> bool:
     """Nothing of the agent's is left on any node that stays."""
     agent.catch_up()
     return not agent.held
-
-
-def failure(train: Stack, wish: Wish) -> str:
-    assert train.deploy(wish) == "rolled back", train.reasons
-    (reason,) = train.reasons
-    assert len(reason) <= 1_000
-    assert "\n" not in reason
-    return reason
 
 
 def test_nodes_go_when_every_one_is_ready_and_saved() -> None:

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod_provider import executor
 from provider.drainer import ARN, Drainer
-from provider.scenarios import QUICK, ids
+from provider.scenarios import QUICK, failure, ids
 from provider.stack import LAMBDA, Behaviour, Stack, Wish, group
 
 MINUTE = 60.0
@@ -44,14 +44,6 @@ def saving(train: Stack) -> dict[str, Any]:
 
 def gone(train: Stack) -> dict[str, float]:
     return {str(item.node_id): item.at for item in train.model.terminations}
-
-
-def failure(train: Stack, wish: Wish) -> str:
-    assert train.deploy(wish) == "rolled back", train.reasons
-    (reason,) = train.reasons
-    assert len(reason) <= 1_000
-    assert "\n" not in reason
-    return reason
 
 
 def no_node_is_held(drainer: Drainer, train: Stack) -> bool:

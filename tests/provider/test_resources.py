@@ -11,7 +11,7 @@ from cdk_hyperpod._lambda.hyperpod_provider import messages
 from cdk_hyperpod._lambda.hyperpod_provider import provider as module
 from cdk_hyperpod._lambda.hyperpod_provider.provider import ScaleDownError
 from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE, State
-from provider.scenarios import QUICK, ended, ids
+from provider.scenarios import QUICK, ended, failure, ids
 from provider.stack import LAMBDA, STACK_ID, Behaviour, Faults, Stack, Timings, Wish, group
 
 FOUR = Wish(groups=(group("p5", 4),))
@@ -34,16 +34,6 @@ def event(request: str, wish: Wish, kind: str = PREPARE, old: Wish | None = None
         "ResourceProperties": properties[0],
         "OldResourceProperties": properties[1],
     }
-
-
-def failure(train: Stack, wish: Wish) -> str:
-    """Why a deployment failed: readable, in one line, with nothing that must stay secret anywhere."""
-    assert train.deploy(wish) == "rolled back"
-    (reason,) = train.reasons
-    assert "\n" not in reason
-    assert len(reason) <= 1_000
-    assert not any("secret.example" in line for line in (reason, *train.log))
-    return reason
 
 
 def changes(train: Stack) -> dict[str, int]:
