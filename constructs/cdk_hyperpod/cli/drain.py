@@ -134,7 +134,8 @@ def drain(
         ]
 
     asked = {wish["id"]: wish for wish in channel.change(add) if wish["id"] in found}
-    print(f"asked for {len(found)} nodes, which are held until {_moment(expires)}")
+    count = "1 node, which is" if len(found) == 1 else f"{len(found)} nodes, which are"
+    print(f"asked for {count} held until {_moment(expires)}")
     for node, wish in asked.items():
         if any(wish[name] != fresh[node][name] for name in ("expires", "deadline", "on_timeout", "backup")):
             print(f"{node}: somebody had asked for it already, so it is {_terms(wish)}")
@@ -219,8 +220,13 @@ def _instance_ids(nodes: Sequence[str]) -> list[str]:
 
 
 def _open(target: Target, path: str) -> Channel:
-    """The channel to the agent of a cluster. Raises ConfigError where its file has none."""
+    """The channel to the agent of a cluster. Raises HyperPodError where its file has none."""
     file = target.config
+    if file is not None and file.orchestrator == "eks":
+        raise DrainError(
+            "drain asks an agent of Slurm's, and this cluster is under EKS: a deployment drains its nodes where the file has "
+            "scale_down.drain; by hand it is kubectl drain (docs/scale-down.md)"
+        )
     if file is not None and (file.slurm is None or file.slurm.drain is None):
         problem = "is absent, so the cluster has no agent that drains nodes"
         remedy = "add `slurm: {drain: {}}` and deploy, or drain by scontrol (docs/scale-down.md)"
@@ -351,14 +357,14 @@ def _clock(reply: Mapping[str, Any]) -> float:
 # -- what the agent says ----------------------------------------------------------------------------------------------
 
 
-def _check_awake(status: Mapping[str, Any], now: float) -> None:
-    """Raise DrainError where nobody does what is asked."""
+def _check_awake(status: Mapping[str, Any], now: float, *, stands: bool = True) -> None:
+    """Raise DrainError where nobody does what is asked. `stands`: somebody has asked for something."""
     beat = status.get("beat")
     if not _after(beat, now - SILENT_S):
         since = f"for {(now - float(beat)) / 60:.0f} minutes" if isinstance(beat, (int, float)) else "ever"
         heard = "has not been heard of " if since != "ever" else "has never been heard of"
         raise DrainError(
-            f"the request stands, but the agent on the controller {heard}{'' if since == 'ever' else since}: {INSTALL}"
+            f"{'the request stands, but ' if stands else ''}the agent on the controller {heard}{'' if since == 'ever' else since}: {INSTALL}"
         )
 
 
@@ -385,7 +391,7 @@ def _show_status(channel: Channel, *, as_json: bool) -> int:
             print("nobody asks for a node")
         for problem in problems:
             print(f"problem: {problem}")
-    _check_awake(status, now)
+    _check_awake(status, now, stands=bool(_nodes(status)))
     return 0
 
 

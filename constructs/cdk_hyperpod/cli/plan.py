@@ -97,7 +97,7 @@ def plan(
     client = clients(cluster.region, profile, endpoint_url)
     live = _read(cluster, client)
     # `--confirm` comes before a deployment of this app's own stacks.
-    name = stack or (None if confirm else tagged_stack(live)) or cluster_stack_name(cluster.name)
+    name = stack or (None if confirm else tagged_stack(_tags(live))) or cluster_stack_name(cluster.name)
     wanted = desired(cluster, live, name)
     resources, unread = _template(live, name, client)
     deployed = None if live is None or resources is None else _deployed_ids(resources)
@@ -390,18 +390,21 @@ def _rendered(group: InstanceGroup, cluster: Surroundings, live: Group | None) -
     )
 
 
-def tagged_stack(live: Cluster | None) -> str | None:
-    """The stack that the live cluster's tags name, in whatever app; None: there is no cluster, or no stack made it."""
-    return next((stack_id.split("/")[1] for stack_id in _stack_ids(live)), None)
+def tagged_stack(tags: Mapping[str, str] | None) -> str | None:
+    """The stack that a live cluster's tags name, in whatever app; None: no stack made it."""
+    return next((stack_id.split("/")[1] for stack_id in _stack_ids(tags)), None)
 
 
 def _owner(stack: str, live: Cluster | None) -> str:
     """The id of the stack, where the live cluster's tags hold it; otherwise the stack's name, which is no id."""
-    return next((found for found in _stack_ids(live) if f":stack/{stack}/" in found), f"the id of stack {stack}")
+    return next((found for found in _stack_ids(_tags(live)) if f":stack/{stack}/" in found), f"the id of stack {stack}")
 
 
-def _stack_ids(live: Cluster | None) -> Iterator[str]:
+def _tags(live: Cluster | None) -> Mapping[str, str] | None:
+    return None if live is None else live.tags
+
+
+def _stack_ids(tags: Mapping[str, str] | None) -> Iterator[str]:
     from .._lambda.hyperpod_provider.refusals import OWNER_TAGS
 
-    tags = (live.tags or {}) if live else {}
-    return (tags[tag] for tag in OWNER_TAGS if ":stack/" in tags.get(tag, ""))
+    return (tags[tag] for tag in OWNER_TAGS if ":stack/" in tags.get(tag, "")) if tags else iter(())

@@ -43,7 +43,6 @@ _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
         *(
             "cloudformation:DescribeStackEvents",
             "sagemaker:DescribeCluster",
-            "sagemaker:ListClusterNodes",
             "sagemaker:ListTags",
         ),
         besides="Those of SageMaker only find a stack of another name than this app's.",
@@ -116,9 +115,12 @@ def _tagged(cluster: str, client: Clients) -> str | None:
     cannot be read: nobody has looked for a failure then."""
     from .._lambda.hyperpod_provider import api
 
+    sagemaker = client("sagemaker")
     try:
-        return tagged_stack(api.read_live(client("sagemaker"), cluster, tags=True))
+        return tagged_stack(api.read_tags(sagemaker, sagemaker.describe_cluster(ClusterName=cluster)["ClusterArn"]))
     except api.CALL_ERRORS as error:
+        if aws.is_gone(error):
+            return None
         none = f"there is no stack {' or '.join(stack_names(cluster))}, and which other one has cluster {cluster}"
         raise PlanError(f"{none} cannot be read: {aws.sentence(error)}; or name it by --stack") from None
 
