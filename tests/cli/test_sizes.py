@@ -157,6 +157,7 @@ def test_what_every_command_prints(
     tell("nodes")
     tell("nodes", "--status", "Failure", "--image", "outdated")
     tell("nodes", "--ids")
+    world.stack = {"StackName": "hyperpod-small-cluster", "StackStatus": "CREATE_COMPLETE"}
     tell("why")
     tell("drain", "--status")
     status = {"beat": world.model.clock.now(), "nodes": {node: {"state": "draining"} for node in nodes[-1:]}}

@@ -182,16 +182,21 @@ def _read(config: ClusterConfig, client: Clients) -> Cluster | None:
         live = api.read_live(client("sagemaker"), config.name, tags=True)
     except api.CALL_ERRORS as error:
         raise PlanError(f"cannot read cluster {config.name} in {config.region}: {aws.sentence(error)}") from None
-    if config.account is not None:
-        account = _callers_account(client) if live is None else live.arn.split(":")[4]
-        if (why := aws.another_account(config.account, account)) is not None:
-            raise PlanError(why)
+    # Where no cluster tells the account, a deployment would make everything anew.
+    refuse_another_account(config, client, None if live is None else live.arn.split(":")[4])
     return live
 
 
+def refuse_another_account(config: ClusterConfig | None, client: Clients, account: str | None = None) -> None:
+    """Raises PlanError where the file names another account than that of the credentials. `account`: theirs; None: not known."""
+    if config is None or config.account is None:
+        return
+    if (why := aws.another_account(config.account, account or _callers_account(client))) is not None:
+        raise PlanError(why)
+
+
 def _callers_account(client: Clients) -> str:
-    """The account of the user's credentials, where no cluster tells it: there, a deployment would make everything anew. STS
-    lets everybody ask who they are."""
+    """The account of the user's credentials: STS lets everybody ask who they are."""
     from .._lambda.hyperpod_provider import api
 
     try:

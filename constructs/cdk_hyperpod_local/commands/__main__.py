@@ -54,10 +54,12 @@ _COMMANDS = (
     ("plan", "what a deployment of a cluster file would take away, and why"),
     ("drift", "what was changed behind CloudFormation's back"),
     ("shell", "a shell for the aws CLI, boto3, kubectl and helm; in a pipe: its variables, to be sourced"),
-    ("status", "whether the engine runs (exit code 3: not)"),
+    ("status", "whether the engine runs"),
     ("stop", "end the engine and keep its state; the next command goes on from there"),
     ("destroy", "destroy all that was deployed to this engine, end it, remove its folder"),
 )
+_EXIT_CODES = {"status": "Exit code 0: it runs; 3: not."}
+_EXIT_CODE = "Exit code 0: done; 1: not, and one line says why; 130 after Ctrl-C: the engine goes on where it runs."
 _OF_AN_APP = ("deploy", "diff", "plan", "drift")
 
 
@@ -129,6 +131,7 @@ def _command(name: str, text: str) -> click.Command:
         callback=lambda **options: _run(name, **options),
         help=f"{text[:1].upper()}{text[1:]}.",
         short_help=text,
+        epilog=_EXIT_CODES.get(name, _EXIT_CODE),
     )
 
 
