@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ def template_of(stack: Stack) -> dict[str, Any]:
         # The stack keeps a synthesizer of its own. This one writes the template, and nothing of what is uploaded with it.
         writer = LegacyStackSynthesizer()
         writer.bind(stack)
-        writer._synthesize_template(_Session(folder))
+        writer._synthesize_template(typing.cast(ISynthesisSession, _Session(folder)))
         template: dict[str, Any] = json.loads((Path(folder) / stack.template_file).read_text("utf-8"))
         return template
 
