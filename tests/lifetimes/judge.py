@@ -55,6 +55,7 @@ class Cause(StrEnum):
     STILL_LEAVING = "a rollback during which nodes shut down until the deadline"
     REPLACED_BEFORE_CLOUDFORMATION = "HyperPod replaces a node between prepare's last look and CloudFormation's call"
     MINIMUM_TIMED_OUT = "HyperPod takes a minimum back that was not met in three hours"
+    ANOTHERS = "a rollback of a cluster that carries another stack's tag"
     UNDRAINED = "somebody undrains a node between the agent's word and the function's call"
     NOT_ENDED = "a rollback that three times continue-update-rollback did not end"
 
@@ -393,7 +394,9 @@ class Judge:
             self.fault("CloudFormation ends a node at random, and prepare had not looked", what)
             return
         changed = self.life.actors.counted_since(look.since, name)
-        if name not in look.measures:
+        if update.rollback and self.life.pod.tags.get(TAG) != STACK:
+            self.spare(Cause.ANOTHERS)
+        elif name not in look.measures:
             if changed:
                 self.spare(Cause.CHANGED_BEFORE_CLOUDFORMATION)
             else:
@@ -417,7 +420,7 @@ class Judge:
             self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
         elif changed:
             self.spare(Cause.CHANGED_BEFORE_CLOUDFORMATION)
-        elif self.life.pod.groups[name].lowered_since(look.since):
+        elif ending.group.lowered_since(look.since):
             self.spare(Cause.LATE_OVERWRITES)
         elif self._others_ended(look.since, name, how="replaced"):
             self.spare(Cause.REPLACED_BEFORE_CLOUDFORMATION)
@@ -504,9 +507,10 @@ class Judge:
             (at, call) for at, call in self._explicit.get(name, ()) if at >= lowering.at and isinstance(call, Write)
         ]
         theirs = [call for call in sent if isinstance(call, ClusterUpdate)]
-        group = self.life.pod.groups[name]
         others = [
-            (at, other) for at, other in group.lowered if other is not lowering and lowering.at <= at <= ending.at
+            (at, other)
+            for at, other in ending.group.lowered
+            if other is not lowering and lowering.at <= at <= ending.at
         ]
         explicit = [at for at, call in self._explicit.get(name, ()) if isinstance(call, Write)]
         what = f"{ending.node.name} of {name}"
