@@ -46,6 +46,7 @@ class Cause(StrEnum):
     STATUS_DENIED = "a rollback whose stack's status may not be read"
     KILLED = "a process that was killed in a rollback"
     BUSY_TOO_LONG = "a rollback during which the cluster is busy until the deadline"
+    LEFT_OVER = "a target falls late by what a deployment took that failed, behind a later one's count that is no lower"
     LOWERED_TWICE = "the function's and somebody else's deletions lower the target late, one after the other"
     NEVER_PATCHED = "a rollback of a cluster whose software somebody has to update first"
     SLOW = "nodes shut down until the deadline, and the deployment fails"
@@ -522,10 +523,25 @@ class Judge:
             self.spare(Cause.DOUBLE_LOWERING)
         elif theirs and theirs[-1].before is None:
             self.spare(self._not_called(theirs[-1]))
+        elif theirs and self._left_over(lowering, name, theirs[-1]):
+            self.spare(Cause.LEFT_OVER)
         elif theirs:
             self.fault("CloudFormation's count met a target that had not fallen yet", what)
         else:
             self.fault("a late lowering ends a node, and nobody sent a count", what)
+
+    def _left_over(self, lowering: Lowering, name: str, update: ClusterUpdate) -> bool:
+        """A deployment before this one took the nodes, and did not come to see the target fall. This one's count was not below the
+        target that its guard saw, so that there was nothing to wait for."""
+        took = [
+            write.request
+            for write in self.life.writes
+            if write.at == lowering.at and any(node.group == name for node in write.took)
+        ]
+        failed = bool(took) and not any(made.succeeded or made.deployment is update.deployment for made in took)
+        look = update.before.look if update.before else None
+        shown = look.shown.get(name) if look else None
+        return failed and shown is not None and shown["TargetCount"] <= update.counts[name]
 
     # -- requests and deployments --
 

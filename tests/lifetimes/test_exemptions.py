@@ -296,6 +296,33 @@ def test_a_late_lowering_is_judged_when_its_group_is_gone() -> None:
     assert life.judge.unavoidable == {Cause.LOWERED_TWICE: 1}
 
 
+@pytest.mark.parametrize(
+    ("succeeded", "same", "target", "spared"),
+    [
+        (False, False, 4, True),
+        (False, False, 5, True),
+        (False, False, 6, False),
+        (True, False, 4, False),
+        (False, True, 4, False),
+    ],
+)
+def test_a_target_falls_late_by_what_a_failed_deployment_took(
+    succeeded: bool, same: bool, target: int, spared: bool
+) -> None:
+    """It was killed. The next deployment asks for five, which is no fewer than the target that its guard saw."""
+    life = lifetime()
+    killed, made = request(life), request(life, number=2)
+    node = life.pod.groups["p5"].nodes[0]
+    took, killed.succeeded = write(killed, look(life), node), succeeded
+    life.writes.append(took)
+    made.look, made.answered = look(life, target=target), 1100.0
+    update = ClusterUpdate(killed.deployment if same else made.deployment, False, 1101.0, made, {"p5": 5})
+    life.judge._explicit["p5"] = [(1101.0, update)]
+    life.judge._late_lowering(ends(life, node, 1102.0, "late lowering", "hyperpod", Lowering(took.at, "function")))
+    assert bool(life.judge.unavoidable[Cause.LEFT_OVER]) is spared
+    assert bool(life.judge.faults) is not spared
+
+
 @pytest.mark.parametrize(("tag", "rollback", "spared"), [("0", True, True), ("", True, False), ("0", False, False)])
 def test_a_rollback_of_a_cluster_that_carries_anothers_tag(tag: str, rollback: bool, spared: bool) -> None:
     """The guard leaves it alone, and CloudFormation sends it back all the same. An update it refuses."""
