@@ -189,7 +189,9 @@ class Provider:
             self._refuse(plan(None, desired, occasion), desired, first=True)
         live = self._patiently(lambda: self._live(desired, tags=True), state)
         if event.kind == FINALIZE:
-            return replace(state, pending=not plan_removal(live, desired, occasion).done)
+            # The last group cannot be deleted, and a poll's answer says that it stands.
+            left = live is not None and bool(standing(live, desired))
+            return replace(state, pending=left or not plan_removal(live, desired, occasion).done)
         found = plan(live, desired, occasion)
         drains = self._drains(event, desired, state) if going(found, live) else None
         if drains is not None:
