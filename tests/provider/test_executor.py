@@ -155,11 +155,28 @@ def test_refusal_in_unknown_words_counts_while_the_nodes_are_there() -> None:
     assert takes_two(HyperPod("No", there=nodes("p5", 6)), EIGHT) == Outcome(waits=("the nodes went meanwhile",))
 
 
+def test_refusal_in_unknown_words_counts_where_the_nodes_cannot_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "ListClusterNodes")
+
+    hyperpod = HyperPod("No", there=EIGHT.nodes)
+    monkeypatch.setattr(hyperpod, "list_cluster_nodes", fails)
+    outcome = takes_two(hyperpod, EIGHT)
+    assert outcome.error is not None and str(outcome.error).endswith("No")
+
+
 def test_refusal_that_a_minimum_may_explain_lowers_it() -> None:
     hyperpod = HyperPod("No", there=EIGHT.nodes)
     lower = desired(wish(count=1, minimum=1))
     assert takes_two(hyperpod, EIGHT, minimum=1, wanted=lower) == Outcome(sent=True)
     assert counts(hyperpod) == [(8, 1)]
+
+
+def test_refusal_that_says_why_lowers_no_minimum() -> None:
+    hyperpod = HyperPod("Run UpdateClusterSoftware first", there=EIGHT.nodes)
+    outcome = takes_two(hyperpod, EIGHT, minimum=1, wanted=desired(wish(count=1, minimum=1)))
+    assert outcome.error is not None
+    assert hyperpod.updates == []
 
 
 @pytest.mark.parametrize(
