@@ -258,7 +258,14 @@ def test_a_rollback_gives_back_what_it_does_not_take() -> None:
     train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
     agent = train.agent
     wish = replace(FOUR, groups_to_delete=("old",))
-    assert train.deploy(wish, fail="before") == "rolled back"
+    held: list[float] = []
+
+    def look() -> None:
+        wishes = json.loads(agent.objects[REQUEST])["nodes"]
+        held.extend(each["expires"] - train.clock.now() for each in wishes)
+
+    assert train.deploy(wish, fail="before", meanwhile=look) == "rolled back"
+    assert len(held) == 2 and min(held) > 12 * 3600, "as long as CloudFormation may wait for the cluster"
     assert not gone(train)
     train.clock.advance(MINUTE)
     assert settled(agent)
