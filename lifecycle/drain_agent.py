@@ -10,7 +10,8 @@ says `ready`. When nobody wants the node any more, it gives it back. It keeps no
 reason, and the backup's job in Slurm are all that it knows, so it may be killed anywhere. It never changes a drain, a
 reason or a reservation that is not its own. All that a request says is data, and is checked.
 
-FILE: {"cluster": ..., "bucket": ..., "region": ..., "backup": {"paths": [...], "to": ..., "on_failure": "fail"} or null}
+FILE: {"cluster": ..., "bucket": ..., "region": ..., "backup": {"paths": [...], "to": ..., "on_failure": "fail"},
+       {"hook": ..., "on_failure": "fail"} or null}
 
 Only the standard library, and nothing newer than Python 3.8.
 """
@@ -30,6 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from backup import LOG
 from lib import last_line, log, on_node, run, run_step
 from s3 import Bucket, S3Error
 
@@ -492,8 +494,7 @@ def _forget(instance: str, job: Job) -> Act:
 def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any], now: float) -> Act:
     backup, wish = settings["backup"], asked[0]
     order = {
-        "to": backup["to"],
-        "paths": backup["paths"],
+        **{name: value for name, value in backup.items() if name != "on_failure"},
         "instance": wish.instance,
         "request": wish.request,
         # Where jobs are ended at the deadline, there is time beyond it, until nobody wants the node any more.
@@ -506,7 +507,7 @@ def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any],
         *(f"--nodelist={node.name}", "--nodes=1", "--exclusive", "--mem=0", "--no-requeue", "--export=NONE"),
         *(
             "--chdir=/",
-            "--output=/var/log/cdk-hyperpod-backup.log",
+            f"--output={LOG}",
             *([f"--partition={node.partitions[0]}"] if node.partitions else []),
         ),
     )
@@ -803,6 +804,7 @@ class Agent:
         return told
 
     def _write_status(self, now: float, nodes: Mapping[str, Any], busy: Mapping[str, Any], problem: str) -> None:
+        backup = self.settings.get("backup") or {}
         status = {
             "schema": SCHEMA,
             "agent": VERSION,
@@ -810,7 +812,7 @@ class Agent:
             "requests": self.ids,
             "refused": self.refused,
             "problem": "; ".join(filter(None, (problem, *self.unread.values()))),
-            "backup": self.settings.get("backup") and self.settings["backup"]["to"],
+            "backup": backup.get("hook") or backup.get("to"),
             "nodes": nodes,
         }
         # Without Slurm there is nothing new to say of nodes: what was said stays, and the problem beside it.

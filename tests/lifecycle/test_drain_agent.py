@@ -373,6 +373,16 @@ def test_the_backup_s_order_is_data_in_its_script() -> None:
     assert found["instance"] == ONE
 
 
+def test_an_owner_s_hook_is_the_backup(loop: Loop) -> None:
+    hook = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "on_failure": "fail"}
+    (act,) = agent.judge([wish()], world(), {"backup": hook}).acts
+    order = json.loads(ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))")))
+    expected = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "instance": ONE, "request": "r1", "seconds": 60}
+    assert order == expected
+    loop.agent.settings = {**loop.agent.settings, "backup": hook}
+    assert loop.look()["backup"] == "/fsx/admin/save-node"
+
+
 def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
     look = world(
         slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"),

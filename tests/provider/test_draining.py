@@ -19,7 +19,7 @@ from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
 from cdk_hyperpod._lambda.hyperpod_provider.ready import NO_INSTANCE, NOTHING_SAID, Ask, Said, Verdict, judge
 from provider.agent import REQUEST, Agent
 from provider.scenarios import QUICK, ended, failure, ids
-from provider.stack import DRAIN, LAMBDA, Behaviour, Stack, Wish, group
+from provider.stack import DRAIN, LAMBDA, Behaviour, Stack, Wish, group, run_until_quiet
 
 FOUR = Wish(groups=(group("p5", 4),), drain=DRAIN)
 TWO = Wish(groups=(group("p5", 2),), drain=DRAIN)
@@ -219,6 +219,23 @@ def test_idle_nodes_go_before_busy_ones_and_stay_chosen() -> None:
     assert list(gone(train)) == [oldest]
 
 
+def test_more_nodes_than_travel_by_name_stay_chosen_too() -> None:
+    """Everybody works when they are chosen, and those that stay are idle soon after."""
+    train = four()
+    old = ids(train, "p5")
+    assert train.deploy(replace(FOUR, groups=(group("p5", 60),))) == "complete", train.reasons
+    run_until_quiet(train.model)
+    rest = [each for each in ids(train, "p5") if each not in old]
+    for nodes, minutes in ((old, 2), (rest, 600)):
+        for each in nodes:
+            runs(train, each, minutes)
+    train.clock.advance(MINUTE)
+    train.agent.catch_up()
+    wish = replace(FOUR, drain=drain(OnTimeout="force", TimeoutMinutes=15))
+    assert train.deploy(wish) == "complete", train.reasons
+    assert gone(train).keys() == set(rest)
+
+
 def test_a_group_is_held_until_it_is_deleted() -> None:
     train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK)
     agent, old = train.agent, ids(train, "old")
@@ -270,6 +287,7 @@ def test_a_right_that_is_missing_is_named(call: str) -> None:
     reason = failure(train, TWO)
     what = "Reading what the drain agent says" if call == "GetObject" else "Asking the drain agent"
     assert f"{what}: AccessDenied: no {call}" in reason
+    assert "The drainer" not in reason, "that is of EKS; here a lease ends"
     assert not gone(train)
 
 
@@ -512,6 +530,25 @@ def test_a_target_has_its_time_to_fall_after_nodes_were_drained_for_long() -> No
     sent = [call.at for call in train.model.journal if (call.principal, call.operation) == (LAMBDA, "UpdateCluster")]
     assert len(sent) == 1
     assert sent[0] > taken + 15 * MINUTE
+
+
+def test_a_target_has_its_time_to_fall_in_the_rollback_of_what_brought_draining() -> None:
+    """The template that comes back has none; what it takes is drained all the same, for five minutes."""
+    late = Behaviour(batch_delete_lowers_target="never", replaces_missing_nodes_after_batch_delete=False)
+    train = Stack(replace(FOUR, drain=None), timings=QUICK, behaviour=late)
+    began: list[float] = []
+
+    def busy() -> None:
+        began.append(train.clock.now())
+        for each in ids(train, "p5"):
+            runs(train, each, 600)
+
+    wish = replace(FOUR, groups=(group("p5", 6),))
+    assert train.deploy(wish, fail="after", meanwhile=busy) == "rolled back", train.reasons
+    assert min(gone(train).values()) > began[0] + 4 * MINUTE
+    sent = [call.at for call in train.model.journal if (call.principal, call.operation) == (LAMBDA, "UpdateCluster")]
+    assert len(sent) == 1
+    assert sent[0] > began[0] + 34 * MINUTE
 
 
 def test_where_nothing_is_held_nothing_is_read_for_it() -> None:
