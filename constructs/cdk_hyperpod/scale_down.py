@@ -9,6 +9,7 @@ deletes the groups that should be gone and are still there. docs/scale-down.md e
 from __future__ import annotations
 
 import hashlib
+import json
 import typing
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property
@@ -38,9 +39,9 @@ from constructs import Construct, Dependable, IConstruct, IDependable, IValidati
 
 from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk, without_traces
+from ._early_look import template_of
 from ._functions import log_group as make_log_group
 from ._functions import python_function
-from ._overrides import Override, overrides_of
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config.cluster import ScaleDownConfig, ScaleDownDrain
 from .drain import DrainChannel, IEksDrainer
@@ -51,7 +52,7 @@ from .names import request_key, status_key
 from .removal import check_removal
 from .rendering import guard_properties, taking_properties
 from .rules import check_scale_down
-from .rules.guard import check_groups, check_guarded, check_overrides, check_size
+from .rules.guard import Override, check_groups, check_guarded, check_overrides, check_size, overrides
 from .tags import STACK_ID_TAG
 from .typed.judge import as_tuple, check_arguments, check_config, require_arguments
 
@@ -124,8 +125,7 @@ class ScaleDown(Construct):
         """Guard a cluster, of this library or of any other app.
 
         What the guard sends is rendered at synthesis, so whatever is changed of the cluster until then counts;
-        `add_property_override` of what the guard goes by is an error at synthesis, but for one that is made before this library is
-        imported, which nobody can see. Whatever the cluster depends on, now or later, comes first, so that nothing can fail
+        `add_property_override` of what the guard goes by is an error at synthesis. Whatever the cluster depends on, now or later, comes first, so that nothing can fail
         between the guard and the cluster.
 
         :param cluster: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
@@ -669,25 +669,37 @@ class _Properties:
     def __init__(self, cluster: sagemaker.CfnCluster, stack: Stack, seen: dict[str, Any]) -> None:
         self._cluster = cluster
         self._stack = stack
-        self.overrides: Sequence[Override] = overrides_of(cluster)
         self._judged: _Seen | None = None
-        self._last = _Seen(cluster, stack, seen, ())
+        self._last = _Seen(cluster, stack, seen)
 
     def late(self, make: Callable[[_Seen], object]) -> IResolvable:
         """A token of what is made of the properties."""
-        return Lazy.uncached_any(_Late(lambda: make(self._judged or self.look())))
-
-    def look(self) -> _Seen:
-        """As they are now."""
-        seen = _properties(self._cluster)
-        if seen != self._last.properties or tuple(self.overrides) != self._last.overrides:
-            self._last = _Seen(self._cluster, self._stack, seen, tuple(self.overrides))
-        return self._last
+        return Lazy.uncached_any(_Late(lambda: make(self._judged or self._look())))
 
     def judge(self) -> _Seen:
         """As they are now, and as they go into the template: only synthesis asks so, after every change."""
-        self._judged = self.look()
-        return self._judged
+        seen = self._judged = self._look()
+        if found := overrides(self._set(), self._rendered()):
+            seen = self._judged = _Seen(self._cluster, self._stack, seen.properties, found)
+        return seen
+
+    def _look(self) -> _Seen:
+        """As they are now."""
+        seen = _properties(self._cluster)
+        if seen != self._last.properties:
+            self._last = _Seen(self._cluster, self._stack, seen)
+        return self._last
+
+    def _set(self) -> dict[str, Any]:
+        """What was set, tags included."""
+        resolved: dict[str, Any] = self._stack.resolve(_all_properties(self._cluster))
+        return resolved
+
+    def _rendered(self) -> dict[str, Any]:
+        """What CloudFormation will get."""
+        resource = template_of(self._stack)["Resources"][self._stack.resolve(self._cluster.logical_id)]
+        properties: dict[str, Any] = resource.get("Properties", {})
+        return properties
 
 
 class _Seen:
@@ -698,12 +710,12 @@ class _Seen:
         cluster: sagemaker.CfnCluster,
         stack: Stack,
         properties: dict[str, Any],
-        overrides: tuple[Override, ...],
+        overridden: Sequence[Override] = (),
     ) -> None:
         self._cluster = cluster
         self._stack = stack
         self.properties = properties
-        self.overrides = overrides
+        self.overridden = overridden
         self.groups = typing.cast(list[dict[str, Any]], properties.get("InstanceGroups") or [])
 
     @cached_property
@@ -719,7 +731,8 @@ class _Seen:
                 **rest,
                 "Tags": self._cluster.cdk_tag_manager.rendered_tags,
                 "StackTags": self._stack.tags.rendered_tags,
-                **({"Overrides": [list(override) for override in self.overrides]} if self.overrides else {}),
+                # As a text: what refers to other resources is no reference of the guard's.
+                **({"Overrides": json.dumps(self.overridden)} if self.overridden else {}),
             }
         )
 
@@ -766,7 +779,7 @@ class _Guarded:
         return [
             str(finding)
             for finding in (
-                *check_overrides(seen.overrides),
+                *check_overrides(seen.overridden),
                 *check_guarded(seen.properties, name=self._name),
                 *check_groups(seen.properties),
                 *check_size(seen.properties, self._names_to_delete, ()),
@@ -776,5 +789,8 @@ class _Guarded:
 
 def _properties(cluster: sagemaker.CfnCluster) -> dict[str, Any]:
     """The cluster's properties by CloudFormation's names, tokens unresolved, without the tags, which may still come."""
-    rendered = cluster._render_properties(cluster._cfn_properties)
-    return {key: value for key, value in rendered.items() if key != "Tags"}
+    return {key: value for key, value in _all_properties(cluster).items() if key != "Tags"}
+
+
+def _all_properties(cluster: sagemaker.CfnCluster) -> dict[str, Any]:
+    return dict(cluster._render_properties(cluster._cfn_properties))

@@ -125,6 +125,7 @@ def shown(code: int, out: str, err: str) -> str:
 def test_what_every_command_prints(
     orchestrator: str, size: int, world: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PATH", "no kubectl of this machine's")
     monkeypatch.setattr("time.sleep", world.model.clock.advance)  # type: ignore[attr-defined]
     write(orchestrator, size)
     account(orchestrator, monkeypatch)

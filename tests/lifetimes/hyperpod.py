@@ -89,8 +89,8 @@ class Group:
     under_way: bool = False
     """Its minimum is not met since the last change of it: a transition."""
     changed: int = 0
-    changed_by: Who = "person"
-    """Who last changed its target or minimum by UpdateCluster."""
+    begun_by: Who = "person"
+    """Whose UpdateCluster began the transition that is under way, or the last one."""
     lacks_capacity_until: float = 0.0
     addresses: list[str] = field(default_factory=list)
     """Of nodes that were replaced, for those that come in their place."""
@@ -137,6 +137,8 @@ class Ending:
     by: Who
     call: object
     """What caused it: the call of ours, the late lowering; absent: neither."""
+    group: Group
+    """It may be gone when somebody asks what the node ended for."""
 
 
 @dataclass(slots=True)
@@ -541,6 +543,7 @@ class HyperPod:
     def _add_group(self, spec: Spec, by: Who) -> None:
         name = spec["InstanceGroupName"]
         group = Group(name=name, spec=dict(spec), target=spec["InstanceCount"], minimum=spec.get("MinInstanceCount", 0))
+        group.begun_by = by
         self.groups[name] = group
         self._guard(group)
         self._grow(group, by)
@@ -549,11 +552,13 @@ class HyperPod:
         count, minimum = spec["InstanceCount"], spec.get("MinInstanceCount", 0)
         surplus = self.surplus(self.measure(group), count)
         changed = (count, minimum) != (group.target, group.minimum)
+        eased = group.under_way and minimum <= group.minimum
         group.spec, group.target, group.minimum = dict(spec), count, minimum
         if surplus > 0:
             self._end_at_random(group, surplus, "at random", by, call)
         if changed:
-            group.changed_by = by
+            if not eased:  # Otherwise what waits is what waited before, for less.
+                group.begun_by = by
             self._guard(group)
         self._grow(group, by)
 
@@ -580,7 +585,7 @@ class HyperPod:
         group.target, group.minimum = group.settled
         self.tell(f"{group.name}: minimum not met, back to {group.target}")
         if (surplus := len(group.live) - group.target) > 0:
-            self._end_at_random(group, surplus, "minimum's rollback", "hyperpod", group.changed_by)
+            self._end_at_random(group, surplus, "minimum's rollback", "hyperpod", group.begun_by)
 
     def _end_at_random(self, group: Group, count: int, how: How, by: Who, call: object) -> None:
         live = group.live
@@ -728,10 +733,10 @@ class HyperPod:
     def _end(self, node: Node, how: How, by: Who, call: object) -> None:
         if self.watch is not None:
             self.watch(node)
-        self.endings.append(Ending(node, self.clock.now, how, by, call))
+        group = self.groups[node.group]
+        self.endings.append(Ending(node, self.clock.now, how, by, call, group))
         self.tell(f"{node.name} of {node.group} ends, {how}, by {by}")
         cause = Lowering(self.clock.now, by)
-        group = self.groups[node.group]
         if node.id is None:
             node.gone = True
             group.nodes.remove(node)

@@ -46,6 +46,7 @@ class Cause(StrEnum):
     STATUS_DENIED = "a rollback whose stack's status may not be read"
     KILLED = "a process that was killed in a rollback"
     BUSY_TOO_LONG = "a rollback during which the cluster is busy until the deadline"
+    LEFT_OVER = "a target falls late by what a deployment took that failed, behind a later one's count that is no lower"
     LOWERED_TWICE = "the function's and somebody else's deletions lower the target late, one after the other"
     NEVER_PATCHED = "a rollback of a cluster whose software somebody has to update first"
     SLOW = "nodes shut down until the deadline, and the deployment fails"
@@ -55,6 +56,7 @@ class Cause(StrEnum):
     STILL_LEAVING = "a rollback during which nodes shut down until the deadline"
     REPLACED_BEFORE_CLOUDFORMATION = "HyperPod replaces a node between prepare's last look and CloudFormation's call"
     MINIMUM_TIMED_OUT = "HyperPod takes a minimum back that was not met in three hours"
+    ANOTHERS = "a rollback of a cluster that carries another stack's tag"
     UNDRAINED = "somebody undrains a node between the agent's word and the function's call"
     NOT_ENDED = "a rollback that three times continue-update-rollback did not end"
 
@@ -393,7 +395,9 @@ class Judge:
             self.fault("CloudFormation ends a node at random, and prepare had not looked", what)
             return
         changed = self.life.actors.counted_since(look.since, name)
-        if name not in look.measures:
+        if update.rollback and self.life.pod.tags.get(TAG) != STACK:
+            self.spare(Cause.ANOTHERS)
+        elif name not in look.measures:
             if changed:
                 self.spare(Cause.CHANGED_BEFORE_CLOUDFORMATION)
             else:
@@ -417,7 +421,7 @@ class Judge:
             self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
         elif changed:
             self.spare(Cause.CHANGED_BEFORE_CLOUDFORMATION)
-        elif self.life.pod.groups[name].lowered_since(look.since):
+        elif ending.group.lowered_since(look.since):
             self.spare(Cause.LATE_OVERWRITES)
         elif self._others_ended(look.since, name, how="replaced"):
             self.spare(Cause.REPLACED_BEFORE_CLOUDFORMATION)
@@ -504,9 +508,10 @@ class Judge:
             (at, call) for at, call in self._explicit.get(name, ()) if at >= lowering.at and isinstance(call, Write)
         ]
         theirs = [call for call in sent if isinstance(call, ClusterUpdate)]
-        group = self.life.pod.groups[name]
         others = [
-            (at, other) for at, other in group.lowered if other is not lowering and lowering.at <= at <= ending.at
+            (at, other)
+            for at, other in ending.group.lowered
+            if other is not lowering and lowering.at <= at <= ending.at
         ]
         explicit = [at for at, call in self._explicit.get(name, ()) if isinstance(call, Write)]
         what = f"{ending.node.name} of {name}"
@@ -518,10 +523,25 @@ class Judge:
             self.spare(Cause.DOUBLE_LOWERING)
         elif theirs and theirs[-1].before is None:
             self.spare(self._not_called(theirs[-1]))
+        elif theirs and self._left_over(lowering, name, theirs[-1]):
+            self.spare(Cause.LEFT_OVER)
         elif theirs:
             self.fault("CloudFormation's count met a target that had not fallen yet", what)
         else:
             self.fault("a late lowering ends a node, and nobody sent a count", what)
+
+    def _left_over(self, lowering: Lowering, name: str, update: ClusterUpdate) -> bool:
+        """A deployment before this one took the nodes, and did not come to see the target fall. This one's count was not below the
+        target that its guard saw, so that there was nothing to wait for."""
+        took = [
+            write.request
+            for write in self.life.writes
+            if write.at == lowering.at and any(node.group == name for node in write.took)
+        ]
+        failed = bool(took) and not any(made.succeeded or made.deployment is update.deployment for made in took)
+        look = update.before.look if update.before else None
+        shown = look.shown.get(name) if look else None
+        return failed and shown is not None and shown["TargetCount"] <= update.counts[name]
 
     # -- requests and deployments --
 

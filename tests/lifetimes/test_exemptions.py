@@ -13,7 +13,7 @@ from lifetimes.actors import Deed
 from lifetimes.cloudformation import STACK, TAG, ClusterUpdate, Deployment, Template
 from lifetimes.draining import Draining, Heard, Policy, Undone
 from lifetimes.function import PREPARE, Look, Request, Write
-from lifetimes.hyperpod import Ending, Group, Lowering, Measure, Node, Who
+from lifetimes.hyperpod import Ending, Group, How, Lowering, Measure, Node, Who
 from lifetimes.judge import Cause, Expected
 from lifetimes.lifetime import Lifetime
 from lifetimes.readiness import Readiness
@@ -79,6 +79,10 @@ def write(made: Request, seen: Look, *took: Node) -> Write:
     made.writes.append(found)
     made.asked.setdefault(seen.at, set()).update(node.name for node in took)
     return found
+
+
+def ends(life: Lifetime, node: Node, at: float, how: How, by: Who, call: object = None) -> Ending:
+    return Ending(node, at, how, by, call, life.pod.groups[node.group])
 
 
 def kinds(faults: Iterable[str]) -> list[str]:
@@ -213,7 +217,7 @@ def test_a_standard_target_that_stands_until_the_deadline_of_a_rollback(
     back.began, back.answered = 1000.0 - 60 * minutes, 1000.0
     update = ClusterUpdate(back.deployment, True, 1001.0, back, {"p5": 4})
     node = life.pod.groups["p5"].nodes[0]
-    life.judge._cloudformation_at_random(Ending(node, 1001.0, "at random", "cloudformation", update))
+    life.judge._cloudformation_at_random(ends(life, node, 1001.0, "at random", "cloudformation", update))
     assert bool(life.judge.unavoidable[Cause.STANDARD_TARGET]) is spared
     assert bool(life.judge.faults) is not spared
 
@@ -240,7 +244,7 @@ def test_what_the_list_shows_as_it_was_and_this_request_did_not_take(by_this_req
     node = life.pod.groups["p5"].nodes[0]
     made, earlier = request(life), request(life)
     write(made if by_this_request else earlier, look(life), node)
-    life.pod.endings.append(Ending(node, 990.0, "named", "function", None))
+    life.pod.endings.append(ends(life, node, 990.0, "named", "function"))
     assert life.judge._stale(look(life), "p5", made) == (not by_this_request)
 
 
@@ -253,7 +257,7 @@ def test_a_target_that_a_late_lowering_moved_after_the_last_look(lowered: float,
     life.pod.groups["p5"].lowered.append((lowered, Lowering(lowered, "function")))
     update = ClusterUpdate(made.deployment, False, 1001.0, made, {"p5": 3})
     life.judge._cloudformation_at_random(
-        Ending(life.pod.groups["p5"].nodes[0], 1001.0, "at random", "cloudformation", update)
+        ends(life, life.pod.groups["p5"].nodes[0], 1001.0, "at random", "cloudformation", update)
     )
     assert bool(life.judge.unavoidable[Cause.LATE_OVERWRITES]) is spared
     assert bool(life.judge.faults) is not spared
@@ -276,9 +280,64 @@ def test_an_earlier_deletion_lowers_the_target_after_ours(
     group, ours = life.pod.groups["p5"], Lowering(1000.0, "function")
     group.lowered = [(1001.0, Lowering(990.0, by)), (1002.0, ours)]
     life.judge._explicit["p5"] = [(at, write(request(life), look(life))) for at in sent]
-    life.judge._late_lowering(Ending(group.nodes[0], 1002.0, "late lowering", "hyperpod", ours))
+    life.judge._late_lowering(ends(life, group.nodes[0], 1002.0, "late lowering", "hyperpod", ours))
     assert [Cause(name) for name in life.judge.unavoidable] == ([cause] if cause else [])
     assert bool(life.judge.faults) is (cause is None)
+
+
+def test_a_late_lowering_is_judged_when_its_group_is_gone() -> None:
+    life = lifetime()
+    group, ours = life.pod.groups["p5"], Lowering(1000.0, "function")
+    group.lowered = [(1001.0, Lowering(990.0, "person")), (1002.0, ours)]
+    life.pod.endings.append(ends(life, group.nodes[0], 1002.0, "late lowering", "hyperpod", ours))
+    del life.pod.groups["p5"]
+    life.judge.look_at_endings()
+    assert not life.judge.faults
+    assert life.judge.unavoidable == {Cause.LOWERED_TWICE: 1}
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "same", "target", "spared"),
+    [
+        (False, False, 4, True),
+        (False, False, 5, True),
+        (False, False, 6, False),
+        (True, False, 4, False),
+        (False, True, 4, False),
+    ],
+)
+def test_a_target_falls_late_by_what_a_failed_deployment_took(
+    succeeded: bool, same: bool, target: int, spared: bool
+) -> None:
+    """It was killed. The next deployment asks for five, which is no fewer than the target that its guard saw."""
+    life = lifetime()
+    killed, made = request(life), request(life, number=2)
+    node = life.pod.groups["p5"].nodes[0]
+    took, killed.succeeded = write(killed, look(life), node), succeeded
+    life.writes.append(took)
+    made.look, made.answered = look(life, target=target), 1100.0
+    update = ClusterUpdate(killed.deployment if same else made.deployment, False, 1101.0, made, {"p5": 5})
+    life.judge._explicit["p5"] = [(1101.0, update)]
+    life.judge._late_lowering(ends(life, node, 1102.0, "late lowering", "hyperpod", Lowering(took.at, "function")))
+    assert bool(life.judge.unavoidable[Cause.LEFT_OVER]) is spared
+    assert bool(life.judge.faults) is not spared
+
+
+@pytest.mark.parametrize(("tag", "rollback", "spared"), [("0", True, True), ("", True, False), ("0", False, False)])
+def test_a_rollback_of_a_cluster_that_carries_anothers_tag(tag: str, rollback: bool, spared: bool) -> None:
+    """The guard leaves it alone, and CloudFormation sends it back all the same. An update it refuses."""
+    life = lifetime(counts_leaving=False, counts_ended=False, only_on_a_fall=True, unlaunched_first=False)
+    life.pod.tags = {TAG: STACK + tag}
+    made = request(life, rollback=rollback)
+    made.look, made.answered = look(life, target=5), 1000.0
+    count = 4 if rollback else 3
+    update = ClusterUpdate(made.deployment, rollback, 1001.0, made, {"p5": count})
+    life.pod.ends_at_random = lambda measure, count: 1  # type: ignore[method-assign]
+    life.judge._cloudformation_at_random(
+        ends(life, life.pod.groups["p5"].nodes[0], 1001.0, "at random", "cloudformation", update)
+    )
+    assert bool(life.judge.unavoidable[Cause.ANOTHERS]) is spared
+    assert bool(life.judge.faults) is not spared
 
 
 @pytest.mark.parametrize(("wished", "spared"), [(991.0, True), (900.0, False)])
@@ -303,7 +362,7 @@ def test_an_autoscalers_node_ends_by_the_count_of_a_rollback(wished: float, spar
     sent.counts = {"p5": 4}
     life.actors.deeds.append(Deed(998.0, "autoscaler", "adds 3", "p5"))
     node = Node("p5", "n5", wished, "autoscaler", id="i-5", launched=996.0, status="Running")
-    life.judge._function_at_random(Ending(node, 1000.0, "at random", "function", sent))
+    life.judge._function_at_random(ends(life, node, 1000.0, "at random", "function", sent))
     assert bool(life.judge.unavoidable[Cause.AUTOSCALER_IN_ROLLBACK]) is spared
     assert bool(life.judge.faults) is not spared
 
@@ -314,7 +373,7 @@ def test_the_list_shows_what_this_request_took_and_a_newcomer_goes(wished: float
     life.switches = life.pod.switches = replace(life.switches, list_lag=20.0)
     made, gone = request(life), life.pod.groups["p5"].nodes[0]
     write(made, look(life, at=996.0), gone)
-    life.pod.endings.append(Ending(gone, 996.5, "named", "function", None))
+    life.pod.endings.append(ends(life, gone, 996.5, "named", "function"))
     newcomer = Node("p5", "n5", wished, "hyperpod", id="i-5", launched=997.0, status="Running")
     life.judge._taken(write(made, look(life), newcomer), "p5", 4, [newcomer], set())
     assert bool(life.judge.unavoidable[Cause.STALE_LIST]) is spared
@@ -362,11 +421,11 @@ def test_the_list_shows_nodes_as_they_were_before_others_are_asked_for(list_lag:
     life.switches = life.pod.switches = replace(life.switches, list_lag=list_lag)
     life.pod.ends_at_random = lambda measure, count: 0  # type: ignore[method-assign]
     node = life.pod.groups["p5"].nodes[0]
-    life.pod.endings.append(Ending(node, 990.0, "named", "person", None))
+    life.pod.endings.append(ends(life, node, 990.0, "named", "person"))
     made = request(life)
     made.look, made.answered = look(life), 1000.0
     update = ClusterUpdate(made.deployment, False, 1001.0, made, {"p5": 4})
-    life.judge._cloudformation_at_random(Ending(node, 1001.0, "at random", "cloudformation", update))
+    life.judge._cloudformation_at_random(ends(life, node, 1001.0, "at random", "cloudformation", update))
     assert [Cause(name) for name in life.judge.unavoidable] == ([cause] if cause else [])
     assert bool(life.judge.faults) is (cause is None)
 
@@ -396,7 +455,7 @@ def test_a_list_that_shows_others_as_they_were_makes_an_older_node_go(list_lag: 
     for node in nodes[2:]:
         node.status = "ShuttingDown"
         if node is not nodes[3]:
-            life.pod.endings.append(Ending(node, 990.0, "named", "person", None))
+            life.pod.endings.append(ends(life, node, 990.0, "named", "person"))
     nodes.append(newer)
     life.judge._taken(taken, "p5", 3, [nodes[3]], set())
     assert [kind for kind in kinds(life.judge.faults) if kind.startswith("an older")] == faults
@@ -412,7 +471,7 @@ def test_what_is_asked_for_in_place_of_a_node_that_the_list_shows_as_it_was(
     )
     life.switches = life.pod.switches = replace(life.switches, list_lag=40.0)
     life.pod.continuous = continuous
-    life.pod.endings.append(Ending(life.pod.groups["p5"].nodes[0], 990.0, "replaced", "hyperpod", None))
+    life.pod.endings.append(ends(life, life.pod.groups["p5"].nodes[0], 990.0, "replaced", "hyperpod"))
     measures = {"p5": Measure(live=4, unlaunched=1, leaving=1, ended=0, target=4)}
     seen = replace(look(life), before=measures, measures=measures)
     assert life.judge._hidden(seen, "p5", 4, request(life)) is cause
@@ -508,7 +567,7 @@ def test_a_look_for_nodes_to_give_back_decides_nothing(polls: int, drains: bool,
     made.look.before["p5"] = made.look.measures["p5"] = made.look.measures["p5"]._replace(target=7)
     update = ClusterUpdate(made.deployment, False, 1001.0, made, {"p5": 4})
     life.judge._cloudformation_at_random(
-        Ending(life.pod.groups["p5"].nodes[0], 1001.0, "at random", "cloudformation", update)
+        ends(life, life.pod.groups["p5"].nodes[0], 1001.0, "at random", "cloudformation", update)
     )
     assert bool(life.judge.unavoidable[Cause.CHANGED_BEFORE_CLOUDFORMATION]) is spared
     assert bool(life.judge.faults) is not spared

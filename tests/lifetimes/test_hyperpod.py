@@ -149,6 +149,17 @@ def test_a_minimum_blocks_deletions_while_it_is_not_met() -> None:
     assert (pod.groups["p5"].target, pod.groups["p5"].minimum) == (2, 0)
 
 
+@pytest.mark.parametrize(("before", "by"), [(4, "cloudformation"), (3, "cloudformation"), (2, "function")])
+def test_a_minimum_is_taken_back_that_somebody_sent(before: int, by: str) -> None:
+    """Whose it is: in a transition that is under way, the same minimum or a lower one begins no other."""
+    pod = made(spec(1))
+    pod.groups["p5"].lacks_capacity_until = 4 * 3600.0
+    pod.update([spec(6, minimum=before)], by="cloudformation")
+    pod.update([spec(5, minimum=3)], by="function")
+    pod.clock.pass_time(3 * 3600 + 1)
+    assert {ending.call for ending in pod.endings if ending.how == "minimum's rollback"} == {by}
+
+
 @pytest.mark.parametrize("blocks", [False, True])
 def test_a_live_minimum_blocks_deletions_or_not(blocks: bool) -> None:
     pod = made(spec(2, minimum=2), how=replace(BASE, minimum_blocks=blocks))

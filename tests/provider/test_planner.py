@@ -713,6 +713,31 @@ def test_node_that_is_launched_during_the_first_look_was_not_launched_when_the_r
     assert [pick.node.name for pick in picks] == ["p5-7", node_id(5)], "the request goes before a node that runs"
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_node_that_is_launched_during_the_first_look_makes_no_older_one_go(first: bool) -> None:
+    """Neither there nor afterwards, when what comes in its place is taken for the request that it was."""
+    old = [*nodes("p5", 1, outdated=True), *nodes("p5", 4, first=2)]
+    seen, wanted = live(group(target=6), nodes=[*old, *late("p5", 6)]), desired(wish(count=5))
+    found = plan(seen, wanted, occasion(first=first, unlaunched={} if first else {"p5": 1}))
+    assert taken(found) == [(node_id(6), "newest")]
+    chosen = frozenset(pick.node.name for pick in found.taken)
+    again = live(group(target=6, current=5), nodes=[*old, *waiting("p5", 7)])
+    then = plan(again, wanted, occasion(first=False, unlaunched={"p5": 1}, chosen=chosen))
+    assert taken(then) == [("p5-7", "not yet launched")]
+
+
+def test_first_look_tells_of_nodes_that_are_launched_meanwhile_with_the_others() -> None:
+    seen, wanted = live(group(target=7), nodes=[*nodes("p5", 5), *late("p5", 6, 7)]), desired(wish(count=4))
+    found = plan(seen, wanted, occasion())
+    assert [name for name, _ in taken(found)] == [node_id(5), node_id(6), node_id(7)]
+    assert taken(plan(seen, wanted, occasion(first=False, unlaunched={"p5": 2}))) == [(node_id(5), "newest")]
+
+
+def test_standard_target_is_not_refused_for_a_node_that_is_launched_during_the_first_look() -> None:
+    seen = live(group(target=6), nodes=[*nodes("p5", 5), *late("p5", 6)], continuous=False)
+    assert taken(plan(seen, desired(wish(count=5)), occasion())) == [(node_id(6), "newest")]
+
+
 def test_nodes_of_the_first_look_stay_chosen() -> None:
     """7 and 8 were taken, and the list shows them as they were for a while: node 3, which has failed since, must not go too."""
     crowd = [*nodes("p5", 2), *nodes("p5", 1, first=3, status="Failure"), *nodes("p5", 5, first=4)]
@@ -843,6 +868,11 @@ def test_autoscaled_group_whose_lower_count_would_be_sent_again() -> None:
         "instance_groups[p5].instance_count: is 2, its autoscaler holds 8, and this deployment sends the lower count, for "
         "which HyperPod would terminate nodes at random; set it to 8, or let the autoscaler give nodes back first"
     )
+
+
+def test_autoscaled_group_with_more_than_it_holds_is_nobodys_loss() -> None:
+    before = desired(wish(count=2, autoscaled=True), digest="before")
+    assert plan(EIGHT, desired(wish(count=9, autoscaled=True)), occasion(previous=before)) == Plan()
 
 
 def test_autoscaled_group_with_the_count_that_it_holds() -> None:
@@ -1089,6 +1119,21 @@ def test_named_nodes_are_no_part_of_what_an_autoscaler_holds() -> None:
     wanted = desired(wish(count=8, autoscaled=True), nodes_to_delete=(node_id(1),), digest="new")
     said = refusal(seen, wanted, previous=desired(wish(count=10, autoscaled=True)))
     assert "is 8, its autoscaler holds 9" in said
+
+
+@pytest.mark.parametrize("young", [True, False])
+def test_autoscalers_target_falls_with_nodes_that_take_long_to_shut_down(young: bool) -> None:
+    """The service may lower it with the last of them, after half an hour too. Once all are gone, it is the autoscaler's."""
+    wanted = desired(wish(count=4, autoscaled=True), nodes_to_delete=(node_id(5),), digest="new")
+    when = occasion(first=False, young=young, previous=desired(wish(count=5, autoscaled=True)))
+    last = nodes("p5", 1, first=5, status="ShuttingDown")
+    going = plan(live(group(target=5), nodes=[*nodes("p5", 4), *last]), wanted, when)
+    assert not going.refusals
+    assert [wait.why for wait in going.waits] == [f'group "p5" has 1 node shutting down ({node_id(5)})']
+    raised = plan(live(group(target=6), nodes=[*nodes("p5", 4), *late("p5", 6), *last]), wanted, when)
+    assert raised.refusals, "nodes that came are held whatever the target does"
+    gone = plan(live(group(target=5, current=4), nodes=nodes("p5", 4)), wanted, when)
+    assert bool(gone.refusals) is not young
 
 
 def test_standard_provisioning_grows() -> None:

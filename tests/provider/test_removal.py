@@ -81,6 +81,7 @@ def test_what_still_stands_are_the_groups_that_nobody_asked_to_delete_yet() -> N
     going = replace(TWO, groups=(*TWO.groups[:2], replace(TWO.groups[2], status=from_the_wire("Deleting"))))
     assert standing(going, KEEP) == {}
     assert plan_removal(going, KEEP) == Removal()
+    assert standing(replace(TWO, tags={}), KEEP) == {}, "another stack's"
 
 
 def test_controller_is_known_by_its_type_as_it_comes_from_the_wire() -> None:

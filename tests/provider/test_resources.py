@@ -521,6 +521,28 @@ def test_group_that_still_stands_is_told_and_goes_at_the_next_try() -> None:
     assert "old" not in train.model.cluster("train").groups
 
 
+def test_last_group_stands_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody deleted the others after prepare had looked. HyperPod does not delete the last one."""
+    both = Wish(groups=(group("p5", 4), group("old", 1)))
+    train = Stack(both, timings=QUICK, vanished="leave")
+    (node,) = ids(train, "old")
+    describe = train.client.describe_cluster
+
+    def describe_cluster(**arguments: Any) -> Any:
+        reply = describe(**arguments)
+        return {
+            **reply,
+            "InstanceGroups": [each for each in reply["InstanceGroups"] if each["InstanceGroupName"] == "old"],
+        }
+
+    monkeypatch.setattr(train.client, "describe_cluster", describe_cluster)
+    train.custom(FINALIZE, replace(FOUR, groups_to_delete=("old",)).finalize, both.finalize)
+    assert train.attributes[FINALIZE]["StillStanding"] == (
+        f'Group "old" with 1 node ({node}). Change scale_down.retry to go on.'
+    )
+    assert not changes(train)
+
+
 def test_cluster_that_cannot_be_read_at_the_end_is_told() -> None:
     train = Stack(Wish(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
     train.disturbance = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=10_000)

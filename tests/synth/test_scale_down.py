@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import typing
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import jsii
 import pytest
-from aws_cdk import CfnParameter, CfnResource, NestedStack, Stack
+from aws_cdk import Aspects, CfnParameter, CfnResource, IAspect, NestedStack, Stack
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sagemaker as sagemaker
 from aws_cdk.assertions import Annotations, Match
-from constructs import Construct
+from aws_cdk.cloudformation_include import CfnInclude
+from constructs import Construct, IConstruct
 
 from cdk_hyperpod import ConfigError, ScaleDown
 from synth.synthesis import Template, flat, needs, new_app, of_stack
@@ -259,34 +263,55 @@ def errors_of(build: Callable[[Stack], object]) -> list[str]:
     """What synthesis says against a stack, without where."""
     with pytest.raises(RuntimeError) as caught:
         of_stack(build)
-    return re.findall(r"\[Stack/ScaleDown\] (.*)", str(caught.value))
+    return re.findall(r"\[Stack/(?:Nested/)?ScaleDown\] (.*)", str(caught.value))
 
 
 @pytest.mark.parametrize(
-    ("override", "path"),
+    ("override", "paths"),
     [
-        (lambda l1: l1.add_property_override("InstanceGroups.0.InstanceCount", 1), "InstanceGroups.0.InstanceCount"),
-        (lambda l1: l1.add_override("Properties.InstanceGroups", []), "InstanceGroups"),
-        (lambda l1: l1.add_override(path="Properties.InstanceGroups.1", value={}), "InstanceGroups.1"),
-        (lambda l1: l1.add_property_deletion_override("InstanceGroups.0.MinInstanceCount"), "InstanceGroups.0.MinInstanceCount"),
-        (lambda l1: l1.add_deletion_override("Properties.Tags"), "Tags"),
-        (lambda l1: l1.add_property_override(value=1, property_path="InstanceGroups.0"), "InstanceGroups.0"),
-        (lambda l1: l1.add_override("Properties", {"InstanceGroups": []}), "Properties"),
-        (lambda l1: l1.add_deletion_override("Properties"), "Properties"),
+        (lambda l1: l1.add_property_override("InstanceGroups.0.InstanceCount", 1), ["InstanceGroups.0.InstanceCount"]),
+        (lambda l1: l1.add_override("Properties.InstanceGroups", []), ["InstanceGroups"]),
+        (lambda l1: l1.add_property_override("InstanceGroups.1", {"InstanceCount": 1}), ["InstanceGroups"]),
+        (lambda l1: l1.add_property_deletion_override("InstanceGroups.0.MinInstanceCount"), ["InstanceGroups.0.MinInstanceCount"]),
+        (lambda l1: l1.add_deletion_override("Properties.Tags"), ["Tags"]),
+        (lambda l1: l1.add_property_override(value=1, property_path="InstanceGroups.0"), ["InstanceGroups.0"]),
+        (lambda l1: l1.add_override("Properties", {"InstanceGroups": []}), ["InstanceGroups"]),
+        (lambda l1: l1.add_deletion_override("Properties"), ["ClusterName", "InstanceGroups", "Tags"]),
+        (lambda l1: Aspects.of(l1.stack).add(Lowers()), ["InstanceGroups.0.InstanceCount"]),
+        (lambda l1: l1.add_property_override("InstanceGroups.0.InstanceCount", 8), []),
     ],
 )  # fmt: skip
-def test_an_override_behind_its_back_is_an_error(override: Callable[[CfnResource], None], path: str) -> None:
-    def before(stack: Stack) -> None:
-        cluster = cluster_in(stack)
-        override(cluster)
-        ScaleDown(stack, "ScaleDown", cluster=cluster)
+@pytest.mark.parametrize("scope", [lambda stack: stack, lambda stack: NestedStack(stack, "Nested")])
+def test_an_override_behind_its_back_is_an_error(
+    override: Callable[[CfnResource], None], paths: list[str], scope: Callable[[Stack], Stack]
+) -> None:
+    """Whether it is older than the guard or younger, an Aspect's, or without an effect."""
 
-    (said,) = errors_of(lambda stack: override(guard(stack)._cluster))
-    assert [said] == errors_of(before)
-    assert said == (
-        f"cluster: an override of {path} goes past ScaleDown, which would take nodes by what it overrides; "
-        "set the property itself instead"
-    )
+    def before(stack: Stack) -> None:
+        cluster = cluster_in(scope(stack))
+        override(cluster)
+        ScaleDown(cluster.stack, "ScaleDown", cluster=cluster)
+
+    def after(stack: Stack) -> None:
+        override(guard(scope(stack))._cluster)
+
+    for build in (before, after) if paths else ():
+        assert errors_of(build) == [
+            f"cluster: an override of {path} goes past ScaleDown, which would take nodes by what it overrides; "
+            "set the property itself instead"
+            for path in paths
+        ]
+    if not paths:
+        of_stack(before)
+
+
+@jsii.implements(IAspect)
+class Lowers:
+    """A rule of a company that overrides counts."""
+
+    def visit(self, node: IConstruct) -> None:
+        if isinstance(node, sagemaker.CfnCluster):
+            node.add_property_override("InstanceGroups.0.InstanceCount", 1)
 
 
 def test_another_override_is_a_change_that_the_guard_is_called_for() -> None:
@@ -295,12 +320,48 @@ def test_another_override_is_a_change_that_the_guard_is_called_for() -> None:
     def build(stack: Stack) -> None:
         cluster = guard(stack)._cluster
         cluster.add_override("DeletionPolicy", "Retain")
-        cluster.add_property_override("AutoPatch.Enabled", True)
+        cluster.add_property_override("AutoPatch.Role", CfnParameter(stack, "Role").value_as_string)
 
     digest = json.loads(flat(of_stack(build).only("Custom::HyperPodScaleDown")["Digest"]))
-    assert digest["Overrides"] == [["AutoPatch.Enabled", True]]
+    assert json.loads(digest["Overrides"]) == [["AutoPatch", {"Role": {"Ref": "Role"}}]]
     plain = of_stack(lambda stack: guard(stack)).only("Custom::HyperPodScaleDown")["Digest"]
     assert "Overrides" not in json.dumps(plain)
+
+
+def test_a_cluster_of_a_template_s_own_is_guarded_with_what_cdk_does_not_know(tmp_path: Path) -> None:
+    """CDK overrides by itself, and not in Python, what its class of a resource lacks."""
+
+    def build(group: dict[str, Any], **properties: Any) -> Template:
+        resource = {
+            "Type": "AWS::SageMaker::Cluster",
+            "Properties": {
+                "ClusterName": "train",
+                "InstanceGroups": [
+                    {
+                        "InstanceGroupName": "work",
+                        "InstanceCount": 2,
+                        "InstanceType": "ml.g6.12xlarge",
+                        "ExecutionRole": ROLE,
+                        **group,
+                    }
+                ],
+                **properties,
+            },
+        }
+        file = tmp_path / "template.json"
+        file.write_text(json.dumps({"Resources": {"Cluster": resource}}), "utf-8")
+
+        def included(stack: Stack) -> None:
+            template = CfnInclude(stack, "Template", template_file=str(file))
+            ScaleDown(stack, "ScaleDown", cluster=typing.cast(sagemaker.CfnCluster, template.get_resource("Cluster")))
+
+        return of_stack(included)
+
+    assert json.loads(flat(build({}).only("Custom::HyperPodScaleDown")["Groups"][0]))["InstanceCount"] == 2
+    newer = build({}, NewerThanCdk={"Mode": "Enable"}).only("Custom::HyperPodScaleDown")
+    assert json.loads(json.loads(flat(newer["Digest"]))["Overrides"]) == [["NewerThanCdk", {"Mode": "Enable"}]]
+    with pytest.raises(RuntimeError, match=r"an override of InstanceGroups.0.NewerThanCdk goes past ScaleDown"):
+        build({"NewerThanCdk": 1})
 
 
 def test_a_name_that_changes_behind_its_back_is_an_error() -> None:

@@ -67,14 +67,38 @@ def check_groups(cluster: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def check_overrides(overrides: Iterable[tuple[str, object]]) -> Iterator[Finding]:
+Override = tuple[str, Any]
+"""The path below the resource's properties, and what the template has there; None: nothing."""
+
+
+def overrides(properties: Mapping[str, Any], rendered: Mapping[str, Any]) -> list[Override]:
+    """Where a template says something else of the cluster than its properties, both by CloudFormation's names."""
+    return [*_overrides(properties, rendered, "")]
+
+
+def _overrides(said: Any, rendered: Any, path: str) -> Iterator[Override]:
+    if isinstance(said, Mapping) and isinstance(rendered, Mapping):
+        for key in sorted({*said, *rendered}):
+            yield from _overrides(said.get(key), rendered.get(key), f"{path}.{key}".removeprefix("."))
+    elif isinstance(said, list) and isinstance(rendered, list) and len(said) == len(rendered):
+        for number, (mine, theirs) in enumerate(zip(said, rendered, strict=True)):
+            yield from _overrides(mine, theirs, f"{path}.{number}")
+    elif said != rendered and not (_empty(said) and _empty(rendered)):
+        yield path, rendered
+
+
+def _empty(value: Any) -> bool:
+    """Whether a template leaves it out."""
+    return value in (None, {}, [])
+
+
+def check_overrides(found: Iterable[Override]) -> Iterator[Finding]:
     """Whether the template will say of the cluster what its guard goes by."""
-    for path, _ in overrides:
-        # One of all properties replaces or deletes those that the guard goes by, whatever it holds.
-        if not path or path.split(".")[0] in _GUARDED:
+    for path, _ in found:
+        if path.split(".")[0] in _GUARDED:
             yield Finding(
                 path="cluster",
-                problem=f"an override of {path or 'Properties'} goes past ScaleDown, which would take nodes by what it overrides",
+                problem=f"an override of {path} goes past ScaleDown, which would take nodes by what it overrides",
                 remedy="set the property itself instead",
             )
 

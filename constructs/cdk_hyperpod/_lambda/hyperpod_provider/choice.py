@@ -110,7 +110,7 @@ def _need(
         counted=sent or occasion.rolling_back or not wanted.autoscaled,
         picks=tuple(picks),
         fresh=fresh,
-        replaced=len(fresh) > occasion.unlaunched.get(group.name, 0),
+        replaced=not occasion.first and len(fresh) > occasion.unlaunched.get(group.name, 0),
     )
 
 
@@ -118,15 +118,16 @@ def _replacements(group: str, staying: list[Node], occasion: Occasion) -> frozen
     """Names of the nodes that came since the request began, most of them the service's replacements.
 
     A node that is not launched yet has no time of its own. As many as there were at the first look, less those that were
-    launched meanwhile, were there before, and the documented order applies to them; one is as good as another.
+    launched meanwhile, were there before, and the documented order applies to them; one is as good as another. A node that
+    is launched before the first look is over counts as one that came already there, so that all looks choose the same.
     """
-    if occasion.first or occasion.began is None or occasion.rolling_back:
+    if occasion.began is None or occasion.rolling_back:
         # What a rollback takes is the failed update's, also what was launched since it was asked for.
         return frozenset()
     began = occasion.began
     fresh = [node.name for node in staying if node.launched is not None and node.launched > began]
     waiting = sorted(node.name for node in staying if node.instance_id is None)
-    before = max(0, occasion.unlaunched.get(group, 0) - len(fresh))
+    before = len(waiting) if occasion.first else max(0, occasion.unlaunched.get(group, 0) - len(fresh))
     return frozenset([*fresh, *waiting[before:]])
 
 

@@ -79,8 +79,8 @@ def forbidden(live: Cluster, desired: Desired, needs: Sequence[Need], *, first: 
 def resent(needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
     """Autoscaled groups whose lower count the cluster's own update would send, with every group, whatever changed in it."""
     for need in needs:
-        # While nodes are going, only nodes count: the target may fall with them yet.
-        falling = occasion.young and not occasion.first
+        # While nodes are going, however long they take, only nodes count: the target may fall with them yet.
+        falling = not occasion.first and (occasion.young or bool(need.leaving))
         held = max(0 if falling else need.group.target, len(need.staying)) - len(need.picks)
         if need.wanted.autoscaled and need.counted and need.wanted.count < held:
             yield messages.autoscaled_count(need.group.name, held, need.wanted.count)
@@ -104,7 +104,7 @@ def chased(needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
     for need in needs:
         since = occasion.began + CHASE + occasion.drained_within if occasion.began else None
         again = [pick for pick in need.picks if pick.node.launched and since and pick.node.launched > since]
-        if again and not (need.old_picks or need.leaving) and need.group.target > need.wanted.count:
+        if again and not (need.old_picks or need.leaving):
             yield messages.launched_again(need.group.name, need.group.target, need.wanted.count)
 
 

@@ -51,7 +51,10 @@ def plan_removal(live: Cluster | None, desired: Desired, occasion: Occasion = FI
 
 
 def standing(live: Cluster, desired: Desired) -> dict[str, list[str]]:
-    """Groups that should be gone and of which nobody has asked for their deletion yet, with the names of their nodes."""
+    """Groups that should be gone and of which nobody has asked for their deletion yet, with the names of their nodes. Of another
+    stack's cluster: none."""
+    if not owned(live, desired):
+        return {}
     names = set(desired.groups_to_delete) - {group.name for group in desired.groups}
     return {
         group.name: [node.name for node in live.nodes if node.group == group.name]
