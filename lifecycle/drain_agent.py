@@ -53,7 +53,7 @@ MOST_TOLD = 6
 PREFIX = "cdk-hyperpod"
 EVERYBODY = "dev"
 """HyperPod's partition of all nodes. Those that compute, and no others, are in one more (SlurmConfig, PartitionNames)."""
-WORKS = "what ran last is not quite gone"
+WORKS = "Slurm is still cleaning up after the last job"
 RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"
 COMPUTE = "a compute node"
 PROVISIONING_PARAMETERS = "/opt/ml/config/provisioning_parameters.json"
@@ -154,10 +154,10 @@ class SlurmNode(NamedTuple):
     def foreign(self) -> str:
         """How somebody else has taken it out of work; empty where nobody has."""
         if self.failed:
-            return "set FAIL"
+            return "set to FAIL"
         if self.drained:
             return "" if self.ours else "drained"
-        return "set DOWN" if "DOWN" in self.state and not OWN_DOWN.match(self.reason) else ""
+        return "set to DOWN" if "DOWN" in self.state and not OWN_DOWN.match(self.reason) else ""
 
 
 class Job(NamedTuple):
@@ -311,7 +311,7 @@ def judge(wishes: Sequence[Wish], world: World, settings: Mapping[str, Any]) -> 
     address = world.instances[first.instance]
     if any(wish.address != address for wish in wishes):
         others = ", ".join(sorted({wish.address for wish in wishes} - {address}))
-        return Judgement("unknown", f"has the address {address} here, and {others} in the request")
+        return Judgement("unknown", f"has the address {address} on the controller, and {others} in the request")
     if address in world.barred:
         return Judgement("refused", f"is {world.barred[address]}, which is never drained")
     named = [node for node in world.nodes.values() if address in node.addresses]
@@ -332,7 +332,7 @@ def _doubt(world: World) -> str:
         return "it lists no node at all"
     hidden = sorted(node.name for node in world.nodes.values() if not node.addresses)
     more = f" and {len(hidden) - 5} more" if len(hidden) > 5 else ""
-    return f"which may be one whose name has no address now: {', '.join(hidden[:5])}{more}" if hidden else ""
+    return f"it may be one whose name has no address now: {', '.join(hidden[:5])}{more}" if hidden else ""
 
 
 def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings: Mapping[str, Any]) -> Judgement:
@@ -349,7 +349,7 @@ def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings:
         return Judgement("ready", _ready_message(mark[3], node, world), saved=mark[3] == "saved")
     if node.foreign:
         # Somebody else's, HyperPod's `Action:Replace` for example: neither ended nor renamed.
-        by = f"is {node.foreign} by another ({node.reason[:200] or 'no reason'})"
+        by = f"was {node.foreign} by somebody else ({node.reason[:200] or 'no reason'})"
         note = f"{by}; nothing is saved"
         if save and settings["backup"]["on_failure"] == "fail" and _tries(wishes, world):
             # A Prolog that fails, for example: Slurm has drained the node for the backup's own job.
@@ -363,7 +363,9 @@ def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings:
     if instance not in world.reservations:
         return Judgement("draining", _running(jobs), (_reserve(instance, node),))
     if mark and _can_be_saved(mark[3], node, save, settings):
-        return Judgement("draining", "is saved first", (_open(instance, node, "open it for its backup"),))
+        return Judgement(
+            "draining", "is opened again, so that it can be saved", (_open(instance, node, "open it for its backup"),)
+        )
     # One that completes may be on its way back to the queue: whoever ends it now takes it out of there.
     ending = [job for job in jobs if job.state != "COMPLETING"] if any(wish.force for wish in late) else []
     forced = tuple(_end(instance, job) for job in ending)
@@ -406,11 +408,11 @@ def _judge_backup(
     if len(tries) < MOST_TRIES:
         return Judgement("backing-up", "", (_submit(asked, node, settings, world.now),))
     last = max(tries, key=lambda job: int(job.id))
-    said = f"could not be saved, {len(tries)} tries: {last.said or last.state}"
+    said = f"could not be saved in {len(tries)} tries: {last.said or last.state}"
     if settings["backup"]["on_failure"] == "continue":
         return Judgement("backup-failed", said, (*free, _drain(wishes, node, "lost")))
     return Judgement(
-        "backup-failed", f"{said}; it is tried again in a few minutes, mend it meanwhile or undrain the node"
+        "backup-failed", f"{said}; the agent tries again in a few minutes: remove the cause, or undrain the node"
     )
 
 
@@ -532,7 +534,7 @@ def _running(jobs: Sequence[Job]) -> str:
 def _ready_message(how: str, node: SlurmNode, world: World) -> str:
     said = {"saved": "is saved", "unsaved": "", "lost": "nothing could be saved"}[how]
     naming = world.naming.get(node.name, ())
-    asks = f"fails when it goes, for it asks for this node by name: {_running(naming)}" if naming else ""
+    asks = f"once it is gone, Slurm fails what asks for it by name: {_running(naming)}" if naming else ""
     return "; ".join(filter(None, (said, asks)))
 
 
@@ -775,7 +777,7 @@ class Agent:
     def _say(self, about: str, problem: str) -> None:
         """Log what is new."""
         if self.troubles.get(about, "") != problem:
-            log("WARNING" if problem else "INFO", problem or f"{about}: well again")
+            log("WARNING" if problem else "INFO", problem or f"{about}: works again")
             self.troubles[about] = problem
 
     def _do(self, act: Act) -> str:
@@ -842,7 +844,7 @@ def main(settings_file: str) -> None:
     """Look until somebody ends it."""
     settings = json.loads(Path(settings_file).read_text("utf-8"))
     agent = Agent(settings, Bucket(settings["bucket"], settings["region"]))
-    log("INFO", f"drains nodes of {settings['cluster']} as s3://{settings['bucket']} says")
+    log("INFO", f"drains nodes of {settings['cluster']}, as s3://{settings['bucket']} asks")
     while True:
         quick = agent.look()
         time.sleep(min(1.0, POLL_S) if quick else POLL_S)

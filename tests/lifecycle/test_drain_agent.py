@@ -259,10 +259,10 @@ def test_what_becomes_of_a_node(wishes: Any, look: Any, state: str, act: str | N
 @pytest.mark.parametrize(
     ("state", "reason", "how"),
     [
-        ("MIXED+FAIL", "Action:Replace", "set FAIL"),
-        ("IDLE+FAIL", "Action:Replace", "set FAIL"),
-        ("IDLE+DRAIN+FAIL", "cdk-hyperpod:operator:r1:saved", "set FAIL"),
-        ("DOWN", "bad GPU, do not use", "set DOWN"),
+        ("MIXED+FAIL", "Action:Replace", "set to FAIL"),
+        ("IDLE+FAIL", "Action:Replace", "set to FAIL"),
+        ("IDLE+DRAIN+FAIL", "cdk-hyperpod:operator:r1:saved", "set to FAIL"),
+        ("DOWN", "bad GPU, do not use", "set to DOWN"),
         ("IDLE+DRAIN", "Action:Replace", "drained"),
     ],
 )
@@ -278,7 +278,7 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
     for look, said in ((busy, "draining"), (free, "ready")):
         found = agent.judge([wish()], look, SETTINGS)
         assert (found.state, found.acts, found.saved) == (said, (), False)
-        assert f"is {how} by another ({reason}); nothing is saved" in found.message
+        assert f"was {how} by somebody else ({reason}); nothing is saved" in found.message
         assert not any("update" in act.command for act in agent.give_back(frozenset(), look))
 
 
@@ -365,7 +365,7 @@ def test_what_slurm_drains_for_the_backup_s_own_job_is_not_saved() -> None:
     look = world(drained, backups=backups("FAILED"))
     said = agent.judge([wish()], look, SETTINGS)
     assert (said.state, said.saved, said.acts) == ("backup-failed", False, ())
-    assert said.message.startswith("could not be saved: is drained by another (Prolog error")
+    assert said.message.startswith("could not be saved: was drained by somebody else (Prolog error")
     assert agent.judge([wish()], world(drained), SETTINGS).state == "ready"
     assert agent.judge([wish(backup=False)], look, SETTINGS).state == "ready"
     assert agent.judge([wish()], look, {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}).state == "ready"

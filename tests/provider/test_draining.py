@@ -126,7 +126,7 @@ def test_with_force_jobs_are_ended_and_saved_in_the_time_there_is() -> None:
         ("slow", "job 8, running: 0.1 of 0.2 GB"),
         ("mute", "does not respond"),
         ("deaf", "the drain agent has not read the request yet"),
-        ("strangers", "has the address 10.0.0.1 here"),
+        ("strangers", "has the address 10.0.0.1 on the controller"),
         ("refused", "may be a login node"),
     ],
 )
@@ -152,7 +152,7 @@ def test_what_cannot_be_saved_is_refused_at_once() -> None:
     train.agent.unsavable.add(node)
     began = train.clock.now()
     reason = failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=DRAIN))
-    assert f"{node} is not ready to go: could not be saved, 3 tries: the disk is full" in reason
+    assert f"{node} is not ready to go: could not be saved in 3 tries: the disk is full" in reason
     assert train.clock.now() - began < 5 * MINUTE
 
 
@@ -426,7 +426,7 @@ def test_a_replacement_goes_after_five_minutes_and_not_unsaved() -> None:
     [
         ("Failure", "is no instance of this cluster: it is gone, was replaced, or is another cluster's", True),
         ("Running", "is no instance of this cluster: it is gone, was replaced, or is another cluster's", False),
-        ("Failure", "has the address 10.0.0.1 here, and 10.0.0.2 in the request", False),
+        ("Failure", "has the address 10.0.0.1 on the controller, and 10.0.0.2 in the request", False),
         ("Failure", "Slurm has 2 nodes with the address 10.0.0.1", False),
     ],
 )

@@ -68,7 +68,7 @@ def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
     drains.end_job(job)
     ready = drains.await_state(node, "ready", request)
     assert ready["saved"] is True
-    assert f"fails when it goes, for it asks for this node by name: jobs: {late} of alice" in ready["message"]
+    assert f"once it is gone, Slurm fails what asks for it by name: jobs: {late} of alice" in ready["message"]
     assert f"Reason=cdk-hyperpod:operator:{request}:saved" in drains.slurm_of(node)
     folder = f"{SAVED}/{node.instance.instance_id}"
     manifest = json.loads(node.read(f"{folder}/manifest.json"))
@@ -132,7 +132,7 @@ def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node
     try:
         request = drains.ask(node, other)
         said = drains.await_state(other, "ready", request)
-        assert "drained by another (Action:Replace because" in said["message"]
+        assert "drained by somebody else (Action:Replace because" in said["message"]
         drains.await_state(node, "ready", request)
         drains.ask()
         cluster.until(lambda: drains.reservations() == "theirs", "ours is gone")
@@ -159,7 +159,7 @@ def test_what_slurm_drains_itself_after_ours_was_given_back_is_not_ours(
         cluster.until(lambda: "DRAIN" in drains.slurm_of(node).split(" Reason=")[0], "Slurm drains it")
         cluster.login.run(f"scancel {job}", user="alice")
         said = drains.await_state(node, "ready", drains.ask(node))
-        assert "is drained by another (Prolog error); nothing is saved" in said["message"]
+        assert "was drained by somebody else (Prolog error); nothing is saved" in said["message"]
         assert said["saved"] is False
         drains.ask()
         cluster.until(lambda: drains.status()["nodes"] == {}, "nobody wants it")
@@ -185,7 +185,7 @@ def test_a_repair_that_a_person_asked_for_keeps_state_and_reason(cluster: Cluste
     try:
         request = drains.ask(node)
         said = drains.await_state(node, "draining", request)
-        assert "is set FAIL by another (Action:Replace); nothing is saved; jobs: " in said["message"]
+        assert "was set to FAIL by somebody else (Action:Replace); nothing is saved; jobs: " in said["message"]
         drains.end_job(job)
         assert drains.await_state(node, "ready", request)["saved"] is False
         drains.ask()
@@ -423,7 +423,7 @@ def test_a_prolog_that_fails_for_the_backup_is_a_backup_that_failed(
     """Slurm drains the node for it: a drain of another's, which must not pass for a node that may go unsaved."""
     with prolog_fails(cluster, drains, node):
         said = drains.await_state(node, "backup-failed", drains.ask(node))
-        assert "could not be saved: is drained by another (Prolog error)" in said["message"]
+        assert "could not be saved: was drained by somebody else (Prolog error)" in said["message"]
         assert said["saved"] is False
         drains.ask()
         cluster.until(lambda: drains.status()["nodes"] == {}, "nobody wants it")
