@@ -27,7 +27,7 @@ from cli.drawing import picture
 from config.judging import ROOT, changed
 
 Json = Any
-FOLDER = ROOT / "tests" / "golden" / "commands"
+FOLDER = ROOT / "tests" / "cli" / "printed"
 SIZES = (0, 1, 6758)
 MOST = 30
 """Lines of an output that a file keeps; of a longer one, half of them from its beginning and half from its end."""
