@@ -61,10 +61,10 @@ node_modules/ready: .venv/ready package-lock.json
 	@touch $@
 
 .PHONY: setup
-setup: .venv/ready node_modules/ready ## Bring everything this project needs into its own folder
+setup: .venv/ready node_modules/ready ## Download everything that these commands need into this folder
 
 .PHONY: lock
-lock: .tools/ready #: Resolve the Python packages again (only what changed moves)
+lock: .tools/ready #: Resolve the Python packages again (only what has to change moves)
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements/dev.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 pyproject.toml -c requirements/dev.lock -o examples/ci/requirements.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/audit.in -o requirements/audit.lock
@@ -85,13 +85,13 @@ PLAN = cdk-hyperpod plan --config "$(CONFIG)" $(PROFILE_FLAG) $(PLAN_FLAGS)
 CREDENTIALS = cdk-hyperpod credentials $(PROFILE_FLAG) >/dev/null
 
 .PHONY: plan diff deploy destroy
-plan: setup ## What a deployment of CONFIG would take away: nodes, groups, and why (PROFILE=NAME)
+plan: setup ## Show what a deployment of CONFIG would take away: nodes, groups, and why (PROFILE=NAME)
 	@$(PLAN) || test $$? -eq 2
-diff: setup ## Compare CONFIG with what is deployed, and with what lives (PROFILE=NAME)
+diff: setup ## Show what a deployment of CONFIG would change, and what it would take away (PROFILE=NAME)
 	@$(CREDENTIALS)
 	@cdk diff $(CDK_OPTIONS)
 	@$(PLAN) || test $$? -eq 2
-deploy: setup ## Deploy CONFIG with your credentials (PROFILE=NAME); asks where nodes would go (PLAN_FLAGS=--yes: not)
+deploy: setup ## Deploy CONFIG with your credentials (PROFILE=NAME); asks if nodes would go, unless PLAN_FLAGS=--yes
 	@$(PLAN) --confirm
 	@began=$$(date +%s); cdk deploy --all $(CDK_OPTIONS) || \
 	  { code=$$?; echo; cdk-hyperpod why --config "$(CONFIG)" $(PROFILE_FLAG) --since "$$began"; exit $$code; } >&2
@@ -114,11 +114,11 @@ RULE_PACKS := tests/test_rule_packs.py
 NOT_HERE = $(addprefix --ignore=,tests/slurm $(LIVES) $(RULE_PACKS))
 
 .PHONY: test
-test: setup .kubernetes/ready #: Run every test but those of test-lives and test-slurm (7 minutes on two cores)
+test: setup .kubernetes/ready #: Run every test except those of test-lives and test-slurm (7 minutes on two cores)
 	@$(PYTEST) $(NOT_HERE) $(PYTEST_FLAGS)
 
 .PHONY: test-fast
-test-fast: setup .kubernetes/ready #: Run those of them that need neither the CDK CLI nor a wheel (4 minutes on two cores)
+test-fast: setup .kubernetes/ready #: Run the tests that need neither the CDK CLI nor a wheel (4 minutes on two cores)
 	@$(PYTEST) $(NOT_HERE) -m "not slow" $(PYTEST_FLAGS)
 
 .PHONY: test-lives
@@ -132,7 +132,7 @@ lint: setup #: Style, shell scripts, templates
 	@cdk synth --quiet -c config="$(CONFIG)" --output .lint.out && cfn-lint .lint.out/*.template.json && rm -r .lint.out
 
 .PHONY: types
-types: setup #: mypy, strict; what runs on nodes by itself, because it imports nothing of ours
+types: setup #: mypy, strict; the lifecycle scripts by themselves
 	@mypy
 	@MYPYPATH=lifecycle mypy --strict lifecycle/*.py lifecycle/steps/*.py
 
@@ -171,13 +171,13 @@ wheel: setup #: Build the wheel into dist/
 	@rm -rf dist && hatchling build -t wheel
 
 .PHONY: docs
-docs: setup #: Write again what is made from the code: schema, references, bootstrap policy, pictures of commands
+docs: setup #: Regenerate what is made from the code: schema, references, bootstrap policies, pictures of commands
 	@python tools/make_docs.py
 	@python tools/make_bootstrap_policy.py
 	@GOLDEN=write python -m pytest -q tests/cli/test_pictures.py
 
 .PHONY: golden
-golden: setup #: Write the golden templates again; read the diff before you commit it
+golden: setup #: Regenerate the golden templates; read the diff before you commit it
 	@GOLDEN=write python -m pytest -q tests/synth/test_golden.py tests/kubernetes/test_golden.py
 
 .PHONY: format

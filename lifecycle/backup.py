@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Copy folders of this node to the shared file system, and prove that the copy is the same. A job of the drain agent's.
+"""Copy folders of this node to the shared file system, and prove that the copy is the same; or run the owner's own hook. A job
+of the drain agent's.
 
 The agent sends this file to Slurm with a last line that calls `main`: nothing of it is on the node. Every regular file
 is copied, read again at the target and compared by its sha256; then the manifest is written, by a rename. What an earlier
@@ -7,7 +8,7 @@ try has copied is compared and not written again. Links are copied as links; pip
 left. Nothing at the target is ever deleted: what has another kind by now, as a folder that is a link, is set aside.
 
 This runs as root in folders where users write, now and in an earlier try. So every folder is opened name by name, and
-nothing is reached through a link, neither here nor at the target.
+nothing is reached through a link, neither here nor at the target. A hook is run only where root alone could have written it.
 
     TO/INSTANCE/files/...      the folders, by their own paths
     TO/INSTANCE/aside/...      what had such a path in an earlier try and was of another kind
@@ -24,6 +25,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import time
@@ -31,6 +33,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+LOG = "/var/log/cdk-hyperpod-backup.log"
+"""What a try says, on the node: the job's output."""
 CHUNK = 8 * 2**20
 TELL_EVERY_S = 10
 MOST_BYTES_S = 500e6
@@ -97,18 +101,52 @@ def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
     tell(f"saved {counts['files']} files, {counts['bytes'] / 1e9:.1f} GB in {folder}, {counts['left']} left out")
 
 
+def run_hook(order: dict[str, Any], tell: Callable[[str], None]) -> None:
+    """Have the owner's program save the node. Raises BackupError where it fails, and OSError where it cannot be started."""
+    hook = order["hook"]
+    check_hook(hook)
+    # What it says may be nobody else's to read.
+    if stat.S_ISREG(os.fstat(1).st_mode):
+        os.fchmod(1, 0o600)
+    told = {
+        "DRAIN_INSTANCE_ID": order["instance"],
+        "DRAIN_NODE": os.environ.get("SLURMD_NODENAME", os.uname().nodename),
+        "DRAIN_REQUEST": order["request"],
+        "DRAIN_SECONDS": str(order["seconds"]),
+    }
+    tell(f"{hook} runs")
+    # A session of its own, so that all that it starts can be ended with it.
+    running = subprocess.Popen(
+        [hook], stdin=subprocess.DEVNULL, cwd="/", env={**os.environ, **told}, start_new_session=True
+    )
+    try:
+        code = running.wait()
+    except BackupError:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        raise
+    if code != 0:
+        ended = f"ended with {code}" if code > 0 else f"was ended by signal {-code}"
+        raise BackupError(f"{hook} {ended}; what it said is in {LOG} on the node")
+    tell(f"{hook} has saved it")
+
+
+def check_hook(hook: str) -> None:
+    """Raise BackupError where anybody but root could have written it, or could put another in its place."""
+    check_above(hook)
+    found = os.lstat(hook)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise BackupError(f"{hook} is not a file that root alone may write: it is not run")
+    if not found.st_mode & stat.S_IXUSR:
+        raise BackupError(f"{hook} may not be executed: chmod 755 it")
+
+
 def target_folder(to: str, instance: str) -> str:
     """The instance's own folder at the target, which root alone may enter. Raises BackupError for what is in the way."""
     parent = os.path.dirname(to)
     if not os.path.isdir(parent):
         raise BackupError(f"{parent} is not there: is the file system mounted?")
-    for path in (parent, *parents(parent)):
-        found = os.lstat(path)
-        loose = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or loose:
-            raise BackupError(
-                f"{path} is not a folder that root alone may change, so {to} may be swapped: name another"
-            )
+    check_above(to)
     if os.stat(parent).st_dev == os.stat("/").st_dev:
         raise BackupError(f"{parent} is on the node's own disk, which goes with the node: is the file system mounted?")
     folder = f"{to}/{instance}"
@@ -120,6 +158,17 @@ def target_folder(to: str, instance: str) -> str:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise BackupError(f"{path} is not a folder that root alone may write; take it away, or name another")
     return folder
+
+
+def check_above(path: str) -> None:
+    """Raise BackupError where a folder above it is a link, or is not root's alone, so that what is there may be swapped."""
+    for folder in parents(path):
+        found = os.lstat(folder)
+        loose = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or loose:
+            raise BackupError(
+                f"{folder} is not a folder that root alone may change, so {path} may be swapped: name another"
+            )
 
 
 def parents(path: str) -> list[str]:
@@ -345,12 +394,20 @@ def tell_slurm(text: str) -> None:
         subprocess.run(["scontrol", "update", f"jobid={job}", f"comment={line}"], timeout=60, check=False)
 
 
+def _too_long(number: int, frame: object) -> None:
+    raise BackupError("took longer than slurm.drain.backup.timeout_minutes, and was ended")
+
+
 def main(order: dict[str, Any], tell: Callable[[str], None] = tell_slurm) -> int:
     """The exit code: 0, or 1 after one sentence that says why."""
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/opt/slurm/bin:/usr/local/bin:/usr/bin:/bin"
     os.umask(0o077)
+    minutes = order.get("timeout_minutes")
     try:
-        back_up(order, tell)
+        if minutes:
+            signal.signal(signal.SIGALRM, _too_long)
+            signal.alarm(minutes * 60)
+        run_hook(order, tell) if order.get("hook") else back_up(order, tell)
         return 0
     except BackupError as error:
         tell(str(error))

@@ -10,7 +10,8 @@ says `ready`. When nobody wants the node any more, it gives it back. It keeps no
 reason, and the backup's job in Slurm are all that it knows, so it may be killed anywhere. It never changes a drain, a
 reason or a reservation that is not its own. All that a request says is data, and is checked.
 
-FILE: {"cluster": ..., "bucket": ..., "region": ..., "backup": {"paths": [...], "to": ..., "on_failure": "fail"} or null}
+FILE: {"cluster": ..., "bucket": ..., "region": ..., "backup": {"paths": [...], "to": ..., "on_failure": "fail"},
+       {"hook": ..., "on_failure": "fail"} or null}
 
 Only the standard library, and nothing newer than Python 3.8.
 """
@@ -30,6 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from backup import LOG
 from lib import last_line, log, on_node, run, run_step
 from s3 import Bucket, S3Error
 
@@ -51,7 +53,7 @@ MOST_TOLD = 6
 PREFIX = "cdk-hyperpod"
 EVERYBODY = "dev"
 """HyperPod's partition of all nodes. Those that compute, and no others, are in one more (SlurmConfig, PartitionNames)."""
-WORKS = "what ran last is not quite gone"
+WORKS = "Slurm is still cleaning up after the last job"
 RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"
 COMPUTE = "a compute node"
 PROVISIONING_PARAMETERS = "/opt/ml/config/provisioning_parameters.json"
@@ -152,10 +154,10 @@ class SlurmNode(NamedTuple):
     def foreign(self) -> str:
         """How somebody else has taken it out of work; empty where nobody has."""
         if self.failed:
-            return "set FAIL"
+            return "set to FAIL"
         if self.drained:
             return "" if self.ours else "drained"
-        return "set DOWN" if "DOWN" in self.state and not OWN_DOWN.match(self.reason) else ""
+        return "set to DOWN" if "DOWN" in self.state and not OWN_DOWN.match(self.reason) else ""
 
 
 class Job(NamedTuple):
@@ -309,7 +311,7 @@ def judge(wishes: Sequence[Wish], world: World, settings: Mapping[str, Any]) -> 
     address = world.instances[first.instance]
     if any(wish.address != address for wish in wishes):
         others = ", ".join(sorted({wish.address for wish in wishes} - {address}))
-        return Judgement("unknown", f"has the address {address} here, and {others} in the request")
+        return Judgement("unknown", f"has the address {address} on the controller, and {others} in the request")
     if address in world.barred:
         return Judgement("refused", f"is {world.barred[address]}, which is never drained")
     named = [node for node in world.nodes.values() if address in node.addresses]
@@ -330,7 +332,7 @@ def _doubt(world: World) -> str:
         return "it lists no node at all"
     hidden = sorted(node.name for node in world.nodes.values() if not node.addresses)
     more = f" and {len(hidden) - 5} more" if len(hidden) > 5 else ""
-    return f"which may be one whose name has no address now: {', '.join(hidden[:5])}{more}" if hidden else ""
+    return f"it may be one whose name has no address now: {', '.join(hidden[:5])}{more}" if hidden else ""
 
 
 def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings: Mapping[str, Any]) -> Judgement:
@@ -347,7 +349,7 @@ def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings:
         return Judgement("ready", _ready_message(mark[3], node, world), saved=mark[3] == "saved")
     if node.foreign:
         # Somebody else's, HyperPod's `Action:Replace` for example: neither ended nor renamed.
-        note = f"is {node.foreign} by another ({node.reason[:200] or 'no reason'}); nothing is saved"
+        note = f"was {node.foreign} by somebody else ({node.reason[:200] or 'no reason'}); nothing is saved"
         if not jobs and not node.busy:
             return Judgement("ready", note)
         said = f"{note}; {_running(jobs) or WORKS}"
@@ -357,7 +359,9 @@ def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings:
     if instance not in world.reservations:
         return Judgement("draining", _running(jobs), (_reserve(instance, node),))
     if mark and _can_be_saved(mark[3], node, save, settings):
-        return Judgement("draining", "is saved first", (_open(instance, node, "open it for its backup"),))
+        return Judgement(
+            "draining", "is opened again, so that it can be saved", (_open(instance, node, "open it for its backup"),)
+        )
     # One that completes may be on its way back to the queue: whoever ends it now takes it out of there.
     ending = [job for job in jobs if job.state != "COMPLETING"] if any(wish.force for wish in late) else []
     forced = tuple(_end(instance, job) for job in ending)
@@ -396,11 +400,11 @@ def _judge_backup(
     if len(tries) < MOST_TRIES:
         return Judgement("backing-up", "", (_submit(asked, node, settings, world.now),))
     last = max(tries, key=lambda job: int(job.id))
-    said = f"could not be saved, {len(tries)} tries: {last.said or last.state}"
+    said = f"could not be saved in {len(tries)} tries: {last.said or last.state}"
     if settings["backup"]["on_failure"] == "continue":
         return Judgement("backup-failed", said, (*free, _drain(wishes, node, "lost")))
     return Judgement(
-        "backup-failed", f"{said}; it is tried again in a few minutes, mend it meanwhile or undrain the node"
+        "backup-failed", f"{said}; the agent tries again in a few minutes: remove the cause, or undrain the node"
     )
 
 
@@ -492,8 +496,7 @@ def _forget(instance: str, job: Job) -> Act:
 def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any], now: float) -> Act:
     backup, wish = settings["backup"], asked[0]
     order = {
-        "to": backup["to"],
-        "paths": backup["paths"],
+        **{name: value for name, value in backup.items() if name != "on_failure"},
         "instance": wish.instance,
         "request": wish.request,
         # Where jobs are ended at the deadline, there is time beyond it, until nobody wants the node any more.
@@ -506,7 +509,7 @@ def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any],
         *(f"--nodelist={node.name}", "--nodes=1", "--exclusive", "--mem=0", "--no-requeue", "--export=NONE"),
         *(
             "--chdir=/",
-            "--output=/var/log/cdk-hyperpod-backup.log",
+            f"--output={LOG}",
             *([f"--partition={node.partitions[0]}"] if node.partitions else []),
         ),
     )
@@ -523,7 +526,7 @@ def _running(jobs: Sequence[Job]) -> str:
 def _ready_message(how: str, node: SlurmNode, world: World) -> str:
     said = {"saved": "is saved", "unsaved": "", "lost": "nothing could be saved"}[how]
     naming = world.naming.get(node.name, ())
-    asks = f"fails when it goes, for it asks for this node by name: {_running(naming)}" if naming else ""
+    asks = f"once it is gone, Slurm fails what asks for it by name: {_running(naming)}" if naming else ""
     return "; ".join(filter(None, (said, asks)))
 
 
@@ -766,7 +769,7 @@ class Agent:
     def _say(self, about: str, problem: str) -> None:
         """Log what is new."""
         if self.troubles.get(about, "") != problem:
-            log("WARNING" if problem else "INFO", problem or f"{about}: well again")
+            log("WARNING" if problem else "INFO", problem or f"{about}: works again")
             self.troubles[about] = problem
 
     def _do(self, act: Act) -> str:
@@ -803,6 +806,7 @@ class Agent:
         return told
 
     def _write_status(self, now: float, nodes: Mapping[str, Any], busy: Mapping[str, Any], problem: str) -> None:
+        backup = self.settings.get("backup") or {}
         status = {
             "schema": SCHEMA,
             "agent": VERSION,
@@ -810,7 +814,7 @@ class Agent:
             "requests": self.ids,
             "refused": self.refused,
             "problem": "; ".join(filter(None, (problem, *self.unread.values()))),
-            "backup": self.settings.get("backup") and self.settings["backup"]["to"],
+            "backup": backup.get("hook") or backup.get("to"),
             "nodes": nodes,
         }
         # Without Slurm there is nothing new to say of nodes: what was said stays, and the problem beside it.
@@ -832,7 +836,7 @@ def main(settings_file: str) -> None:
     """Look until somebody ends it."""
     settings = json.loads(Path(settings_file).read_text("utf-8"))
     agent = Agent(settings, Bucket(settings["bucket"], settings["region"]))
-    log("INFO", f"drains nodes of {settings['cluster']} as s3://{settings['bucket']} says")
+    log("INFO", f"drains nodes of {settings['cluster']}, as s3://{settings['bucket']} asks")
     while True:
         quick = agent.look()
         time.sleep(min(1.0, POLL_S) if quick else POLL_S)

@@ -117,7 +117,8 @@ def test_a_file_that_does_not_exist_is_a_message(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         f"{ROOT / 'no-such.yaml'}: 1 error\n  there is no file {ROOT / 'no-such.yaml'}; "
-        "name one with -c config=PATH or make's CONFIG=PATH, from the folder of cdk.json, or --config PATH, from the current one\n"
+        "name one with --config PATH, from this folder (cdk: -c config=PATH; make: CONFIG=PATH; from the folder of "
+        "cdk.json), or let `cdk-hyperpod init` write one\n"
     )
 
 

@@ -114,8 +114,11 @@ class DrainChannel(Construct):
     def settings(self) -> dict[str, Any]:
         """What the agent has to know, as `cluster.json` has it."""
         backup = self.drain.backup
+        said = {} if backup is None else dataclasses.asdict(backup)
         return {
             "bucket": self.bucket_name,
             "region": Stack.of(self).region,
-            "backup": None if backup is None else {**dataclasses.asdict(backup), "paths": list(backup.paths)},
+            # What is absent is left out, and tuples are lists, as they are where the agent reads them.
+            "backup": {name: list(value) if name == "paths" else value for name, value in said.items() if value}
+            or None,
         }

@@ -97,8 +97,8 @@ def _read(path: Path, source: str) -> str:
         return decoded(content)
     except FileNotFoundError:
         remedy = (
-            "name one with -c config=PATH or make's CONFIG=PATH, from the folder of cdk.json, "
-            "or --config PATH, from the current one"
+            "name one with --config PATH, from this folder (cdk: -c config=PATH; make: CONFIG=PATH; from the folder of "
+            "cdk.json), or let `cdk-hyperpod init` write one"
         )
         raise _refusal(source, f"there is no file {shown_name(str(path.absolute()), length=4096)}", remedy) from None
     except YamlProblem as problem:
@@ -113,8 +113,9 @@ def _parse(text: str, source: str) -> Document:
         document = Document(text)
     except (yaml.YAMLError, RecursionError) as error:
         why = in_words(error, text)
-        remedy = "indent with spaces, never with tabs" if "character '\\t'" in str(why) else "mend the file"
+        remedy = "indent with spaces, never with tabs" if "character '\\t'" in str(why) else "correct it there"
         raise _refusal(source, f"cannot be read as YAML: {why}", remedy) from None
     if document.data is None:
-        raise _refusal(source, "the file is empty", "begin with name, region and instance_groups, as cluster.yaml does")
+        remedy = "begin with name, region and instance_groups; `cdk-hyperpod init` writes an example in an empty folder"
+        raise _refusal(source, "the file is empty", remedy)
     return document

@@ -15,18 +15,18 @@ test test-lives test-slurm: .local-aws/ready
 	@touch $@
 
 .PHONY: local-aws-setup deploy-local plan-local diff-local drift-local destroy-local stop-local shell-local
-local-aws-setup: .local-aws/ready #: Bring the local AWS engine into .local-aws/
+local-aws-setup: .local-aws/ready #: Download what the local AWS needs into .local-aws/
 
 deploy-local: .local-aws/ready ## Deploy CONFIG=cluster.yaml to an AWS on this machine (LOCAL_PORT, LOCAL_SPEED)
 	@$(LOCAL) deploy --config="$(CONFIG)" --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
 
-diff-local: .local-aws/ready ## What CONFIG would change on the local AWS
+diff-local: .local-aws/ready ## Show what CONFIG would change on the local AWS
 	@$(LOCAL) diff --config="$(CONFIG)" --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
 
-plan-local: .local-aws/ready ## What a deployment of CONFIG would take away on the local AWS
+plan-local: .local-aws/ready ## Show what a deployment of CONFIG would take away on the local AWS
 	@$(LOCAL) plan --config="$(CONFIG)" --port="$(LOCAL_PORT)"
 
-drift-local: .local-aws/ready ## What was changed on the local AWS behind CloudFormation's back
+drift-local: .local-aws/ready ## Show what somebody changed on the local AWS without CloudFormation
 	@$(LOCAL) drift --config="$(CONFIG)" --port="$(LOCAL_PORT)"
 
 destroy-local: .local-aws/ready ## Take everything on the local AWS down and end it
@@ -35,7 +35,7 @@ destroy-local: .local-aws/ready ## Take everything on the local AWS down and end
 stop-local: .local-aws/ready ## End the local AWS's process and keep its state
 	@$(LOCAL) stop --port="$(LOCAL_PORT)"
 
-shell-local: .local-aws/ready ## A shell (or, in a pipe, the variables) for the aws CLI, boto3, and kubectl and helm under EKS
+shell-local: .local-aws/ready ## Open a shell in which the aws CLI, boto3, kubectl and helm reach the local AWS
 	@$(LOCAL) shell --port="$(LOCAL_PORT)"
 
 .PHONY: lock-local

@@ -61,9 +61,9 @@ def daemon_settings(text: str) -> dict[str, Any]:
     try:
         settings = json.loads(text) if text.strip() else {}
     except ValueError as error:
-        raise StepError(f"{DAEMON_JSON} cannot be read: {error}; mend it") from error
+        raise StepError(f"{DAEMON_JSON} cannot be read: {error}; correct it") from error
     if not isinstance(settings, dict):
-        raise StepError(f"{DAEMON_JSON} is no object; mend it")
+        raise StepError(f"{DAEMON_JSON} is no JSON object; correct it")
     return settings
 
 

@@ -24,6 +24,7 @@ from provider.served_model import serve
 from slurm.bucket import serve as serve_bucket
 
 Said = tuple[int, str, str]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class World:
@@ -412,3 +413,28 @@ def test_a_file_without_an_agent_is_refused(world: World, run: Callable[..., Sai
     status, _, err = run("undrain", "i-0123456789abcdef0")
     assert status == 1
     assert "slurm.drain: is absent, so the cluster has no agent that drains nodes" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ("drain", "i-0123456789abcdef0", "i-0fedcba9876543210", "--wait"),
+            (
+                "run `kubectl drain hyperpod-i-0123456789abcdef0 hyperpod-i-0fedcba9876543210 --ignore-daemonsets "
+                "--delete-emptydir-data`"
+            ),
+        ),
+        (("drain", "--status"), "run `kubectl get nodes`"),
+        (("undrain", "i-0123456789abcdef0"), "run `kubectl uncordon hyperpod-i-0123456789abcdef0`"),
+        (("undrain", "$(reboot)"), "'$(reboot)': is not an instance id"),
+    ],
+)
+def test_under_eks_it_names_kubectl_s_own_command(
+    world: World, run: Callable[..., Said], words: tuple[str, ...], says: str
+) -> None:
+    Path("cluster.yaml").write_text((ROOT / "tests/configs/eks_existing.yaml").read_text())
+    status, out, err = run(*words)
+    assert (status, out) == (1, "")
+    assert says in err
+    assert "kubectl" not in err or "orchestrator: is eks: no agent is asked there, and kubectl does it" in err

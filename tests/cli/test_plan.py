@@ -23,7 +23,7 @@ from cdk_hyperpod.config.changes import METADATA, Record, record
 from cdk_hyperpod.loader import load_config
 from cdk_hyperpod.names import cluster_stack_name
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
-from cdk_hyperpod_local.hyperpod.samples import VPC, eks, group, run_until_quiet, slurm
+from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, VPC, eks, group, run_until_quiet, slurm
 from config.judging import REMOVED, ROOT, changed
 from provider.served_model import foundation_in, serve
 
@@ -140,7 +140,7 @@ def job(number: int) -> dict[str, str]:
 def test_jobs_on_what_would_go_are_told_with_their_users(
     capsys: pytest.CaptureFixture[str], model: HyperPod, drained: bool
 ) -> None:
-    """And of the nodes that no file names, those without jobs go first, as in a deployment."""
+    """And of the nodes that no file names, those without jobs go first where a deployment asks for them, as it does."""
     first, *others = sorted(nodes(model, "work"))
     idle = others.pop()
     write(
@@ -155,14 +155,14 @@ def test_jobs_on_what_would_go_are_told_with_their_users(
         status, out, err = run(capsys, "--endpoint-url", address)
     assert (status, err) == (2, "")
     assert f"  {first} runs jobs: 4711 of alice, 4712 of alice\n" in out
-    assert re.search(rf"newest +Running .* {idle}", out)
+    assert (re.search(rf"newest +Running .* {idle}", out) is not None) is drained
     assert "no job runs" not in out
     assert ("does not drain" in out) is not drained
     assert (
         "a deployment first waits for their jobs or pods, and saves their data." in " ".join(out.split())
     ) is drained
 
-    write({"instance_groups.1.instance_count": 1, **DRAINS, **keep_old()})
+    write({"instance_groups.1.instance_count": 1, "scale_down": {"drain": {}}, **DRAINS, **keep_old()})
     with serve(model, {**STANDS, **status_of_agent(busy)}) as address:
         words = " ".join(run(capsys, "--endpoint-url", address)[1].split())
     some = "runs jobs: 0 of alice, 1 of alice, 2 of alice, 3 of alice, 4 of alice, and more"
@@ -331,6 +331,114 @@ def test_named_nodes_alone_go_from_an_autoscalers_group(joining: HyperPod, capsy
     assert (status, err) == (2, "")
     assert re.search(rf"named +Running .*{first}", out)
     assert not any(other in out for other in others)
+
+
+KUBECTL = """\
+#!/bin/sh
+case "$*" in
+"config view -o json") echo '{"contexts": [{"name": "ours", "context": {"cluster": "%s"}}]}' ;;
+"--context ours get nodes -o json") cat nodes.json ;;
+"--context ours get pods --all-namespaces --field-selector=status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!= -o json") cat pods.json ;;
+*) echo "error: $*" >&2; exit 1 ;;
+esac
+"""
+
+
+def on_node(instance: str, name: str, namespace: str = "research", owner: str = "Job") -> dict[str, object]:
+    metadata = {"name": name, "namespace": namespace, "ownerReferences": [{"controller": True, "kind": owner}]}
+    return {"metadata": metadata, "spec": {"nodeName": f"hyperpod-{instance}"}}
+
+
+def kubernetes(model: HyperPod, pods: list[dict[str, object]], held: str = "", why: str = "") -> None:
+    """A kubectl that tells of the cluster's nodes and of these pods. `held`: an instance that a drainer holds; `why`: it fails."""
+    names = [str(node.instance_id) for group in ("system", "trn1") for node in model.nodes("joining", group)]
+    mark = {"annotations": {"cdk-hyperpod.dev/drain": "{}"}}
+    nodes = [
+        {"metadata": {"name": f"hyperpod-{name}", "resourceVersion": "1", **(mark if name == held else {})}}
+        for name in names
+    ]
+    Path("nodes.json").write_text(json.dumps({"items": nodes}))
+    Path("pods.json").write_text(json.dumps({"items": pods}))
+    Path("bin").mkdir(exist_ok=True)
+    program = Path("bin/kubectl")
+    program.write_text(f"#!/bin/sh\necho '{why}' >&2\nexit 1\n" if why else KUBECTL % EKS_ARN)
+    program.chmod(0o755)
+
+
+@pytest.fixture
+def shrinking(joining: HyperPod, monkeypatch: pytest.MonkeyPatch) -> HyperPod:
+    """The cluster, whose file takes one of the two nodes of a group, and drains it."""
+    text = (
+        Path("cluster.yaml")
+        .read_text("utf-8")
+        .partition("scale_down:")[0]
+        .replace("instance_count: 0", "instance_count: 3")
+    )
+    text = text.replace("instance_count: 2", "instance_count: 1", 1)
+    Path("cluster.yaml").write_text(f"{text}scale_down: {{drain: {{}}}}\n")
+    monkeypatch.setenv("PATH", f"{Path('bin').resolve()}:/usr/bin:/bin")
+    return joining
+
+
+def test_pods_on_what_would_go_are_told_by_the_users_own_kubectl(
+    shrinking: HyperPod, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the drainer's rules: idle before busy, and neither DaemonSets nor kube-system make a node busy."""
+    first, second = sorted(str(node.instance_id) for node in shrinking.nodes("joining", "system"))
+    ignored = [on_node(first, "agent", owner="DaemonSet"), on_node(first, "coredns", "kube-system")]
+    kubernetes(shrinking, [*ignored, on_node(second, "train-0")], held=first)
+    with serve(shrinking, template(drain=True)) as address:
+        status, out, err = run(capsys, "--endpoint-url", address)
+        words = " ".join(out.split())
+        assert (status, err) == (2, "")
+        assert first in out and f"{second} " not in words.partition("Held for")[0]
+        assert "Kubernetes says that no pod runs on them that would have to leave." in words
+        assert f"Held for a deployment, one that runs or one that died: hyperpod-{first}. A deployment that" in words
+
+        pods = [on_node(name, f"train-{number}") for name in (first, second) for number in range(7)]
+        kubernetes(shrinking, pods)
+        out = run(capsys, "--endpoint-url", address)[1]
+        shown = ", ".join(f"research/train-{number}" for number in range(5))
+        assert f"runs pods: {shown}, and more" in " ".join(out.split())
+        assert "Held for" not in out
+        main(["plan", "--json", "--endpoint-url", address])
+        (node,) = json.loads(capsys.readouterr().out)["nodes"]
+        assert node["jobs"] == [f"research/train-{number}" for number in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("pods", "why", "says"),
+    [
+        ([], 'pods is forbidden: User "me" cannot list', 'kubectl: pods is forbidden: User "me" cannot list.'),
+        ([{}], "", "kubectl prints nodes or pods that are none."),
+    ],
+)
+def test_where_kubectl_tells_of_no_pods_one_sentence_says_so(
+    shrinking: HyperPod, capsys: pytest.CaptureFixture[str], pods: list[dict[str, object]], why: str, says: str
+) -> None:
+    kubernetes(shrinking, pods, why=why)
+    with serve(shrinking, template(drain=True)) as address:
+        status, out, err = run(capsys, "--endpoint-url", address)
+    assert (status, err) == (2, "")
+    assert f"Which pods run on them was not read: {says}" in " ".join(out.split())
+    assert "runs pods" not in out and "no pod runs" not in out
+
+
+def test_taking_the_drainer_away_names_what_it_still_holds(
+    shrinking: HyperPod, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        Path("cluster.yaml").read_text().replace("instance_count: 1", "instance_count: 2").partition("scale_down:")[0]
+    )
+    Path("cluster.yaml").write_text(text)
+    first = str(shrinking.nodes("joining", "system")[0].instance_id)
+    kubernetes(shrinking, [], held=first)
+    with serve(shrinking, template(drain=True)) as address:
+        status, out, err = run(capsys, "--endpoint-url", address)
+    assert (status, err) == (0, "")
+    assert f"{first}. Its drainer goes with scale_down.drain, so give them back first, each by `kubectl uncordon" in (
+        " ".join(out.split())
+    )
 
 
 def test_help_tells_what_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,11 +15,14 @@ from cdk_hyperpod.loader import MAX_FILE_BYTES, load_config
 from cdk_hyperpod.typed.yaml_text import MAX_VALUES
 from config.judging import SMALL, changed, findings_of, judge, load_text, told
 
-EMPTY = "the file is empty; begin with name, region and instance_groups, as cluster.yaml does"
+EMPTY = (
+    "the file is empty; begin with name, region and instance_groups; "
+    "`cdk-hyperpod init` writes an example in an empty folder"
+)
 NO_SETTINGS = "write it as key: value lines"
 
 
-def yaml_error(text: str, remedy: str = "mend the file") -> str:
+def yaml_error(text: str, remedy: str = "correct it there") -> str:
     return f"cannot be read as YAML: {text}; {remedy}"
 
 
@@ -156,7 +159,8 @@ def test_a_file_that_is_not_there(relative: bool, monkeypatch: pytest.MonkeyPatc
 
     assert str(caught.value) == (
         f"{name}: 1 error\n  there is no file {looked_at}; "
-        "name one with -c config=PATH or make's CONFIG=PATH, from the folder of cdk.json, or --config PATH, from the current one"
+        "name one with --config PATH, from this folder (cdk: -c config=PATH; make: CONFIG=PATH; from the folder of "
+        "cdk.json), or let `cdk-hyperpod init` write one"
     )
 
 

@@ -240,7 +240,7 @@ def test_a_cordon_of_anothers_stays_anothers(rig: Rig) -> None:
     assert rig.ends(web)
     rig.end_pods()
     said = rig.ask(rig.wish(node))["nodes"][node]
-    assert (said["state"], said["message"]) == ("ready", "was cordoned by another, who has to undo it;")
+    assert (said["state"], said["message"]) == ("ready", "was cordoned by somebody else, who has to uncordon it;")
     # A new wish is not a new cordon.
     rig.ask(rig.wish(node, request="later"))
 
@@ -308,7 +308,7 @@ def test_nodes_of_no_known_instance_may_be_the_one(rig: Rig) -> None:
 
     assert told["state"] == "unknown"
     assert "absent" not in told
-    assert told["message"].endswith("which may be one that does not tell its instance: ip-10-0-0-7.ec2.internal")
+    assert told["message"].endswith("it may be one that does not tell its instance: ip-10-0-0-7.ec2.internal")
 
 
 @pytest.mark.parametrize("way", ["label", "provider"])

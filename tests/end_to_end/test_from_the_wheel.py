@@ -68,7 +68,7 @@ def test_a_new_app_is_rehearsed_from_the_wheel_alone(
     file.write_text(lowered, "utf-8")
     (node,) = set(re.findall(r"i-[0-9a-f]{17}", local("plan")))
     after = local("deploy")
-    assert re.search(rf"^new +compute +{node} +named by a deletion of nodes$", after, re.MULTILINE)
+    assert re.search(rf"^new +compute +{node} +deleted by its id$", after, re.MULTILINE)
     assert re.search(r"^new +compute +ml\.m5\.xlarge +1 +1 +1 +InService$", after, re.MULTILINE)
     assert "hyperpod-new-cluster: destroyed" in local("destroy")
 

@@ -259,10 +259,10 @@ def test_what_becomes_of_a_node(wishes: Any, look: Any, state: str, act: str | N
 @pytest.mark.parametrize(
     ("state", "reason", "how"),
     [
-        ("MIXED+FAIL", "Action:Replace", "set FAIL"),
-        ("IDLE+FAIL", "Action:Replace", "set FAIL"),
-        ("IDLE+DRAIN+FAIL", "cdk-hyperpod:operator:r1:saved", "set FAIL"),
-        ("DOWN", "bad GPU, do not use", "set DOWN"),
+        ("MIXED+FAIL", "Action:Replace", "set to FAIL"),
+        ("IDLE+FAIL", "Action:Replace", "set to FAIL"),
+        ("IDLE+DRAIN+FAIL", "cdk-hyperpod:operator:r1:saved", "set to FAIL"),
+        ("DOWN", "bad GPU, do not use", "set to DOWN"),
         ("IDLE+DRAIN", "Action:Replace", "drained"),
     ],
 )
@@ -278,7 +278,7 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
     for look, said in ((busy, "draining"), (free, "ready")):
         found = agent.judge([wish()], look, SETTINGS)
         assert (found.state, found.acts, found.saved) == (said, (), False)
-        assert f"is {how} by another ({reason}); nothing is saved" in found.message
+        assert f"was {how} by somebody else ({reason}); nothing is saved" in found.message
         assert not any("update" in act.command for act in agent.give_back(frozenset(), look))
 
 
@@ -371,6 +371,16 @@ def test_the_backup_s_order_is_data_in_its_script() -> None:
     found = json.loads(str(text))
     assert found["paths"] == ["/a'b", '/c"d\\']
     assert found["instance"] == ONE
+
+
+def test_an_owner_s_hook_is_the_backup(loop: Loop) -> None:
+    hook = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "on_failure": "fail"}
+    (act,) = agent.judge([wish()], world(), {"backup": hook}).acts
+    order = json.loads(ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))")))
+    expected = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "instance": ONE, "request": "r1", "seconds": 60}
+    assert order == expected
+    loop.agent.settings = {**loop.agent.settings, "backup": hook}
+    assert loop.look()["backup"] == "/fsx/admin/save-node"
 
 
 def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:

@@ -178,7 +178,7 @@ class Agent:
         if node is None or (node.status == "Pending" and node_id not in slurm.holds):
             return "unknown", "is no instance of this cluster", {}
         if any(wish["ip"] != node.address for wish in wishes):
-            return "unknown", f"has the address {node.address} here", {}
+            return "unknown", f"has the address {node.address} on the controller", {}
         if node_id in slurm.absent:
             return "unknown", "Slurm has no node with the address", {"absent": True}
         down = slurm.is_down(node)

@@ -1,7 +1,8 @@
 """Small faults in one module of the scale-down function, one at a time, on a copy of the project: `make mutants`.
 
 cosmic-ray changes the copy and runs the tests. A fault that no test notices has survived: it wants a test of behaviour, or
-is in code that may go. Left out are annotations and what decorators are given: neither does anything when the code runs.
+is in code that may go. Left out is what does nothing when the code runs: annotations, what decorators are given, the `*`
+before keywords, and identity for equality, where texts and numbers are as equal as before.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ WORK = ROOT / ".mutants"
 COPY = WORK / "copy"
 FUNCTION = Path("constructs/cdk_hyperpod/_lambda/hyperpod_provider")
 NAMES = (
-    "planner executor standing_requests removal history wire api_errors resources calls given_up group_deletion groups_go_by_name_only"
-    " nothing_ends_at_random only_planned_nodes_end rollbacks_spare_old_nodes crashes_heal"
+    "planner executor standing_requests removal history wire api_errors resources calls cluster_log draining draining_under_eks"
+    " given_up group_deletion groups_go_by_name_only nothing_ends_at_random only_planned_nodes_end rollbacks_spare_old_nodes"
+    " crashes_heal"
 )
 TESTS = tuple(f"tests/provider/test_{name}.py" for name in NAMES.split())
 """Rows first, then properties: most faults end in seconds."""
+
+IDENTITY = tuple(f"ReplaceComparisonOperator_{change}" for change in ("Eq_Is", "Is_Eq", "NotEq_IsNot", "IsNot_NotEq"))
 
 Position = tuple[int, int]
 Span = tuple[Position, Position]
@@ -108,19 +112,28 @@ def changed(diff: str) -> list[str]:
 
 
 def idle(tree: ast.AST) -> Iterator[Span]:
-    """Where annotations stand (none is evaluated) and what decorators are given (how a class is made)."""
+    """Where annotations stand (none is evaluated), what decorators are given (how a class is made), and the `*` before keywords
+    (cosmic-ray takes it for a product)."""
     for node in ast.walk(tree):
         parts: list[ast.expr | None] = []
         match node:
-            case ast.FunctionDef():
+            case ast.FunctionDef(args=ast.arguments(args=args, defaults=defaults, kwonlyargs=after)):
                 parts = [node.returns, *node.decorator_list]
+                if after:
+                    before: list[ast.arg | ast.expr] = [*args, *defaults]
+                    yield _end(before[-1]) if before else (node.lineno, 0), (after[0].lineno, after[0].col_offset)
             case ast.ClassDef():
                 parts = [*node.decorator_list]
             case ast.arg() | ast.AnnAssign():
                 parts = [node.annotation]
         for part in parts:
-            if part is not None and part.end_lineno is not None and part.end_col_offset is not None:
-                yield (part.lineno, part.col_offset), (part.end_lineno, part.end_col_offset)
+            if part is not None:
+                yield (part.lineno, part.col_offset), _end(part)
+
+
+def _end(node: ast.expr | ast.arg) -> Position:
+    assert node.end_lineno is not None and node.end_col_offset is not None, "ast.parse tells it"
+    return node.end_lineno, node.end_col_offset
 
 
 def _copy() -> None:
@@ -168,10 +181,14 @@ def _choose(database: sqlite3.Connection, spans: Sequence[Span], options: argpar
     """Leave the share of the faults that the seed chooses; how many, of how many."""
     # Job ids are different each time.
     rows = database.execute(
-        "select job_id, start_pos_row, start_pos_col from mutation_specs"
+        "select job_id, start_pos_row, start_pos_col, operator_name from mutation_specs"
         " order by start_pos_row, start_pos_col, operator_name, operator_args, occurrence"
     ).fetchall()
-    jobs = [job for job, line, column in rows if not any(begin <= (line, column) < end for begin, end in spans)]
+    jobs = [
+        job
+        for job, line, column, operator in rows
+        if not operator.endswith(IDENTITY) and not any(begin <= (line, column) < end for begin, end in spans)
+    ]
     chosen = set(random.Random(options.seed).sample(jobs, max(1, round(len(jobs) * options.share / 100))))
     others = [(job,) for job, *_ in rows if job not in chosen]
     database.executemany("delete from mutation_specs where job_id = ?", others)

@@ -28,9 +28,11 @@ def test_a_survivor_is_told_with_its_line_and_the_change() -> None:
     ]
 
 
-def test_no_fault_in_annotations_and_decorators() -> None:
+def test_no_fault_in_what_does_nothing() -> None:
     code = (
         "@made(frozen=True)\nclass A:\n    a: int | None = 1 | 2\n    def b(self, c: A | B) -> A | B: return c | self\n"
+        "    def d(self, c=1 * 2, *, e=2 * 3): return c * e\n"
+        "def f(*, g): return g * 2\n"
     )
     lines = code.splitlines()
     assert [lines[begin[0] - 1][begin[1] : end[1]] for begin, end in sorted(idle(ast.parse(code)))] == [
@@ -38,6 +40,8 @@ def test_no_fault_in_annotations_and_decorators() -> None:
         "int | None",
         "A | B",
         "A | B",
+        ", *, ",
+        "def f(*, ",
     ]
 
 

@@ -155,14 +155,17 @@ class Agent:
         if node not in here:
             return {"state": "unknown", "message": "is no instance of this cluster"}
         if node in self.strangers:
-            return {"state": "unknown", "message": "has the address 10.0.0.1 here, and 10.0.0.2 in the request"}
+            return {
+                "state": "unknown",
+                "message": "has the address 10.0.0.1 on the controller, and 10.0.0.2 in the request",
+            }
         if node in self.refused:
             return {"state": "refused", "message": "may be a login node"}
         if node in self.unknown:
             return {"state": "unknown", "message": "Slurm has no node with the address", "absent": True}
         if node in self.foreign:
             state = "draining" if running else "ready"
-            return {"state": state, "message": "is drained by another", **jobs}
+            return {"state": state, "message": "was drained by somebody else", **jobs}
         held = self.held.get(node)
         if held is not None and held.drained and not running:
             return {"state": "ready", "message": "is saved" if held.saved else "", "saved": held.saved}
@@ -185,7 +188,7 @@ class Agent:
         if held.saving_since is None:
             held.saving_since = now
         if node in self.unsavable:
-            return {"state": "backup-failed", "message": "could not be saved, 3 tries: the disk is full"}
+            return {"state": "backup-failed", "message": "could not be saved in 3 tries: the disk is full"}
         if now - held.saving_since < self.saving_s:
             return {"state": "backing-up", "message": "job 8, running: 0.1 of 0.2 GB"}
         held.drained = held.saved = True

@@ -726,6 +726,13 @@ def test_node_that_is_launched_during_the_first_look_makes_no_older_one_go(first
     assert taken(then) == [("p5-7", "not yet launched")]
 
 
+def test_first_look_tells_of_nodes_that_are_launched_meanwhile_with_the_others() -> None:
+    seen, wanted = live(group(target=7), nodes=[*nodes("p5", 5), *late("p5", 6, 7)]), desired(wish(count=4))
+    found = plan(seen, wanted, occasion())
+    assert [name for name, _ in taken(found)] == [node_id(5), node_id(6), node_id(7)]
+    assert taken(plan(seen, wanted, occasion(first=False, unlaunched={"p5": 2}))) == [(node_id(5), "newest")]
+
+
 def test_standard_target_is_not_refused_for_a_node_that_is_launched_during_the_first_look() -> None:
     seen = live(group(target=6), nodes=[*nodes("p5", 5), *late("p5", 6)], continuous=False)
     assert taken(plan(seen, desired(wish(count=5)), occasion())) == [(node_id(6), "newest")]

@@ -16,9 +16,20 @@ def drain(paths: Any = ("/opt/dlami/nvme/work",), to: Any = "/fsx/backup", **mor
     return {name: value for name, value in found.items() if value is not REMOVED}
 
 
+def hooked(**more: Any) -> dict[str, Any]:
+    return {"slurm": {"drain": {"backup": {"hook": "/fsx/admin/save-node", **more}}}}
+
+
 @pytest.mark.parametrize(
     "changes",
-    [drain(), {"slurm": {"drain": {}}}, drain(["/data", "/scratch"]), drain(["/opt"], "/fsx/a/b/c")],
+    [
+        drain(),
+        hooked(),
+        hooked(timeout_minutes=1440, on_failure="continue"),
+        {"slurm": {"drain": {}}},
+        drain(["/data", "/scratch"]),
+        drain(["/opt"], "/fsx/a/b/c"),
+    ],
 )
 def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
     assert not [line for line in judge(changes) if "drain" in line]
@@ -40,6 +51,16 @@ def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
         (drain(["/fsx/work"]), "slurm.drain.backup.paths[0]: /fsx/work is on /fsx, which all nodes share"),
         (drain(["/fsx"]), "slurm.drain.backup.paths[0]: /fsx is on /fsx"),
         (drain(["/data", "/data"]), "slurm.drain.backup.paths: "),
+        (
+            {"slurm": {"drain": {"backup": {}}}},
+            "slurm.drain.backup.paths: 0 folders are named; name 1 to 20, or a `hook`",
+        ),
+        ({"slurm": {"drain": {"backup": {"paths": ["/data"]}}}}, "slurm.drain.backup.to: is missing"),
+        (hooked(paths=["/data"]), "slurm.drain.backup.paths: says what is copied, and slurm.drain.backup.hook"),
+        (hooked(to="/fsx/backup"), "slurm.drain.backup.to: says what is copied, and slurm.drain.backup.hook"),
+        (hooked(hook="save-node"), "slurm.drain.backup.hook: must be a program such as /fsx/admin/save-node"),
+        (hooked(hook="/fsx/admin/save node; reboot"), "slurm.drain.backup.hook: must be a program such as"),
+        (hooked(timeout_minutes=0), "slurm.drain.backup.timeout_minutes: "),
         (drain(lifecycle={"mode": "bootstrap"}), "slurm.drain: the library's own scripts start the agent"),
         (drain(lifecycle={"steps": {"drain": False}}), "lifecycle.steps.drain: is false, so nothing starts the agent"),
     ],

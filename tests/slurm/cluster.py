@@ -439,6 +439,19 @@ class Cluster:
         """Make slurmctld and the slurmds read their configuration again, as after `lay_slurm_conf`."""
         self.controller.run("scontrol reconfigure")
 
+    def hyperpod_takes(self, gone: Node) -> None:
+        """End a node for good, as BatchDeleteClusterNodes does: HyperPod's files do not have it, nor has slurm.conf."""
+        gone.kill()
+        stay = [node for node in self.nodes if node is not gone]
+        self.nodes = tuple(stay)
+        try:
+            self.lay_resource_config()
+            self.lay_slurm_conf()
+        finally:
+            self.nodes = tuple(sorted([*stay, gone], key=lambda node: node.instance.number))
+        # 22.05 ends where a node is gone and it only reads its files again.
+        self.controller.run("systemctl restart slurmctld")
+
     def hyperpod_starts_slurm(self) -> None:
         """What the image does by itself under `extended`, before or while the scripts run: database, then Slurm."""
         self.start_controller()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,8 @@ pytestmark = pytest.mark.usefixtures("provisioned")
 both = pytest.mark.worlds("extended")
 """What Slurm's versions may do differently."""
 
+SETTINGS = "/usr/local/lib/cdk-hyperpod/drain.json"
+"""The agent's (lifecycle/steps/45_drain.py)."""
 WORK = "/opt/dlami/nvme/work"
 SAVED = "/fsx/backup"
 
@@ -63,7 +68,7 @@ def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
     drains.end_job(job)
     ready = drains.await_state(node, "ready", request)
     assert ready["saved"] is True
-    assert f"fails when it goes, for it asks for this node by name: jobs: {late} of alice" in ready["message"]
+    assert f"once it is gone, Slurm fails what asks for it by name: jobs: {late} of alice" in ready["message"]
     assert f"Reason=cdk-hyperpod:operator:{request}:saved" in drains.slurm_of(node)
     folder = f"{SAVED}/{node.instance.instance_id}"
     manifest = json.loads(node.read(f"{folder}/manifest.json"))
@@ -127,7 +132,7 @@ def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node
     try:
         request = drains.ask(node, other)
         said = drains.await_state(other, "ready", request)
-        assert "drained by another (Action:Replace because" in said["message"]
+        assert "drained by somebody else (Action:Replace because" in said["message"]
         drains.await_state(node, "ready", request)
         drains.ask()
         cluster.until(lambda: drains.reservations() == "theirs", "ours is gone")
@@ -156,7 +161,7 @@ def test_what_slurm_drains_itself_after_ours_was_given_back_is_not_ours(
         cluster.until(lambda: "DRAIN" in drains.slurm_of(node).split(" Reason=")[0], "Slurm drains it")
         cluster.login.run(f"scancel {job}", user="alice")
         said = drains.await_state(node, "ready", drains.ask(node))
-        assert "is drained by another (Prolog error); nothing is saved" in said["message"]
+        assert "was drained by somebody else (Prolog error); nothing is saved" in said["message"]
         assert said["saved"] is False
         drains.ask()
         cluster.until(lambda: drains.status()["nodes"] == {}, "nobody wants it")
@@ -174,7 +179,7 @@ def test_a_repair_that_a_person_asked_for_keeps_state_and_reason(cluster: Cluste
     try:
         request = drains.ask(node)
         said = drains.await_state(node, "draining", request)
-        assert "is set FAIL by another (Action:Replace); nothing is saved; jobs: " in said["message"]
+        assert "was set to FAIL by somebody else (Action:Replace); nothing is saved; jobs: " in said["message"]
         drains.end_job(job)
         assert drains.await_state(node, "ready", request)["saved"] is False
         drains.ask()
@@ -304,3 +309,102 @@ def test_a_dead_node_holds_nobody_up(cluster: Cluster, drains: Drains, node: Nod
         cluster.lay_resource_config([dead])
     drains.ask()
     drains.await_given_back(dead)
+
+
+@both
+def test_a_job_that_was_forced_off_its_node_runs_elsewhere_and_its_node_is_replaced(
+    cluster: Cluster, drains: Drains, node: Node, scripts: Path
+) -> None:
+    """The node leaves slurm.conf and later another has its address, while somebody still wants the old one."""
+    other = next(each for each in cluster.compute if each is not node and each.instance.group == node.instance.group)
+    run, log = drains.controller.run, "/fsx/home/alice/resumed.log"
+    cluster.login.write(
+        "/fsx/home/alice/resumes.sh",
+        f"#!/bin/bash\n#SBATCH --partition={node.instance.group} --requeue --open-mode=append --output={log} --chdir=/tmp\n"
+        "srun --auto-resume=1 bash -c 'echo start $(hostname); [[ $SLURM_RESTART_COUNT ]] || sleep 600'\n",
+        "755",
+    )
+    # It asks for its node by name, and would fail with it: NODE_FAIL.
+    job = cluster.login.run(f"rm -f {log}; sbatch --parsable -w {node.name} resumes.sh", user="alice")
+    started = f"cat {log}"
+    cluster.until(lambda: cluster.login.try_run(started).output == f"start {node.name}", "it works")
+    request = drains.ask(node, deadline=time.time() - 1, on_timeout="force")
+    assert drains.await_state(node, "ready", request)["saved"] is True
+    cluster.hyperpod_takes(node)
+    cluster.until(lambda: drains.of(node, request).get("state") == "unknown", "it is gone")
+    # Slurm holds a job that starts again for two minutes.
+    cluster.until(
+        lambda: drains.controller.try_run(f"scontrol update jobid={job} starttime=now").returncode == 0,
+        "slurmctld is back",
+    )
+    cluster.until(lambda: drains.job_state(job) == "COMPLETED", "the job ends elsewhere", 60)
+    lines = [line for line in cluster.login.run(started).splitlines() if line.startswith("start ")]
+    assert lines == [f"start {node.name}", f"start {other.name}"]
+    node.replace()
+    cluster.lay_slurm_conf()
+    run("systemctl restart slurmctld")
+    cluster.start_slurmd(node)
+    assert node.provision(scripts).returncode == 0
+    cluster.await_idle([node])
+    # The old one is still wanted, and its replacement is nobody's business.
+    looks = drains.status()["beat"]
+    cluster.until(lambda: drains.status()["beat"] > looks, "it has looked again", 90)
+    drains.await_given_back(node)
+    assert drains.of(node) == {}
+    assert cluster.login.run(f"srun --quiet --immediate=30 -w {node.name} hostname", user="alice") == node.name
+
+
+@contextmanager
+def saving(drains: Drains, **backup: Any) -> Iterator[None]:
+    """The agent as it is with another `slurm.drain.backup` in the file."""
+    before = drains.controller.read(SETTINGS)
+    drains.controller.write(SETTINGS, json.dumps({**json.loads(before), "backup": {"on_failure": "fail", **backup}}))
+    drains.controller.run(f"systemctl restart {UNIT}")
+    try:
+        yield
+    finally:
+        drains.controller.write(SETTINGS, before)
+        drains.controller.run(f"systemctl restart {UNIT}")
+
+
+@pytest.mark.worlds("24.11-extended")
+def test_an_owner_s_hook_saves_the_node_or_keeps_it(cluster: Cluster, drains: Drains, node: Node) -> None:
+    hook, saved = "/fsx/admin/save-node", "/fsx/admin/saved"
+    # As one that uploads: it fails the first time.
+    script = (
+        f'#!/bin/bash -e\necho "$DRAIN_INSTANCE_ID $DRAIN_NODE $DRAIN_REQUEST $EUID" >>{saved}.told\n'
+        f"mkdir {saved} || {{ cp -r {WORK} {saved}/$DRAIN_INSTANCE_ID; exit 0; }}\nexit 3\n"
+    )
+    node.write(hook, script, "775")
+    with saving(drains, hook=hook):
+        request = drains.ask(node)
+        said = drains.await_state(node, "backup-failed", request)
+        assert f"3 tries: {hook} is not a file that root alone may write: it is not run" in said["message"]
+        assert "DRAIN" not in drains.slurm_of(node).split(" Reason=")[0]
+        assert not node.exists(f"{saved}.told")
+        node.run(f"chmod 755 {hook}")
+        request = drains.ask(node)
+        assert drains.await_state(node, "ready", request)["saved"] is True
+        assert drains.status()["backup"] == hook
+    # A pipe in it is copied as one.
+    node.run(f"rm {WORK}/deep/pipe; diff -r --no-dereference --exclude=pipe {WORK} {saved}/{node.instance.instance_id}")
+    told = [f"{node.instance.instance_id} {node.name} {request} 0"] * 2
+    assert node.read(f"{saved}.told").splitlines() == told
+    log = "/var/log/cdk-hyperpod-backup.log"
+    assert node.run(f"stat -c %a {log}") == "600"
+    drains.ask()
+    drains.await_given_back(node)
+
+
+@pytest.mark.worlds("22.05-extended")
+def test_a_target_that_is_full_keeps_the_node_until_there_is_room(cluster: Cluster, drains: Drains, node: Node) -> None:
+    folder = f"{SAVED}/{node.instance.instance_id}"
+    node.run(f"mkdir -p {SAVED} && chmod 700 {SAVED} && mkdir -p -m 700 {folder}")
+    node.run(f"mount -t tmpfs -o size=2m,mode=700 tmpfs {folder}")
+    try:
+        said = drains.await_state(node, "backup-failed", drains.ask(node))
+        assert f"3 tries: {folder} has room for 0.00 GB, and 0.00 GB are to be saved" in said["message"]
+        assert "DRAIN" not in drains.slurm_of(node).split(" Reason=")[0]
+    finally:
+        node.run(f"umount {folder}")
+    assert drains.await_state(node, "ready", drains.ask(node))["saved"] is True

@@ -196,6 +196,8 @@ CASES: Mapping[str, Case] = {
     "DrainConfig.backup": ("drained", {"slurm.drain.backup": {"paths": ["/opt/a"], "to": "/shared/backup"}}, "slurm.drain.backup"),
     "DrainBackup.paths": ("saved", {"slurm.drain.backup.paths": ["/opt/b"]}, "slurm.drain.backup.paths"),
     "DrainBackup.to": ("saved", {"slurm.drain.backup.to": "/shared/other"}, "slurm.drain.backup.to"),
+    "DrainBackup.hook": ("saved", {"slurm.drain.backup": {"hook": "/shared/admin/save-node"}}, "slurm.drain.backup.hook"),
+    "DrainBackup.timeout_minutes": ("saved", {"slurm.drain.backup.timeout_minutes": 15}, "slurm.drain.backup.timeout_minutes"),
     "DrainBackup.on_failure": ("saved", {"slurm.drain.backup.on_failure": "continue"}, "slurm.drain.backup.on_failure"),
     "ScaleDownConfig.nodes_to_delete": (EVERYTHING, {"scale_down.nodes_to_delete": []}, "scale_down.nodes_to_delete"),
     "ScaleDownConfig.instance_groups_to_delete": (EVERYTHING, {"scale_down.instance_groups_to_delete": ["other"]}, "scale_down.instance_groups_to_delete"),

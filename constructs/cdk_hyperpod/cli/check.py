@@ -20,7 +20,7 @@ from .tables import json_text, print_lines, shown, table
 
 
 @click.command(
-    epilog="Exit code 0: nothing is wrong, though there may be warnings; 1: something is, and all of it is said."
+    epilog="Exit code 0: nothing is wrong, though there may be warnings; 1: something is wrong, and all of it is listed."
 )
 @click.argument("file", required=False, metavar="[FILE]", type=click.Path())
 @config_option

@@ -41,6 +41,7 @@ names, and drains them. They stay drained until the hold is over or `undrain`;
 deploy meanwhile. What others have drained, and HyperPod has, is left as it is.
 Where somebody has asked for a node already, the later end of the two holds counts,
 it is saved if either wants so, and --force-after stays where you do not name it.
+For Slurm; under EKS `kubectl drain` does it, and the refusal prints the command.
 
 Exit code 0: asked for, and with --wait every node is ready, and saved unless you
 say --no-backup or the file says on_failure: continue; 1: not.
@@ -102,7 +103,10 @@ def drain(
         raise click.UsageError(
             "--wait with --cluster does not know what the file wants saved: name the file by --config, or say --no-backup"
         )
-    channel = _open(live.find(config=config, cluster=cluster, region=region, profile=profile), config)
+    by_kubectl = (
+        "kubectl get nodes" if status_only else _kubectl("drain", nodes, "--ignore-daemonsets --delete-emptydir-data")
+    )
+    channel = _open(live.find(config=config, cluster=cluster, region=region, profile=profile), config, by_kubectl)
     if status_only:
         return _show_status(channel, as_json=as_json)
     hold_s = seconds(hold, "--hold")
@@ -182,8 +186,9 @@ def _moment(moment: float) -> str:
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
 @live.target_options
 def undrain(nodes: Sequence[str], config: str, cluster: str | None, region: str | None, profile: str | None) -> None:
-    """Give nodes back that `drain` asked for. Drains of others, and of HyperPod, stay."""
-    channel = _open(live.find(config=config, cluster=cluster, region=region, profile=profile), config)
+    """Give nodes back that `drain` asked for. Drains of others, and of HyperPod, stay. For Slurm; under EKS it is `kubectl uncordon`."""
+    found = live.find(config=config, cluster=cluster, region=region, profile=profile)
+    channel = _open(found, config, _kubectl("uncordon", nodes))
     named = _instance_ids(nodes)
     gone: list[str] = []
 
@@ -218,9 +223,17 @@ def _instance_ids(nodes: Sequence[str]) -> list[str]:
 # -- the channel ------------------------------------------------------------------------------------------------------
 
 
-def _open(target: Target, path: str) -> Channel:
-    """The channel to the agent of a cluster. Raises ConfigError where its file has none."""
+def _kubectl(verb: str, nodes: Sequence[str], options: str = "") -> str:
+    """What does it under EKS, where HyperPod calls its nodes hyperpod-INSTANCE."""
+    return " ".join(["kubectl", verb, *(f"hyperpod-{node}" for node in _instance_ids(nodes)), *options.split()])
+
+
+def _open(target: Target, path: str, by_kubectl: str) -> Channel:
+    """The channel to the agent of a cluster. Raises ConfigError where its file has none. `by_kubectl`: the command to use under EKS."""
     file = target.config
+    if file is not None and file.orchestrator == "eks":
+        problem = "is eks: no agent is asked there, and kubectl does it"
+        raise ConfigError([Finding(path="orchestrator", problem=problem, remedy=f"run `{by_kubectl}`")], path)
     if file is not None and (file.slurm is None or file.slurm.drain is None):
         problem = "is absent, so the cluster has no agent that drains nodes"
         remedy = "add `slurm: {drain: {}}` and deploy, or drain by scontrol (docs/scale-down.md)"
@@ -317,7 +330,9 @@ class Channel:
     def _error(self, verb: str, key: str, error: Exception) -> DrainError:
         if aws.code(error) == "NoSuchBucket":
             problem = f"there is no bucket {self._bucket}, by which an agent is asked"
-            return DrainError(f"{problem}: deploy a file that has slurm.drain first, or look at --region and --profile")
+            kubectl = "; under EKS it is kubectl that drains" if self.target.config is None else ""
+            remedy = "deploy a file that has slurm.drain first, or look at --region and --profile"
+            return DrainError(f"{problem}: {remedy}{kubectl}")
         return DrainError(f"cannot {verb} s3://{self._bucket}/{key}: {aws.sentence(error)}")
 
 

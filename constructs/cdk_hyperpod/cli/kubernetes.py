@@ -1,4 +1,4 @@
-"""What Kubernetes says of HyperPod's nodes, by the user's own kubectl, which nothing else of the tool needs.
+"""What Kubernetes says of HyperPod's nodes and their pods, by the user's own kubectl, which nothing else of the tool needs.
 
 HyperPod names a node hyperpod-<instance id>, and tells its health by a label (EKS user guide of HyperPod, "Kubernetes labels").
 """
@@ -9,8 +9,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from . import tables
 from .live import Reply
@@ -19,6 +19,20 @@ HEALTH = "sagemaker.amazonaws.com/node-health-status"
 LIMIT_S = 60
 """How long kubectl may take, with whatever it runs for its credentials."""
 _NODE = re.compile(r"hyperpod-(i-[0-9a-f]{8,17})")
+
+
+MOST_TOLD = 6
+"""Pods of a node that are told, as the drain agent tells jobs: five are shown, and that there are more."""
+_LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
+
+
+class Seen(NamedTuple):
+    """What the drainer would see (docs/adr/0015), by its own rules."""
+
+    busy: Mapping[str, Sequence[str]]
+    """Instance ids of the nodes that have pods which have to leave -> some of them, NAMESPACE/NAME."""
+    held: Sequence[str]
+    """Names in Kubernetes of the nodes that a deployment's drainer holds."""
 
 
 class _UnreadError(Exception):
@@ -36,6 +50,36 @@ def states(cluster: Reply) -> tuple[dict[str, str], str | None]:
         return _states(found), None
     except _UnreadError as error:
         return {}, f"what Kubernetes says is not shown: {error}"
+
+
+def look(arn: str) -> tuple[Seen | None, str]:
+    """What is on the nodes of this EKS cluster; nothing, and why, where it could not be read."""
+    try:
+        context = _context(arn, _kubectl("config", "view", "-o", "json"))
+        nodes = _kubectl("--context", context, "get", "nodes", "-o", "json")
+        query = f"--field-selector={_LIVE_PODS}"
+        pods = _kubectl("--context", context, "get", "pods", "--all-namespaces", query, "-o", "json")
+        return _seen(nodes.get("items") or (), pods.get("items") or ()), ""
+    except _UnreadError as error:
+        return None, str(error)
+
+
+def _seen(nodes: Sequence[Any], pods: Sequence[Any]) -> Seen:
+    from .._lambda.eks_drainer.world import SYSTEM, has_to_leave, parse_node
+
+    try:
+        known = [parse_node(each, 0) for each in nodes]
+        instances = {node.name: node.instance for node in known}
+        busy: dict[str, list[str]] = {}
+        for pod in pods:
+            instance = instances.get(pod["spec"]["nodeName"])
+            if instance and pod["metadata"]["namespace"] != SYSTEM and has_to_leave(pod):
+                told = busy.setdefault(instance, [])
+                title = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+                told += [tables.shown(title, 330)] if len(told) < MOST_TOLD else []
+        return Seen(busy, [tables.shown(node.name, 63) for node in known if node.mark])
+    except (KeyError, TypeError, AttributeError):
+        raise _UnreadError("kubectl prints nodes or pods that are none") from None
 
 
 def _states(found: Mapping[str, Any]) -> dict[str, str]:

@@ -65,7 +65,7 @@ class PlanError(HyperPodError):
         *("ec2:DescribeSubnets", "fsx:DescribeFileSystems"),
         *("s3:GetObject", "s3:ListBucket", "kms:Decrypt"),
         besides="Without those of CloudFormation, EC2 and FSx, a note says what was not compared. Those of S3 and KMS are for "
-        "slurm.drain: what jobs run on what would go.",
+        "slurm.drain: what jobs run on what would go. Under EKS kubectl says what pods do, if it may list nodes and pods.",
     ),
 )
 @config_option
@@ -102,7 +102,14 @@ def plan(
     resources, unread = _template(live, name, client)
     deployed = None if live is None or resources is None else _deployed_ids(resources)
     said, unheard = _heard(cluster, live, client)
-    found = planned(live, wanted, replace(FIRST, deployed_ids=deployed, busy=frozenset(said.busy if said else ())))
+    found = planned(live, wanted, replace(FIRST, deployed_ids=deployed))
+    drains = wanted.drain is not None or "Drain" in _guard(resources or {})
+    held: tuple[str, ...] = ()
+    if live is not None and live.eks_cluster and (drains or exit_code(found) == CHANGES):
+        said, unheard, held = _pods(live.eks_cluster, stays=wanted.drain is not None)
+    if said is not None and wanted.drain is not None:
+        # Only a deployment that asks for them knows who is busy.
+        found = planned(live, wanted, replace(FIRST, deployed_ids=deployed, busy=frozenset(said.busy)))
     found = _undrainable(found, live, wanted, said, resources)
     own = name == cluster_stack_name(cluster.name)
     refused, notes = _for_life(cluster, client) if own else ((), _of_another(cluster, name))
@@ -111,7 +118,7 @@ def plan(
     changes = _changes(cluster, live, resources)
     if exit_code(found) != CHANGES:
         unheard = ()
-    told = (*unheard, *unread, *notes, *_standing(name, found, client))
+    told = (*held, *unheard, *unread, *notes, *_standing(name, found, client))
     status = exit_code(found)
     if as_json:
         of_settings = {"changes": None if changes is None else [asdict(each) for each in changes]}
@@ -152,7 +159,7 @@ def _content(found: Plan, live: Cluster | None, notes: Sequence[str], said: Said
 
 
 def _jobs(node: Node, said: Said | None) -> list[str] | None:
-    """Some of its jobs with their users, `4711 of alice`; None: nobody knows."""
+    """Some of its jobs with their users, `4711 of alice`, or of its pods, `research/train-0`; None: nobody knows."""
     from .._lambda.hyperpod_provider.ready import is_silent
 
     return None if said is None or is_silent(said) else list(said.busy.get(node.name, ()))
@@ -321,6 +328,32 @@ def _heard(config: ClusterConfig, live: Cluster | None, client: Clients) -> tupl
     if is_silent(said):
         return said, ("Which jobs run on them nobody knows: the drain agent on the controller is silent.",)
     return said, ()
+
+
+def _pods(eks_cluster: str, *, stays: bool) -> tuple[Said | None, tuple[str, ...], tuple[str, ...]]:
+    """What kubectl says of the nodes, as the drainer would; a note where it does not; and what is still held, in one.
+
+    `stays`: the file has scale_down.drain, so the next deployment has a drainer.
+    """
+    from .._lambda.hyperpod_provider.ready import Said
+    from . import kubernetes
+
+    seen, why = kubernetes.look(eks_cluster)
+    if seen is None:
+        whether = "" if stays else ", nor whether a drainer still holds nodes"
+        return None, (f"Which pods run on them was not read{whether}: {why}.",), ()
+    said = Said(silent=timedelta(), saves=True, busy=seen.busy)
+    if not seen.held:
+        return said, (), ()
+    names = ", ".join(seen.held)
+    if stays:
+        way = "A deployment that changes the cluster gives back what it does not take (another scale_down.retry is a change)."
+    else:
+        way = (
+            "Its drainer goes with scale_down.drain, so give them back first, each by `kubectl uncordon NODE && "
+            "kubectl annotate node NODE cdk-hyperpod.dev/drain-`."
+        )
+    return said, (), (f"Held for a deployment, one that runs or one that died: {names}. {way}",)
 
 
 def _undrainable(

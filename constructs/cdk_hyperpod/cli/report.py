@@ -22,6 +22,7 @@ WIDTH = 80
 UNDRAINED = "A deployment does not drain the nodes or save their data: jobs on them stop, and what is only on their disks is lost."
 DRAINED = "Under scale_down.drain a deployment first waits for their jobs or pods, and saves their data."
 NO_JOBS = "The drain agent on the controller says that no job runs on them."
+NO_PODS = "Kubernetes says that no pod runs on them that would have to leave."
 SHOWN = 5
 """Jobs of a node that are shown. The agent tells of one more."""
 _HEADINGS = ("why", "status", "launched (UTC)", "node")
@@ -64,6 +65,7 @@ def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
 def _changes(plan: Plan, live: Cluster, desired: Desired, said: Said | None, colour: bool) -> Iterator[str]:
     heard = said is not None and not ready.is_silent(said)
     jobs: Mapping[str, Sequence[str]] = said.busy if said is not None and heard else {}
+    what = "pods" if live.eks_cluster else "jobs"
     going = (*plan.taken, *plan.held)
     if exit_code(plan) == NOTHING:
         yield _paint(f"{desired.cluster}: a deployment would take nothing away.", BOLD, colour)
@@ -74,19 +76,19 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, said: Said | None, col
         )
         yield from _wrap(UNDRAINED if desired.drain is None else DRAINED)
         if heard and not any(node.name in jobs for node in ready.going(plan, live)):
-            yield from _wrap(NO_JOBS)
+            yield from _wrap(NO_PODS if live.eks_cluster else NO_JOBS)
     for group in dict.fromkeys(pick.node.group for pick in going):
         chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]
         yield ""
         yield _paint(f"{group}: {messages.several(len(chosen), 'node')}", BOLD, colour)
         yield from _table(chosen)
-        yield from _jobs([node for _, node in chosen], jobs)
+        yield from _jobs([node for _, node in chosen], jobs, what)
     for deletion in plan.deletions:
         members = [node for node in live.nodes if node.group == deletion.group and not node.leaving]
         yield ""
         yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", BOLD, colour)
         yield from _table([("group deleted", node) for node in members])
-        yield from _jobs(members, jobs)
+        yield from _jobs(members, jobs, what)
     yield from _list("It would first wait, because", [wait.why for wait in plan.waits])
     yield from _list("Besides", plan.notes)
 
@@ -98,12 +100,12 @@ def _table(rows: Sequence[tuple[str, Node]]) -> Iterator[str]:
         yield from (f"  {line}" for line in table(_HEADINGS, cells))
 
 
-def _jobs(nodes: Sequence[Node], jobs: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """A line for each node that has some."""
+def _jobs(nodes: Sequence[Node], jobs: Mapping[str, Sequence[str]], what: str) -> Iterator[str]:
+    """A line for each node that has some. `what`: jobs, or pods."""
     for node in nodes:
         if node.name in jobs:
             told = [*jobs[node.name][:SHOWN], *(["and more"] if len(jobs[node.name]) > SHOWN else [])]
-            yield from _wrap(f"{node.name} runs jobs: {', '.join(told)}".removesuffix(": "), "  ", "    ")
+            yield from _wrap(f"{node.name} runs {what}: {', '.join(told)}".removesuffix(": "), "  ", "    ")
 
 
 def _time(launched: datetime | None) -> str:

@@ -142,16 +142,28 @@ class AccountingDatabase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainBackup:
-    """What is copied from a node, when its jobs have ended, before it is drained. Every file is compared by its sha256."""
+    """How a node is saved, when its jobs have ended, before it is drained: its folders `paths` are copied `to` another, every
+    file compared by its sha256, or a `hook` of your own does it."""
 
-    paths: tuple[Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")], ...]
+    paths: tuple[
+        Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")], ...
+    ] = ()
     """Folders on the node's own disks, 1 to 20. One that a node does not have is noted and is no failure; file systems that
-    are mounted below them are left out."""
-    to: Annotated[
-        str, Pattern(rf"(/{PATH_SEGMENT}){{2,}}", "a folder such as /fsx/backup, and not a file system itself")
-    ]
+    are mounted below them are left out. Absent: `hook` saves the node."""
+    to: (
+        Annotated[
+            str, Pattern(rf"(/{PATH_SEGMENT}){{2,}}", "a folder such as /fsx/backup, and not a file system itself")
+        ]
+        | None
+    ) = None
     """A folder on a file system of the file; where it is not there, it is made so that root alone may enter it. Each node has
-    a folder in it that is root's alone, named by its instance id; nothing in it is ever deleted by the library."""
+    a folder in it that is root's alone, named by its instance id; nothing in it is ever deleted by the library. Required with `paths`."""
+    hook: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "a program such as /fsx/admin/save-node")] | None = None
+    """A program of yours on the nodes, in place of `paths` and `to`, such as one on the shared file system. Root alone may be
+    able to change it and the folders above it. It runs on the node as root, up to three times; the node is saved when it
+    has ended with 0. It gets DRAIN_INSTANCE_ID, DRAIN_NODE (Slurm's name), DRAIN_REQUEST and DRAIN_SECONDS, the time there is."""
+    timeout_minutes: Annotated[int, Range(1, 1440)] | None = None
+    """How long one of the three tries may take, in minutes; then it is ended and has failed. Absent: as long as the node is held."""
     on_failure: Literal["fail", "continue"] = "fail"
     """fail: the node is not drained; its reservation stays until the backup succeeds or nobody wants the node. continue:
     it is drained all the same, and its status says that nothing could be saved."""

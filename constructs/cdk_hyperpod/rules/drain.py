@@ -101,25 +101,46 @@ def _check_started(config: ClusterConfig) -> Iterator[Finding]:
 
 
 def check_backup(backup: DrainBackup, mounts: frozenset[str], path: str) -> Iterator[Finding]:
-    """Folders that lead in a circle, that are shared anyway, or a target that goes with the node."""
-    yield from check_repeated(backup.paths, f"{path}.paths")
-    if not isinstance(backup.paths, tuple) or not is_known(backup.to):
+    """What is not said, or twice, and folders that could not be saved."""
+    if not isinstance(backup.paths, tuple) or not is_known(backup.hook) or not is_known(backup.to):
         return
+    if backup.hook is not None:
+        for name in ("paths", "to"):
+            if getattr(backup, name):
+                yield Finding(
+                    path=f"{path}.{name}",
+                    problem=f"says what is copied, and {path}.hook saves the node by itself",
+                    remedy="remove one of the two",
+                )
+        return
+    yield from check_repeated(backup.paths, f"{path}.paths")
     if not 1 <= len(backup.paths) <= MOST_PATHS:
         yield Finding(
             path=f"{path}.paths",
             problem=f"{len(backup.paths)} folders are named",
-            remedy=f"name 1 to {MOST_PATHS}, or remove slurm.drain.backup",
+            remedy=f"name 1 to {MOST_PATHS}, or a `hook` of your own, or remove slurm.drain.backup",
         )
-    to = PurePosixPath(backup.to)
+    if backup.to is None:
+        yield Finding(
+            path=f"{path}.to",
+            problem="is missing, so nobody knows where the copy goes",
+            remedy="add a folder such as /fsx/backup, or a `hook` of your own in place of both",
+        )
+        return
+    yield from _check_folders(backup.paths, backup.to, mounts, path)
+
+
+def _check_folders(paths: tuple[str, ...], target: str, mounts: frozenset[str], path: str) -> Iterator[Finding]:
+    """Folders that lead in a circle, that are shared anyway, or a target that goes with the node."""
+    to = PurePosixPath(target)
     if not any(PurePosixPath(mount) in to.parents for mount in mounts):
         below = " or ".join(sorted(mounts))
         yield Finding(
             path=f"{path}.to",
-            problem=f"{backup.to} is on no storage of the file, so the copy would go with the node",
+            problem=f"{target} is on no storage of the file, so the copy would go with the node",
             remedy=f"put it below {below}" if below else "add storage, and put it there",
         )
-    for item_path, item in zip(item_paths(f"{path}.paths", backup.paths), backup.paths, strict=True):
+    for item_path, item in zip(item_paths(f"{path}.paths", paths), paths, strict=True):
         if not is_known(item):
             continue
         source = PurePosixPath(item)
@@ -133,6 +154,6 @@ def check_backup(backup: DrainBackup, mounts: frozenset[str], path: str) -> Iter
         elif source in to.parents:
             yield Finding(
                 path=item_path,
-                problem=f"{item} holds {backup.to}, so the copy would be copied too",
+                problem=f"{item} holds {target}, so the copy would be copied too",
                 remedy="name a smaller folder",
             )

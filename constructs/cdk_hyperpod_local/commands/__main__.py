@@ -20,21 +20,21 @@ from cdk_hyperpod_local.places import DEFAULT_PORT, Place
 _PROGRAM = "cdk-hyperpod local"
 
 _DESCRIPTION = """\
-Rehearse a deployment on this machine: the real CDK CLI deploys to an engine on 127.0.0.1 that takes AWS's part, with
-the functions' real code, IAM's answers and a HyperPod that ends nodes at random when a count falls. It needs no account
-and no docker, and the network only once, to set itself up.
+Rehearse a deployment on this machine: the real CDK CLI deploys to an engine on 127.0.0.1 that plays AWS. The functions
+run their real code, IAM answers each request, and HyperPod terminates nodes at random when you lower a count. You need
+no account and no docker, and the network only once, for the set-up.
 
-It takes any CDK app, in any language, and plain CloudFormation templates with an AWS::SageMaker::Cluster.
+It works for any CDK app, in any language, and plain CloudFormation templates with an AWS::SageMaker::Cluster.
 """
 
 _EXAMPLES = """\
 \b
 examples:
-  the app in this folder (its cdk.json says how to synthesize); again after a change: an update
+  deploy the app in this folder (its cdk.json says how to synthesize); after a change: update it
     cdk-hyperpod local deploy
-  what the next deployment would change, and of a cluster file which nodes it would take
+  show what the next deployment would change and, with a cluster file, which nodes it would take
     cdk-hyperpod local diff
-  a TypeScript app, another app's folder, what is synthesized already, a template with its parameters
+  deploy a TypeScript app, another folder's app, an app that is synthesized already, a template with a parameter
     cdk-hyperpod local deploy --app 'npx ts-node bin/app.ts'
     cdk-hyperpod local deploy --app ../training
     cdk-hyperpod local deploy --app cdk.out
@@ -48,15 +48,18 @@ What it proves, and what not: docs/local-aws.md of cdk-hyperpod.
 """
 
 _COMMANDS = (
-    ("setup", "bring what the engine runs on into the cache folder; the first deploy does so too"),
-    ("deploy", "start the engine, deploy all stacks, show what exists and which nodes ended; again: an update"),
-    ("diff", "what a deployment would change; of a cluster file also what it would take away"),
-    ("plan", "what a deployment of a cluster file would take away, and why"),
-    ("drift", "what was changed behind CloudFormation's back"),
-    ("shell", "a shell for the aws CLI, boto3, kubectl and helm; in a pipe: its variables, to be sourced"),
-    ("status", "whether the engine runs (exit code 3: not)"),
+    ("setup", "download what the engine needs into the cache folder; otherwise the first deploy does so"),
+    ("deploy", "start the engine, deploy all stacks, show what exists and which nodes ended; run it again to update"),
+    ("diff", "show what a deployment would change and, with a cluster file, what it would take away"),
+    ("plan", "show what a deployment of a cluster file would take away, and why"),
+    ("drift", "show what somebody changed without CloudFormation"),
+    (
+        "shell",
+        "open a shell in which the aws CLI, boto3, kubectl and helm reach the engine; in a pipe: print its variables, to source",
+    ),
+    ("status", "say whether the engine runs (exit code 3: it does not)"),
     ("stop", "end the engine and keep its state; the next command goes on from there"),
-    ("destroy", "destroy all that was deployed to this engine, end it, remove its folder"),
+    ("destroy", "destroy everything that was deployed to this engine, end it, remove its folder"),
 )
 _OF_AN_APP = ("deploy", "diff", "plan", "drift")
 
@@ -88,16 +91,19 @@ def _command(name: str, text: str) -> click.Command:
                 ["--app"],
                 metavar="APP",
                 help="A command that synthesizes, a folder with a cdk.json, a cloud assembly (cdk.out) or a CloudFormation "
-                "template (default: what cdk.json in this folder says).",
+                "template; default: the app of this folder's cdk.json.",
             ),
             click.RichOption(
-                ["-c", "--context"], multiple=True, metavar="KEY=VALUE", help="As of `cdk`; may be repeated."
+                ["-c", "--context"],
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="Context for the app, as with `cdk`; may be repeated.",
             ),
             click.RichOption(
                 ["--config"],
                 metavar="FILE",
-                help="The cluster file of an app that reads one, from this folder: it is passed on as the context `config`, "
-                "checked first, and compared with what lives.",
+                help="The cluster file, if the app reads one: it is checked first, given to the app as the context `config`, "
+                "and compared with the live cluster.",
             ),
         ]
     if name == "deploy":
@@ -106,7 +112,7 @@ def _command(name: str, text: str) -> click.Command:
                 ["--parameters"],
                 multiple=True,
                 metavar="[STACK:]NAME=VALUE",
-                help="A parameter of a template, as of `cdk deploy`; may be repeated.",
+                help="A parameter of a template, as with `cdk deploy`; may be repeated.",
             )
         )
     given += [
@@ -114,13 +120,13 @@ def _command(name: str, text: str) -> click.Command:
             ["--port"],
             default=str(DEFAULT_PORT),
             metavar="PORT",
-            help=f"The engine's: another port is an engine of its own (default: {DEFAULT_PORT}).",
+            help=f"The engine's port; each port has an engine of its own. Default: {DEFAULT_PORT}.",
         ),
         click.RichOption(
             ["--speed"],
             default="200",
             metavar="TIMES",
-            help="How many times faster AWS's long waits pass; an engine that runs keeps its own (default: 200).",
+            help="How many times faster AWS's long waits pass; a running engine keeps its speed. Default: 200.",
         ),
     ]
     return click.RichCommand(

@@ -16,7 +16,7 @@ Json = Any
 _GAP = 2
 _WHY = {
     "random": "at random: a count was lowered without naming a node",
-    "named": "named by a deletion of nodes",
+    "named": "deleted by its id",
     "group-deleted": "its group was deleted",
     "cluster-deleted": "its cluster was deleted",
 }

@@ -102,7 +102,9 @@ def plan(job: Job) -> int:
         _need_running(job.place)
         if job.app.config is None:
             say = f"`{spelling.command('diff', job.place)}` compares any app"
-            raise EngineError(f"`plan` compares a cluster file with what lives: name it with --config; {say}")
+            raise EngineError(
+                f"`plan` compares a cluster file with the live cluster: name the file with --config; {say}"
+            )
         return _ask(job, "plan")
 
 
@@ -168,7 +170,7 @@ def stop(job: Job) -> int:
 def setup(job: Job) -> int:
     """Bring what engines run on, so that the first deployment need not."""
     del job
-    _say(f"what the local AWS runs on is in {_short(installation.ensure(_say).folder)}")
+    _say(f"the local AWS is set up in {_short(installation.ensure(_say).folder)}")
     return 0
 
 

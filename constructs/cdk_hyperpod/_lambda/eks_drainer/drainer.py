@@ -124,7 +124,7 @@ def _doubt(world: World) -> str:
     if not world.nodes:
         return "it lists no node at all"
     hidden = [node.name for node in world.nodes.get("", ()) if not node.no_instance]
-    return f"which may be one that does not tell its instance: {_some(sorted(hidden))}" if hidden else ""
+    return f"it may be one that does not tell its instance: {_some(sorted(hidden))}" if hidden else ""
 
 
 def _judge_node(wish: Wish, node: Node, world: World) -> Judgement:
@@ -140,7 +140,7 @@ def _judge_node(wish: Wish, node: Node, world: World) -> Judgement:
     hook = world.hook if wish.backup else None
     job = hook.jobs.get(job_name(wish)) if hook else None
     saved = (mark is not None and mark.saved) or (job is not None and job.state == "complete")
-    note = "" if not held or (mark and mark.ours) else "was cordoned by another, who has to undo it; "
+    note = "" if not held or (mark and mark.ours) else "was cordoned by somebody else, who has to uncordon it; "
     if node.dead:
         note += "does not respond, as most nodes; " if world.cut_off else "does not respond; "
     if held and not left and (hook is None or saved):

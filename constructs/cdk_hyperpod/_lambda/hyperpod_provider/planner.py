@@ -105,7 +105,8 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
         return lower
     return TakeNodes(
         group=group.name,
-        picks=need.old_picks or need.picks,
+        # The first look takes nothing, and tells of all.
+        picks=need.picks if occasion.first else need.old_picks or need.picks,
         minimum=wanted.minimum if below else None,
     )
 

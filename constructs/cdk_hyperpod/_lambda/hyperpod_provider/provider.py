@@ -1,8 +1,8 @@
 """Both resources behind the Lambda's two entry points, on clients that are handed in.
 
 on_event looks, for as long as it takes to see, and refuses at once; is_complete reads, plans, has what goes drained first
-where the file says so, and makes at most one kind of change at each poll. What on_event returns is the only state (wire.State). Nothing of an event is logged: it holds a
-ResponseURL.
+where the file says so, and makes at most one kind of change at each poll. What on_event returns is the only state
+(wire.State). Nothing of an event is logged: it holds a ResponseURL.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ deadline is for a target to be lowered."""
 SHORT_PATIENCE = timedelta(minutes=5)
 """The same where there was nothing to take: only somebody else can have ended nodes just before."""
 
+GIVING_BACK = timedelta(minutes=1)
+"""How long a drainer is asked to give nodes back: after that nobody does, until prepare is called again."""
+
 PHYSICAL_IDS = {PREPARE: "hyperpod-scale-down", FINALIZE: "hyperpod-group-removal"}
 ATTRIBUTES = {PREPARE: "NodesTaken", FINALIZE: "StillStanding"}
 """What a template may read of each resource (Fn::GetAtt); wire tells."""
@@ -51,10 +54,6 @@ ATTRIBUTES = {PREPARE: "NodesTaken", FINALIZE: "StillStanding"}
 Answer = dict[str, Any]
 UNFINISHED: Answer = {"IsComplete": False}
 _Seen = TypeVar("_Seen")
-
-
-GIVING_BACK = timedelta(minutes=1)
-"""How long a drainer is asked to give nodes back: after that nobody does, until prepare is called again."""
 
 
 class ScaleDownError(Exception):
@@ -256,15 +255,13 @@ class Provider:
     def _previous(self, event: Event) -> Desired | None:
         """The properties before. Absent: a first deployment; or they are of a failed update, or of an earlier version of this
         resource, and make no sense."""
-        if event.request != "Update":
-            return None
         try:
             return wire.read_properties(event.old_properties, kind=event.kind, owner=event.stack)
         except MalformedError:
             return None
 
     def _occasion(self, event: Event, desired: Desired, state: State, *, first: bool) -> Occasion:
-        old = event.old_properties if event.request == "Update" else None
+        old = event.old_properties
         name = old.get("ClusterName") if isinstance(old, Mapping) else None
         previous = self._previous(event)
         drained = self._drained_within(desired, previous, state)
@@ -455,7 +452,6 @@ class Provider:
         if event.kind == PREPARE:
             still = live.staying if live else frozenset()
             return _answer(event, messages.nodes_taken(state.began, state.planned, state.picked, still))
-
         groups = standing(live, wire.read_properties(event.properties, kind=event.kind)) if live else {}
         return _answer(event, messages.standing(groups, waits))
 
