@@ -107,6 +107,7 @@ class Agent:
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> dict[str, Any]:
         self._check("PutObject", Bucket)
         assert Key == REQUEST, f"the function writes nothing but its request: {Key}"
+        assert json.loads(Body)["schema"] == 1, "the agent reads no other"
         self.catch_up()
         self.objects[Key] = Body
         return {}

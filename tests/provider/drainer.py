@@ -74,6 +74,7 @@ class Drainer:
         event = json.loads(Payload)
         assert event.keys() == {"schema", "cluster", "requests"}, event
         assert (event["schema"], event["cluster"]) == (1, "train")
+        assert all(request["schema"] == 1 for request in (event["requests"] or {}).values())
         if self.fails and self.now() < self.fails_until:
             return self._fail()
         self.calls.append(event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod_provider.channels import parse
+from cdk_hyperpod._lambda.hyperpod_provider.drains import Drains
 from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
 from cdk_hyperpod._lambda.hyperpod_provider.ready import NO_INSTANCE, NOTHING_SAID, Ask, Said, Verdict, judge
+from provider import clusters
 from provider.agent import REQUEST, Agent
 from provider.scenarios import QUICK, ended, failure, ids
 from provider.stack import DRAIN, LAMBDA, Behaviour, Stack, Wish, group, run_until_quiet
@@ -255,11 +258,50 @@ def test_a_rollback_gives_back_what_it_does_not_take() -> None:
     train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
     agent = train.agent
     wish = replace(FOUR, groups_to_delete=("old",))
-    assert train.deploy(wish, fail="before") == "rolled back"
+    held: list[float] = []
+
+    def look() -> None:
+        wishes = json.loads(agent.objects[REQUEST])["nodes"]
+        held.extend(each["expires"] - train.clock.now() for each in wishes)
+
+    assert train.deploy(wish, fail="before", meanwhile=look) == "rolled back"
+    assert len(held) == 2 and min(held) > 12 * 3600, "as long as CloudFormation may wait for the cluster"
     assert not gone(train)
     train.clock.advance(MINUTE)
     assert settled(agent)
     assert set(ids(train, "old")) <= agent.given_back.keys()
+
+
+@pytest.mark.parametrize(
+    ("of_group", "of_node", "kept"),
+    [
+        ("InService", "Running", False),
+        ("Degraded", "Running", False),
+        ("Deleting", "Running", True),
+        ("InService", "ShuttingDown", True),
+    ],
+)
+def test_what_is_on_its_way_out_is_not_given_back(of_group: str, of_node: str, kept: bool) -> None:
+    """Nothing may start on it, whoever asked for it."""
+
+    class Controller:
+        asked: Mapping[str, Any]
+
+        def read(self) -> Said:
+            return Said(silent=timedelta(0), nodes={NODE: {"requests": {"deployment": "of yesterday"}}})
+
+        def write(self, request: Mapping[str, Any]) -> None:
+            self.asked = request
+
+        def find(self, node: str, said: Said) -> Mapping[str, str]:
+            return {"ip": "10.0.0.1"}
+
+        def excuse(self, error: Exception) -> None: ...
+
+    controller = Controller()
+    cluster = clusters.live(clusters.group("p5", 1, status=of_group), nodes=[node(status=of_node)])
+    Drains(asking(), controller, must=False).give_back(lambda: cluster, frozenset())
+    assert [wish["id"] for wish in controller.asked["nodes"]] == ([NODE] if kept else [])
 
 
 def test_a_rollback_waits_five_minutes_for_jobs_at_most_and_never_refuses() -> None:
@@ -432,6 +474,15 @@ def test_a_replacement_goes_after_five_minutes_and_not_unsaved() -> None:
 )
 def test_what_the_agent_cannot_tell_apart_may_have_jobs(status: str, message: str, goes: bool) -> None:
     assert judged(node(status=status), asking(), "unknown", message).ready is goes
+
+
+@pytest.mark.parametrize(("minutes", "never"), [(0, False), (0.5, False), (2, True)])
+def test_what_the_agent_rejects_may_be_an_earlier_request(minutes: float, never: bool) -> None:
+    """It has read this one after ten seconds, or some tens where it is slow."""
+    said = Said(silent=timedelta(0), rejected="deployment: is of another version", saves=True)
+    verdict = judge([node()], said, asking(minutes=minutes))
+    assert verdict.never == ((said.rejected,) if never else ())
+    assert not verdict.ready
 
 
 def test_the_agent_has_the_words_by_which_a_node_is_no_instance() -> None:

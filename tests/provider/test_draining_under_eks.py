@@ -81,8 +81,10 @@ def test_idle_nodes_go_before_busy_ones() -> None:
     train = four()
     oldest, *others = ids(train, "p5")
     train.drainer.pods = dict.fromkeys(others, 600 * MINUTE)
+    began = train.clock.now()
     assert train.deploy(replace(FOUR, groups=(group("p5", 3),))) == "complete", train.reasons
     assert list(gone(train)) == [oldest]
+    assert gone(train)[oldest] - began < 2 * MINUTE, "nothing is waited for"
 
 
 def test_a_budget_keeps_all_of_them_under_fail() -> None:
@@ -164,12 +166,16 @@ def test_a_node_of_karpenters_is_refused_at_once(on_timeout: str) -> None:
     assert not gone(train)
 
 
-def test_a_node_that_kubernetes_does_not_have_may_join_yet_and_then_keeps_nobody() -> None:
+@pytest.mark.parametrize("must_be_saved", [False, True])
+def test_a_node_that_kubernetes_does_not_have_may_join_yet_and_then_keeps_nobody(must_be_saved: bool) -> None:
+    """There are no pods of its own that wrote anything to save."""
     train = four()
+    drain_with = saving(train) if must_be_saved else DRAIN
     (node, *_) = ids(train, "p5")
     train.drainer.absent.add(node)
     began = train.clock.now()
-    assert train.deploy(replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,))) == "complete", train.reasons
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
+    assert train.deploy(wish) == "complete", train.reasons
     assert 5 * MINUTE <= gone(train)[node] - began < 7 * MINUTE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ class HyperPod:
                 {
                     "InstanceGroupName": each.group,
                     "InstanceId": each.instance_id,
-                    "InstanceStatus": {"Status": "Running"},
+                    "InstanceStatus": {"Status": each.status},
                 }
                 for each in self.there
             ]
@@ -59,16 +60,22 @@ class HyperPod:
 
 
 def carries_out(
-    hyperpod: HyperPod, cluster: Cluster, found: Plan, *, previous: Desired | None = BEFORE, wanted: Desired = WANTED
+    hyperpod: HyperPod,
+    cluster: Cluster,
+    found: Plan,
+    *,
+    previous: Desired | None = BEFORE,
+    wanted: Desired = WANTED,
+    minutes: float = 0,
 ) -> Outcome:
-    """`hyperpod.then`: the cluster as the second look finds it. Absent: as before."""
+    """`hyperpod.then`: the cluster as the second look finds it. Absent: as before. `minutes`: since the request began."""
     when = occasion(first=False, previous=previous)
 
     def look(then: Occasion) -> tuple[Cluster | None, Plan]:
         now = hyperpod.then or cluster
         return now, plan(now, wanted, then)
 
-    return execute(found, cluster, look, when, hyperpod, Moment(now=START, began=START))
+    return execute(found, cluster, look, when, hyperpod, Moment(now=START + timedelta(minutes=minutes), began=START))
 
 
 def takes_two(hyperpod: HyperPod, cluster: Cluster, *, minimum: int | None = None, **more: Any) -> Outcome:
@@ -155,11 +162,42 @@ def test_refusal_in_unknown_words_counts_while_the_nodes_are_there() -> None:
     assert takes_two(HyperPod("No", there=nodes("p5", 6)), EIGHT) == Outcome(waits=("the nodes went meanwhile",))
 
 
+def test_refusal_in_unknown_words_counts_where_the_nodes_cannot_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "ListClusterNodes")
+
+    hyperpod = HyperPod("No", there=EIGHT.nodes)
+    monkeypatch.setattr(hyperpod, "list_cluster_nodes", fails)
+    outcome = takes_two(hyperpod, EIGHT)
+    assert outcome.error is not None and str(outcome.error).endswith("No")
+
+
+@pytest.mark.parametrize("status", ["InService", "Updating"])
+def test_a_missing_permission_is_told_whatever_changes_meanwhile(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    """Permissions arrive within two minutes, or never."""
+
+    def fails(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "No"}}, "BatchDeleteClusterNodes")
+
+    hyperpod = HyperPod(there=EIGHT.nodes)
+    monkeypatch.setattr(hyperpod, "batch_delete_cluster_nodes", fails)
+    cluster = live(group(minimum=2, status=status), nodes=nodes("p5", 8))
+    assert takes_two(hyperpod, cluster, minutes=1).error is None
+    assert takes_two(hyperpod, cluster, minutes=3).error is not None
+
+
 def test_refusal_that_a_minimum_may_explain_lowers_it() -> None:
     hyperpod = HyperPod("No", there=EIGHT.nodes)
     lower = desired(wish(count=1, minimum=1))
     assert takes_two(hyperpod, EIGHT, minimum=1, wanted=lower) == Outcome(sent=True)
     assert counts(hyperpod) == [(8, 1)]
+
+
+def test_refusal_that_says_why_lowers_no_minimum() -> None:
+    hyperpod = HyperPod("Run UpdateClusterSoftware first", there=EIGHT.nodes)
+    outcome = takes_two(hyperpod, EIGHT, minimum=1, wanted=desired(wish(count=1, minimum=1)))
+    assert outcome.error is not None
+    assert hyperpod.updates == []
 
 
 @pytest.mark.parametrize(
@@ -218,15 +256,16 @@ class WantsAGroupBeside(HyperPod):
     def __init__(self, **of_p5: Any) -> None:
         super().__init__(there=EIGHT.nodes)
         self.of_p5 = of_p5
+        self.old, self.code = "InService", "ValidationException"
 
     def describe_cluster(self, **_: Any) -> dict[str, Any]:
         p5 = {"InstanceGroupName": "p5", "CurrentCount": 8, "TargetCount": 8, "Status": "InService", **self.of_p5}
-        groups = [p5, {"InstanceGroupName": "old", "Status": "InService"}]
+        groups = [p5, {"InstanceGroupName": "old", "Status": self.old}]
         return {"ClusterArn": "arn", "ClusterStatus": "InService", "InstanceGroups": groups}
 
     def update_cluster(self, *, InstanceGroups: Sequence[Mapping[str, Any]] = (), **_: Any) -> dict[str, Any]:
         if not InstanceGroups:
-            raise ClientError({"Error": {"Code": "ValidationException", "Message": "No"}}, "UpdateCluster")
+            raise ClientError({"Error": {"Code": self.code, "Message": "No"}}, "UpdateCluster")
         return super().update_cluster(InstanceGroups=InstanceGroups)
 
 
@@ -245,3 +284,46 @@ def test_group_that_travels_with_a_deletion_stands_as_the_file_wants_it(of_p5: d
     hyperpod = WantsAGroupBeside(**of_p5)
     delete_groups(("old",), EIGHT, desired(wish()), hyperpod, Moment(now=START, began=START))
     assert [each["InstanceGroupName"] for each in hyperpod.updates] == sent
+
+
+@pytest.mark.parametrize("status", ["Pending", "ShuttingDown"])
+def test_group_with_a_node_on_its_way_travels_with_no_deletion(status: str) -> None:
+    hyperpod = WantsAGroupBeside()
+    hyperpod.there = [*nodes("p5", 7), *nodes("p5", 1, first=8, status=status)]
+    delete_groups(("old",), EIGHT, desired(wish()), hyperpod, Moment(now=START, began=START))
+    assert hyperpod.updates == []
+
+
+def test_other_refusals_of_a_deletion_send_no_count() -> None:
+    hyperpod = WantsAGroupBeside()
+    hyperpod.code = "AccessDeniedException"
+    late = Moment(now=START + timedelta(minutes=3), began=START)
+    assert delete_groups(("old",), EIGHT, desired(wish()), hyperpod, late).error is not None
+    assert hyperpod.updates == []
+
+
+def test_group_of_which_somebody_else_asked_for_the_deletion_is_done() -> None:
+    hyperpod = WantsAGroupBeside()
+    hyperpod.old = "Deleting"
+    assert delete_groups(("old",), EIGHT, desired(wish()), hyperpod, Moment(now=START, began=START)) == Outcome()
+    assert hyperpod.updates == []
+
+
+def test_count_of_an_autoscaler_travels_with_no_deletion() -> None:
+    """It may be another one by the time the call arrives."""
+    hyperpod = WantsAGroupBeside()
+    wanted = desired(wish(autoscaled=True))
+    delete_groups(("old",), EIGHT, wanted, hyperpod, Moment(now=START, began=START))
+    assert hyperpod.updates == []
+
+
+def test_refused_deletion_is_no_failure_while_the_cluster_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else may have asked first, and failing would launch again what was taken."""
+
+    def fails(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "DescribeCluster")
+
+    hyperpod = WantsAGroupBeside()
+    monkeypatch.setattr(hyperpod, "describe_cluster", fails)
+    outcome = delete_groups(("old",), EIGHT, desired(wish()), hyperpod, Moment(now=START, began=START))
+    assert outcome.error is None and outcome.waits

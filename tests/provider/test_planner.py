@@ -870,6 +870,11 @@ def test_autoscaled_group_whose_lower_count_would_be_sent_again() -> None:
     )
 
 
+def test_autoscaled_group_with_more_than_it_holds_is_nobodys_loss() -> None:
+    before = desired(wish(count=2, autoscaled=True), digest="before")
+    assert plan(EIGHT, desired(wish(count=9, autoscaled=True)), occasion(previous=before)) == Plan()
+
+
 def test_autoscaled_group_with_the_count_that_it_holds() -> None:
     before = desired(wish(count=2, autoscaled=True))
     wanted = desired(wish(count=7, autoscaled=True), nodes_to_delete=(node_id(3),))

@@ -422,7 +422,7 @@ def test_a_role_that_must_not_change_is_told_what_it_needs(make: Callable[[Stack
     cluster_in(stack, roles={"compute": make(stack)})
     (warning,) = Annotations.from_stack(stack).find_warning("/Stack/Cluster", Match.string_like_regexp("role given"))
     text = str(warning.entry.data).removesuffix(" [ack: cdk-hyperpod:role-needs-compute]")
-    said = "CDK may not change the role given for compute; see that it trusts sagemaker.amazonaws.com and allows "
+    said = "CDK may not change the role given for compute; make sure that it trusts sagemaker.amazonaws.com and allows "
     assert text.startswith(said)
     statements = json.loads(text.removeprefix(said))
     assert ["cloudwatch:PutMetricData"] in [statement["Action"] for statement in statements]

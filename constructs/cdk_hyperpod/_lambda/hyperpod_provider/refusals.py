@@ -113,7 +113,7 @@ def chased(needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
     for need in needs:
         since = occasion.began + CHASE + occasion.drained_within if occasion.began else None
         again = [pick for pick in need.picks if pick.node.launched and since and pick.node.launched > since]
-        if again and not (need.old_picks or need.leaving) and need.group.target > need.wanted.count:
+        if again and not (need.old_picks or need.leaving):
             yield messages.launched_again(need.group.name, need.group.target, need.wanted.count)
 
 
