@@ -349,7 +349,11 @@ def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings:
         return Judgement("ready", _ready_message(mark[3], node, world), saved=mark[3] == "saved")
     if node.foreign:
         # Somebody else's, HyperPod's `Action:Replace` for example: neither ended nor renamed.
-        note = f"was {node.foreign} by somebody else ({node.reason[:200] or 'no reason'}); nothing is saved"
+        by = f"was {node.foreign} by somebody else ({node.reason[:200] or 'no reason'})"
+        note = f"{by}; nothing is saved"
+        if save and settings["backup"]["on_failure"] == "fail" and _tries(wishes, world):
+            # A Prolog that fails, for example: Slurm has drained the node for the backup's own job.
+            return Judgement("backup-failed", f"could not be saved: {by}; mend that, and resume the node")
         if not jobs and not node.busy:
             return Judgement("ready", note)
         said = f"{note}; {_running(jobs) or WORKS}"
@@ -386,12 +390,16 @@ def _can_be_saved(how: str, node: SlurmNode, save: bool, settings: Mapping[str, 
     return how == "unsaved" or (not node.silent and settings["backup"]["on_failure"] == "fail")
 
 
+def _tries(wishes: Sequence[Wish], world: World) -> list[Backup]:
+    """The jobs by which it was to be saved. One that was made for one of the wishes is good for the other, too."""
+    return [job for wish in wishes if wish.backup for job in world.backups.get(backup_name(wish), ())]
+
+
 def _judge_backup(
     wishes: Sequence[Wish], node: SlurmNode, world: World, settings: Mapping[str, Any], free: tuple[Act, ...]
 ) -> Judgement:
     asked = [wish for wish in wishes if wish.backup]
-    # A backup that was made for one of them is good for the other, too.
-    tries = [job for wish in asked for job in world.backups.get(backup_name(wish), ())]
+    tries = _tries(wishes, world)
     if any(job.state == "COMPLETED" for job in tries):
         return Judgement("backing-up", "", (*free, _drain(wishes, node, "saved")))
     live = [job for job in tries if job.state == "PENDING" or job.state not in ENDED]

@@ -165,7 +165,7 @@ class GivenRole:
             text = json.dumps(Stack.of(self._scope).resolve(missing), separators=(",", ":"))
             Annotations.of(self._scope).add_warning_v2(
                 f"cdk-hyperpod:role-needs-{self._node_type}",
-                f"CDK may not change the role given for {self._node_type}; see that it trusts sagemaker.amazonaws.com and "
+                f"CDK may not change the role given for {self._node_type}; make sure that it trusts sagemaker.amazonaws.com and "
                 f"allows {text}",
             )
 

@@ -21,7 +21,8 @@ TOOL = Path(sys.executable).with_name("cdk-hyperpod")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of one's own to run in, with the small cluster as its cluster.yaml."""
+    """A folder of one's own to run in, with the small cluster as its cluster.yaml, and a cache without prices."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     write("cluster.yaml", {})
     return tmp_path

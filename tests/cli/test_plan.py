@@ -184,7 +184,7 @@ def test_jobs_on_what_would_go_are_told_with_their_users(
     assert list(jobs.values()) == [["1 of alice"]] * 2
 
 
-NOBODY_KNOWS = "Which jobs run on them nobody knows: the drain agent on the controller is silent."
+NOBODY_KNOWS = "It is not known which jobs run on them: the drain agent on the controller is silent."
 
 
 @pytest.mark.parametrize(

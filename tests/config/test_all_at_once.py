@@ -67,7 +67,7 @@ the group's
   line 26  scale_down.instance_groups_to_delete: the group 'p5' is to be deleted, and is still in instance_groups; \
 remove it from \
 one of the two
-  line 27  scale_down.drain: asks an agent on the controller, which slurm.drain starts, and that is absent; \
+  line 27  scale_down.drain: asks an agent on the controller, and without slurm.drain there is none; \
 add `slurm: {drain: {}}`, and deploy it before you take nodes
   line 28  tags.aws:x: a tag cannot have the key 'aws:x'; use 1 to 128 letters, digits, spaces and _.:/=+-@, \
 beginning neither \

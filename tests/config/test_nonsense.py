@@ -152,7 +152,7 @@ def test_what_is_of_another_account_is_a_warning_wherever_it_stands() -> None:
     group = data["instance_groups"][0]["name"]
 
     def warned() -> list[str]:
-        return [text for text in told(findings_of(yaml.safe_dump(data, sort_keys=False))) if "of the account" in text]
+        return [text for text in told(findings_of(yaml.safe_dump(data, sort_keys=False))) if "is in account" in text]
 
     assert [text.split(": ")[1] for text in warned()] == [
         "eks.admin_role_arns[0]",
@@ -160,8 +160,8 @@ def test_what_is_of_another_account_is_a_warning_wherever_it_stands() -> None:
         f"instance_groups[{group}].ebs_volumes[0].volume_kms_key_arn",
     ]
     assert warned()[0] == (
-        f"warning: eks.admin_role_arns[0]: '{ROLE}/a' is of the account 111122223333, the cluster of 444455556666; "
-        "name one of the cluster's account, or make sure that the other account is meant and lets you in"
+        f"warning: eks.admin_role_arns[0]: '{ROLE}/a' is in account 111122223333, and the cluster in 444455556666; "
+        "name one of the cluster's account, or make sure that you mean the other account, and that it lets you in"
     )
     del data["account"]
     assert warned() == []

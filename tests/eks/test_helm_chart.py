@@ -155,7 +155,7 @@ def test_another_chart_than_the_one_that_was_meant_is_refused() -> None:
     assert findings(CHART, digest=other) == [
         (
             f"eks.dependencies_chart_digest: the chart's content is {HelmChart(CHART).digest}, got {other}; "
-            "look at what changed, then change the digest; or use the chart that it was"
+            "look at what changed, then change the digest; or use the chart that has this digest"
         )
     ]
 

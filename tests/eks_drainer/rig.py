@@ -8,18 +8,23 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from cdk_hyperpod._lambda.eks_drainer.drainer import Drainer
 from cdk_hyperpod._lambda.eks_drainer.kubernetes import Api, Connection, Reply, Send
+from cdk_hyperpod.kubernetes.drainer import DRAINER_GROUP, drainer_manifests
 from cdk_hyperpod.kubernetes.manifests import Manifest
 from kubernetes.apiserver.client import Answer, Client, await_answer
 from kubernetes.apiserver.objects import await_usable
+from kubernetes.apiserver.running import running
 
 HOOK = "ops/save-node"
+TOKEN = "the-drainers-token"
 NOW = 1_800_000_000.0
 _numbers = itertools.count(1)
 
@@ -36,6 +41,16 @@ def of_1_20(send: Send) -> Send:
         return send(method, path, body, kind)
 
     return older
+
+
+@contextmanager
+def control_plane(folder: Path) -> Iterator[Client]:
+    """Its administrator. It knows the drainer by a token, as a member of its group, and gives it exactly its rights."""
+    (folder / "tokens.csv").write_text(f"admin,admin,admin,system:masters\n{TOKEN},drainer,drainer,{DRAINER_GROUP}\n")
+    with running(folder) as client:
+        Rig(client, TOKEN).namespace(HOOK.partition("/")[0])
+        client.apply_all(drainer_manifests(HOOK))
+        yield client
 
 
 @dataclass(slots=True)

@@ -16,6 +16,10 @@ kubernetes-apiserver: #: Build a real Kubernetes API server into ~/.cache, once 
 test-kubernetes: setup .kubernetes/ready kubernetes-apiserver #: Quotas, teams and jobs, on the real API server too
 	@python -m pytest tests/kubernetes $(KUBERNETES_FLAGS)
 
+.PHONY: bench-eks
+bench-eks: setup .kubernetes/ready kubernetes-apiserver #: Measure the drainer on a real API server
+	@PYTHONPATH=tests:constructs python -m eks_drainer.bench
+
 .PHONY: lock-kubernetes
 lock-kubernetes: .tools/ready #: Resolve the SDK again
 	.tools/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header --python-version 3.11 requirements/hyperpod-sdk.in -o requirements/hyperpod-sdk.lock

@@ -359,6 +359,18 @@ def test_what_cannot_be_saved_goes_all_the_same_where_the_file_says_so() -> None
     assert words(found.acts)[0].endswith(":lost")
 
 
+def test_what_slurm_drains_for_the_backup_s_own_job_is_not_saved() -> None:
+    """Where a Prolog fails. Whoever had drained it before is another's business, and so is a backup that need not be."""
+    drained = slurm(state="IDLE+DRAIN", reason="Prolog error [root@2026-11-22T20:00:00]")
+    look = world(drained, backups=backups("FAILED"))
+    said = agent.judge([wish()], look, SETTINGS)
+    assert (said.state, said.saved, said.acts) == ("backup-failed", False, ())
+    assert said.message.startswith("could not be saved: was drained by somebody else (Prolog error")
+    assert agent.judge([wish()], world(drained), SETTINGS).state == "ready"
+    assert agent.judge([wish(backup=False)], look, SETTINGS).state == "ready"
+    assert agent.judge([wish()], look, {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}).state == "ready"
+
+
 def test_a_file_without_a_backup_saves_nothing() -> None:
     assert words(agent.judge([wish()], world(), {"backup": None}).acts)[0].endswith(":unsaved")
 

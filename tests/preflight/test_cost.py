@@ -55,7 +55,7 @@ def test_every_group_and_what_stands_beside_the_nodes() -> None:
     assert found["mixed (ml.c5.9xlarge)"].hour is None, "nobody lists a Spot price"
     assert found["NAT gateway"].hour == 0.05
     assert found["FSx for Lustre, 19200 GiB"].hour == pytest.approx(19200 * GB_MONTH[f"Storage.SSD.{TIER}"] / 730)
-    assert found["FSx for Lustre, 19200 GiB"].note.endswith(": in no sum"), (
+    assert found["FSx for Lustre, 19200 GiB"].note.endswith(": not counted"), (
         "metadata and backups have prices of their own"
     )
     assert hourly(found.values()) == pytest.approx(sum(each.hour for each in found.values() if each.hour is not None))

@@ -273,7 +273,7 @@ USAGE = "ml.p5.48xlarge for cluster usage"
         pytest.param(P5, {USAGE: 3.0}, "impossible", f'ask for 4 in Service Quotas: SageMaker, "{USAGE}"', id="one short"),
         pytest.param(P5, {}, "not checked", f'Service Quotas lists no quota "{USAGE}" here', id="not listed"),
         pytest.param(P5, NotRead(why="no right"), "not checked", "no right", id="not read"),
-        pytest.param(replace(P5, training_plan_arn=PLAN + "a"), {USAGE: 3.0}, "not checked", "nobody says whether nodes of a training plan (p5) count here", id="a training plan's"),
+        pytest.param(replace(P5, training_plan_arn=PLAN + "a"), {USAGE: 3.0}, "not checked", "AWS does not document whether nodes of a training plan (p5) count here", id="a training plan's"),
         pytest.param(replace(P5, instance_type=None, instance_types=("ml.p5.48xlarge", "ml.p5e.48xlarge")), {USAGE: 3.0}, "not checked", "p5 may take other types", id="several types"),
     ],
 )  # fmt: skip

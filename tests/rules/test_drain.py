@@ -121,8 +121,8 @@ def test_under_eks_a_function_drains(changes: dict[str, Any]) -> None:
         (
             drain(scale_down={"drain": {"backup_cron_job": "research/backup"}}),
             (
-                "scale_down.drain.backup_cron_job: is a CronJob of Kubernetes, and this cluster is under Slurm; remove it; what "
-                "is saved of a node says slurm.drain.backup"
+                "scale_down.drain.backup_cron_job: is a CronJob of Kubernetes, and this cluster is under Slurm; remove it; "
+                "under Slurm, slurm.drain.backup says what is saved"
             ),
         ),
     ],

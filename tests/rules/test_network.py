@@ -154,7 +154,7 @@ def test_nodes_of_an_existing_vpc_without_a_way_to_aws_services_are_warned_of() 
 
     assert judge({"network": closed}) == [
         (
-            "warning: network.endpoint_security_group_id: is missing, so that the nodes reach S3's gateway endpoint and no "
+            "warning: network.endpoint_security_group_id: is missing: the nodes would reach S3's gateway endpoint and no "
             "other AWS service; name the security group of the VPC's interface endpoints, or set internet_egress"
         )
     ]
@@ -186,7 +186,7 @@ def test_an_existing_vpc_names_s3s_prefix_list_where_the_library_does_not_know_i
         pytest.param({"organization_id": "o-a1b2c3d4e5"}, "network.organization_id: has no effect while endpoint_policies is none; set endpoint_policies, or remove it", id="organization without policies"),
         pytest.param({"trusted_accounts": ["111122223333"]}, "network.trusted_accounts: has no effect while endpoint_policies is none; set endpoint_policies, or remove it", id="trusted without policies"),
         pytest.param({"endpoint_policies": "account", "trusted_accounts": ["111122223333", "111122223333"]}, "network.trusted_accounts: '111122223333' is there twice; name it once", id="trusted twice"),
-        pytest.param({"endpoint_policies": "account", "internet_egress": True}, "warning: network.endpoint_policies: keeps nobody in beside internet_egress: true, which leads past the endpoints; the policies then hold for what still goes through them, such as S3 in the region; set internet_egress: false, or endpoint_policies: none", id="a way past them"),
+        pytest.param({"endpoint_policies": "account", "internet_egress": True}, "warning: network.endpoint_policies: does not keep data in with internet_egress: true, which leads past the endpoints; the policies then hold for what still goes through them, such as S3 in the region; set internet_egress: false, or endpoint_policies: none", id="a way past them"),
         pytest.param({"endpoint_policies": "account"}, None, id="account"),
         pytest.param({"endpoint_policies": "organization", "organization_id": "o-a1b2c3d4e5", "trusted_accounts": ["111122223333"]}, None, id="organization and trusted"),
     ],

@@ -147,13 +147,11 @@ def test_what_slurm_drains_itself_after_ours_was_given_back_is_not_ours(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
     """slurmctld leaves a reason that stands there: none of ours may."""
-    conf = f"{SLURM_ETC}/slurm.conf"
     drains.await_state(node, "ready", drains.ask(node))
     drains.ask()
     drains.await_given_back(node)
     assert "cdk-hyperpod" not in drains.slurm_of(node)
-    drains.controller.run(f"cp -p {conf} {conf}.before; echo Prolog=/usr/bin/false >>{conf}; scontrol reconfigure")
-    try:
+    with prolog_fails(cluster, drains, node):
         command = (
             f"sbatch --parsable --chdir=/tmp --output=/dev/null -p {node.instance.group} -w {node.name} --wrap true"
         )
@@ -166,8 +164,16 @@ def test_what_slurm_drains_itself_after_ours_was_given_back_is_not_ours(
         drains.ask()
         cluster.until(lambda: drains.status()["nodes"] == {}, "nobody wants it")
         assert "DRAIN" in drains.slurm_of(node).split(" Reason=")[0]
+
+
+@contextmanager
+def prolog_fails(cluster: Cluster, drains: Drains, node: Node) -> Iterator[None]:
+    """No job starts any more; Slurm drains the node on which one would have."""
+    conf, run = f"{SLURM_ETC}/slurm.conf", drains.controller.run
+    run(f"cp -p {conf} {conf}.before; echo Prolog=/usr/bin/false >>{conf}; scontrol reconfigure")
+    try:
+        yield
     finally:
-        run = drains.controller.run
         run(f"scontrol update nodename={node.name} state=resume; mv {conf}.before {conf}; scontrol reconfigure")
 
 
@@ -408,3 +414,16 @@ def test_a_target_that_is_full_keeps_the_node_until_there_is_room(cluster: Clust
     finally:
         node.run(f"umount {folder}")
     assert drains.await_state(node, "ready", drains.ask(node))["saved"] is True
+
+
+@both
+def test_a_prolog_that_fails_for_the_backup_is_a_backup_that_failed(
+    cluster: Cluster, drains: Drains, node: Node
+) -> None:
+    """Slurm drains the node for it: a drain of another's, which must not pass for a node that may go unsaved."""
+    with prolog_fails(cluster, drains, node):
+        said = drains.await_state(node, "backup-failed", drains.ask(node))
+        assert "could not be saved: was drained by somebody else (Prolog error)" in said["message"]
+        assert said["saved"] is False
+        drains.ask()
+        cluster.until(lambda: drains.status()["nodes"] == {}, "nobody wants it")

@@ -407,7 +407,7 @@ def test_a_role_that_must_not_change_is_told_what_it_needs() -> None:
     (warning,) = Annotations.from_stack(stack).find_warning("/Stack/Cluster", Match.string_like_regexp("role given"))
     text = str(warning.entry.data)
     assert text.startswith(
-        "CDK may not change the role given for compute; see that it trusts sagemaker.amazonaws.com and allows ["
+        "CDK may not change the role given for compute; make sure that it trusts sagemaker.amazonaws.com and allows ["
     )
     assert "cloudwatch:PutMetricData" in text and "s3:GetObject" in text and "Token[" not in text
     assert not [child for child in stack.node.find_all() if isinstance(child, CfnResource) and child.cfn_resource_type == "AWS::IAM::Policy" and "Nodes" in child.node.path]  # fmt: skip

@@ -85,8 +85,8 @@ def refusals(arguments: dict[str, Any] | None = None, **properties: Any) -> list
 # -- clusters that cannot be guarded ----------------------------------------------------------------------------------
 
 NO_NAME = (
-    "cluster.cluster_name: is missing, and CloudFormation would make one up that nobody knows before the cluster is "
-    "there; give the cluster a name"
+    "cluster.cluster_name: is missing, and CloudFormation would make one up that nobody knows before the cluster "
+    "exists; give the cluster a name"
 )
 RESTRICTED = (
     "cluster.restricted_instance_groups: are not guarded: HyperPod terminates nodes at random when you lower a count there; give "

@@ -18,7 +18,8 @@ from .tables import json_text, print_lines, table
 
 _HELP = """\
 Say what the cluster of a file costs an hour and a month, at list prices in US dollars, without discounts and taxes: each group at
-its full count, and what stands beside the nodes: file system, endpoints, NAT gateway, EKS control plane. What the list has no price for is named, and in no sum.
+its full count, the file system, endpoints, NAT gateway and EKS control plane. It names what the list has no price for, and does not
+count it.
 
 Prices are kept in your cache folder, with their date, and asked for again with --refresh; `check` then ends with the figure.
 """
@@ -43,7 +44,7 @@ class CostError(HyperPodError):
     help=_HELP,
     epilog=rights(
         "pricing:GetProducts",
-        besides="With prices of your cache it asks nobody. Exit code 0: printed; 1: there are no prices.",
+        besides="With prices in your cache it makes no call to AWS. Exit code 0: printed; 1: there are no prices.",
     ),
 )
 @config_option

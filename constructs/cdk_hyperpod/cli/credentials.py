@@ -9,7 +9,7 @@ from .options import profile_option
 
 
 @click.command(
-    epilog="Exit code 0: there are; 1: there are none, or they cannot be read. Nobody is asked whether they are valid."
+    epilog="Exit code 0: there are; 1: there are none, or they cannot be read. It does not ask AWS whether they are valid."
 )
 @profile_option
 def credentials(profile: str | None) -> None:

@@ -29,7 +29,7 @@ MAX_CELL = 200
 """Characters of a cell that are shown: an ARN's, and no page's."""
 
 
-@click.command(epilog="Exit code 0: read, also where nothing was refused; 1: the folder cannot be read.")
+@click.command(epilog="Exit code 0: the files were read, also if nothing was refused; 1: the folder cannot be read.")
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @json_option
 def denied(folder: Path, *, as_json: bool) -> None:

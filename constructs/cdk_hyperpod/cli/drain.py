@@ -38,9 +38,9 @@ _DRAIN = """\
 Ask the agent on the controller for these nodes. It lets no new job start there,
 waits until the jobs on them have ended, saves what the file's slurm.drain.backup
 names, and drains them. They stay drained until the hold is over or `undrain`;
-deploy meanwhile. What others have drained, and HyperPod has, is left as it is.
-Where somebody has asked for a node already, the later end of the two holds counts,
-it is saved if either wants so, and --force-after stays where you do not name it.
+deploy meanwhile. It leaves nodes alone that somebody else, or HyperPod, has drained.
+If somebody has asked for a node already, the later end of the two holds counts, it
+is saved if either wants so, and their --force-after stays unless you give yours.
 For Slurm; under EKS `kubectl drain` does it, and the refusal prints the command.
 
 Exit code 0: asked for, and with --wait every node is ready, and saved unless you

@@ -326,7 +326,7 @@ def _heard(config: ClusterConfig, live: Cluster | None, client: Clients) -> tupl
             return None, (f"Which jobs run on them was not read: {aws.sentence(error)}",)
         said = NOTHING_SAID
     if is_silent(said):
-        return said, ("Which jobs run on them nobody knows: the drain agent on the controller is silent.",)
+        return said, ("It is not known which jobs run on them: the drain agent on the controller is silent.",)
     return said, ()
 
 

@@ -41,7 +41,7 @@ _HELP = """\
 Say whether the account and region can have the cluster of a file: what it needs, what the account's quotas allow, what is in
 use already, the verdict, and what to do. Counts the account's other clusters. It changes nothing.
 
-Capacity is nobody's to promise: a zone that offers a type may have none left.
+It cannot promise capacity: a zone that offers a type may have none left.
 
 Exit code 0: everything passed; 1: something is impossible, as with a file that has errors; 2: something was not checked, for one
 because a right is missing; 3: nothing was, since AWS could not be asked: no credentials, expired, of another account, no network.

@@ -188,10 +188,10 @@ def _short(shown: dict[str, str], name: str, enough: int, groups: Sequence[Insta
     mixed = [group.name for group in groups if len(group.all_instance_types) > 1]
     planned = [group.name for group in groups if group.training_plan_arn]
     if mixed and name not in (PER_CLUSTER, TOTAL, TOTAL_SPOT):
-        why = f"{', '.join(mixed)} may take other types, and nobody says how AWS counts those beforehand; or {ask}"
+        why = f"{', '.join(mixed)} may take other types, and AWS does not document how it counts those; or {ask}"
         return Row(**shown, verdict="not checked", remedy=why)
     if planned and sum(group.instance_count for group in groups if not group.training_plan_arn) <= allowed:
-        why = f"nobody says whether nodes of a training plan ({', '.join(planned)}) count here; if they do, {ask}"
+        why = f"AWS does not document whether nodes of a training plan ({', '.join(planned)}) count here; if they do, {ask}"
         return Row(**shown, verdict="not checked", remedy=why)
     return Row(**shown, verdict="impossible", remedy=ask)
 

@@ -115,7 +115,7 @@ def _of_lustre(storage: StorageConfig) -> str:
         *(["metadata_iops"] if storage.metadata_iops is not None else []),
         *(["backups"] if storage.automatic_backup_retention_days else []),
     ]
-    return f"{' and '.join(extras)}: in no sum" if extras else ""
+    return f"{' and '.join(extras)}: not counted" if extras else ""
 
 
 # -- the cache --------------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def _command(action: str, text: str, cost: str) -> click.Command:
             "sagemaker:ListClusterNodes",
             f"sagemaker:Batch{action.capitalize()}ClusterNodes",
         ),
-        besides="Exit code 0: asked for all of them; 1: not, and which not is said. `cdk-hyperpod watch` follows it.",
+        besides="Exit code 0: asked for all of them; 1: not for all; a message says for which not. `cdk-hyperpod watch` follows it.",
     )
     return click.command(name=action, help=f"{text}\n\n{_NODES}", epilog=needs)(run)
 

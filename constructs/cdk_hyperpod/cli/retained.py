@@ -18,7 +18,7 @@ _LUSTRE_GB_MONTH = {125: 0.145, 250: 0.210, 500: 0.340, 1000: 0.600}
 _KEY_MONTH = 1.0
 
 
-@click.command(epilog="Exit code 0: printed, also where nothing stays; 1: the file is wrong. Nobody is asked.")
+@click.command(epilog="Exit code 0: printed, also if nothing stays; 1: the file is wrong. It makes no call to AWS.")
 @config_option
 @click.option(
     "--stack", metavar="NAME", help="The stack that network and storage are in; default: hyperpod-NAME-foundation."

@@ -327,20 +327,20 @@ class ScaleDownDrain:
 
     timeout_minutes: Annotated[int, Range(1, 30)] = 25
     """How long the nodes' jobs or pods, and what is saved, may take together, in minutes. CloudFormation waits 60 in all, and nodes
-    take 15 to 20 to go. For longer jobs ask before you deploy: `cdk-hyperpod drain --hold 12h` under Slurm, `kubectl drain`
-    under EKS."""
+    take 15 to 20 to go. For longer jobs, drain before you deploy: `cdk-hyperpod drain --hold 12h` under Slurm, `kubectl
+    drain` under EKS."""
     on_timeout: Literal["fail", "force"] = "fail"
     """fail: the deployment fails, nothing is deleted, and the nodes go back to work. force: the nodes go at the end of the time,
-    unless what has to be saved is not. Under Slurm jobs that still run after four fifths of it are requeued, or cancelled
-    where Slurm cannot requeue them. Under EKS pods that still run end with the node; the backup begins after four fifths of it,
-    whatever runs."""
+    unless their data must be saved and is not. Under Slurm, jobs that still run after four fifths of the time are requeued, or
+    cancelled if Slurm cannot requeue them. Under EKS, pods that still run end with the node; the backup begins after four fifths
+    of the time, whatever runs."""
     on_silent: Literal["fail", "undrained"] | None = None
-    """What is done where no agent answers for three minutes, or under EKS the function does not. fail: the deployment fails, and
-    says what to do. undrained: nodes go as they are, and their jobs or pods end. Absent: fail; for a Slurm cluster of another
-    app it has to be said."""
+    """What happens if the agent, or under EKS the function, does not answer for three minutes. fail: the deployment fails, and
+    says what to do. undrained: nodes go as they are, and their jobs or pods end. Absent: fail; required for a Slurm cluster
+    of another app."""
     backup_cron_job: CronJobName | None = None
-    """EKS only: NAMESPACE/NAME of a CronJob of yours, suspended, of which a Job is made on each node when its pods have left and
-    before the node is ready. A Job that fails keeps the node. Absent: nothing is saved. Under Slurm, `slurm.drain.backup`."""
+    """EKS only: NAMESPACE/NAME of a suspended CronJob of yours. A Job of it runs on each node after the pods have left; when it has
+    succeeded, the node is ready. If it fails, the node stays. Absent: nothing is saved. Under Slurm, `slurm.drain.backup`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

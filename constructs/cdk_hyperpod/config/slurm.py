@@ -148,16 +148,16 @@ class DrainBackup:
     paths: tuple[
         Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")], ...
     ] = ()
-    """Folders on the node's own disks, 1 to 20. One that a node does not have is noted and is no failure; file systems that
-    are mounted below them are left out. Absent: `hook` saves the node."""
+    """Folders on the node's own disks, 1 to 20. A folder that a node does not have is noted, and is no failure. File
+    systems that are mounted below these folders are left out. Absent: `hook` saves the node."""
     to: (
         Annotated[
             str, Pattern(rf"(/{PATH_SEGMENT}){{2,}}", "a folder such as /fsx/backup, and not a file system itself")
         ]
         | None
     ) = None
-    """A folder on a file system of the file; where it is not there, it is made so that root alone may enter it. Each node has
-    a folder in it that is root's alone, named by its instance id; nothing in it is ever deleted by the library. Required with `paths`."""
+    """A folder on a file system of the file. If it does not exist, it is made so that only root may enter it. Each node has a
+    folder in it that is root's alone, named by its instance id. The library never deletes anything in it. Required with `paths`."""
     hook: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "a program such as /fsx/admin/save-node")] | None = None
     """A program of yours on the nodes, in place of `paths` and `to`, such as one on the shared file system. Root alone may be
     able to change it and the folders above it. It runs on the node as root, up to three times; the node is saved when it
@@ -187,12 +187,12 @@ class SlurmConfig:
     """What Slurm is to do beyond running jobs."""
 
     accounting_database: AccountingDatabase | None = None
-    """Where accounts and history are kept. Absent: in a database on the controller node, which goes with it. A change
+    """Where accounts and history are kept. Absent: in a database on the controller node, lost with the node. A change
     updates the cluster and terminates no node."""
     accounts: tuple[SlurmAccount, ...] = ()
-    """Accounts and their limits. Absent: every user may run jobs, without limits. Before the last one goes from the file,
-    take its users out and run the step: scripts of a file without accounts leave the database alone."""
+    """Accounts and their limits. Absent: every user may run jobs, without limits. Before you take the last account out,
+    take its users out and run the step: without accounts in the file the scripts leave the database alone."""
     drain: DrainConfig | None = None
-    """Nodes are drained, and saved, before somebody takes them. Absent: there is no agent, and no bucket for it. Before
-    it goes from the file, `cdk-hyperpod undrain` gives back what is held: taking it out removes the bucket, and the agent on
-    a controller that lives stays and has nobody to ask."""
+    """An agent on the controller drains nodes, and saves their data, before they go. Absent: there is no agent, and no bucket
+    for its requests. Before you take this out of the file, give held nodes back with `cdk-hyperpod undrain`: the bucket is
+    deleted, and the agent on a running controller gets no more requests."""

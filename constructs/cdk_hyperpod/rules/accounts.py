@@ -27,15 +27,15 @@ def check_accounts(config: ClusterConfig) -> Iterator[Finding]:
         if path.endswith(".pod_role_arn"):
             yield Finding(
                 path=path,
-                problem=f"{show(arn)} is of the account {account}, and EKS gives pods roles of the cluster's, "
-                f"{config.account}, alone",
-                remedy="name a role of the cluster's account; let that one take on the other, where pods need it",
+                problem=f"{show(arn)} is in account {account}, and EKS gives pods only roles of the "
+                f"cluster's account, {config.account}",
+                remedy="name a role of the cluster's account, which may assume the other one",
             )
         else:
             yield Finding(
                 path=path,
-                problem=f"{show(arn)} is of the account {account}, the cluster of {config.account}",
-                remedy="name one of the cluster's account, or make sure that the other account is meant and lets you in",
+                problem=f"{show(arn)} is in account {account}, and the cluster in {config.account}",
+                remedy="name one of the cluster's account, or make sure that you mean the other account, and that it lets you in",
                 level="warning",
                 topic="foreign-account",
             )

@@ -42,7 +42,7 @@ def check_chart(
         yield Finding(
             path=f"{place}_digest",
             problem=f"the chart's content is {chart.digest}, got {digest}",
-            remedy="look at what changed, then change the digest; or use the chart that it was",
+            remedy="look at what changed, then change the digest; or use the chart that has this digest",
         )
     for name, image in chart.public_images() if image_registry else ():
         if neuron or "neuron-device-plugin" not in name:

@@ -47,12 +47,12 @@ def _check_asked(config: ClusterConfig, drain: object) -> Iterator[Finding]:
         yield Finding(
             path="scale_down.drain.backup_cron_job",
             problem="is a CronJob of Kubernetes, and this cluster is under Slurm",
-            remedy="remove it; what is saved of a node says slurm.drain.backup",
+            remedy="remove it; under Slurm, slurm.drain.backup says what is saved",
         )
     if config.slurm is None or (isinstance(config.slurm, SlurmConfig) and config.slurm.drain is None):
         yield Finding(
             path="scale_down.drain",
-            problem="asks an agent on the controller, which slurm.drain starts, and that is absent",
+            problem="asks an agent on the controller, and without slurm.drain there is none",
             remedy="add `slurm: {drain: {}}`, and deploy it before you take nodes",
         )
 

@@ -194,9 +194,9 @@ def _check_two_zones(network: NetworkConfig, region: str, second: str | None) ->
     if second is not None:
         yield Finding(
             path="network.availability_zones",
-            problem=f"EKS needs subnets in two zones: the control plane, and no node, gets one in {second} too, for good",
+            problem=f"EKS needs subnets in two zones: the control plane gets one in {second} too, for good, which no node uses",
             remedy=f"name both, [{zones[0]}, {second}], or before the first deployment another one that has EKS "
-            "(use1-az3, usw1-az2 and cac1-az3 have not)",
+            "(use1-az3, usw1-az2 and cac1-az3 do not)",
             level="warning",
             topic="second-zone",
         )

@@ -46,7 +46,7 @@ def check_guarded(cluster: Mapping[str, Any], *, name: str | None = None) -> Ite
     elif not cluster.get("ClusterName"):
         yield Finding(
             path="cluster.cluster_name",
-            problem="is missing, and CloudFormation would make one up that nobody knows before the cluster is there",
+            problem="is missing, and CloudFormation would make one up that nobody knows before the cluster exists",
             remedy="give the cluster a name",
         )
     if cluster.get("RestrictedInstanceGroups"):

@@ -139,7 +139,7 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
     if not network.internet_egress and network.endpoint_security_group_id is None:
         yield Finding(
             path=f"{path}.endpoint_security_group_id",
-            problem="is missing, so that the nodes reach S3's gateway endpoint and no other AWS service",
+            problem="is missing: the nodes would reach S3's gateway endpoint and no other AWS service",
             remedy="name the security group of the VPC's interface endpoints, or set internet_egress",
             level="warning",
             topic="no-way-to-endpoints",
@@ -204,7 +204,7 @@ def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Find
         yield Finding(
             path=f"{path}.endpoint_policies",
             problem=(
-                "keeps nobody in beside internet_egress: true, which leads past the endpoints; the policies then hold for "
+                "does not keep data in with internet_egress: true, which leads past the endpoints; the policies then hold for "
                 "what still goes through them, such as S3 in the region"
             ),
             remedy="set internet_egress: false, or endpoint_policies: none",

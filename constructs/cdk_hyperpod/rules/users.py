@@ -254,7 +254,7 @@ def _check_members(config: ClusterConfig, accounts: Sequence[tuple[str, SlurmAcc
         if user.name not in members:
             yield Finding(
                 path=path,
-                problem="is in no account, and where there are accounts Slurm refuses jobs of whoever is in none",
+                problem="is in no account, and as soon as there are accounts Slurm refuses jobs of users without one",
                 remedy="add the user to an account of slurm.accounts",
                 level="warning",
                 topic="user-without-account",
