@@ -57,10 +57,12 @@ _COMMANDS = (
         "shell",
         "open a shell in which the aws CLI, boto3, kubectl and helm reach the engine; in a pipe: print its variables, to source",
     ),
-    ("status", "say whether the engine runs (exit code 3: it does not)"),
+    ("status", "say whether the engine runs"),
     ("stop", "end the engine and keep its state; the next command goes on from there"),
     ("destroy", "destroy everything that was deployed to this engine, end it, remove its folder"),
 )
+_EXIT_CODES = {"status": "Exit code 0: it runs; 3: not."}
+_EXIT_CODE = "Exit code 0: done; 1: not, and one line says why; 130 after Ctrl-C: the engine goes on where it runs."
 _OF_AN_APP = ("deploy", "diff", "plan", "drift")
 
 
@@ -135,6 +137,7 @@ def _command(name: str, text: str) -> click.Command:
         callback=lambda **options: _run(name, **options),
         help=f"{text[:1].upper()}{text[1:]}.",
         short_help=text,
+        epilog=_EXIT_CODES.get(name, _EXIT_CODE),
     )
 
 
