@@ -171,10 +171,10 @@ wheel: setup #: Build the wheel into dist/
 	@rm -rf dist && hatchling build -t wheel
 
 .PHONY: docs
-docs: setup #: Regenerate what is made from the code: schema, references, bootstrap policies, pictures of commands
+docs: setup #: Regenerate what is made from the code: schema, references, bootstrap policies, what commands print
 	@python tools/make_docs.py
 	@python tools/make_bootstrap_policy.py
-	@GOLDEN=write python -m pytest -q tests/cli/test_pictures.py
+	@GOLDEN=write python -m pytest -q tests/cli/test_pictures.py tests/cli/test_sizes.py
 
 .PHONY: golden
 golden: setup #: Regenerate the golden templates; read the diff before you commit it

@@ -18,7 +18,7 @@ from aws_cdk import aws_s3_deployment as s3_deployment
 from constructs import Construct, IConstruct
 
 from . import _reasons
-from ._acknowledge import acknowledge, policy_wildcards, without_traces
+from ._acknowledge import acknowledge, wildcards_of_cdk, without_traces
 from ._assets import lifecycle_dir
 from ._functions import log_group
 from ._pseudo import ACCOUNT_ID, PARTITION
@@ -529,9 +529,6 @@ def _bucket_name(scope: Construct, cluster_name: str) -> str:
 
 def _acknowledge_upload(scope: LifecycleScripts) -> None:
     """The upload is CDK's own BucketDeployment, one function for each stack, whose role and runtime CDK decides."""
-    stack = Stack.of(scope)
     role = scope.deployment.handler_role
     function = typing.cast(IConstruct, role.node.scope)
-    policy = typing.cast(iam.Policy, role.node.find_child("DefaultPolicy"))
-    wildcards = policy_wildcards(stack.resolve(policy.document)["Statement"])
-    acknowledge(function, {**_reasons.UPLOAD, **dict.fromkeys(wildcards, _reasons.UPLOAD_COPIES)})
+    acknowledge(function, {**_reasons.UPLOAD, **dict.fromkeys(wildcards_of_cdk(role), _reasons.UPLOAD_COPIES)})

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from aws_cdk import Annotations, Stack
 from aws_cdk import aws_iam as iam
-from constructs import Construct, Dependable
+from constructs import Construct
 
 from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards, wildcard
@@ -141,33 +141,49 @@ class GivenRole:
 
     def allow(self, statements: list[Statement]) -> None:
         """Let it do this too, by its own policy; where CDK may not change the role, say what it needs."""
-        missing: list[dict[str, Any]] = []
-        for statement in statements:
-            document = statement.to_json()
-            if document in self._allowed:
-                continue
-            self._allowed.append(document)
-            added = self.role.add_to_principal_policy(iam.PolicyStatement.from_json(document)).policy_dependable
-            # A role that CDK must not change says that all is well, and has nothing that one could wait for.
-            policies = [] if added is None else Dependable.of(added).dependency_roots
-            if policies and Stack.of(policies[0]) is not Stack.of(self._scope):
-                finding = Finding(
-                    path=f"roles[{self._node_type}]",
-                    problem="is imported in another stack, where its policy would come after the cluster",
-                    remedy="import it in the cluster's stack",
-                )
-                raise_errors([finding], self._scope.node.path)
-            if not policies:
-                missing.append(document)
-            elif reasons := _wildcard_reasons(self._scope, [statement]):
-                acknowledge(policies[0], reasons)
-        if missing:
-            text = json.dumps(Stack.of(self._scope).resolve(missing), separators=(",", ":"))
+        new = [statement for statement in statements if statement.to_json() not in self._allowed]
+        documents = [statement.to_json() for statement in new]
+        self._allowed += documents
+        for document in documents:
+            self.role.add_to_principal_policy(iam.PolicyStatement.from_json(document))
+        # A role that CDK must not change says that all is well, and has no policy.
+        policies = [child for child in self.role.node.find_all() if isinstance(child, iam.Policy)]
+        if any(Stack.of(policy) is not Stack.of(self._scope) for policy in policies):
+            finding = Finding(
+                path=f"roles[{self._node_type}]",
+                problem="is imported in another stack, where its policy would come after the cluster",
+                remedy="import it in the cluster's stack",
+            )
+            raise_errors([finding], self._scope.node.path)
+        for policy in policies:
+            acknowledge(policy, _wildcard_reasons(self._scope, new))
+        if new and not policies:
             Annotations.of(self._scope).add_warning_v2(
                 f"cdk-hyperpod:role-needs-{self._node_type}",
                 f"CDK may not change the role given for {self._node_type}; make sure that it trusts sagemaker.amazonaws.com and "
-                f"allows {text}",
+                f"allows {_as_sub(Stack.of(self._scope).resolve(documents))}",
             )
+
+
+def _as_sub(value: object) -> str:
+    """A resolved value as JSON, references as Fn::Sub writes them: `${AWS::AccountId}`."""
+    return json.dumps(_sub(value), separators=(",", ":"))
+
+
+def _sub(value: Any) -> Any:
+    match value:
+        case {"Ref": str(name)}:
+            return f"${{{name}}}"
+        case {"Fn::GetAtt": [str(name), str(attribute)]}:
+            return f"${{{name}.{attribute}}}"
+        case {"Fn::Join": ["", [*parts]]}:
+            return "".join(map(str, map(_sub, parts)))
+        case dict():
+            return {key: _sub(item) for key, item in value.items()}
+        case list():
+            return [_sub(item) for item in value]
+        case _:
+            return value
 
 
 def _document(statements: Sequence[Statement]) -> dict[str, Any]:

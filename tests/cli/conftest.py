@@ -37,6 +37,8 @@ class World:
     """The cluster's stack, as DescribeStacks tells it. Absent: there is none."""
     status: bytes | None = None
     """What the drain agent has written. Absent: nothing."""
+    asked: dict[str, bytes] = field(default_factory=dict)
+    """What the drain agent is asked for."""
     denied: set[str] = field(default_factory=set)
     """SERVICE:method that are refused."""
 
@@ -62,6 +64,9 @@ class _Client:
     service: str
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
+        if method.startswith("_"):
+            raise AttributeError(f"the world has no {self.service} that knows {method[1:]}")
+
         def call(**given: Any) -> Any:
             name = f"{self.service}:{method}"
             self.world.calls.append(name)
@@ -79,11 +84,19 @@ class _Client:
         return {"Subnets": [{"SubnetId": each, **place} for each in SubnetIds]}
 
     def _get_object(self, Bucket: str, Key: str) -> Json:
-        assert (Bucket, Key) == (drain_bucket_name("small", "000000000000", "us-west-2"), status_key("small"))
-        if self.world.status is None:
+        assert Bucket == drain_bucket_name("small", "000000000000", "us-west-2")
+        found = self.world.status if Key == status_key("small") else self.world.asked.get(Key)
+        if found is None:
             raise refused("NoSuchKey", "not there", "GetObject")
         sent = email.utils.formatdate(self.world.model.clock.now(), usegmt=True)
-        return {"Body": io.BytesIO(self.world.status), "ResponseMetadata": {"HTTPHeaders": {"date": sent}}}
+        return {"Body": io.BytesIO(found), "ETag": "e", "ResponseMetadata": {"HTTPHeaders": {"date": sent}}}
+
+    def _put_object(self, Key: str, Body: bytes, **_: object) -> Json:
+        self.world.asked[Key] = Body
+        return {}
+
+    def _get_caller_identity(self) -> Json:
+        return {"Account": "000000000000"}
 
     def _describe_stacks(self, StackName: str) -> Json:
         if self.world.stack is None or self.world.stack["StackName"] != StackName:

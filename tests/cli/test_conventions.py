@@ -15,21 +15,32 @@ _OF_THE_TOOL = "is about the tool"
 _NO_FILE = "reads no cluster file"
 _THE_FILE = "compares the file, or is made from it"
 _ASKS_NOBODY = "asks AWS nothing"
+_LOCAL = dict.fromkeys(
+    [f"local {word}" for word in ("setup", "deploy", "diff", "plan", "drift", "shell", "status", "stop", "destroy")],
+    "rehearses on this machine: an engine is named by its port, and what is on it is asked through `local shell`",
+)
+_OF_AN_APP = ("local deploy", "local diff", "local plan", "local drift")
 WITHOUT: dict[str, dict[str, str]] = {
     "--config": {
         "init": "writes the file",
         **dict.fromkeys(("schema", "completion"), _OF_THE_TOOL),
         **dict.fromkeys(("credentials", "denied"), _NO_FILE),
+        **{name: why for name, why in _LOCAL.items() if name not in _OF_AN_APP},
     },
-    "--profile": dict.fromkeys(
-        ("init", "check", "schema", "completion", "retained", "denied", "job render", "lifecycle run"), _ASKS_NOBODY
-    ),
+    "--profile": {
+        **dict.fromkeys(
+            ("init", "check", "schema", "completion", "retained", "denied", "job render", "lifecycle run"), _ASKS_NOBODY
+        ),
+        **_LOCAL,
+    },
     "--cluster": {
+        **_LOCAL,
         **dict.fromkeys(("init", "schema", "completion"), _OF_THE_TOOL),
         **dict.fromkeys(("credentials", "denied"), "is about no cluster"),
         **dict.fromkeys(("check", "preflight", "cost", "plan", "retained", "job render", "lifecycle run"), _THE_FILE),
     },
     "--json": {
+        **_LOCAL,
         "init": "writes files, and names them",
         "schema": "prints JSON already",
         "completion": "prints a script",
@@ -41,13 +52,13 @@ WITHOUT: dict[str, dict[str, str]] = {
     },
 }
 WITHOUT["--region"] = {name: why for name, why in WITHOUT["--cluster"].items() if name != "init"}
-_OF_THEIR_OWN = {("init", "--region"), ("job render", "--config")}
-"""What the new file says; and a file that is only needed with other options."""
+_OF_THEIR_OWN = {("init", "--region"), ("job render", "--config"), *((name, "--config") for name in _OF_AN_APP)}
+"""What the new file says; a file that is only needed with other options; and one that is passed on to any app."""
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command of the tool by its words; `local` is a tool of its own, with options of its own (docs/local-aws.md)."""
-    for name in (name for group in COMMANDS.values() for name in group if name != "local"):
+    """Every command of the tool by its words."""
+    for name in (name for group in COMMANDS.values() for name in group):
         command = frame.tool.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None
         inner = getattr(command, "commands", None)

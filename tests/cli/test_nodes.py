@@ -365,9 +365,13 @@ def test_what_kubernetes_says_is_a_column(world: World, run: Run, monkeypatch: p
             f"kubectl has no context of {EKS_ARN}; aws eks update-kubeconfig",
         ),
         (lambda: Path("config.json").write_text("[]"), "kubectl prints no JSON"),
+        (
+            lambda: Path("nodes.json").write_text('{"items": [{"metadata": {"name": "ip-10-0-0-1"}}]}'),
+            "none of its nodes has a name such as hyperpod-i-0123456789abcdef0",
+        ),
         (lambda: Path("nodes.json").unlink(), "kubectl: cat: nodes.json: No such file or directory"),
     ],
-    ids=["none", "broken", "no context", "no JSON", "no answer"],
+    ids=["none", "broken", "no context", "no JSON", "other names", "no answer"],
 )
 def test_without_kubectl_the_list_comes_with_a_note(
     spoil: Callable[[], object], said: str, world: World, run: Run, monkeypatch: pytest.MonkeyPatch

@@ -5,19 +5,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from rich._export_format import CONSOLE_SVG_FORMAT
-from rich.console import Console
-from rich.text import Text
 
 from cdk_hyperpod.cli import aws, plan, preflight, tables
 from cdk_hyperpod.cli.preflight_judge import (
@@ -34,6 +29,7 @@ from cdk_hyperpod.cli.preflight_judge import (
 from cdk_hyperpod.config.changes import METADATA, record
 from cdk_hyperpod_local.hyperpod.samples import VPC, group, slurm
 from cli.conftest import Run, World, refused, write
+from cli.drawing import picture
 from config.judging import ROOT, load_text
 
 Json = Any
@@ -46,16 +42,6 @@ SMALL = {
     "instance_groups__1__instance_count": 3,
 }
 STACK = "arn:aws:cloudformation:us-west-2:000000000000:stack/hyperpod-small-cluster/0a1b2c3d"
-# A picture asks nobody for fonts.
-_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-
-
-def picture(command: str, out: str) -> str:
-    """What a terminal shows, as SVG."""
-    console = Console(record=True, width=80, file=io.StringIO(), color_system="truecolor", force_terminal=True)
-    console.print(Text(f"$ {command}", style="bold"))
-    console.print(Text.from_ansi(out.rstrip("\n")))
-    return console.export_svg(title="cdk-hyperpod", code_format=_FORMAT, unique_id=command.split()[1])
 
 
 def three_workers(world: World) -> None:

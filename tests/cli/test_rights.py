@@ -13,11 +13,14 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli import frame, watch
+from cdk_hyperpod.cli.aws import ATTEMPTS
 from cdk_hyperpod.cli.commands import COMMANDS as TEXTS
 from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.cli.preflight import NOT_ASKED
 from cdk_hyperpod.names import drain_bucket_name, request_key, status_key
 from cdk_hyperpod_local import environment
 from cdk_hyperpod_local.session import LocalAws
+from cli.wire import intercept
 from config.judging import changed
 from local_aws.fixtures import running_engine
 
@@ -41,6 +44,8 @@ COMMANDS = {
 EXIT_CODES = {"plan": 2, "preflight": 1}
 """Of those that end otherwise than with 0: a group would go; and the training plan that the file names is not there."""
 OF_EKS = ["preflight", "--config", "eks.yaml"]
+OF_THE_TEST = ("PutRolePolicy", "AssumeRole")
+"""Calls of `operate` itself."""
 UNTRIED = {
     **dict.fromkeys(
         [("connect", "ssm:StartSession"), ("connect", "ssm:TerminateSession")], "the AWS CLI calls, and says so"
@@ -270,6 +275,15 @@ def operate(aws: LocalAws, monkeypatch: pytest.MonkeyPatch, words: list[str], ac
     return main([known.get(word, word) for word in words])
 
 
+def until_all_run(aws: LocalAws) -> None:
+    """What an earlier replacement or reboot has begun, has ended."""
+    for _ in range(300):
+        nodes = aws.client("sagemaker").list_cluster_nodes(ClusterName="small")["ClusterNodeSummaries"]
+        if {node["InstanceStatus"]["Status"] for node in nodes} == {"Running"}:
+            break
+        time.sleep(0.1)
+
+
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(("command", "right"), CASES)
 def test_a_right_less_is_one_sentence(
@@ -290,11 +304,7 @@ def test_a_right_less_is_one_sentence(
 def test_the_listed_rights_are_enough(
     command: str, aws: LocalAws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for _ in range(300):
-        nodes = aws.client("sagemaker").list_cluster_nodes(ClusterName="small")["ClusterNodeSummaries"]
-        if {node["InstanceStatus"]["Status"] for node in nodes} == {"Running"}:
-            break
-        time.sleep(0.1)
+    until_all_run(aws)
     status = operate(aws, monkeypatch, COMMANDS[command], listed(command))
     out, err = capsys.readouterr()
     if command == "logs":
@@ -305,17 +315,38 @@ def test_the_listed_rights_are_enough(
 
 
 @pytest.mark.usefixtures("place")
-def test_throttling_is_retried_and_then_said(
-    aws: LocalAws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_call_that_aws_throttles_is_made_again_and_then_said(
+    command: str, aws: LocalAws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
-    try:
-        aws.change_hyperpod(faults={"throttle_next": 3, "throttle_operations": ["DescribeCluster"]})
-        assert operate(aws, monkeypatch, COMMANDS["connect"], listed("connect")) == 0
-        aws.change_hyperpod(faults={"throttle_next": 9, "throttle_operations": ["DescribeCluster"]})
-        assert operate(aws, monkeypatch, COMMANDS["connect"], listed("connect")) == 1
-    finally:
-        aws.change_hyperpod(faults={"throttle_next": 0, "throttle_operations": []})
-    assert (
-        capsys.readouterr().err == "AWS throttles DescribeCluster, after 5 attempts still; try again in some minutes\n"
-    )
+    made: list[str] = []
+    throttled, times = "", 0
+
+    def meet(call: str) -> str | None:
+        made.append(call)
+        return "throttled" if call == throttled and made.count(call) <= times else None
+
+    def tried(refusals: int) -> int:
+        nonlocal times
+        times = 0
+        until_all_run(aws)
+        made.clear()
+        times = refusals
+        return operate(aws, monkeypatch, COMMANDS[command], listed(command))
+
+    intercept(monkeypatch, meet)
+    untouched = tried(0)
+    said = capsys.readouterr()
+    mine = [call for call in dict.fromkeys(made) if call.split(".")[1] not in OF_THE_TEST]
+    assert mine, "it asks AWS nothing"
+    for throttled in mine:
+        assert tried(ATTEMPTS - 1) == untouched, throttled
+        again = capsys.readouterr()
+        assert "throttles" not in again.out + again.err and again.err.count("\n") == said.err.count("\n")
+        assert tried(999) in (0, 1, untouched, NOT_ASKED)
+        assert made.count(throttled) % ATTEMPTS == 0
+        found = capsys.readouterr()
+        told = " ".join(f"{found.out} {found.err}".split())
+        sentence = f"AWS throttles {throttled.split('.')[1]}, after 5 attempts still; try again in some minutes"
+        assert told.count(sentence) == 1 and told.count("throttles") == 1, told
+        assert "Traceback" not in told and "has a fault" not in told

@@ -154,9 +154,13 @@ def test_a_look_that_fails_is_a_note_and_several_in_a_row_are_the_end(
     monkeypatch.setattr(type(client), where, lambda _, **given: fail(**given), raising=False)
     status, out, err = run("watch")
     assert status == code
-    note = "note: a look failed, and another follows: DescribeCluster: InternalFailure: an error of ours\n"
+    note = "note: a look failed, and another follows: DescribeCluster: AWS has a fault of its own (InternalFailure), after 5 attempts still; try again in some minutes\n"
     assert out.count(note) == 1
-    assert err == ("" if code == 0 else "DescribeCluster: InternalFailure: an error of ours\n")
+    assert err == (
+        ""
+        if code == 0
+        else "DescribeCluster: AWS has a fault of its own (InternalFailure), after 5 attempts still; try again in some minutes\n"
+    )
 
 
 def test_what_does_not_pass_ends_the_first_failed_look(

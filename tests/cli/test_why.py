@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.why import first_reason
-from config.judging import ROOT
+from config.judging import ROOT, changed
 
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/hyperpod-train-cluster/0a1b2c"
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -118,9 +120,6 @@ class OfTraining:
         arn = "arn:aws:sagemaker:us-west-2:111122223333:cluster/0a1b2c3d4e5f"
         return {"ClusterArn": arn, "ClusterName": ClusterName, "ClusterStatus": "InService", "InstanceGroups": []}
 
-    def list_cluster_nodes(self, **_: object) -> dict[str, Any]:
-        return {"ClusterNodeSummaries": []}
-
     def list_tags(self, **_: object) -> dict[str, Any]:
         stack = STACK.replace("hyperpod-train-cluster", "Training")
         return {"Tags": [{"Key": "aws:cloudformation:stack-id", "Value": stack}]}
@@ -147,6 +146,30 @@ def test_a_stack_that_nobody_may_look_for_is_no_success(
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("there is no stack hyperpod-llm-train-foundation or ") and err.count("\n") == 1
     assert "cannot be read: your credentials lack the right ListTags" in err and "name it by --stack" in err
+
+
+def test_where_nothing_was_deployed_nothing_has_succeeded_either(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    class Nobody(OfTraining):
+        def describe_cluster(self, *, ClusterName: str) -> dict[str, Any]:
+            raise ClientError({"Error": {"Code": "ResourceNotFound", "Message": "no"}}, "DescribeCluster")
+
+        def get_caller_identity(self) -> dict[str, Any]:
+            return {"Account": "111122223333"}
+
+    monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: Nobody())
+    for options, first in (([], "hyperpod-llm-train-foundation or "), (["--stack", "x"], "x that")):
+        assert main(["why", "--config", str(ROOT / "cluster.yaml"), *options]) == 1
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith(f"there is no stack {first}") and err.count("\n") == 1
+        assert "so nothing was deployed there; deploy the file, or name another --profile, " in err
+
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(changed({"account": "999999999999"})))
+    assert main(["why", "--config", str(tmp_path / "cluster.yaml")]) == 1
+    assert capsys.readouterr().err.startswith(
+        "account: the file says 999999999999, your credentials are of 111122223333; "
+    )
 
 
 def test_a_cluster_by_its_name_needs_no_file(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -317,15 +318,20 @@ def made_role(stack: Stack) -> iam.IRole:
     return iam.Role(stack, "Nodes", assumed_by=iam.ServicePrincipal("sagemaker.amazonaws.com"))
 
 
+def lazy_role(stack: Stack) -> iam.IRole:
+    return iam.LazyRole(stack, "Nodes", assumed_by=iam.ServicePrincipal("sagemaker.amazonaws.com"))
+
+
 def mutable_role(stack: Stack) -> iam.IRole:
     return iam.Role.from_role_arn(stack, "Nodes", ROLE)
 
 
-@pytest.mark.parametrize("make", [made_role, mutable_role])
+@pytest.mark.parametrize("make", [made_role, lazy_role, mutable_role])
 def test_a_role_of_ones_own_gets_what_its_nodes_need_before_the_cluster(make: Callable[[Stack], iam.IRole]) -> None:
     def build(stack: Stack) -> None:
         cluster = cluster_in(stack, roles={"compute": make(stack)})
         assert len(cluster.roles) == 2
+        Annotations.from_stack(stack).has_no_warning("/Stack/Cluster", Match.string_like_regexp("role given"))
 
     template = of_stack(build)
     groups = template.groups()
@@ -399,15 +405,38 @@ def test_a_role_of_the_other_orchestrator_is_an_error(name: str, eks: str | None
         of_stack(build)
 
 
-def test_a_role_that_must_not_change_is_told_what_it_needs() -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda stack: iam.Role.from_role_arn(stack, "Nodes", ROLE, mutable=False),
+        lambda stack: iam.Role.from_role_arn(stack, "Nodes", ROLE.replace("111122223333", "444455556666")),
+        lambda stack: iam.Role(
+            stack, "Made", assumed_by=iam.ServicePrincipal("sagemaker.amazonaws.com")
+        ).without_policy_updates(),
+    ],
+)
+def test_a_role_that_must_not_change_is_told_what_it_needs(make: Callable[[Stack], iam.IRole]) -> None:
+    """As a policy's statements, with references as Fn::Sub writes them."""
     app = new_app()
     stack = Stack(app, "Stack", env=Environment(region="us-west-2", account="111122223333"))
-    role = iam.Role.from_role_arn(stack, "Nodes", ROLE, mutable=False)
-    cluster_in(stack, roles={"compute": role})
+    cluster_in(stack, roles={"compute": make(stack)})
     (warning,) = Annotations.from_stack(stack).find_warning("/Stack/Cluster", Match.string_like_regexp("role given"))
-    text = str(warning.entry.data)
-    assert text.startswith(
-        "CDK may not change the role given for compute; make sure that it trusts sagemaker.amazonaws.com and allows ["
-    )
-    assert "cloudwatch:PutMetricData" in text and "s3:GetObject" in text and "Token[" not in text
+    text = str(warning.entry.data).removesuffix(" [ack: cdk-hyperpod:role-needs-compute]")
+    said = "CDK may not change the role given for compute; make sure that it trusts sagemaker.amazonaws.com and allows "
+    assert text.startswith(said)
+    statements = json.loads(text.removeprefix(said))
+    assert ["cloudwatch:PutMetricData"] in [statement["Action"] for statement in statements]
+    (logs,) = (statement["Resource"] for statement in statements if statement["Action"] == ["logs:CreateLogGroup"])
+    assert logs == ["arn:${AWS::Partition}:logs:us-west-2:${AWS::AccountId}:log-group:/aws/sagemaker/Clusters/train/*"]
+    assert "Fn::" not in text and "Token[" not in text
     assert not [child for child in stack.node.find_all() if isinstance(child, CfnResource) and child.cfn_resource_type == "AWS::IAM::Policy" and "Nodes" in child.node.path]  # fmt: skip
+
+
+def test_an_app_whose_roles_are_made_by_others_is_synthesized() -> None:
+    """`Role.customize_roles`: CDK makes no role of its own, and no policy."""
+
+    def build(stack: Stack) -> None:
+        iam.Role.customize_roles(stack, prevent_synthesis=False)
+        cluster_in(stack)
+
+    assert not of_stack(build).of("AWS::IAM::Policy")

@@ -11,10 +11,12 @@ import sys
 import tempfile
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 
-GOAL_S, NODES, RUNS = 2.0, 6758, 3
+GOAL_S, NODES, PAGE, RUNS = 2.0, 6758, 100, 5
+DELAY_S = 0.05
+"""Of each call, in the second figure."""
 ARN = "arn:aws:sagemaker:us-west-2:000000000000:cluster/abcdefghijkl"
 GROUP = {"InstanceGroupName": "work", "Status": "InService", "CurrentCount": NODES, "TargetCount": NODES}
 NODE = {
@@ -28,28 +30,45 @@ NODE = {
 }
 
 
-class _Served(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+def _rendered(reply: dict[str, object]) -> bytes:
+    """A whole answer."""
+    body = json.dumps(reply).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
 
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        begin = int(asked.get("NextToken", 0))
-        end = min(begin + 100, NODES)
-        reply: dict[str, object] = {"ClusterArn": ARN, "ClusterName": "small", "ClusterStatus": "InService"}
-        if self.headers["X-Amz-Target"].endswith("ListClusterNodes"):
-            nodes = [{**NODE, "InstanceId": f"i-{number:017x}"} for number in range(begin, end)]
-            reply = {"ClusterNodeSummaries": nodes} | ({"NextToken": str(end)} if end < NODES else {})
-        else:
-            reply |= {"InstanceGroups": [GROUP]}
-        body = json.dumps(reply).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/x-amz-json-1.1")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing: only the times count."""
+def _page(begin: int) -> bytes:
+    end = min(begin + PAGE, NODES)
+    nodes = [{**NODE, "InstanceId": f"i-{number:017x}"} for number in range(begin, end)]
+    return _rendered({"ClusterNodeSummaries": nodes} | ({"NextToken": str(end)} if end < NODES else {}))
+
+
+CLUSTER = _rendered(
+    {"ClusterArn": ARN, "ClusterName": "small", "ClusterStatus": "InService", "InstanceGroups": [GROUP]}
+)
+PAGES = {begin: _page(begin) for begin in range(0, NODES, PAGE)}
+
+
+class _Served(StreamRequestHandler):
+    """Answers that were rendered beforehand, each in one piece: what is measured is the command, not this server.
+
+    Head and body by themselves would be two packets, the second of which waits 40 ms for the first's acknowledgement.
+    """
+
+    delay_s = 0.0
+    """Of each call, as a network and AWS would take."""
+
+    def handle(self) -> None:
+        while self.rfile.readline():
+            headers = dict(line.lower().split(b":", 1) for line in iter(self.rfile.readline, b"\r\n"))
+            asked = json.loads(self.rfile.read(int(headers[b"content-length"])))
+            time.sleep(self.delay_s)
+            of_nodes = headers[b"x-amz-target"].strip().endswith(b"listclusternodes")
+            self.wfile.write(PAGES[int(asked.get("NextToken", 0))] if of_nodes else CLUSTER)
+
+
+class _Server(ThreadingTCPServer):
+    daemon_threads = True
 
 
 def _processor_s() -> float:
@@ -57,36 +76,36 @@ def _processor_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def _run(tool: Path, folder: str, variables: dict[str, str]) -> tuple[float, float]:
+    """Seconds by the clock, and of the command's own processor."""
+    began, before = time.perf_counter(), _processor_s()
+    words = [str(tool), "nodes", "--cluster", "small", "--region", "us-west-2"]
+    done = subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True, check=True)
+    took = time.perf_counter() - began, _processor_s() - before
+    assert len(done.stdout.splitlines()) == NODES + 2, done.stdout[-300:]
+    return took
+
+
 def main() -> None:
     """Measure and print."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Served)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    variables = {
-        **dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "none"),
-        "AWS_EC2_METADATA_DISABLED": "true",
-        **os.environ,
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
-    }
     tool = Path(sys.executable).with_name("cdk-hyperpod")
-    times, spent = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(RUNS):
-            began, before = time.perf_counter(), _processor_s()
-            done = subprocess.run(
-                [tool, "nodes", "--cluster", "small", "--region", "us-west-2"],
-                cwd=folder,
-                env=variables,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            times.append(time.perf_counter() - began)
-            spent.append(_processor_s() - before)
-            assert len(done.stdout.splitlines()) == NODES + 2, done.stdout[-300:]
-    server.shutdown()
+    with _Server(("127.0.0.1", 0), _Served) as server, tempfile.TemporaryDirectory() as folder:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        variables = {
+            **dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "none"),
+            "AWS_EC2_METADATA_DISABLED": "true",
+            **os.environ,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_address[1]}",
+        }
+        _run(tool, folder, variables)
+        times, spent = zip(*(_run(tool, folder, variables) for _ in range(RUNS)), strict=True)
+        _Served.delay_s = DELAY_S
+        delayed, _ = _run(tool, folder, variables)
+        server.shutdown()
     print(
         f"nodes: {statistics.median(times):.2f} s for {NODES:,} nodes, at best {min(times):.2f} (goal: {GOAL_S:.0f}); "
-        f"of its processor {statistics.median(spent):.2f} s"
+        f"of its processor {statistics.median(spent):.2f} s; with {DELAY_S * 1000:.0f} ms in each of its "
+        f"{len(PAGES) + 1} calls: {delayed:.2f} s"
     )
 
 

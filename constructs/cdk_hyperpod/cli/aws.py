@@ -43,12 +43,30 @@ _THROTTLED = frozenset(
         "Throttling",
         "ThrottlingException",
         "ThrottledException",
+        "RequestThrottled",
+        "RequestThrottledException",
         "TooManyRequestsException",
         "RequestLimitExceeded",
+        "BandwidthLimitExceeded",
+        "EC2ThrottledException",
         "SlowDown",
+        "429",
     }
 )
-_BROKEN = frozenset({"InternalFailure", "InternalError", "InternalServerException", "ServiceUnavailable", "500", "503"})
+_BROKEN = frozenset(
+    {
+        "InternalFailure",
+        "InternalError",
+        "InternalServerException",
+        "ServerException",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "500",
+        "502",
+        "503",
+        "504",
+    }
+)
 _GONE = frozenset({"ResourceNotFound", "ResourceNotFoundException"})
 _ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:\w+)(?: on resource: \"?([^\s\"]+))?")
 _OF_S3 = {"GetObject": "s3:GetObject", "PutObject": "s3:PutObject", "HeadBucket": "s3:ListBucket"}
@@ -167,6 +185,8 @@ def sentence(error: Exception) -> str:
             return f"your credentials lack the right {action}{where}; the command's --help lists what it needs"
         case name if name in _THROTTLED:
             return f"AWS throttles {operation}, after {ATTEMPTS} attempts still; try again in some minutes"
+        case name if name in _BROKEN:
+            return f"{operation}: AWS has a fault of its own ({name}), after {ATTEMPTS} attempts still; try again in some minutes"
         case name if name in _GONE:
             return f"{operation}: {said or 'not found'}"
         case "":

@@ -138,7 +138,8 @@ def drain(
         ]
 
     asked = {wish["id"]: wish for wish in channel.change(add) if wish["id"] in found}
-    print(f"asked for {len(found)} nodes, which are held until {_moment(expires)}")
+    count = "1 node, which is" if len(found) == 1 else f"{len(found)} nodes, which are"
+    print(f"asked for {count} held until {_moment(expires)}")
     for node, wish in asked.items():
         if any(wish[name] != fresh[node][name] for name in ("expires", "deadline", "on_timeout", "backup")):
             print(f"{node}: somebody had asked for it already, so it is {_terms(wish)}")
@@ -366,14 +367,14 @@ def _clock(reply: Mapping[str, Any]) -> float:
 # -- what the agent says ----------------------------------------------------------------------------------------------
 
 
-def _check_awake(status: Mapping[str, Any], now: float) -> None:
-    """Raise DrainError where nobody does what is asked."""
+def _check_awake(status: Mapping[str, Any], now: float, *, stands: bool = True) -> None:
+    """Raise DrainError where nobody does what is asked. `stands`: somebody has asked for something."""
     beat = status.get("beat")
     if not _after(beat, now - SILENT_S):
         since = f"for {(now - float(beat)) / 60:.0f} minutes" if isinstance(beat, (int, float)) else "ever"
         heard = "has not been heard of " if since != "ever" else "has never been heard of"
         raise DrainError(
-            f"the request stands, but the agent on the controller {heard}{'' if since == 'ever' else since}: {INSTALL}"
+            f"{'the request stands, but ' if stands else ''}the agent on the controller {heard}{'' if since == 'ever' else since}: {INSTALL}"
         )
 
 
@@ -400,7 +401,7 @@ def _show_status(channel: Channel, *, as_json: bool) -> int:
             print("nobody asks for a node")
         for problem in problems:
             print(f"problem: {problem}")
-    _check_awake(status, now)
+    _check_awake(status, now, stands=bool(_nodes(status)))
     return 0
 
 

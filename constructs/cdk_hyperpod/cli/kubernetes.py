@@ -46,10 +46,16 @@ def states(cluster: Reply) -> tuple[dict[str, str], str | None]:
         if not arn:
             raise _UnreadError("the cluster is not under EKS")
         context = _context(str(arn), _kubectl("config", "view", "-o", "json"))
-        found = _kubectl("--context", context, "get", "nodes", "-o", "json")
-        return _states(found), None
+        found = _states(items := _items(_kubectl("--context", context, "get", "nodes", "-o", "json")))
+        if items and not found:
+            raise _UnreadError("none of its nodes has a name such as hyperpod-i-0123456789abcdef0")
+        return found, None
     except _UnreadError as error:
         return {}, f"what Kubernetes says is not shown: {error}"
+
+
+def _items(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [item for item in found.get("items") or () if isinstance(item, dict)]
 
 
 def look(arn: str) -> tuple[Seen | None, str]:
@@ -82,8 +88,7 @@ def _seen(nodes: Sequence[Any], pods: Sequence[Any]) -> Seen:
         raise _UnreadError("kubectl prints nodes or pods that are none") from None
 
 
-def _states(found: Mapping[str, Any]) -> dict[str, str]:
-    items = [item for item in found.get("items") or () if isinstance(item, dict)]
+def _states(items: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     named = [(_NODE.fullmatch(str((item.get("metadata") or {}).get("name"))), item) for item in items]
     return {name[1]: state(item) for name, item in named if name}
 

@@ -97,7 +97,7 @@ def plan(
     client = clients(cluster.region, profile, endpoint_url)
     live = _read(cluster, client)
     # `--confirm` comes before a deployment of this app's own stacks.
-    name = stack or (None if confirm else tagged_stack(live)) or cluster_stack_name(cluster.name)
+    name = stack or (None if confirm else tagged_stack(_tags(live))) or cluster_stack_name(cluster.name)
     wanted = desired(cluster, live, name)
     resources, unread = _template(live, name, client)
     deployed = None if live is None or resources is None else _deployed_ids(resources)
@@ -189,16 +189,21 @@ def _read(config: ClusterConfig, client: Clients) -> Cluster | None:
         live = api.read_live(client("sagemaker"), config.name, tags=True)
     except api.CALL_ERRORS as error:
         raise PlanError(f"cannot read cluster {config.name} in {config.region}: {aws.sentence(error)}") from None
-    if config.account is not None:
-        account = _callers_account(client) if live is None else live.arn.split(":")[4]
-        if (why := aws.another_account(config.account, account)) is not None:
-            raise PlanError(why)
+    # Where no cluster tells the account, a deployment would make everything anew.
+    refuse_another_account(config, client, None if live is None else live.arn.split(":")[4])
     return live
 
 
+def refuse_another_account(config: ClusterConfig | None, client: Clients, account: str | None = None) -> None:
+    """Raises PlanError where the file names another account than that of the credentials. `account`: theirs; None: not known."""
+    if config is None or config.account is None:
+        return
+    if (why := aws.another_account(config.account, account or _callers_account(client))) is not None:
+        raise PlanError(why)
+
+
 def _callers_account(client: Clients) -> str:
-    """The account of the user's credentials, where no cluster tells it: there, a deployment would make everything anew. STS
-    lets everybody ask who they are."""
+    """The account of the user's credentials: STS lets everybody ask who they are."""
     from .._lambda.hyperpod_provider import api
 
     try:
@@ -423,18 +428,21 @@ def _rendered(group: InstanceGroup, cluster: Surroundings, live: Group | None) -
     )
 
 
-def tagged_stack(live: Cluster | None) -> str | None:
-    """The stack that the live cluster's tags name, in whatever app; None: there is no cluster, or no stack made it."""
-    return next((stack_id.split("/")[1] for stack_id in _stack_ids(live)), None)
+def tagged_stack(tags: Mapping[str, str] | None) -> str | None:
+    """The stack that a live cluster's tags name, in whatever app; None: no stack made it."""
+    return next((stack_id.split("/")[1] for stack_id in _stack_ids(tags)), None)
 
 
 def _owner(stack: str, live: Cluster | None) -> str:
     """The id of the stack, where the live cluster's tags hold it; otherwise the stack's name, which is no id."""
-    return next((found for found in _stack_ids(live) if f":stack/{stack}/" in found), f"the id of stack {stack}")
+    return next((found for found in _stack_ids(_tags(live)) if f":stack/{stack}/" in found), f"the id of stack {stack}")
 
 
-def _stack_ids(live: Cluster | None) -> Iterator[str]:
+def _tags(live: Cluster | None) -> Mapping[str, str] | None:
+    return None if live is None else live.tags
+
+
+def _stack_ids(tags: Mapping[str, str] | None) -> Iterator[str]:
     from .._lambda.hyperpod_provider.refusals import OWNER_TAGS
 
-    tags = (live.tags or {}) if live else {}
-    return (tags[tag] for tag in OWNER_TAGS if ":stack/" in tags.get(tag, ""))
+    return (tags[tag] for tag in OWNER_TAGS if ":stack/" in tags.get(tag, "")) if tags else iter(())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import rich_click as click
@@ -35,6 +36,10 @@ FAILED_LOOKS = 5
 MINIMUM_LIMIT = timedelta(hours=3)
 """How long HyperPod tries for a group's minimum before it rolls the group back (botocore: MinInstanceCount)."""
 FIRST_EVENTS, MOST_REASONS, MOST_LOGS, LOG_LINES = 10, 5, 3, 5
+MOST_EVENTS = 500
+"""Read in one look: as many as HyperPod is known to keep."""
+MOST_ALIKE = 5
+"""Nodes of a group that each have a line for what happens to all of them alike."""
 _UNCOUNTED = "ready, as far as the counts of its groups tell"
 _ROLLBACK_WORD = "rollback"
 """In the description of HyperPod's event, whatever its other words."""
@@ -232,8 +237,10 @@ class _Watcher:
         if changed:
             self._state = lines
             self._emit("state", [f"{tables.now():%H:%M:%S} {lines[0]}", *lines[1:]], _state(view))
+        lines_of = {} if self.as_json else _event_lines(events)
         for event in events:
-            self._emit("event", [_event_line(event)], dict(event))
+            if self.as_json or event["EventId"] in lines_of:
+                self._emit("event", [lines_of.get(event["EventId"], "")], dict(event))
             self._tell_log(cluster or {}, event)
         return view, changed or bool(events)
 
@@ -312,21 +319,18 @@ class _Watcher:
             return []
         if "events" in self._notes:
             return []
+        first = not self._events
         try:
-            reply = self.target.client("sagemaker").list_cluster_events(
-                ClusterName=self.target.name, SortBy="EventTime", SortOrder="Descending", MaxResults=live.PAGE_SIZE
-            )
+            fresh = self._unseen_events(at_most=live.PAGE_SIZE if first else MOST_EVENTS)
         except ClientError as error:
             if aws.is_passing(error):
                 raise
             self._notes.add("events")
             self._note(f"HyperPod's events are not shown: {aws.sentence(error)}")
             return []
-        first = not self._events
-        fresh = [event for event in reply.get("Events", []) if event["EventId"] not in self._events]
+        self._events |= {event["EventId"] for event in fresh}
         if first:
             fresh = [e for e in fresh if self.began and e["EventTime"] >= self.began] or fresh[:FIRST_EVENTS]
-        self._events |= {event["EventId"] for event in reply.get("Events", [])}
         told = [dict(event) for event in reversed(fresh)]
         grave = [event for event in told if event.get("EventLevel") in ("Warn", "Error")]
         for event in grave[-MOST_REASONS:]:
@@ -338,6 +342,28 @@ class _Watcher:
                 self._rolled_back = f"{event.get('InstanceGroupName', 'cluster')}: {_words(event)}"
         return told
 
+    def _unseen_events(self, *, at_most: int) -> list[Reply]:
+        """Newest first. A page follows where all of the one before was new: of 6,758 nodes that come up at once, each has its
+        events."""
+        client = self.target.client("sagemaker")
+        listed = aws.pages(
+            client.list_cluster_events,
+            "Events",
+            ClusterName=self.target.name,
+            SortBy="EventTime",
+            SortOrder="Descending",
+            MaxResults=live.PAGE_SIZE,
+        )
+        fresh: list[Reply] = []
+        while len(fresh) < at_most and (page := [*islice(listed, live.PAGE_SIZE)]):
+            unseen = [event for event in page if event["EventId"] not in self._events]
+            fresh += unseen
+            if len(unseen) < live.PAGE_SIZE:
+                return fresh
+        if self._events and len(fresh) >= at_most:
+            self._note(f"{at_most} events or more at once: those before them are not shown")
+        return fresh
+
     def _reason(self, event_id: str) -> str:
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -346,8 +372,7 @@ class _Watcher:
                 ClusterName=self.target.name, EventId=event_id
             )
         except (ClientError, BotoCoreError) as error:
-            if aws.is_denied(error):
-                self._note(f"reasons of events are not shown: {aws.sentence(error)}")
+            self._note(f"reasons of events are not shown: {aws.sentence(error)}")
             return ""
         details = reply["EventDetails"].get("EventDetails") or {}
         return "; ".join(dict.fromkeys(_messages(details.get("EventMetadata") or {})))
@@ -430,10 +455,37 @@ def _state(view: View) -> dict[str, Any]:
     }
 
 
+def _event_lines(events: Sequence[Reply]) -> dict[str, str]:
+    """By event, what is printed of it. What more nodes of a group than MOST_ALIKE have alike is one line, of the last of them; a
+    warning or an error always has its own."""
+    alike: dict[tuple[str, str], list[Reply]] = {}
+    for event in events:
+        alike.setdefault(_kind(event), []).append(event)
+    found = {}
+    for (group, words), same in alike.items():
+        if len(same) > MOST_ALIKE:
+            last = same[-1]
+            found[last["EventId"]] = f"{_when(last)} {group}, {len(same)} nodes: {words}"
+        else:
+            found |= {event["EventId"]: _event_line(event) for event in same}
+    return found
+
+
+def _kind(event: Reply) -> tuple[str, str]:
+    """The same for events of a group's nodes that differ in the node alone; others are of a kind of their own."""
+    node, group = event.get("InstanceId"), event.get("InstanceGroupName")
+    if event.get("EventLevel", "Info") != "Info" or not node or not group:
+        return "", str(event["EventId"])
+    return str(group), _words(event).replace(node, "…")
+
+
 def _event_line(event: Reply) -> str:
     where = " ".join(filter(None, (event.get("InstanceGroupName"), event.get("InstanceId"))))
-    level = str(event.get("EventLevel", "Info"))
-    return f"{event['EventTime'].astimezone(UTC):%H:%M:%S} {level:<5} {where}{': ' if where else ''}{_words(event)}"
+    return f"{_when(event)} {where}{': ' if where else ''}{_words(event)}"
+
+
+def _when(event: Reply) -> str:
+    return f"{event['EventTime'].astimezone(UTC):%H:%M:%S} {event.get('EventLevel', 'Info')!s:<5}"
 
 
 def _words(event: Reply) -> str:

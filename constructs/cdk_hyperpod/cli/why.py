@@ -14,7 +14,7 @@ from ..names import stack_names
 from . import aws, live
 from .aws import Clients
 from .options import json_option, rights, stack_option
-from .plan import PlanError, tagged_stack
+from .plan import PlanError, refuse_another_account, tagged_stack
 from .tables import json_text
 
 __all__ = ["reasons", "why"]
@@ -22,7 +22,7 @@ __all__ = ["reasons", "why"]
 _DESCRIPTION = """\
 Say why the last deployment of the file's stacks failed: the first reason of each
 stack, without what the CDK CLI prints around it. Exit code 0, also where nothing
-failed; 1: the stacks could not be read.
+failed; 1: the stacks could not be read, or there is none.
 """
 
 Event = Mapping[str, Any]
@@ -43,7 +43,6 @@ _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
         *(
             "cloudformation:DescribeStackEvents",
             "sagemaker:DescribeCluster",
-            "sagemaker:ListClusterNodes",
             "sagemaker:ListTags",
         ),
         besides="Those of SageMaker only find a stack of another name than this app's.",
@@ -70,6 +69,7 @@ def why(
 ) -> None:
     """Say why the last deployment failed."""
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
+    refuse_another_account(target.config, target.client)
     moment = None if since is None else datetime.fromtimestamp(since, UTC) - _SKEW
     found = reasons(target.name, target.client, moment, stack=stack)
     if as_json:
@@ -91,10 +91,16 @@ def why(
 def reasons(cluster: str, client: Clients, since: datetime | None = None, *, stack: str | None = None) -> list[str]:
     """`STACK: sentence` of each stack of a cluster whose last operation failed. `since`: what failed then or later; absent: whenever.
     `stack`: the one to ask; absent: this app's own, and where none of them is there, the one that the cluster's tag names.
-    Raises PlanError where events cannot be read."""
+    Raises PlanError where events cannot be read, and where there is no stack at all."""
     own = stack_names(cluster)
     said = {name: _first_reason_of(name, client, since) for name in ([stack] if stack else own)}
-    if stack is None and not any(there for there, _ in said.values()) and (other := _tagged(cluster, client)):
+    if not any(there for there, _ in said.values()):
+        other = _tagged(cluster, client) if stack is None else None
+        if other is None:
+            raise PlanError(
+                f"there is no stack {' or '.join(said)} that your credentials reach, so nothing was deployed there; deploy the file, "
+                "or name another --profile, --region or --stack"
+            )
         said[other] = _first_reason_of(other, client, since)
     return [f"{name}: {sentence}" for name, (_, sentence) in said.items() if sentence is not None]
 
@@ -116,9 +122,12 @@ def _tagged(cluster: str, client: Clients) -> str | None:
     cannot be read: nobody has looked for a failure then."""
     from .._lambda.hyperpod_provider import api
 
+    sagemaker = client("sagemaker")
     try:
-        return tagged_stack(api.read_live(client("sagemaker"), cluster, tags=True))
+        return tagged_stack(api.read_tags(sagemaker, sagemaker.describe_cluster(ClusterName=cluster)["ClusterArn"]))
     except api.CALL_ERRORS as error:
+        if aws.is_gone(error):
+            return None
         none = f"there is no stack {' or '.join(stack_names(cluster))}, and which other one has cluster {cluster}"
         raise PlanError(f"{none} cannot be read: {aws.sentence(error)}; or name it by --stack") from None
 

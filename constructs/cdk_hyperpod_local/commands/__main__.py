@@ -30,16 +30,16 @@ It works for any CDK app, in any language, and plain CloudFormation templates wi
 _EXAMPLES = """\
 \b
 examples:
-  deploy the app in this folder (its cdk.json says how to synthesize); after a change: update it
+  deploy this folder's app, as its cdk.json says; after a change, update it
     cdk-hyperpod local deploy
-  show what the next deployment would change and, with a cluster file, which nodes it would take
+  show what the next deployment would change, and which nodes it would take
     cdk-hyperpod local diff
-  deploy a TypeScript app, another folder's app, an app that is synthesized already, a template with a parameter
+  deploy a TypeScript app, another folder's, a synthesized one, a template
     cdk-hyperpod local deploy --app 'npx ts-node bin/app.ts'
     cdk-hyperpod local deploy --app ../training
     cdk-hyperpod local deploy --app cdk.out
     cdk-hyperpod local deploy --app cluster.template.yaml --parameters Count=4
-  ask it as you would ask AWS: aws, boto3, kubectl and helm in a shell of its own
+  ask it as you would ask AWS, by aws, boto3, kubectl and helm
     cdk-hyperpod local shell
   take everything down and end the engine
     cdk-hyperpod local destroy
@@ -57,10 +57,12 @@ _COMMANDS = (
         "shell",
         "open a shell in which the aws CLI, boto3, kubectl and helm reach the engine; in a pipe: print its variables, to source",
     ),
-    ("status", "say whether the engine runs (exit code 3: it does not)"),
+    ("status", "say whether the engine runs"),
     ("stop", "end the engine and keep its state; the next command goes on from there"),
     ("destroy", "destroy everything that was deployed to this engine, end it, remove its folder"),
 )
+_EXIT_CODES = {"status": "Exit code 0: it runs; 3: not."}
+_EXIT_CODE = "Exit code 0: done; 1: not, and one line says why; 130 after Ctrl-C: the engine goes on where it runs."
 _OF_AN_APP = ("deploy", "diff", "plan", "drift")
 
 
@@ -135,6 +137,7 @@ def _command(name: str, text: str) -> click.Command:
         callback=lambda **options: _run(name, **options),
         help=f"{text[:1].upper()}{text[1:]}.",
         short_help=text,
+        epilog=_EXIT_CODES.get(name, _EXIT_CODE),
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import heapq
 import json
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from .errors import invalid
@@ -24,13 +26,13 @@ def page(
     ValidationException for a token that this did not make.
     """
     size = params.get("MaxResults", default_size)
-    ordered = sorted(entries, key=lambda entry: entry[0], reverse=descending)
     token = params.get("NextToken")
     if token:
         last = _decode(token)
-        ordered = [entry for entry in ordered if (entry[0] < last if descending else entry[0] > last)]
-    here = ordered[:size]
-    more = len(ordered) > size
+        entries = [entry for entry in entries if (entry[0] < last if descending else entry[0] > last)]
+    first = heapq.nlargest if descending else heapq.nsmallest
+    here = first(size, entries, key=itemgetter(0))
+    more = len(entries) > size
     return [entry for _, entry in here], _encode(here[-1][0]) if more else None
 
 

@@ -73,32 +73,15 @@ def _need(
     staying = [node for node in nodes if not node.leaving]
     leaving = [node for node in nodes if node.leaving]
     named = [node for node in staying if node.instance_id in names]
-    picks: list[Pick] = []
     fresh = _replacements(group.name, staying, occasion)
     controller = CONTROLLER in (group.fixed.node_type, wanted.fixed.node_type)
-    if occasion.rolling_back and not controller:
-        picks = _excess_of_rollback(staying, wanted.count, occasion)
-    elif not occasion.rolling_back:
+    if occasion.rolling_back:
+        picks = [] if controller else _excess_of_rollback(staying, wanted.count, occasion)
+    else:
         picks = [Pick(node=node, reason="named") for node in named]
         if not (wanted.autoscaled or controller):
-            old = len(staying) - len(fresh)
-            named_old = sum(node.name not in fresh for node in named)
             rest = [node for node in staying if node.instance_id not in names]
-            # Nodes that were there before: never more of them than live minus desired, whoever came since.
-            # Those that the first look chose stay chosen: the list may show one that was taken as it was for a while.
-            # Of the others, a node without jobs costs nobody anything.
-            chosen = sorted(
-                (node for node in rest if node.name not in fresh),
-                key=lambda node: (node.name not in occasion.chosen, node.name in occasion.busy, _order(node)),
-            )
-            chosen = chosen[: max(0, old - wanted.count - named_old)]
-            picks += [Pick(node=node, reason=_reason(node)) for node in chosen]
-            # The service replaced what was taken, because its target has not fallen: the newcomers go, not older nodes.
-            # With the target down they are its own business, such as the replacement of a faulty node.
-            if group.target > wanted.count:
-                surplus = max(0, len(staying) - len(picks) - wanted.count)
-                newcomers = sorted((node for node in rest if node.name in fresh), key=_order)[:surplus]
-                picks += [Pick(node=node, reason=_reason(node)) for node in newcomers]
+            picks += _unnamed(group.target, wanted.count, rest, fresh, occasion)
     return Need(
         group=group,
         wanted=wanted,
@@ -112,6 +95,22 @@ def _need(
         fresh=fresh,
         replaced=not occasion.first and len(fresh) > occasion.unlaunched.get(group.name, 0),
     )
+
+
+def _unnamed(target: int, count: int, rest: list[Node], fresh: frozenset[str], occasion: Occasion) -> list[Pick]:
+    """What a lowered count takes of the nodes that are not named."""
+    before = [node for node in rest if node.name not in fresh]
+    # Nodes that were there before: never more of them than live minus desired, whoever came since.
+    # Those that the first look chose stay chosen: the list may show one that was taken as it was for a while.
+    # Of the others, a node without jobs costs nobody anything.
+    before.sort(key=lambda node: (node.name not in occasion.chosen, node.name in occasion.busy, _order(node)))
+    taken = before[: max(0, len(before) - count)]
+    # The service replaced what was taken, because its target has not fallen: the newcomers go, not older nodes.
+    # With the target down they are its own business, such as the replacement of a faulty node.
+    if target > count:
+        newcomers = sorted((node for node in rest if node.name in fresh), key=_order)
+        taken += newcomers[: max(0, len(rest) - len(taken) - count)]
+    return [Pick(node=node, reason=_reason(node)) for node in taken]
 
 
 def _replacements(group: str, staying: list[Node], occasion: Occasion) -> frozenset[str]:

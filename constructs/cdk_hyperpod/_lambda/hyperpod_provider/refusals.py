@@ -43,6 +43,18 @@ def replacement(live: Cluster, desired: Desired, previous: Desired | None) -> It
 
 def forbidden(live: Cluster, desired: Desired, needs: Sequence[Need], *, first: bool) -> Iterator[Refuse]:
     """What names, groups and immutable fields forbid. `first`: nothing has been taken for this request yet."""
+    yield from _forbidden_groups(live, desired)
+    groups = {group.name for group in live.groups}
+    names = frozenset(desired.nodes_to_delete)
+    for node in live.nodes:
+        if node.instance_id in names and not node.leaving and node.group not in groups:
+            yield messages.named_elsewhere(node.name, node.group)
+    for need in needs:
+        yield from check_group(need.group, need.wanted, live)
+        yield from _forbidden_names(need, first=first)
+
+
+def _forbidden_groups(live: Cluster, desired: Desired) -> Iterator[Refuse]:
     groups = {group.name: group for group in live.groups}
     wanted = {group.name for group in desired.groups}
     doomed = set(desired.groups_to_delete)
@@ -52,28 +64,25 @@ def forbidden(live: Cluster, desired: Desired, needs: Sequence[Need], *, first: 
             yield messages.unknown_group(group.name, len(nodes.get(group.name, [])))
     if doomed and not wanted - doomed:
         yield messages.last_group(desired.groups_to_delete)
-    else:
-        for name in desired.groups_to_delete:
-            if name in wanted:
-                yield messages.kept_group(name)
-            elif name in groups and groups[name].fixed.node_type == CONTROLLER:
-                yield messages.controller_group(name)
-    names = frozenset(desired.nodes_to_delete)
-    for node in live.nodes:
-        if node.instance_id in names and not node.leaving and node.group not in groups:
-            yield messages.named_elsewhere(node.name, node.group)
-    for need in needs:
-        yield from check_group(need.group, need.wanted, live)
-        if need.controller:
-            for node in need.named:
-                yield messages.named_controller(node.name, need.group.name)
-            # With a target that is none too high, it is HyperPod that replaces a controller.
-            if not need.named and need.crowded and need.group.target > need.wanted.count:
-                yield messages.controller_count(need.group.name, len(need.staying), need.wanted.count)
-        elif first and not need.wanted.autoscaled:
-            most = max(need.group.target, len(need.staying))
-            if len(need.named) > max(0, most - need.wanted.count):
-                yield messages.beyond_count(need.group.name, len(need.named), most, need.wanted.count)
+        return
+    for name in desired.groups_to_delete:
+        if name in wanted:
+            yield messages.kept_group(name)
+        elif name in groups and groups[name].fixed.node_type == CONTROLLER:
+            yield messages.controller_group(name)
+
+
+def _forbidden_names(need: Need, *, first: bool) -> Iterator[Refuse]:
+    if need.controller:
+        for node in need.named:
+            yield messages.named_controller(node.name, need.group.name)
+        # With a target that is none too high, it is HyperPod that replaces a controller.
+        if not need.named and need.crowded and need.group.target > need.wanted.count:
+            yield messages.controller_count(need.group.name, len(need.staying), need.wanted.count)
+    elif first and not need.wanted.autoscaled:
+        most = max(need.group.target, len(need.staying))
+        if len(need.named) > max(0, most - need.wanted.count):
+            yield messages.beyond_count(need.group.name, len(need.named), most, need.wanted.count)
 
 
 def resent(needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
