@@ -110,6 +110,20 @@ def test_no_count_is_sent_where_the_live_specification_is_not_known(previous: De
     assert hyperpod.updates == []
 
 
+@pytest.mark.parametrize(("code", "rejected"), [("ValidationException", True), ("ThrottlingException", False)])
+def test_count_that_hyperpod_does_not_take(monkeypatch: pytest.MonkeyPatch, code: str, rejected: bool) -> None:
+    def fails(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": code, "Message": "No"}}, "UpdateCluster")
+
+    hyperpod = HyperPod()
+    monkeypatch.setattr(hyperpod, "update_cluster", fails)
+    outcome = carries_out(hyperpod, SIX, LOWER)
+    if rejected:
+        assert (str(outcome.error)[-2:], outcome.call, outcome.waits) == ("No", "UpdateCluster", ())
+    else:
+        assert (outcome.error, outcome.waits) == (None, (f"{code}: No",))
+
+
 SOMEBODY_ACTED = {
     "raised the target": live(group(target=9, current=6), nodes=nodes("p5", 6)),
     "added nodes": live(group(target=8, current=8), nodes=nodes("p5", 8)),

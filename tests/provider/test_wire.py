@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod._lambda.hyperpod_provider import wire
-from cdk_hyperpod._lambda.hyperpod_provider.actions import Picked
+from cdk_hyperpod._lambda.hyperpod_provider.actions import Picked, Plan
 from cdk_hyperpod._lambda.hyperpod_provider.model import Fixed, Network
 from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownError
 from cdk_hyperpod._lambda.hyperpod_provider.wire import FINALIZE, PREPARE, MalformedError, State
+from provider.clusters import START, group, late, live, nodes, waiting
 
 ROLE = "arn:aws:iam::111122223333:role/node"
 GROUP: dict[str, Any] = {
@@ -44,6 +45,12 @@ def test_scalars_arrive_as_text() -> None:
     (group,) = found.groups
     assert (group.count, group.minimum, group.fixed.threads_per_core, found.max_nodes) == (8, 4, 1, 30)
     assert group.spec["ThreadsPerCore"] == 1
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 63, "a-" * 31 + "a"])
+def test_names_may_be_as_long_as_hyperpod_takes_them(name: str) -> None:
+    found = wire.read_properties(properties(GROUP | {"InstanceGroupName": name}, ClusterName=name), kind=PREPARE)
+    assert (found.cluster, found.groups[0].name) == (name, name)
 
 
 def test_everything_absent_has_its_meaning() -> None:
@@ -314,6 +321,13 @@ def test_state_survives_its_journey() -> None:
         settling=True,
     )
     assert wire.read_state(json.loads(json.dumps(state.write()))) == state
+
+
+def test_first_look_counts_the_nodes_that_were_not_launched_when_the_request_began() -> None:
+    """A node that is launched while it looks is one of them."""
+    crowd = [*nodes("p5", 3), *late("p5", 4), *waiting("p5", 5), *nodes("trn1", 2, first=6)]
+    state = wire.with_plan(State(began=START), live(group("p5", 5), group("trn1", 2), nodes=crowd), Plan())
+    assert state.unlaunched == {"p5": 2}
 
 
 def test_event_of_another_request() -> None:

@@ -30,16 +30,16 @@ It works for any CDK app, in any language, and plain CloudFormation templates wi
 _EXAMPLES = """\
 \b
 examples:
-  deploy the app in this folder (its cdk.json says how to synthesize); after a change: update it
+  deploy this folder's app, as its cdk.json says; after a change, update it
     cdk-hyperpod local deploy
-  show what the next deployment would change and, with a cluster file, which nodes it would take
+  show what the next deployment would change, and which nodes it would take
     cdk-hyperpod local diff
-  deploy a TypeScript app, another folder's app, an app that is synthesized already, a template with a parameter
+  deploy a TypeScript app, another folder's, a synthesized one, a template
     cdk-hyperpod local deploy --app 'npx ts-node bin/app.ts'
     cdk-hyperpod local deploy --app ../training
     cdk-hyperpod local deploy --app cdk.out
     cdk-hyperpod local deploy --app cluster.template.yaml --parameters Count=4
-  ask it as you would ask AWS: aws, boto3, kubectl and helm in a shell of its own
+  ask it as you would ask AWS, by aws, boto3, kubectl and helm
     cdk-hyperpod local shell
   take everything down and end the engine
     cdk-hyperpod local destroy
