@@ -60,6 +60,15 @@ def test_what_is_no_port(ports: str, world: World, run: Run) -> None:
     assert f"cdk-hyperpod connect: error: --forward {ports}: write a port from 1 to 65535" in err
 
 
+@pytest.mark.parametrize("user", ["ana\nProxyCommand touch x", "ana bob", "-l", "", "ana\n", "a\rb", '"ana"'])
+def test_who_signs_in_is_a_login_name_and_no_more_of_sshs_file(user: str, world: World, run: Run) -> None:
+    status, out, err = run("connect", "i-0123456789abcdef0", "--ssh-config", "--user", user)
+    assert (status, out, world.calls) == (2, "", [])
+    assert "cdk-hyperpod connect: error: --user " in err and err.endswith(
+        ": write a login name: letters, digits, and . _ - @ after the first one\n"
+    )
+
+
 def test_a_block_for_ssh(world: World, node: str, run: Run) -> None:
     status, out, _ = run("connect", node, "--ssh-config", "--user", "ana", "--profile", "p")
     lines = out.splitlines()

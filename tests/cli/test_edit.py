@@ -46,3 +46,42 @@ def test_a_file_keeps_its_line_ends(world: World, run: Run) -> None:
         FILE.replace("instance_count: 4", "instance_count: 3") + f"scale_down:\n  nodes_to_delete:\n    - {node}\n"
     )
     assert file.read_bytes() == written.replace("\n", "\r\n").encode()
+
+
+LISTED = "scale_down:\n  nodes_to_delete:\n    - i-0aaaaaaaaaaaaaaaa  # old\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        pytest.param(
+            "scale_down:\n  nodes_to_delete: []   # ids\n  # keep at five\n  max_nodes: 5\n",
+            "scale_down:\n  nodes_to_delete:      # ids\n    - NEW\n  # keep at five\n  max_nodes: 5\n",
+            id="of the next setting",
+        ),
+        pytest.param(
+            f"{LISTED}\n# after\nremoval: retain\n",
+            f"{LISTED}    - NEW\n\n# after\nremoval: retain\n",
+            id="after the list",
+        ),
+        pytest.param(
+            "scale_down:\n  max_nodes: 5  # five\n# after\nremoval: retain\n",
+            "scale_down:\n  max_nodes: 5  # five\n  nodes_to_delete:\n    - NEW\n# after\nremoval: retain\n",
+            id="after a list that was not there",
+        ),
+        pytest.param(
+            "scale_down: {max_nodes: 5} # five\n# after\nremoval: retain\n",
+            "scale_down: {max_nodes: 5, nodes_to_delete: [NEW]} # five\n# after\nremoval: retain\n",
+            id="in braces",
+        ),
+    ],
+)
+def test_a_comment_that_follows_the_list_goes_on_following_it(text: str, written: str, world: World, run: Run) -> None:
+    file = Path("cluster.yaml")
+    file.write_text(FILE + text)
+    world.cluster(group("work", 4))
+    world.quiet()
+    node = world.nodes("work")[0]
+
+    assert run("nodes", node, "--write")[0] == 0
+    assert file.read_text() == FILE.replace("instance_count: 4", "instance_count: 3") + written.replace("NEW", node)

@@ -242,6 +242,16 @@ def test_what_write_refuses_leaves_the_file_as_it_was(arguments: list[str], said
         (["nodes", "i-0", "--write", "--cluster", "c"], "--write edits a cluster file: name it by --config, not the "),
         (["nodes", "i-0", "--write", "--ids"], "--write prints what it did: leave --ids and --json out"),
         (["nodes", "i-0", "--write", "--json"], "--write prints what it did: leave --ids and --json out"),
+        (["nodes", "--ids", "--json"], "--ids prints ids alone: leave --json out; it has each node's instance_id"),
+        (["logs", "i-0", "--follow", "--json"], "--json prints one document: leave --follow out"),
+        (
+            ["nodes", "--status", "foo"],
+            "Invalid value for '--status': 'foo' is not one of 'Running', 'Pending', 'Failure', 'ShuttingDown', 'SystemUpdating', ",
+        ),
+        (
+            ["nodes", "--image", "new"],
+            "Invalid value for '--image': 'new' is not one of 'UpToDate', 'UpdateAvailable', ",
+        ),
         (["connect", "i-0", "--ssh-config", "--print"], "--ssh-config prints a block and runs nothing: "),
         (["check", "A", "--config", "B"], "FILE and --config are the same: name one"),
         (["drain"], "name the nodes to drain, or say --status"),

@@ -131,6 +131,14 @@ def test_what_every_command_prints(
     account(orchestrator, monkeypatch)
     deployed(world, monkeypatch)
     told: list[str] = []
+    drawn: list[str] = []
+    line_of = tables._line
+
+    def draw(cells: Any, widths: Any, right: Any, paint: Any) -> str:
+        drawn.append(line_of(cells, widths, right, None))
+        return line_of(cells, widths, right, paint)
+
+    monkeypatch.setattr(tables, "_line", draw)
     if folder := os.environ.get("PICTURES"):
         monkeypatch.setenv("FORCE_COLOR", "1")
 
@@ -176,6 +184,8 @@ def test_what_every_command_prints(
     else:
         write(orchestrator, 3)
     tell("plan")
+    # A terminal wraps sentences and commands; of a table it would make a heap.
+    assert drawn and [line for line in drawn if len(line) > 80] == []
     found = "".join(told)
     golden = FOLDER / f"{orchestrator}-{size}.txt"
     if os.environ.get("GOLDEN") == "write":

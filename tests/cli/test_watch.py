@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod.cli.watch import View, end_of, minimum_clock
+from cdk_hyperpod.cli.watch import View, end_of, minimum_clock, state_lines
 from cdk_hyperpod_local.hyperpod.samples import group
 from cli.conftest import Run, World, refused, write
 
@@ -234,6 +234,9 @@ def test_json_is_a_document_a_line(world: World, slept: list[float], run: Run) -
     told = [json.loads(line) for line in out.splitlines()]
     assert status == 0 and {(each["command"], each["schema"]) for each in told} == {("watch", 1)}
     assert told[0]["kind"] == "state" and told[0]["groups"][1]["target"] == 1
+    besides = ("active_operations", "software_update_status", "training_plan_status")
+    told_of = [[each["groups"][1][name] for name in besides] for each in told if each["kind"] == "state"]
+    assert told_of[0] == [{"Scaling": 1}, None, None] and told_of[-1] == [{}, None, None]
     assert told[-1] == {"command": "watch", "schema": 1, "kind": "end", "exit_code": 0, "text": "ready", "reasons": []}
 
 
@@ -296,6 +299,40 @@ def test_the_clock_of_the_minimum() -> None:
         == minimum_clock({**waiting, "Status": "InService"}, began)
         == ""
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({"SoftwareUpdateStatus": "Succeeded", "TrainingPlanStatus": "Applied", "ActiveOperations": {}}, ""),
+        ({"SoftwareUpdateStatus": None, "TrainingPlanStatus": "Active"}, ""),
+        ({"SoftwareUpdateStatus": "InProgress"}, "software update InProgress"),
+        ({"SoftwareUpdateStatus": "RollbackComplete"}, "software update RollbackComplete"),
+        ({"TrainingPlanStatus": "Expired"}, "training plan Expired"),
+        ({"ActiveOperations": {"Scaling": 1}}, "Scaling"),
+        ({"ActiveOperations": {"Scaling": 1}, "CurrentCount": 1}, ""),
+        (
+            {"SoftwareUpdateStatus": "Pending", "TrainingPlanStatus": "Of tomorrow", "ActiveOperations": {"New": 1}},
+            "software update Pending; training plan Of tomorrow; New",
+        ),
+        (
+            {"Status": "Updating", "CurrentCount": 0, "SoftwareUpdateStatus": "Failed"},
+            "software update Failed; rolls back 3 hours after the change began",
+        ),
+    ],
+    ids=str,
+)
+def test_what_else_aws_says_of_a_group_is_there_where_it_says_something(
+    said: Json, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = live_cluster()
+    cluster["InstanceGroups"][0] |= said
+    monkeypatch.setenv("COLUMNS", "120")
+    _, headings, row = state_lines(View(stack=None, cluster=cluster), None)
+    assert row[len(headings) :].strip() == shown
+
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, state_lines(View(stack=None, cluster=cluster), None))) <= 80
 
 
 def test_a_file_of_its_own_stack(world: World, slept: list[float], run: Run) -> None:

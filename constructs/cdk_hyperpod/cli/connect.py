@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -11,13 +12,15 @@ from collections.abc import Sequence
 
 import rich_click as click
 
-from . import live
+from . import live, tables
 from .live import LiveError, Node, Target
 from .options import rights
 
 _PORT_DOCUMENT = "AWS-StartPortForwardingSession"
 _SSH_DOCUMENT = "AWS-StartSSHSession"
 _PLUGIN = "session-manager-plugin"
+_LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
+"""A login name, with its domain or without. In ssh's file a line break begins another order, a space another word."""
 
 
 @click.command(
@@ -52,6 +55,10 @@ def connect(
     ports = None if forward is None else _ports(forward)
     if ssh_config and (ports or only_print):
         raise click.UsageError("--ssh-config prints a block and runs nothing: leave --forward and --print out")
+    if not _LOGIN.fullmatch(user):
+        raise click.UsageError(
+            f"--user {tables.shown(user, 80)!r}: write a login name: letters, digits, and . _ - @ after the first one"
+        )
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     described = live.describe(target)
     node = live.one_node(target, described, name)

@@ -33,13 +33,12 @@ def name_nodes(path: str, nodes: Sequence[Node]) -> str:
         ends = "\r\n" if stream.readline().endswith("\r\n") else "\n"
     text = file.read_text("utf-8")
     yaml, data = _read(text)
-    scale_down = data.setdefault("scale_down", {})
-    named = scale_down.setdefault("nodes_to_delete", [])
+    named = data.get("scale_down", {}).get("nodes_to_delete", [])
     fresh = [node for node in nodes if node.instance_id not in named]
     if not fresh:
         why = "scale_down.nodes_to_delete has them already" if nodes else "no node is meant"
         return f"{path}: {why}; nothing was changed"
-    named += [node.instance_id for node in fresh]
+    _name(data, [str(node.instance_id) for node in fresh])
     counts = Counter(node.group for node in fresh)
     for group in data["instance_groups"]:
         if counts[group["name"]]:
@@ -80,6 +79,52 @@ def _read(text: str) -> tuple[Any, Any]:
             best = (changed, yaml, yaml.load(text))
     assert best is not None
     return best[1], best[2]
+
+
+def _name(data: Any, ids: Sequence[str]) -> None:
+    """Add the ids to the list, or begin one. Lines of comments that follow it go on following it."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+    scale_down = data.setdefault("scale_down", CommentedMap())
+    parent, key = (scale_down, "nodes_to_delete") if "nodes_to_delete" in scale_down else (data, "scale_down")
+    following = _take_following(parent, key)
+    scale_down.setdefault("nodes_to_delete", CommentedSeq()).extend(ids)
+    _give_following(parent, key, following)
+
+
+def _take_following(parent: Any, key: Any) -> str:
+    """The lines of comments after a value, which ruamel.yaml keeps with its last item; what stands beside that one stays."""
+    comments, last, place = _last_comment(parent, key)
+    if last not in comments or comments[last][place] is None:
+        return ""
+    beside, _, following = comments[last][place].value.partition("\n")
+    if beside:
+        comments[last][place].value = f"{beside}\n"
+    else:
+        comments[last][place] = None
+    return str(following)
+
+
+def _give_following(parent: Any, key: Any, following: str) -> None:
+    from ruamel.yaml.error import CommentMark
+    from ruamel.yaml.tokens import CommentToken
+
+    if not following:
+        return
+    comments, last, place = _last_comment(parent, key)
+    kept = comments.setdefault(last, [None, None, None, None])
+    beside = kept[place].value if kept[place] is not None else "\n"
+    kept[place] = CommentToken(f"{beside}{following}", kept[place].start_mark if kept[place] else CommentMark(0), None)
+
+
+def _last_comment(parent: Any, key: Any) -> tuple[dict[Any, Any], Any, int]:
+    """Where the comment after a value is kept: of what, of which of its items, and in which place."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+    value = parent[key]
+    if isinstance(value, CommentedMap | CommentedSeq) and value and not value.fa.flow_style():
+        return _last_comment(value, [*value][-1] if isinstance(value, CommentedMap) else len(value) - 1)
+    return parent.ca.items, key, 2 if isinstance(parent, CommentedMap) else 0
 
 
 def _text(yaml: Any, data: Any) -> str:

@@ -53,7 +53,7 @@ def logs(
 ) -> None:
     """Print a node's log. NODE is an instance id or a name such as ip-10-1-2-3; of a node that is gone, its instance id."""
     if follow and as_json:
-        raise LiveError("--json prints one document: leave --follow out")
+        raise click.UsageError("--json prints one document: leave --follow out")
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     described = live.describe(target)
     group, instance = _of(target, described, name)

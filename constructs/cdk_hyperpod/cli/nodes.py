@@ -11,7 +11,7 @@ import rich_click as click
 
 from . import live, tables
 from .live import LiveError, Node, Target
-from .options import json_option, rights
+from .options import AnyCase, json_option, rights
 
 SCHEMA = 1
 """Version of what --json prints."""
@@ -52,14 +52,14 @@ _MOST = 40
     "--status",
     "statuses",
     multiple=True,
-    type=click.Choice(STATUSES, case_sensitive=False),
+    type=AnyCase(STATUSES),
     help="Only nodes in this status; may be repeated.",
 )
 @click.option(
     "--image",
     "images",
     multiple=True,
-    type=click.Choice([*IMAGES, OUTDATED], case_sensitive=False),
+    type=AnyCase([*IMAGES, OUTDATED]),
     help="Only nodes whose image is so; outdated: all but UpToDate; may be repeated.",
 )
 @click.option(
@@ -101,6 +101,8 @@ def nodes(
         raise click.UsageError("--write edits a cluster file: name it by --config, not the cluster by --cluster")
     if write and (ids or as_json):
         raise click.UsageError("--write prints what it did: leave --ids and --json out")
+    if ids and as_json:
+        raise click.UsageError("--ids prints ids alone: leave --json out; it has each node's instance_id")
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     described = live.describe(target)
     _refuse_unknown(only_groups, described)

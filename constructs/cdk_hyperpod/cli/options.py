@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import rich_click as click
 
 config_option = click.option(
@@ -42,3 +44,14 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask: it is meant."
 def rights(*actions: str, besides: str = "") -> str:
     """The end of a command's help: what its user must be allowed to do. `besides`: what else is worth saying, after."""
     return "\n\n".join(filter(None, [f"IAM rights: {', '.join(actions)}.", besides]))
+
+
+class AnyCase(click.Choice[str]):
+    """One of AWS's words, which may be typed in any case; help, messages and completion spell it as AWS does."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__(words, case_sensitive=False)
+
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
+        typed = str(choice)
+        return next((word for word in self.choices if word.casefold() == typed.casefold()), typed)

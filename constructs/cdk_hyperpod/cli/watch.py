@@ -38,6 +38,11 @@ MINIMUM_LIMIT = timedelta(hours=3)
 FIRST_EVENTS, MOST_REASONS, MOST_LOGS, LOG_LINES = 10, 5, 3, 5
 MOST_EVENTS = 500
 """Read in one look: as many as HyperPod is known to keep."""
+_UPDATED = "Succeeded"
+"""SoftwareUpdateStatus when the last update is done (botocore); absent where there never was one."""
+_PLAN_HOLDS = ("Applied", "Active")
+"""TrainingPlanStatus of a group that has its plan. botocore lists no values: "Applied" is what DescribeCluster is thought to
+say, "Active" what the plan itself says; another one is shown as it is."""
 MOST_ALIKE = 5
 """Nodes of a group that each have a line for what happens to all of them alike."""
 _UNCOUNTED = "ready, as far as the counts of its groups tell"
@@ -108,7 +113,7 @@ def state_lines(view: View, began: datetime | None, *, colour: bool = False) -> 
             str(group["CurrentCount"]),
             str(group.get("MinCount") or "-"),
             str(group["TargetCount"]),
-            minimum_clock(group, began),
+            "; ".join(filter(None, (*_besides(group), minimum_clock(group, began)))),
         )
         for group in live.groups(view.cluster)
     ]
@@ -125,6 +130,18 @@ def minimum_clock(group: Reply, began: datetime | None) -> str:
     if began is None:
         return "rolls back 3 hours after the change began"
     return f"rolls back at {began + MINIMUM_LIMIT:%H:%M} UTC or later"
+
+
+def _besides(group: Reply) -> Iterator[str]:
+    """What else AWS says of a group, in its own words, where that is not as it should be or not done yet."""
+    update, plan = group.get("SoftwareUpdateStatus"), group.get("TrainingPlanStatus")
+    if update not in (None, _UPDATED):
+        yield f"software update {update}"
+    if plan not in (None, *_PLAN_HOLDS):
+        yield f"training plan {plan}"
+    # The counts tell of a scaling by themselves, unless they are right and nodes come or go still.
+    counted = {"Scaling"} if group["CurrentCount"] != group["TargetCount"] else set()
+    yield from sorted(group.get("ActiveOperations", {}).keys() - counted)
 
 
 @click.command(
@@ -233,10 +250,13 @@ class _Watcher:
         view = View(stack=stack, cluster=cluster, rolled_back=self._rolled_back, before=before)
         self._give_up_without_cluster(view)
         lines = state_lines(view, self.began, colour=tables.colour_wanted() and not self.as_json)
-        changed = lines != self._state
+        content = _state(view)
+        # --json has members that the table leaves out where they say nothing.
+        state = [*lines, tables.json_text("watch", SCHEMA, content)] if self.as_json else lines
+        changed = state != self._state
         if changed:
-            self._state = lines
-            self._emit("state", [f"{tables.now():%H:%M:%S} {lines[0]}", *lines[1:]], _state(view))
+            self._state = state
+            self._emit("state", [f"{tables.now():%H:%M:%S} {lines[0]}", *lines[1:]], content)
         lines_of = {} if self.as_json else _event_lines(events)
         for event in events:
             if self.as_json or event["EventId"] in lines_of:
@@ -449,6 +469,9 @@ def _state(view: View) -> dict[str, Any]:
                 "current": group["CurrentCount"],
                 "minimum": group.get("MinCount"),
                 "target": group["TargetCount"],
+                "active_operations": group.get("ActiveOperations") or {},
+                "software_update_status": group.get("SoftwareUpdateStatus"),
+                "training_plan_status": group.get("TrainingPlanStatus"),
             }
             for group in live.groups(cluster)
         ],
