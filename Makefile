@@ -98,7 +98,7 @@ deploy: setup ## Deploy CONFIG with your credentials (PROFILE=NAME); asks if nod
 destroy: setup ## Delete the stacks of CONFIG; what it retains stays, and is listed
 	@$(CREDENTIALS)
 	@cdk destroy --all $(CDK_OPTIONS)
-	@cdk-hyperpod retained --config "$(CONFIG)"
+	@cdk-hyperpod retained --config "$(CONFIG)" $(PROFILE_FLAG)
 
 include constructs/cdk_hyperpod_local/local.mk
 
