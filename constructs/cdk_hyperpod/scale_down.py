@@ -331,6 +331,7 @@ class ScaleDown(Construct):
     def _judge(self, names_to_delete: Sequence[str]) -> Iterator[Finding]:
         """The template that CloudFormation will get, at synthesis, after every change."""
         stack = self._stack
+        self._properties.keep()
         resources = template_of(stack)["Resources"]
         cluster = stack.resolve(self._cluster.logical_id)
         sending = {
@@ -697,35 +698,41 @@ class _Late:
 
 
 class _Properties:
-    """The cluster's properties: looked up whenever they are asked for, also after synthesis has judged them."""
+    """The cluster's properties: looked up whenever they are asked for, until synthesis has judged them."""
 
     def __init__(self, cluster: sagemaker.CfnCluster, stack: Stack, seen: dict[str, Any]) -> None:
         self._cluster = cluster
         self._stack = stack
+        self._judged: _Seen | None = None
         self._last = _Seen(cluster, stack, seen)
 
     def late(self, make: Callable[[_Seen], object]) -> IResolvable:
         """A token of what is made of the properties."""
-        return Lazy.uncached_any(_Late(lambda: make(self._look())))
+        return Lazy.uncached_any(_Late(lambda: make(self._judged or self._look())))
+
+    def keep(self) -> None:
+        """As they are now, for all that is asked from now on: only synthesis says so, after every change."""
+        self._judged = self._look()
 
     def judge(self, resource: Mapping[str, Any]) -> _Seen:
-        """As they are now, and as they go into the template, which is kept: only synthesis asks so, after every change.
+        """As they are kept, with what goes into the template instead.
 
         `resource`: the cluster as CloudFormation will get it.
         """
-        seen = self._look()
+        assert self._judged is not None
+        seen = self._judged
         found = overrides(self._set(), resource.get("Properties", {}))
         # Beside the properties a macro may stand, which replaces them.
         found += [(key, value) for key, value in resource.items() if key.startswith("Fn::")]
-        if found != seen.overridden:
-            seen = self._last = _Seen(self._cluster, self._stack, seen.properties, found)
+        if found:
+            seen = self._judged = _Seen(self._cluster, self._stack, seen.properties, found)
         return seen
 
     def _look(self) -> _Seen:
         """As they are now."""
         seen = _properties(self._cluster)
         if seen != self._last.properties:
-            self._last = _Seen(self._cluster, self._stack, seen, self._last.overridden)
+            self._last = _Seen(self._cluster, self._stack, seen)
         return self._last
 
     def _set(self) -> dict[str, Any]:
@@ -747,7 +754,7 @@ class _Seen:
         self._cluster = cluster
         self._stack = stack
         self.properties = properties
-        self.overridden = [*overridden]
+        self.overridden = overridden
         self.groups = typing.cast(list[dict[str, Any]], properties.get("InstanceGroups") or [])
 
     @cached_property

@@ -16,7 +16,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sagemaker as sagemaker
 from aws_cdk.assertions import Annotations, Match
 from aws_cdk.cloudformation_include import CfnInclude
-from constructs import Construct, IConstruct, IValidation
+from constructs import Construct, IConstruct
 
 from cdk_hyperpod import ConfigError, ScaleDown
 from synth.synthesis import Template, flat, needs, new_app, of_stack
@@ -394,31 +394,6 @@ def test_what_somebody_adds_to_the_guard_and_a_condition_of_both_are_no_matter()
             each.cfn_options.condition = wanted
 
     assert of_stack(build).only("Custom::HyperPodScaleDown")["ServiceTimeout"] == "3600"
-
-
-@jsii.implements(IValidation)
-class Raises:
-    """A validation that changes what it should look at."""
-
-    def __init__(self, cluster: sagemaker.CfnCluster) -> None:
-        self._cluster = cluster
-
-    def validate(self) -> list[str]:
-        self._cluster.instance_groups = [group(), group(1)]
-        return []
-
-
-def test_a_property_that_is_set_after_the_guard_has_looked_is_guarded_too() -> None:
-    def build(stack: Stack) -> None:
-        cluster = guard(stack)._cluster
-        cluster.add_property_override("AutoPatch", "On")
-        Construct(stack, "Later").node.add_validation(Raises(cluster))
-
-    template = of_stack(build)
-    assert len(template.only("AWS::SageMaker::Cluster")["InstanceGroups"]) == 2
-    prepare = template.only("Custom::HyperPodScaleDown")
-    assert len(prepare["Groups"]) == 2
-    assert "Overrides" in json.loads(flat(prepare["Digest"])), "and what was overridden is still told"
 
 
 @jsii.implements(IAspect)
