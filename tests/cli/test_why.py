@@ -163,7 +163,7 @@ def test_where_nothing_was_deployed_nothing_has_succeeded_either(
         assert main(["why", "--config", str(ROOT / "cluster.yaml"), *options]) == 1
         out, err = capsys.readouterr()
         assert out == "" and err.startswith(f"there is no stack {first}") and err.count("\n") == 1
-        assert "so nothing was deployed there; deploy the file, or name another --profile, " in err
+        assert (", and no other one has cluster llm-train; deploy the file, or" in err) == (not options)
 
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(changed({"account": "999999999999"})))
     assert main(["why", "--config", str(tmp_path / "cluster.yaml")]) == 1

@@ -97,10 +97,9 @@ def reasons(cluster: str, client: Clients, since: datetime | None = None, *, sta
     if not any(there for there, _ in said.values()):
         other = _tagged(cluster, client) if stack is None else None
         if other is None:
-            raise PlanError(
-                f"there is no stack {' or '.join(said)} that your credentials reach, so nothing was deployed there; deploy the file, "
-                "or name another --profile, --region or --stack"
-            )
+            none = f"there is no stack {' or '.join(said)} that your credentials reach"
+            more = f", and no other one has cluster {cluster}" if stack is None else ""
+            raise PlanError(f"{none}{more}; deploy the file, or name another --profile, --region or --stack")
         said[other] = _first_reason_of(other, client, since)
     return [f"{name}: {sentence}" for name, (_, sentence) in said.items() if sentence is not None]
 
