@@ -35,13 +35,8 @@ class EksStack(FileStack):
         self.drainer = (
             None
             if drain is None
-            else EksDrainer(
-                self,
-                "Drainer",
-                cluster_name=config.name,
-                control_plane=self.control_plane,
-                encryption_key=foundation.key,
-                backup_cron_job=drain.backup_cron_job,
+            else EksDrainer.from_config(
+                self, "Drainer", loaded, control_plane=self.control_plane, encryption_key=foundation.key
             )
         )
         # Those of the nodes are told where the nodes are.

@@ -64,14 +64,7 @@ class FoundationStack(FileStack):
         channel = (
             None
             if drain is None
-            else DrainChannel(
-                self,
-                "Drain",
-                cluster_name=config.name,
-                encryption_key=self.key,
-                drain=drain,
-                access_logs=self._access_logs,
-            )
+            else DrainChannel.from_config(self, "Drain", loaded, encryption_key=self.key, access_logs=self._access_logs)
         )
         self.lifecycle_scripts = LifecycleScripts.from_config(
             self,

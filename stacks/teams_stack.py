@@ -38,13 +38,13 @@ class TeamsStack(FileStack):
         )
         self.warn(loaded.warnings_of("teams"))
         self.add_stack_dependency(cluster)
-        self.add_ons = HyperPodAddOns(
+        self.add_ons = HyperPodAddOns.from_config(
             self,
             "AddOns",
+            loaded,
             control_plane=eks.control_plane,
             hyperpod_cluster_arn=cluster.cluster.cluster_arn,
             encryption_key=foundation.key,
-            has_file_system=foundation.mount is not None,
         )
         teams = HyperPodTeams.from_config(
             self,

@@ -35,6 +35,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # this order, and neither ends long after the other. The rest of the slow ones come next, in the order of their names.
 LONGEST = (
     # make test
+    "lifetimes/test_soak.py",  # with all cores by itself
     "test_app.py",
     "test_wheel.py",
     "config/test_properties.py",
@@ -50,7 +51,6 @@ LONGEST = (
     "end_to_end/test_replacements.py",
     "test_outside_app.py",
     "test_local_aws/engine/test_eks_service.py",
-    "lifetimes/test_soak.py",
 )
 
 

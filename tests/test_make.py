@@ -12,8 +12,8 @@ import pytest
 
 from config.judging import ROOT
 
-# `synth`, `check` and `retained` tell what the file alone tells.
-ASKS_AWS = re.compile(r"\b(cdk (?:diff|deploy|destroy)|cdk-hyperpod (?:plan|why|credentials))\b([^|;\n]*)")
+# `synth` and `check` tell what the file alone tells.
+ASKS_AWS = re.compile(r"\b(cdk (?:diff|deploy|destroy)|cdk-hyperpod (?:plan|why|credentials|retained))\b([^|;\n]*)")
 
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -28,7 +28,7 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("plan", ["cdk-hyperpod plan"]),
         ("diff", ["cdk-hyperpod credentials", "cdk diff", "cdk-hyperpod plan"]),
         ("deploy", ["cdk-hyperpod plan", "cdk deploy", "cdk-hyperpod why"]),
-        ("destroy", ["cdk-hyperpod credentials", "cdk destroy"]),
+        ("destroy", ["cdk-hyperpod credentials", "cdk destroy", "cdk-hyperpod retained"]),
     ],
 )
 def test_every_command_that_asks_aws_has_the_same_profile(target: str, commands: list[str]) -> None:

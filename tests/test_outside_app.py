@@ -92,6 +92,14 @@ def synthesize(python: Path, outdir: Path, context: dict[str, Any]) -> dict[str,
     return manifest
 
 
+def test_the_command_line_tool_runs_on_them(python: Path, tmp_path: Path) -> None:
+    inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    for arguments in (["--help"], ["nodes", "--help"], ["check", str(ROOT / "cluster.yaml")]):
+        command = [str(python.with_name("cdk-hyperpod")), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=inherited, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "") and done.stdout, arguments
+
+
 @pytest.fixture(scope="module")
 def assembly(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Synthesized as the CDK CLI does it: once to learn what is to be looked up, and again with the answer."""

@@ -681,6 +681,8 @@ class _Roles(Mapping[RoleName, iam.IRole]):
         self._come_after = come_after
 
     def __getitem__(self, name: RoleName) -> iam.IRole:
+        if name not in self._made:
+            raise KeyError(f"no group of node type {name} yet; add it first")
         role = self._made[name].role
         # A node may need what is granted as soon as it starts.
         self._come_after(role)

@@ -14,10 +14,11 @@ from . import _reasons
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import private_bucket
 from .config.slurm import DrainConfig
-from .errors import raise_errors
+from .errors import ConfigError, Finding, raise_errors
+from .loader import LoadedConfig
 from .names import check_name_known, drain_bucket_name
 from .removal import check_removal, removal_word
-from .typed.judge import check_arguments
+from .typed.judge import check_arguments, require_arguments
 
 
 class IEksDrainer(Construct):
@@ -109,6 +110,43 @@ class DrainChannel(Construct):
         # Also a broken request ends so: whoever wrote it may be gone.
         self.bucket.add_lifecycle_rule(
             id="NothingStays", expiration=Duration.days(1), noncurrent_version_expiration=Duration.days(1)
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None = None,
+    ) -> DrainChannel:
+        """The channel of a cluster file, whose agent saves what its `slurm.drain` says.
+
+        :param loaded: the file.
+        :param encryption_key: as the constructor's.
+        :param access_logs: as the constructor's. Default: - nobody logs who asked.
+        :raises ConfigError: where the file has no `slurm.drain`.
+        """
+        require_arguments(
+            DrainChannel.from_config,
+            construct_id,
+            loaded=loaded,
+            encryption_key=encryption_key,
+            access_logs=access_logs,
+        )
+        drain = None if loaded.config.slurm is None else loaded.config.slurm.drain
+        if drain is None:
+            missing = Finding(path="slurm.drain", problem="is missing in the file", remedy="add it")
+            raise ConfigError([missing], construct_id)
+        return cls(
+            scope,
+            construct_id,
+            cluster_name=loaded.config.name,
+            encryption_key=encryption_key,
+            drain=drain,
+            access_logs=access_logs,
         )
 
     def settings(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import jsii
 from aws_cdk import (
     Annotations,
     CfnOutput,
+    CfnResource,
     CustomResource,
     Duration,
     IAnyProducer,
@@ -52,7 +53,16 @@ from .names import request_key, status_key
 from .removal import check_removal
 from .rendering import guard_properties, taking_properties
 from .rules import check_scale_down
-from .rules.guard import Override, check_groups, check_guarded, check_overrides, check_size, overrides
+from .rules.guard import (
+    Override,
+    check_groups,
+    check_guarded,
+    check_order,
+    check_overrides,
+    check_sent,
+    check_size,
+    overrides,
+)
 from .tags import STACK_ID_TAG
 from .typed.judge import as_tuple, check_arguments, check_config, require_arguments
 
@@ -60,9 +70,9 @@ UNGUARDED = "cdk-hyperpod:unguarded"
 """The warning of a cluster that nothing guards, which a guard takes back."""
 _POLL = Duration.seconds(30)
 _TIMEOUT = Duration.hours(1)
+"""The most that CloudFormation waits for a custom resource; the function itself ends earlier, with a reason."""
 _FUNCTION_TIMEOUT = Duration.minutes(10)
 """The first look takes four minutes, a drainer is asked for three, and each of their last calls may take a minute more."""
-"""The most that CloudFormation waits for a custom resource; the function itself ends earlier, with a reason."""
 _guards: MutableMapping[Stack, list[ScaleDown]] = WeakKeyDictionary()
 """The guards of each stack and of those nested in it, in the order in which they were made."""
 _FRAMEWORK = ("framework-onEvent", "framework-isComplete", "framework-onTimeout")
@@ -125,7 +135,8 @@ class ScaleDown(Construct):
         """Guard a cluster, of this library or of any other app.
 
         What the guard sends is rendered at synthesis, so whatever is changed of the cluster until then counts;
-        `add_property_override` of what the guard goes by is an error at synthesis. Whatever the cluster depends on, now or later, comes first, so that nothing can fail
+        `add_property_override` of what the guard goes by is an error at synthesis, and so is an override of `DependsOn` that
+        takes the cluster out of the guard's order. Whatever the cluster depends on, now or later, comes first, so that nothing can fail
         between the guard and the cluster.
 
         :param cluster: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
@@ -240,7 +251,7 @@ class ScaleDown(Construct):
         resource.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
         self._properties = _Properties(resource, stack, seen)
         names = [*config.nodes_to_delete, *config.instance_groups_to_delete]
-        self.node.add_validation(_Guarded(self._properties, self._name, names))
+        self.node.add_validation(_Guarded(self, names))
         self.drain_channel = None if config.drain is None else drain_channel or self._made_channel()
         self._add_resources(config, autoscaled_groups, depends_on)
         self._add_outputs()
@@ -316,6 +327,29 @@ class ScaleDown(Construct):
         )
         assert isinstance(resource, sagemaker.CfnCluster)
         return resource, seen
+
+    def _judge(self, names_to_delete: Sequence[str]) -> Iterator[Finding]:
+        """The template that CloudFormation will get, at synthesis, after every change."""
+        stack = self._stack
+        self._properties.keep()
+        resources = template_of(stack)["Resources"]
+        cluster = stack.resolve(self._cluster.logical_id)
+        sending = {
+            name: typing.cast(CfnResource, resource.node.default_child)
+            for name, resource in (("prepare", self.prepare), ("finalize", self.finalize))
+        }
+        ids = {name: stack.resolve(resource.logical_id) for name, resource in sending.items()}
+        yield from check_order(resources, cluster=cluster, **ids)
+        # Before the overrides are known, which the guard is then told of.
+        for name, resource in sending.items():
+            if ids[name] in resources:
+                said = stack.resolve(resource._cfn_properties)
+                yield from check_sent(name, said, resources[ids[name]].get("Properties", {}))
+        seen = self._properties.judge(resources[cluster])
+        yield from check_overrides(seen.overridden)
+        yield from check_guarded(seen.properties, name=self._name)
+        yield from check_groups(seen.properties)
+        yield from check_size(seen.properties, names_to_delete, ())
 
     def _warn_of_another(self, stack: Stack) -> None:
         # A nested stack is a resource of its parent's, and is cancelled with it.
@@ -676,10 +710,21 @@ class _Properties:
         """A token of what is made of the properties."""
         return Lazy.uncached_any(_Late(lambda: make(self._judged or self._look())))
 
-    def judge(self) -> _Seen:
-        """As they are now, and as they go into the template: only synthesis asks so, after every change."""
-        seen = self._judged = self._look()
-        if found := overrides(self._set(), self._rendered()):
+    def keep(self) -> None:
+        """As they are now, for all that is asked from now on: only synthesis says so, after every change."""
+        self._judged = self._look()
+
+    def judge(self, resource: Mapping[str, Any]) -> _Seen:
+        """As they are kept, with what goes into the template instead.
+
+        `resource`: the cluster as CloudFormation will get it.
+        """
+        assert self._judged is not None
+        seen = self._judged
+        found = overrides(self._set(), resource.get("Properties", {}))
+        # Beside the properties a macro may stand, which replaces them.
+        found += [(key, value) for key, value in resource.items() if key.startswith("Fn::")]
+        if found:
             seen = self._judged = _Seen(self._cluster, self._stack, seen.properties, found)
         return seen
 
@@ -694,12 +739,6 @@ class _Properties:
         """What was set, tags included."""
         resolved: dict[str, Any] = self._stack.resolve(_all_properties(self._cluster))
         return resolved
-
-    def _rendered(self) -> dict[str, Any]:
-        """What CloudFormation will get."""
-        resource = template_of(self._stack)["Resources"][self._stack.resolve(self._cluster.logical_id)]
-        properties: dict[str, Any] = resource.get("Properties", {})
-        return properties
 
 
 class _Seen:
@@ -768,23 +807,13 @@ def _writing_statements(groups: Sequence[Mapping[str, Any]], cluster_arn: str, c
 class _Guarded:
     """Says at synthesis why the cluster, as it is by then, cannot be guarded."""
 
-    def __init__(self, properties: _Properties, name: str, names_to_delete: Sequence[str]) -> None:
-        self._properties = properties
-        self._name = name
+    def __init__(self, guard: ScaleDown, names_to_delete: Sequence[str]) -> None:
+        self._guard = guard
         self._names_to_delete = names_to_delete
 
     def validate(self) -> list[str]:
         """A message for each reason, or none."""
-        seen = self._properties.judge()
-        return [
-            str(finding)
-            for finding in (
-                *check_overrides(seen.overridden),
-                *check_guarded(seen.properties, name=self._name),
-                *check_groups(seen.properties),
-                *check_size(seen.properties, self._names_to_delete, ()),
-            )
-        ]
+        return [str(finding) for finding in self._guard._judge(self._names_to_delete)]
 
 
 def _properties(cluster: sagemaker.CfnCluster) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from cdk_hyperpod_local.errors import EngineError
 
 Json = Any
 _TEMPLATE_ENDINGS = (".json", ".template", ".yaml", ".yml")
+_OF_A_SHELL = re.compile(r"[\s;&|<>()$`\"'*=~]")
+"""In a command that is more than the name of a program."""
 _ASSEMBLY_VERSION = "36.0.0"
 """Of the manifest: any CLI reads one that is older than itself."""
 
@@ -94,7 +96,18 @@ def find(given: str | None, *, folder: Path, context: tuple[str, ...], config: P
         return App(folder=folder, given=given, made=path.resolve())
     if path.is_dir() or given.endswith(_TEMPLATE_ENDINGS):
         raise EngineError(f"--app {given}: there is no template, and neither a cdk.json nor a manifest.json in it")
+    _refuse_no_command(given, folder)
     return _cdk_app(folder, given, given, context, config)
+
+
+def _refuse_no_command(given: str, folder: Path) -> None:
+    """One word that nothing can run is a slip of the pen: it is said before anything is set up. Raises EngineError."""
+    if _OF_A_SHELL.search(given) or (folder / given).is_file() or shutil.which(given):
+        return
+    raise EngineError(
+        f"--app {given}: there is no such folder or file in {folder}, and no such program on the PATH; name a folder with a "
+        "cdk.json, a command that synthesizes (as in cdk.json), a cloud assembly (cdk.out) or a CloudFormation template"
+    )
 
 
 def _cdk_app(folder: Path, given: str, command: str | None, context: tuple[str, ...], config: Path | None) -> App:

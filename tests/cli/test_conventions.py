@@ -29,7 +29,7 @@ WITHOUT: dict[str, dict[str, str]] = {
     },
     "--profile": {
         **dict.fromkeys(
-            ("init", "check", "schema", "completion", "retained", "denied", "job render", "lifecycle run"), _ASKS_NOBODY
+            ("init", "check", "schema", "completion", "denied", "job render", "lifecycle run"), _ASKS_NOBODY
         ),
         **_LOCAL,
     },

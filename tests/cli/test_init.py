@@ -157,3 +157,10 @@ def test_ctrl_c_on_the_way_leaves_nothing(folder: Path, monkeypatch: pytest.Monk
     with pytest.raises(KeyboardInterrupt):
         init._write(folder, contents)
     assert len(opened) == 3 and there(folder) == []
+
+
+def test_a_wrong_region_under_eks_is_all_that_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--name", "train", "--region", "eu-west-9", "--eks"]) == 1
+    assert (
+        capsys.readouterr().err == "init: 1 error\n  region: AWS has no region 'eu-west-9'; did you mean eu-west-2?\n"
+    )

@@ -164,7 +164,11 @@ def test_check_says_what_changes_against_another_version_of_the_file(
     )
     assert main(["check", str(new), "--against", str(new)]) == 0
     assert "No setting differs from" in capsys.readouterr().out
-    assert main(["check", str(new), "--against", str(tmp_path / "none.yaml")]) == 1
+    assert main(["check", str(new), "--against", "none.yaml"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        "none.yaml: 1 error\n  there is no such file; name another version of the cluster file with --against\n",
+    )
 
 
 def test_ctrl_c_while_the_tool_is_still_loading(
@@ -217,3 +221,18 @@ def test_json_of_check_has_groups_and_changes(capsys: pytest.CaptureFixture[str]
     told = json.loads(capsys.readouterr().out)
     assert (told["command"], told["schema"], told["cluster"], told["changes"]) == ("check", 1, "llm-train", [])
     assert {"group", "instance_types", "count", "minimum"} <= told["groups"][0].keys()
+    assert told["errors"] == []
+
+
+def test_json_of_check_has_the_errors_of_a_wrong_file(capsys: pytest.CaptureFixture[str]) -> None:
+    good = str(ROOT / "cluster.yaml")
+    write("other.yaml", {"removal": "keep"})
+    for words in (["other.yaml"], [good, "--against", "other.yaml"]):
+        assert main(["check", *words, "--json"]) == 1
+        out, err = capsys.readouterr()
+        told = json.loads(out)
+        (error,) = told["errors"]
+        assert (error["file"], error["path"], told["groups"]) == ("other.yaml", "removal", [])
+        assert error["line"] > 0 and "'keep'" in error["message"] and "'keep'" in err
+    assert main(["check", good, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out).keys() == told.keys()

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from cdk_hyperpod_local.hyperpod.samples import group
+from cdk_hyperpod_local.hyperpod.samples import eks, group, slurm
 from cli.conftest import Run, World, refused
 
 
@@ -72,6 +72,32 @@ def test_never_a_controller(world: World, many: list[str], run: Run) -> None:
         assert (status, out) == (1, "")
         assert err.startswith(f"nothing was done:\n{head}: is a controller")
     assert world.model.changes().keys() == {"CreateCluster"}
+
+
+def test_where_nobody_tells_the_controller_none_is_touched_until_the_file_does(world: World, run: Run) -> None:
+    """With standard provisioning the lifecycle scripts may tell, and no group has a SlurmConfig."""
+    specs = [group("head", 1, instance_type="ml.m5.xlarge", node_type=None), group("work", 2, node_type=None)]
+    request = {**slurm(name="small", continuous=False), "InstanceGroups": specs}
+    del request["Orchestrator"]
+    world.model.call("CreateCluster", request)
+    world.quiet()
+    (head,), work = world.nodes("head"), world.nodes("work")[0]
+
+    by_name = ("--cluster", "small", "--region", "us-west-2", "--yes")
+    for action in ("replace", "reboot"):
+        status, out, err = run(action, head, work, *by_name)
+        assert (status, out) == (1, "")
+        assert err.count("nobody tells which group is the controller; name the cluster file by --config") == 2
+    status, _, err = run("replace", head, "--yes")
+    assert (status, err.count("is a controller")) == (1, 1), "the file tells"
+    assert world.model.changes().keys() == {"CreateCluster"}
+    assert run("replace", work, "--yes")[0] == 0
+
+
+def test_under_eks_there_is_no_controller(world: World, run: Run) -> None:
+    world.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
+    world.quiet()
+    assert run("reboot", *world.nodes("work"), "--cluster", "small", "--region", "us-west-2", "--yes")[0] == 0
 
 
 def test_what_is_refused_is_named_and_the_rest_is_asked_for(world: World, many: list[str], run: Run) -> None:

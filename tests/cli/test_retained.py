@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from cdk_hyperpod.cli import live
+from cdk_hyperpod.cli.aws import AwsError
+from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.retained import retained_table, what_stays
 from cdk_hyperpod.loader import load_config
 from config.judging import ROOT, changed, load_text
@@ -92,3 +98,71 @@ def test_the_table_where_nothing_stays() -> None:
 def test_without_a_file_system_the_network_does_not_claim_one() -> None:
     table = retained_table(load_text(yaml.safe_dump(changed({}))).config)
     assert "a file system of before may stand there" in table and "a kept file system" not in table
+
+
+ARN = "arn:aws:cloudformation:us-west-2:111122223333:stack/{}/0a1b2c3d"
+
+
+class Account:
+    """An AWS account where the stack has the cluster; None: there is no cluster. `denied`: nobody may read its tags."""
+
+    def __init__(self, stack: str | None, *, denied: bool = False) -> None:
+        self._stack, self._denied = stack, denied
+
+    def describe_cluster(self, *, ClusterName: str) -> dict[str, Any]:
+        if self._stack is None:
+            raise ClientError({"Error": {"Code": "ResourceNotFound", "Message": "no"}}, "DescribeCluster")
+        return {"ClusterArn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/0a1b2c3d4e5f"}
+
+    def list_tags(self, **_: object) -> dict[str, Any]:
+        if self._denied:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "ListTags")
+        return {"Tags": [{"Key": "aws:cloudformation:stack-id", "Value": ARN.format(self._stack)}]}
+
+
+OWN = "hyperpod-small-foundation"
+
+
+@pytest.mark.parametrize(
+    ("account", "options", "stack", "why"),
+    [
+        pytest.param(Account("Training"), [], "Training", None, id="another app's, by its tag"),
+        pytest.param(Account("hyperpod-small-cluster"), [], OWN, None, id="this app's, by its tag"),
+        pytest.param(Account("Training"), ["--stack", "Network"], "Network", None, id="named"),
+        pytest.param(Account(None), [], OWN, "these credentials find no cluster small", id="gone"),
+        pytest.param(Account("Training", denied=True), [], OWN, "lack the right ListTags", id="denied"),
+        pytest.param(None, [], OWN, "there are no AWS credentials", id="no credentials"),
+    ],
+)
+def test_the_stack_is_the_one_of_the_tag_or_is_called_supposed(
+    account: Account | None,
+    options: list[str],
+    stack: str,
+    why: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def clients(*_: object) -> Any:
+        if account is None:
+            raise AwsError("there are no AWS credentials")
+        return lambda _service: account
+
+    monkeypatch.setattr(live, "clients", clients)
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.yaml").write_text(yaml.safe_dump(changed({})), "utf-8")
+    assert main(["retained", *options]) == 0
+    said = capsys.readouterr().out
+    assert f"aws:cloudformation:stack-name = {stack};" in said
+    assert ("This stack's name is supposed: " in said) == (why is not None) == ("--stack NAME" in said)
+    assert why is None or why in " ".join(said.split())
+    assert main(["retained", "--json", *options]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["stack"] == stack and (why in told["supposed"] if why else told["supposed"] is None)
+
+
+def test_a_profile_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(changed({})), "utf-8")
+    assert main(["retained", "--config", str(tmp_path / "a.yaml"), "--profile", "nobody"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and "nobody" in err and err.count("\n") == 1

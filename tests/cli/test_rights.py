@@ -37,6 +37,7 @@ COMMANDS = {
     "plan": ["plan"],
     "why": ["why", "--cluster", "alone", "--region", "us-west-2"],  # no stack of this app has it
     "cost": ["cost", "--refresh"],
+    "retained": ["retained"],
     "preflight": ["preflight", "--config", "account.yaml"],
     "drain": ["drain", "NODE"],
     "undrain": ["undrain", "NODE"],

@@ -135,6 +135,16 @@ def test_after_the_foundation_it_waits_a_while_for_the_clusters_stack(
     )
 
 
+def test_a_change_set_that_nobody_executes_is_not_waited_for(world: World, slept: list[float], run: Run) -> None:
+    world.stack = stack(world, "REVIEW_IN_PROGRESS")
+
+    status, _, err = run("watch")
+    assert status == 1 and sum(slept) == pytest.approx(600, abs=60)
+    assert err.startswith(
+        f"nothing is under way: stack {STACK} is in REVIEW_IN_PROGRESS, and there is no cluster small; "
+    )
+
+
 @pytest.mark.parametrize(("times", "code"), [(4, 0), (5, 1)])
 @pytest.mark.parametrize("where", ["describe_cluster", "list_cluster_events", "list_cluster_nodes"])
 def test_a_look_that_fails_is_a_note_and_several_in_a_row_are_the_end(
@@ -281,6 +291,8 @@ def live_cluster(status: str = "InService", current: int = 2, group_status: str 
         ("CREATE_FAILED", None, "", 4),
         (None, live_cluster("Failed"), "", 4),
         ("CREATE_IN_PROGRESS", None, "", None),
+        ("REVIEW_IN_PROGRESS", None, "", None),
+        ("REVIEW_IN_PROGRESS", live_cluster(), "", 0),
     ],
 )
 def test_when_it_ends(stack_status: str | None, cluster: Json, rolled_back: str, code: int | None) -> None:

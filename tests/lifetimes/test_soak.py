@@ -13,6 +13,7 @@ from lifetimes.soak import main, seeds_of, soak
 LIFETIMES = 2000
 
 
+@pytest.mark.slow
 def test_lifetimes_keep_the_contract() -> None:
     later = [seed for profile in FIRST_SEEDS for seed in seeds_of(LIFETIMES // 10, profile=profile)]
     tally = soak([*seeds_of(LIFETIMES - len(later)), *later])

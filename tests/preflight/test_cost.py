@@ -54,6 +54,7 @@ def test_every_group_and_what_stands_beside_the_nodes() -> None:
     assert found["trn1 (ml.trn1.32xlarge)"].hour == 4 * 25.0
     assert found["mixed (ml.c5.9xlarge)"].hour is None, "nobody lists a Spot price"
     assert found["NAT gateway"].hour == 0.05
+    assert "public IPv4 address" in found["NAT gateway"].note, "which has a price of its own"
     assert found["FSx for Lustre, 19200 GiB"].hour == pytest.approx(19200 * GB_MONTH[f"Storage.SSD.{TIER}"] / 730)
     assert found["FSx for Lustre, 19200 GiB"].note.endswith(": not counted"), (
         "metadata and backups have prices of their own"
@@ -128,6 +129,40 @@ def test_the_command_asks_once_and_check_ends_with_the_figure(
     told = json.loads(capsys.readouterr().out)
     assert (told["command"], told["schema"]) == ("cost", 1)
     assert told["total"]["usd_hour"] == pytest.approx(sum(line["usd_hour"] or 0 for line in told["lines"]))
+
+
+@pytest.mark.parametrize("how", ["option", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_PRICING", "profile", "services"])
+def test_prices_of_another_endpoint_are_neither_kept_nor_is_the_cache_read(
+    how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The local AWS makes them up."""
+    asked = PriceList([product("USW2-Cluster:ml.p5.48xlarge", 1.0)])
+    monkeypatch.setattr(aws, "clients", lambda *_: lambda _: asked)
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_PRICING", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    url, settings, options = "http://127.0.0.1:4566", "", []
+    if how == "option":
+        options = ["--endpoint-url", url]
+    elif how.startswith("AWS"):
+        monkeypatch.setenv(how, url)
+    else:
+        own = f"endpoint_url = {url}" if how == "profile" else "services = local"
+        settings = f"[profile mine]\n{own}\n[services local]\npricing =\n  endpoint_url = {url}\n"
+        options = ["--profile", "mine"]
+    (tmp_path / "config").write_text(settings, "utf-8")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    command = ["cost", "--config", str(ROOT / "cluster.yaml")]
+
+    assert main([*command, *options]) == 0
+    assert cached("us-west-2") is None and asked.calls
+    keep(PRICES)
+    calls = asked.calls
+    assert main([*command, *options]) == 0
+    assert asked.calls > calls and cached("us-west-2") == PRICES
+    if how in ("profile", "services"):
+        calls = asked.calls
+        assert main(command) == 0
+        assert asked.calls == calls, "the default profile has no endpoint"
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "{}", '{"format": 9}', "[]", '{"format": 1, "region": "us-west-2"}'])

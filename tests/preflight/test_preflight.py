@@ -33,7 +33,16 @@ from cdk_hyperpod.cli.preflight_judge import (
     rows,
     usage_quota,
 )
-from cdk_hyperpod.config.cluster import ClusterConfig, EbsVolume, InstanceGroup, NetworkConfig, SubnetConfig
+from cdk_hyperpod.config.cluster import (
+    ClusterConfig,
+    EbsVolume,
+    InstanceGroup,
+    NetworkConfig,
+    OpenZfsConfig,
+    StorageConfig,
+    SubnetConfig,
+)
+from cdk_hyperpod.config.lifecycle import LifecycleConfig
 from cdk_hyperpod.instance_types import catalogue
 from cdk_hyperpod_local.hyperpod import ApiError, HyperPod, Place, Plan, limits
 from cdk_hyperpod_local.hyperpod.samples import ROLE, run_until_quiet
@@ -310,6 +319,93 @@ def test_a_training_plan(found: Any, verdict: str, remedy: str) -> None:
     row = one(group, zones=ZONES, plans={PLAN + "a": found})["training plan of p5"]
 
     assert (row.verdict, row.remedy[: len(remedy)]) == (verdict, remedy)
+
+
+class Named:
+    """IAM and FSx of an account in which there is a role ci, and one file system."""
+
+    def __init__(self, system: Mapping[str, Any]) -> None:
+        self.system = system
+
+    def get_role(self, RoleName: str) -> Any:
+        if RoleName != "ci":
+            raise ClientError({"Error": {"Code": "NoSuchEntity", "Message": "no"}}, "GetRole")
+        return {"Role": {"RoleName": RoleName, "Arn": "arn:aws:iam::000000000000:role/ci"}}
+
+    def describe_file_systems(self, FileSystemIds: list[str]) -> Any:
+        assert FileSystemIds == [SYSTEM]
+        if not self.system:
+            raise ClientError({"Error": {"Code": "FileSystemNotFound", "Message": "no"}}, "DescribeFileSystems")
+        return {"FileSystems": [self.system]}
+
+
+SYSTEM = "fs-0123456789abcdef0"
+VPC = str(CONFIG.network.vpc_id)
+LUSTRE = {"Lifecycle": "AVAILABLE", "VpcId": VPC, "LustreConfiguration": {"MountName": "abcd"}}
+
+
+def of_named(config: ClusterConfig, system: Mapping[str, Any]) -> dict[str, Row]:
+    case = Case(1)
+    case.denied = set()
+    services = {"iam": Named(system), "fsx": Named(system)}
+    world = read_world(config, lambda service: services.get(service) or case.client(service))
+    return {row.check: row for row in rows(config, world)}
+
+
+def test_a_role_is_looked_for_in_its_own_account_by_its_whole_arn() -> None:
+    """GetRole takes a name: the same name in another account, or with another path, is another role."""
+    own, other = "arn:aws:iam::000000000000:role/", "arn:aws:iam::999999999999:role/"
+    found = {
+        arn: [*of_named(replace(CONFIG, lifecycle=LifecycleConfig(writers=(arn,))), LUSTRE).values()][-1]
+        for arn in (f"{own}ci", f"{own}ops/ci", f"{own}none", f"{other}ci", f"{other}none")
+    }
+    assert [row.verdict for row in found.values()] == [
+        "passed",
+        "impossible",
+        "impossible",
+        "not checked",
+        "not checked",
+    ]
+    row = found[f"{other}ci"]
+    assert (row.check, row.remedy) == (
+        "role ci of 999999999999",
+        "it is in another account than yours, 000000000000: ask there",
+    )
+
+
+@pytest.mark.parametrize(
+    ("system", "verdict", "remedy"),
+    [
+        pytest.param(LUSTRE, "passed", "", id="as the file has it"),
+        pytest.param({**LUSTRE, "Lifecycle": "UPDATING"}, "passed", "", id="while it grows"),
+        pytest.param({**LUSTRE, "Lifecycle": "FAILED"}, "impossible", "it is FAILED", id="failed"),
+        pytest.param({**LUSTRE, "Lifecycle": "CREATING"}, "impossible", "it is CREATING", id="not yet"),
+        pytest.param({**LUSTRE, "LustreConfiguration": {"MountName": "x"}}, "impossible", "its mount name is x", id="mount name"),
+        pytest.param({**LUSTRE, "VpcId": "vpc-1"}, "not checked", f"it is in vpc-1 and the nodes in {VPC}: whether a peering", id="another VPC"),
+        pytest.param({**LUSTRE, "VpcId": None}, "not checked", "FSx does not tell", id="VPC unknown"),
+        pytest.param({}, "impossible", "it is not there", id="none"),
+    ],
+)  # fmt: skip
+def test_a_file_system(system: Mapping[str, Any], verdict: str, remedy: str) -> None:
+    config = replace(CONFIG, storage=StorageConfig(file_system_id=SYSTEM, mount_name="abcd"))
+    row = of_named(config, system)[f"file system {SYSTEM}"]
+    assert (row.verdict, row.remedy[: len(remedy)]) == (verdict, remedy)
+
+
+def test_a_file_system_of_openzfs_and_one_beside_a_vpc_of_the_files_own() -> None:
+    zfs = StorageConfig(capacity_gib=1200, openzfs=OpenZfsConfig(file_system_id=SYSTEM))
+    there = {"Lifecycle": "AVAILABLE", "VpcId": VPC}
+    assert of_named(replace(CONFIG, storage=zfs), there)[f"file system {SYSTEM}"].verdict == "passed"
+    config = replace(CONFIG, storage=zfs, network=NetworkConfig(availability_zones=("us-west-2a",)))
+    row = of_named(config, there)[f"file system {SYSTEM}"]
+    assert row.verdict == "not checked" and "in a VPC of the file's own" in row.remedy
+
+
+def test_days_that_are_no_number_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for days in ("nan", "inf", "-1"):
+        assert main(["preflight", "--config", str(ROOT / "cluster.yaml"), "--days", days]) == 2
+        err = capsys.readouterr().err
+        assert "--days" in err and "fault" not in err
 
 
 def test_the_table_has_80_columns_and_says_what_to_do(

@@ -102,6 +102,14 @@ def test_no_more_events_are_read_than_necessary() -> None:
 NOON = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 
 
+def timed(told: str) -> list[dict[str, Any]]:
+    """`events`, one every ten seconds from noon."""
+    story = events(told)
+    for number, event in enumerate(reversed(story)):
+        event |= {"LogicalResourceId": event["PhysicalResourceId"], "Timestamp": NOON + timedelta(seconds=10 * number)}
+    return story
+
+
 @pytest.mark.parametrize(
     ("told", "heard", "left_over"),
     [
@@ -137,15 +145,35 @@ NOON = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
             True,
             id="another resource is on its way back",
         ),
+        pytest.param(
+            "prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_FAILED",
+            21,
+            True,
+            id="heard of when its end was told",
+        ),
+        pytest.param(
+            "stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_FAILED",
+            11,
+            False,
+            id="the way back has failed meanwhile",
+        ),
         pytest.param("cluster UPDATE_IN_PROGRESS", 41, False, id="the events are gone"),
     ],
 )
 def test_request_of_an_update_that_was_cancelled_before_anybody_looked(told: str, heard: int, left_over: bool) -> None:
-    """One event every ten seconds."""
-    story = events(told)
-    for number, event in enumerate(reversed(story)):
-        event |= {"LogicalResourceId": event["PhysicalResourceId"], "Timestamp": NOON + timedelta(seconds=10 * number)}
-    assert is_left_over(story, STACK, "prepare", NOON + timedelta(seconds=heard)) is left_over
+    assert is_left_over(timed(told), STACK, "prepare", NOON + timedelta(seconds=heard)) is left_over
+
+
+@pytest.mark.parametrize("other", ["a-before-ours", "z-after-ours"])
+def test_only_the_resources_own_events_and_the_stacks_tell_whose_a_request_is(other: str) -> None:
+    of_update = timed("prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_IN_PROGRESS, other UPDATE_IN_PROGRESS")
+    of_way_back = timed(
+        "stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_IN_PROGRESS, other UPDATE_ROLLBACK_IN_PROGRESS"
+    )
+    of_update[0]["LogicalResourceId"] = other
+    of_way_back[0]["PhysicalResourceId"] = f"arn:aws:{other}"  # a stack inside it
+    assert is_left_over(of_update, STACK, "prepare", NOON + timedelta(seconds=21))
+    assert not is_left_over(of_way_back, STACK, "prepare", NOON + timedelta(seconds=11))
 
 
 @pytest.mark.parametrize("other", ["arn:aws:a-stack-before-ours", "arn:aws:z-stack-after-ours"])

@@ -10,6 +10,7 @@ from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import (
     ConfigError,
+    DrainChannel,
     HyperPodCluster,
     HyperPodNetwork,
     InstanceGroup,
@@ -85,6 +86,15 @@ def test_a_file_without_storage_has_no_file_system(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="storage: is missing in the file; add it"):
         LustreFileSystem.from_config(stack, "FileSystem", loaded, network=network, encryption_key=key)
+
+
+def test_a_file_without_an_agent_has_no_drain_channel() -> None:
+    stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
+    key = encryption_key(stack, "Key", removal="destroy")
+    loaded = load_config(CONFIGS / "existing.yaml")
+
+    with pytest.raises(ConfigError, match=r"slurm\.drain: is missing in the file; add it"):
+        DrainChannel.from_config(stack, "Drain", loaded, encryption_key=key)
 
 
 def test_a_group_that_comes_later_is_judged_with_the_whole_file() -> None:

@@ -101,6 +101,13 @@ def test_a_grant_to_one_node_type_is_none_to_another() -> None:
     assert len(roles) == 1 and next(iter(roles)).startswith("<ClusterComputeRole")
 
 
+def test_a_node_type_without_a_group_has_no_role_yet() -> None:
+    cluster = cluster_in(Stack())
+    with pytest.raises(KeyError, match="no group of node type login yet; add it first"):
+        cluster.roles["login"]
+    assert cluster.roles.get("login") is None
+
+
 def test_what_nobody_grants_makes_nothing() -> None:
     before = of_stack(cluster_in)
     assert not [name for name in before.of("AWS::IAM::Policy") if "Reference" in name]

@@ -11,7 +11,7 @@ from typing import Any
 
 import jsii
 import pytest
-from aws_cdk import Aspects, CfnParameter, CfnResource, IAspect, NestedStack, Stack
+from aws_cdk import Aspects, CfnCondition, CfnParameter, CfnResource, CustomResource, Fn, IAspect, NestedStack, Stack
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sagemaker as sagemaker
 from aws_cdk.assertions import Annotations, Match
@@ -278,6 +278,8 @@ def errors_of(build: Callable[[Stack], object]) -> list[str]:
         (lambda l1: l1.add_override("Properties", {"InstanceGroups": []}), ["InstanceGroups"]),
         (lambda l1: l1.add_deletion_override("Properties"), ["ClusterName", "InstanceGroups", "Tags"]),
         (lambda l1: Aspects.of(l1.stack).add(Lowers()), ["InstanceGroups.0.InstanceCount"]),
+        (lambda l1: l1.add_property_override("Fn::Transform", {"Name": "AWS::Include"}), ["ClusterName", "Fn::Transform", "InstanceGroups", "Tags"]),
+        (lambda l1: l1.add_override("Fn::Transform", {"Name": "AWS::Include"}), ["Fn::Transform"]),
         (lambda l1: l1.add_property_override("InstanceGroups.0.InstanceCount", 8), []),
     ],
 )  # fmt: skip
@@ -298,11 +300,100 @@ def test_an_override_behind_its_back_is_an_error(
     for build in (before, after) if paths else ():
         assert errors_of(build) == [
             f"cluster: an override of {path} goes past ScaleDown, which would take nodes by what it overrides; "
-            "set the property itself instead"
+            "set the property itself instead; one that CDK's class does not know needs a newer aws-cdk-lib"
             for path in paths
         ]
     if not paths:
         of_stack(before)
+
+
+def resource_of(made: CustomResource) -> CfnResource:
+    return typing.cast(CfnResource, made.node.default_child)
+
+
+OUT_OF_ORDER = "cluster: an override of DependsOn takes the cluster out of ScaleDown's order; use cluster.node.add_dependency(…) instead"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        lambda l1: l1.add_override("DependsOn", []),
+        lambda l1: l1.add_deletion_override("DependsOn"),
+        lambda l1: l1.add_override("DependsOn", ["X"]),
+        lambda l1: l1.add_override("DependsOn", "X"),
+        lambda l1: l1.add_override("DependsOn.0", "X"),
+    ],
+)
+@pytest.mark.parametrize("scope", [lambda stack: stack, lambda stack: NestedStack(stack, "Nested")])
+def test_an_override_that_takes_the_cluster_out_of_the_guards_order_is_an_error(
+    override: Callable[[CfnResource], None], scope: Callable[[Stack], Stack]
+) -> None:
+    """Else CloudFormation updates the cluster while the guard looks, or before."""
+
+    def build(stack: Stack) -> None:
+        CfnResource(inner := scope(stack), "X", type="AWS::CloudFormation::WaitConditionHandle")
+        override(guard(inner)._cluster)
+
+    assert errors_of(build) == [OUT_OF_ORDER]
+
+
+def test_an_override_that_keeps_the_order_is_none() -> None:
+    def build(stack: Stack) -> None:
+        made = guard(stack)
+        made._cluster.add_override("DependsOn", stack.resolve(resource_of(made.prepare).logical_id))
+
+    template = of_stack(build)
+    (cluster,) = template.of("AWS::SageMaker::Cluster").values()
+    assert cluster["DependsOn"] == template.only_id("Custom::HyperPodScaleDown"), "a text is as good as a list"
+
+
+SENT = "goes past ScaleDown, which would not be told what it has to do; say it in ScaleDown's arguments, or in the cluster's properties"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda made: resource_of(made.finalize).add_override("DependsOn", []),
+            "finalize: an override of DependsOn takes it out of ScaleDown's order; use finalize.node.add_dependency(…) instead",
+        ),
+        (
+            lambda made: resource_of(made.prepare).add_override("Condition", "Never"),
+            "prepare: has a condition that the cluster does not have, which could change without ScaleDown; "
+            + "give the cluster the same condition, or none to either",
+        ),
+        (
+            lambda made: made.node.try_remove_child("Prepare"),
+            "prepare: is not in the template, and the cluster would change without ScaleDown; "
+            + "leave ScaleDown's prepare where it is",
+        ),
+        (
+            lambda made: resource_of(made.prepare).add_property_override("MaxNodes", 6_000),
+            f"prepare: an override of MaxNodes {SENT}",
+        ),
+        (
+            lambda made: resource_of(made.finalize).add_property_deletion_override("Groups"),
+            f"finalize: an override of Groups {SENT}",
+        ),
+    ],
+)
+def test_what_the_guard_is_told_and_when_is_not_overridden(change: Callable[[ScaleDown], object], said: str) -> None:
+    def build(stack: Stack) -> None:
+        CfnCondition(stack, "Never", expression=Fn.condition_equals("a", "b"))
+        change(guard(stack))
+
+    assert errors_of(build) == [said]
+
+
+def test_what_somebody_adds_to_the_guard_and_a_condition_of_both_are_no_matter() -> None:
+    def build(stack: Stack) -> None:
+        wanted = CfnCondition(stack, "Wanted", expression=Fn.condition_equals("a", "a"))
+        made = guard(stack)
+        resource_of(made.prepare).add_property_override("ServiceTimeout", "3600")
+        for each in (made._cluster, resource_of(made.prepare), resource_of(made.finalize)):
+            each.cfn_options.condition = wanted
+
+    assert of_stack(build).only("Custom::HyperPodScaleDown")["ServiceTimeout"] == "3600"
 
 
 @jsii.implements(IAspect)

@@ -96,6 +96,17 @@ def test_an_app_that_is_not_there_is_said(tmp_path: Path, given: str | None, sai
         find(tmp_path, given)
 
 
+@pytest.mark.parametrize("given", ["nothere", "../nothere", "./nothere/"])
+def test_one_word_that_nothing_can_run_is_no_command(tmp_path: Path, given: str) -> None:
+    with pytest.raises(EngineError, match=f"^--app {given}: there is no such folder or file in .*; name a folder"):
+        find(tmp_path, given)
+
+
+def test_one_word_may_be_a_program(tmp_path: Path) -> None:
+    (tmp_path / "synth.sh").write_text("")
+    assert [find(tmp_path, given).command for given in ("./synth.sh", "sh", "$APP")] == ["./synth.sh", "sh", "$APP"]
+
+
 def test_a_command_runs_in_this_folder_and_a_folder_s_own_in_it(tmp_path: Path) -> None:
     command = find(tmp_path, "npx ts-node bin/app.ts")
     assert (command.command, command.folder, command.config) == ("npx ts-node bin/app.ts", tmp_path, None)

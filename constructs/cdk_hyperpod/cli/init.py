@@ -124,8 +124,9 @@ def _check(cluster: str) -> None:
         try:
             load_config(path)
         except ConfigError as error:
-            # The lines are of a file that nobody gets to see.
-            raise ConfigError([replace(finding, line=None) for finding in error.findings], "init") from None
+            # The lines are of a file that nobody gets to see, and what else is wrong follows from what was given.
+            given = [finding for finding in error.findings if finding.path in ("name", "region")] or error.findings
+            raise ConfigError([replace(finding, line=None) for finding in given], "init") from None
 
 
 def _asked(name: str | None, region: str | None, *, yes: bool) -> tuple[str, str]:

@@ -428,6 +428,19 @@ def _rendered(group: InstanceGroup, cluster: Surroundings, live: Group | None) -
     )
 
 
+def live_stack(cluster: str, client: Clients) -> str | None:
+    """The stack that has the cluster of this name; None: there is no such cluster, or none made it. Raises api.CALL_ERRORS."""
+    from .._lambda.hyperpod_provider import api
+
+    sagemaker = client("sagemaker")
+    try:
+        return tagged_stack(api.read_tags(sagemaker, sagemaker.describe_cluster(ClusterName=cluster)["ClusterArn"]))
+    except api.CALL_ERRORS as error:
+        if aws.is_gone(error):
+            return None
+        raise
+
+
 def tagged_stack(tags: Mapping[str, str] | None) -> str | None:
     """The stack that a live cluster's tags name, in whatever app; None: no stack made it."""
     return next((stack_id.split("/")[1] for stack_id in _stack_ids(tags)), None)

@@ -5,6 +5,7 @@ The one place that asks AWS; `preflight_judge` decides. What may not be read is 
 
 from __future__ import annotations
 
+import math
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,7 @@ from .options import config_option, json_option, profile_option, rights
 from .preflight_judge import (
     INTERFACES,
     LiveCluster,
+    LiveFileSystem,
     LiveGroup,
     LivePlan,
     NotRead,
@@ -31,6 +33,7 @@ from .preflight_judge import (
     Row,
     World,
     exit_code,
+    file_systems,
     rows,
 )
 from .tables import GREEN, RED, YELLOW, colour_wanted, json_text, print_lines, table
@@ -68,10 +71,17 @@ class PreflightError(HyperPodError):
     """The account is not the file's, or cannot be asked."""
 
 
+def _finite(_: click.Context, __: click.Parameter, days: float) -> float:
+    """A range takes "nan", which is neither too small nor too large."""
+    if not math.isfinite(days):
+        raise click.BadParameter(f"{days} is no number of days.")
+    return days
+
+
 @click.command(help=_HELP, epilog=rights(*_RIGHTS, besides="What a right is missing for is not checked; the rest is."))
 @config_option
 @profile_option
-@click.option("--days", type=click.FloatRange(0, 3650), default=1.0, metavar="N", help="How long training plans have to last; default: 1.")  # fmt: skip
+@click.option("--days", type=click.FloatRange(0, 3650), callback=_finite, default=1.0, metavar="N", help="How long training plans have to last; default: 1.")  # fmt: skip
 @click.option("--endpoint-url", metavar="URL", help="Another endpoint than the region's own, for every service.")
 @json_option
 def preflight(config: str, profile: str | None, days: float, endpoint_url: str | None, *, as_json: bool) -> int:
@@ -133,7 +143,8 @@ def read_world(config: ClusterConfig, client: Clients) -> World:
             for arn in sorted({group.training_plan_arn for group in config.instance_groups if group.training_plan_arn})
         },
         bootstrap=_try(partial(_bootstrap, client)),
-        needed={name: _try(look) for name, look in _named(config, client)},
+        needed={name: _try(look) for name, look in _named(config, client, account)},
+        file_systems={name: _try(partial(_file_system, client, name)) for name in file_systems(config)},
     )
 
 
@@ -146,7 +157,7 @@ def _account(client: Clients) -> str:
         raise PreflightError(aws.sentence(error)) from None
 
 
-def _try(look: Callable[[], T]) -> Read[T]:
+def _try(look: Callable[[], T | NotRead]) -> Read[T]:
     """What a look finds, or why it may not: one missing right hides one check, and not the others."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -265,8 +276,33 @@ def _bootstrap(client: Clients) -> int | None:
         raise
 
 
-def _named(config: ClusterConfig, client: Clients) -> Iterator[tuple[str, Callable[[], bool]]]:
-    """What the file names and does not make, and how to look whether it is there."""
+def _file_system(client: Clients, name: str) -> LiveFileSystem | None:
+    try:
+        (found,) = client("fsx").describe_file_systems(FileSystemIds=[name])["FileSystems"]
+    except Exception as error:
+        if aws.code(error) == "FileSystemNotFound":
+            return None
+        raise
+    return LiveFileSystem(
+        lifecycle=found.get("Lifecycle"),
+        vpc=found.get("VpcId"),
+        mount_name=(found.get("LustreConfiguration") or {}).get("MountName"),
+    )
+
+
+def _role(client: Clients, arn: str) -> bool:
+    try:
+        found = client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"]
+    except Exception as error:
+        if aws.code(error) == "NoSuchEntity":
+            return False
+        raise
+    # With another path it is another ARN, which nobody has.
+    return bool(found["Arn"] == arn)
+
+
+def _named(config: ClusterConfig, client: Clients, account: str) -> Iterator[tuple[str, Callable[[], Read[bool]]]]:
+    """What else the file names and does not make, and how to look whether it is there."""
     roles = {
         *(config.lifecycle.writers if config.lifecycle else ()),
         *(config.eks.admin_role_arns if config.eks else ()),
@@ -274,24 +310,27 @@ def _named(config: ClusterConfig, client: Clients) -> Iterator[tuple[str, Callab
     for team in config.teams:
         roles |= {*team.role_arns, *filter(None, [team.pod_role_arn])}
     for role in sorted(roles):
-        ask = partial(client("iam").get_role, RoleName=role.rpartition("/")[2])
-        yield f"role {role.rpartition('/')[2]}", _there(ask, "NoSuchEntity")
+        name = role.rpartition("/")[2]
+        if (owner := role.split(":")[4]) != account:
+            # GetRole takes a name, and finds another role of that name here, or none.
+            yield (
+                f"role {name} of {owner}",
+                partial(NotRead, why=f"it is in another account than yours, {account}: ask there"),
+            )
+        else:
+            yield f"role {name}", partial(_role, client, role)
     storage = config.storage
     if storage is not None:
         for bucket in sorted({each.bucket_name for each in storage.data_repositories if each.bucket_name}):
             yield f"bucket {bucket}", _there(partial(client("s3").head_bucket, Bucket=bucket), "404", "NoSuchBucket")
-        systems = [storage.file_system_id, storage.openzfs.file_system_id if storage.openzfs else None]
-        for system in filter(None, systems):
-            ask = partial(client("fsx").describe_file_systems, FileSystemIds=[system])
-            yield f"file system {system}", _there(ask, "FileSystemNotFound")
     if config.eks is not None and config.eks.existing_cluster is not None:
         name = config.eks.existing_cluster.name
         ask = partial(client("eks").describe_cluster, name=name)
         yield f"EKS cluster {name}", _there(ask, "ResourceNotFoundException")
 
 
-def _there(look: Callable[[], object], *gone: str) -> Callable[[], bool]:
-    def found() -> bool:
+def _there(look: Callable[[], object], *gone: str) -> Callable[[], Read[bool]]:
+    def found() -> Read[bool]:
         try:
             look()
         except Exception as error:

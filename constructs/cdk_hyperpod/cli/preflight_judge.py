@@ -77,6 +77,16 @@ class LivePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFileSystem:
+    """A file system of FSx. What is absent, FSx does not tell."""
+
+    lifecycle: str | None
+    vpc: str | None
+    mount_name: str | None
+    """Lustre's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """What was read of an account and a region. Each part may be missing by itself."""
 
@@ -97,7 +107,9 @@ class World:
     bootstrap: Read[int | None] = None
     """The version of CDK's bootstrap; None: the region has none."""
     needed: Mapping[str, Read[bool]] = field(default_factory=dict)
-    """What the file names and does not make (roles, buckets, file systems, the chart's EKS cluster) -> whether it is there."""
+    """What the file names and does not make (roles, buckets, the chart's EKS cluster) -> whether it is there."""
+    file_systems: Mapping[str, Read[LiveFileSystem | None]] = field(default_factory=dict)
+    """By id, likewise; None: there is no such file system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +143,7 @@ def _rows(config: ClusterConfig, world: World, lasting: timedelta) -> Iterator[R
     yield from _zones(config, world)
     yield from _addresses(config, world)
     yield from _plans(config, world, lasting)
-    yield from _standing(world)
+    yield from _standing(config, world)
 
 
 # -- quotas -----------------------------------------------------------------------------------------------------------
@@ -406,7 +418,10 @@ def _of_plan(
 # -- what has to stand ------------------------------------------------------------------------------------------------
 
 
-def _standing(world: World) -> Iterator[Row]:
+_NOT_THERE = "it is not there, or not yours: make it, or name another one"
+
+
+def _standing(config: ClusterConfig, world: World) -> Iterator[Row]:
     shown = {"check": "CDK's bootstrap", "needed": str(BOOTSTRAP_VERSION), "in_use": "-"}
     if isinstance(world.bootstrap, NotRead):
         yield Row(**shown, allowed="?", verdict="not checked", remedy=world.bootstrap.why)
@@ -421,8 +436,40 @@ def _standing(world: World) -> Iterator[Row]:
         elif there:
             yield Row(check=name, needed="-", allowed="-", in_use="-", verdict="passed")
         else:
-            remedy = "it is not there, or not yours: make it, or name another one"
-            yield Row(check=name, needed="-", allowed="-", in_use="-", verdict="impossible", remedy=remedy)
+            yield Row(check=name, needed="-", allowed="-", in_use="-", verdict="impossible", remedy=_NOT_THERE)
+    for name, system in world.file_systems.items():
+        verdict, remedy = _of_file_system(config, name, system)
+        yield Row(check=f"file system {name}", needed="-", allowed="-", in_use="-", verdict=verdict, remedy=remedy)
+
+
+def file_systems(config: ClusterConfig) -> tuple[str, ...]:
+    """Ids of those that the file names and does not make."""
+    if config.storage is None:
+        return ()
+    found = (config.storage.file_system_id, config.storage.openzfs.file_system_id if config.storage.openzfs else None)
+    return tuple(filter(None, found))
+
+
+def _of_file_system(config: ClusterConfig, name: str, found: Read[LiveFileSystem | None]) -> tuple[Verdict, str]:
+    if isinstance(found, NotRead):
+        return "not checked", found.why
+    if found is None:
+        return "impossible", _NOT_THERE
+    # UPDATING it can be used (FSx API Reference, FileSystem: Lifecycle).
+    if found.lifecycle not in ("AVAILABLE", "UPDATING"):
+        return "impossible", f"it is {found.lifecycle}, and nodes mount it when it is AVAILABLE"
+    storage = config.storage
+    if storage is not None and storage.file_system_id == name and found.mount_name != storage.mount_name:
+        return "impossible", f"its mount name is {found.mount_name}: write that in storage.mount_name"
+    if found.vpc is None:
+        return "not checked", "FSx does not tell in which VPC it is"
+    if found.vpc != config.network.vpc_id:
+        own = f"in {config.network.vpc_id}" if config.network.vpc_id else "in a VPC of the file's own"
+        return (
+            "not checked",
+            f"it is in {found.vpc} and the nodes {own}: whether a peering joins the two is yours to know",
+        )
+    return "passed", ""
 
 
 def _shown(value: Read[float | None]) -> str:

@@ -22,7 +22,7 @@ HOURS = 730
 """Of a month, as AWS's calculator has it."""
 EKS, NAT, ENDPOINT = "AmazonEKS-Hours:perCluster", "NatGateway-Hours", "VpcEndpoint-Hours"
 LUSTRE = "Storage.SSD."
-FORMAT = 2
+FORMAT = 3
 """Of the cache's files."""
 
 
@@ -96,7 +96,10 @@ def _beside(config: ClusterConfig, prices: Prices) -> Iterable[Cost]:
         yield Cost(what="EKS control plane", count=1, each_hour=prices.hourly.get(EKS))
     if network.vpc_id is None and network.internet_egress:
         yield Cost(
-            what="NAT gateway", count=1, each_hour=prices.hourly.get(NAT), note="what goes through it is billed too"
+            what="NAT gateway",
+            count=1,
+            each_hour=prices.hourly.get(NAT),
+            note="its public IPv4 address and what goes through it are billed too",
         )
     if has_interface_endpoints(network):
         count = len(INTERFACE_ENDPOINTS) + len(more_endpoints(config))

@@ -64,7 +64,7 @@ reboot = _command(
 def _repair(action: str, cost: str, target: live.Target, names: Sequence[str], *, yes: bool, as_json: bool) -> int:
     described = live.describe(target)
     nodes = live.chosen(live.nodes(target, described), names)
-    _refuse(action, nodes)
+    _refuse(nodes, slurm="Eks" not in (described.get("Orchestrator") or {}))
     ids = [str(node.instance_id) for node in nodes]
     if not yes:
         _confirm(action, cost, target.name, nodes)
@@ -90,12 +90,19 @@ def _repair(action: str, cost: str, target: live.Target, names: Sequence[str], *
     return 1 if failed else 0
 
 
-def _refuse(action: str, nodes: Sequence[Node]) -> None:
-    """All that cannot be, before anything is asked for."""
+def _refuse(nodes: Sequence[Node], *, slurm: bool) -> None:
+    """All that cannot be, before anything is asked for. `slurm`: one of the groups is a controller's, told or not: with standard
+    provisioning the lifecycle scripts may be the only ones to know (hence no SlurmConfig)."""
     wrong = [
         f"{node.name}: is a controller, whose loss stops the whole cluster; nothing of this tool touches it"
         for node in nodes
         if node.node_type == "Controller"
+    ]
+    wrong += [
+        f"{node.name}: nobody tells which group is the controller; name the cluster file by --config, with {node.group}'s node_type "
+        "in it, and no --cluster"
+        for node in nodes
+        if slurm and node.node_type is None
     ]
     wrong += [f"{node.name}: is {node.status} and has no instance yet" for node in nodes if not node.instance_id]
     if wrong:

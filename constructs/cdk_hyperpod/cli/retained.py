@@ -2,40 +2,82 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict, dataclass
 
 import rich_click as click
 
 from ..config.cluster import ClusterConfig
+from ..errors import HyperPodError
 from ..loader import load_config
-from ..names import foundation_stack_name
-from .options import config_option, json_option
+from ..names import cluster_stack_name, foundation_stack_name
+from . import aws
+from .options import config_option, json_option, profile_option, rights
 from .tables import json_text, table
 
 # US dollars for a GB-month of PERSISTENT_2 SSD storage by MB/s/TiB: list prices of us-east-1, a guide and no quote.
 # https://aws.amazon.com/fsx/lustre/pricing/
 _LUSTRE_GB_MONTH = {125: 0.145, 250: 0.210, 500: 0.340, 1000: 0.600}
 _KEY_MONTH = 1.0
+_WIDTH = 80
 
 
-@click.command(epilog="Exit code 0: printed, also if nothing stays; 1: the file is wrong. It makes no call to AWS.")
+@click.command(
+    epilog=rights(
+        *("sagemaker:DescribeCluster", "sagemaker:ListTags"),
+        besides="They only find the stack of another app than cdk-hyperpod's own. Without them, without credentials, and after "
+        "the cluster is gone, the output says which name it supposes.\n\n"
+        "Exit code 0: printed, also if nothing stays; 1: the file is wrong.",
+    )
+)
 @config_option
+@profile_option
 @click.option(
-    "--stack", metavar="NAME", help="The stack that network and storage are in; default: hyperpod-NAME-foundation."
+    "--stack",
+    metavar="NAME",
+    help="The stack that network and storage are in; default: the one that the live cluster's tag names, and where "
+    "that is cdk-hyperpod's own or none: hyperpod-NAME-foundation.",
 )
 @json_option
-def retained(config: str, stack: str | None, *, as_json: bool) -> None:
+def retained(config: str, profile: str | None, stack: str | None, *, as_json: bool) -> None:
     """Say what stays after cdk destroy, and what it costs."""
     cluster = load_config(config).config
+    stays = what_stays(cluster)
+    # Where nothing stays, there is nothing to find.
+    name, supposed = (stack, None) if stack or not stays else _stack(cluster, config, profile)
     if as_json:
         where = {
             "cluster": cluster.name,
             "region": cluster.region,
-            "stack": stack or foundation_stack_name(cluster.name),
+            "stack": name or foundation_stack_name(cluster.name),
+            "supposed": supposed,
         }
-        print(json_text("retained", 1, {**where, "stays": [asdict(each) for each in what_stays(cluster)]}))
+        print(json_text("retained", 1, {**where, "stays": [asdict(each) for each in stays]}))
     else:
-        print(retained_table(cluster, stack))
+        print(retained_table(cluster, name, supposed))
+
+
+def _stack(config: ClusterConfig, file: str, profile: str | None) -> tuple[str, str | None]:
+    """The stack that has what stays, and why that is only supposed; None: the live cluster's tag says it."""
+    # Only what asks AWS needs botocore.
+    from .._lambda.hyperpod_provider import api
+    from . import live
+    from .plan import live_stack, refuse_another_account
+
+    own = foundation_stack_name(config.name)
+    try:
+        target = live.find(config=file, cluster=None, region=None, profile=profile)
+        refuse_another_account(config, target.client)
+        found = live_stack(config.name, target.client)
+    except HyperPodError as error:
+        if profile is not None:
+            raise
+        return own, str(error)
+    except api.CALL_ERRORS as error:
+        return own, f"the cluster's tag cannot be read: {aws.sentence(error)}"
+    if found is None:
+        return own, f"in {config.region}, these credentials find no cluster {config.name} that a stack made"
+    return (own if found == cluster_stack_name(config.name) else found), None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +122,9 @@ _OF_SERVICES = (
 )
 
 
-def retained_table(config: ClusterConfig, stack: str | None = None) -> str:
-    """What stays, for a terminal of 80 columns. `stack`: the one that network and storage are in; None: this app's own."""
+def retained_table(config: ClusterConfig, stack: str | None = None, supposed: str | None = None) -> str:
+    """What stays, for a terminal of 80 columns. `stack`: the one that network and storage are in; None: this app's own.
+    `supposed`: why that is not certain; None: it is."""
     stays = what_stays(config)
     if not stays:
         return "\n".join(
@@ -100,9 +143,19 @@ def retained_table(config: ClusterConfig, stack: str | None = None) -> str:
             *lines,
             f"Find them by the tag aws:cloudformation:stack-name = {stack or foundation_stack_name(config.name)};",
             "so is what an earlier version of the file had and kept.",
+            *(_supposed(supposed) if supposed else ()),
             *_OF_SERVICES,
             "docs/removal.md says how to use them again or delete them.",
         ]
+    )
+
+
+def _supposed(why: str) -> list[str]:
+    return textwrap.wrap(
+        f"This stack's name is supposed: {why}. If network and storage were in another stack, name it: --stack NAME.",
+        _WIDTH,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

@@ -79,7 +79,7 @@ def end_of(view: View) -> End | None:
     stack = "" if view.stack is None else str(view.stack["StackStatus"])
     cluster = {} if view.cluster is None else view.cluster
     status = str(cluster.get("ClusterStatus", ""))
-    if stack.endswith("_IN_PROGRESS"):
+    if _is_under_way(view.stack):
         return None
     if stack.endswith("_FAILED"):
         return End(code=FAILED, text=f"stack failed ({stack})")
@@ -443,7 +443,9 @@ class _Watcher:
 
 
 def _is_under_way(stack: Reply | None) -> bool:
-    return stack is not None and str(stack["StackStatus"]).endswith("_IN_PROGRESS")
+    """In REVIEW_IN_PROGRESS there is a change set that nobody may ever execute, and no stack yet."""
+    status = "" if stack is None else str(stack["StackStatus"])
+    return status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS"
 
 
 def _began(stack: Reply | None, cluster: Reply | None) -> datetime | None:

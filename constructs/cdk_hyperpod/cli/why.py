@@ -14,7 +14,7 @@ from ..names import stack_names
 from . import aws, live
 from .aws import Clients
 from .options import json_option, rights, stack_option
-from .plan import PlanError, refuse_another_account, tagged_stack
+from .plan import PlanError, live_stack, refuse_another_account
 from .tables import json_text
 
 __all__ = ["reasons", "why"]
@@ -121,12 +121,9 @@ def _tagged(cluster: str, client: Clients) -> str | None:
     cannot be read: nobody has looked for a failure then."""
     from .._lambda.hyperpod_provider import api
 
-    sagemaker = client("sagemaker")
     try:
-        return tagged_stack(api.read_tags(sagemaker, sagemaker.describe_cluster(ClusterName=cluster)["ClusterArn"]))
+        return live_stack(cluster, client)
     except api.CALL_ERRORS as error:
-        if aws.is_gone(error):
-            return None
         none = f"there is no stack {' or '.join(stack_names(cluster))}, and which other one has cluster {cluster}"
         raise PlanError(f"{none} cannot be read: {aws.sentence(error)}; or name it by --stack") from None
 

@@ -10,6 +10,7 @@ from constructs import Construct
 
 from ..config.cluster import ClusterArn
 from ..config.eks import is_on
+from ..loader import LoadedConfig
 from ..typed.judge import require_arguments
 from .control_plane import EksControlPlane, add_on
 
@@ -110,6 +111,42 @@ class HyperPodAddOns(Construct):
                 if other in self.resources:
                     resource.add_resource_dependency(self.resources[other])
             self.resources[field] = resource
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        control_plane: EksControlPlane,
+        hyperpod_cluster_arn: ClusterArn,
+        encryption_key: kms.IKey,
+    ) -> HyperPodAddOns:
+        """The add-ons that a cluster file has on; the FSx CSI driver is for its `storage`.
+
+        :param loaded: the file.
+        :param control_plane: the file's, as `EksControlPlane.from_config` makes it.
+        :param hyperpod_cluster_arn: as the constructor's.
+        :param encryption_key: as the constructor's.
+        :raises ConfigError: for arguments of other types.
+        """
+        require_arguments(
+            HyperPodAddOns.from_config,
+            construct_id,
+            loaded=loaded,
+            control_plane=control_plane,
+            hyperpod_cluster_arn=hyperpod_cluster_arn,
+            encryption_key=encryption_key,
+        )
+        return cls(
+            scope,
+            construct_id,
+            control_plane=control_plane,
+            hyperpod_cluster_arn=hyperpod_cluster_arn,
+            encryption_key=encryption_key,
+            has_file_system=loaded.config.storage is not None,
+        )
 
     def _training_operator_role(self, hyperpod_cluster_arn: str) -> eks.CfnPodIdentityAssociation:
         return self._pod_role(

@@ -23,11 +23,12 @@ from ..drain import IEksDrainer
 from ..errors import raise_errors
 from ..kubernetes.drainer import DRAINER_GROUP, drainer_manifests
 from ..kubernetes.manifests import Manifest
+from ..loader import LoadedConfig
 from ..names import drainer_name
 from ..network import allow_tcp, closed_security_group
 from ..removal import check_removal
 from ..rules.drain import check_existing
-from ..typed.judge import check_arguments, check_at_synth
+from ..typed.judge import check_arguments, check_at_synth, require_arguments
 from .control_plane import EksControlPlane, access_entries, after_cluster
 
 _TIMEOUT = Duration.minutes(1)
@@ -160,6 +161,40 @@ class EksDrainer(IEksDrainer):
         # Lambda refuses a function in a VPC whose role may not plug it in, and unplugs it with the same rights.
         self.function.node.add_dependency(rights)
         self._let_in(role)
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        control_plane: EksControlPlane,
+        encryption_key: kms.IKey,
+    ) -> EksDrainer:
+        """The drainer of a cluster file's cluster, which saves what its `scale_down.drain` says.
+
+        :param loaded: the file.
+        :param control_plane: the file's, as `EksControlPlane.from_config` makes it.
+        :param encryption_key: as the constructor's.
+        :raises ConfigError: for arguments of other types, and for an EKS cluster whose API nobody could reach.
+        """
+        require_arguments(
+            EksDrainer.from_config,
+            construct_id,
+            loaded=loaded,
+            control_plane=control_plane,
+            encryption_key=encryption_key,
+        )
+        drain = None if loaded.config.scale_down is None else loaded.config.scale_down.drain
+        return cls(
+            scope,
+            construct_id,
+            cluster_name=loaded.config.name,
+            control_plane=control_plane,
+            encryption_key=encryption_key,
+            backup_cron_job=None if drain is None else drain.backup_cron_job,
+        )
 
     def allow_backup(self, scope: Construct, construct_id: str, *after: IDependable) -> None:
         """Let it make the Jobs of `backup_cron_job` in that namespace; nothing where there is none. No node is touched.

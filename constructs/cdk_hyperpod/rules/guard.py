@@ -95,12 +95,61 @@ def _empty(value: Any) -> bool:
 def check_overrides(found: Iterable[Override]) -> Iterator[Finding]:
     """Whether the template will say of the cluster what its guard goes by."""
     for path, _ in found:
-        if path.split(".")[0] in _GUARDED:
+        first = path.split(".")[0]
+        # What a macro puts there nobody knows before the deployment.
+        if first in _GUARDED or first.startswith("Fn::"):
             yield Finding(
                 path="cluster",
                 problem=f"an override of {path} goes past ScaleDown, which would take nodes by what it overrides",
-                remedy="set the property itself instead",
+                remedy=(
+                    "set the property itself instead; one that CDK's class does not know needs a newer aws-cdk-lib"
+                ),
             )
+
+
+def check_order(resources: Mapping[str, Any], *, cluster: str, prepare: str, finalize: str) -> Iterator[Finding]:
+    """Whether CloudFormation will call the guard before it touches the cluster, and after.
+
+    `resources`: of the template, with every override. `cluster`, `prepare` and `finalize`: their logical ids.
+    """
+    for name, logical_id in (("prepare", prepare), ("finalize", finalize)):
+        if logical_id not in resources:
+            yield Finding(
+                path=name,
+                problem="is not in the template, and the cluster would change without ScaleDown",
+                remedy=f"leave ScaleDown's {name} where it is",
+            )
+        elif resources[logical_id].get("Condition") not in (None, resources.get(cluster, {}).get("Condition")):
+            yield Finding(
+                path=name,
+                problem="has a condition that the cluster does not have, which could change without ScaleDown",
+                remedy="give the cluster the same condition, or none to either",
+            )
+    for path, of, waiting, needed in (
+        ("cluster", "the cluster", cluster, prepare),
+        ("finalize", "it", finalize, cluster),
+    ):
+        if needed in resources and waiting in resources and needed not in _waits_for(resources[waiting]):
+            yield Finding(
+                path=path,
+                problem=f"an override of DependsOn takes {of} out of ScaleDown's order",
+                remedy=f"use {path}.node.add_dependency(…) instead",
+            )
+
+
+def _waits_for(resource: Mapping[str, Any]) -> Sequence[str]:
+    needed = resource.get("DependsOn") or []
+    return [needed] if isinstance(needed, str) else needed
+
+
+def check_sent(name: str, said: Mapping[str, Any], rendered: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether a resource of the guard's will be told what ScaleDown tells it. What somebody adds is no matter."""
+    for path, _ in overrides(said, {key: value for key, value in rendered.items() if key in said}):
+        yield Finding(
+            path=name,
+            problem=f"an override of {path} goes past ScaleDown, which would not be told what it has to do",
+            remedy="say it in ScaleDown's arguments, or in the cluster's properties",
+        )
 
 
 def check_size(

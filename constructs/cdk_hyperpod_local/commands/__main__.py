@@ -25,6 +25,7 @@ run their real code, IAM answers each request, and HyperPod terminates nodes at 
 no account and no docker, and the network only once, for the set-up.
 
 It works for any CDK app, in any language, and plain CloudFormation templates with an AWS::SageMaker::Cluster.
+What it proves, and what not: docs/local-aws.md of cdk-hyperpod.
 """
 
 _EXAMPLES = """\
@@ -43,8 +44,6 @@ examples:
     cdk-hyperpod local shell
   take everything down and end the engine
     cdk-hyperpod local destroy
-
-What it proves, and what not: docs/local-aws.md of cdk-hyperpod.
 """
 
 _COMMANDS = (
@@ -158,6 +157,7 @@ def _run(
     """Run one command, with whatever goes wrong in one line."""
     try:
         place, times = Place(_port(port)), _speed(speed)
+        _check_parameters(parameters)
         found = _app(app, context, config) if command in _OF_AN_APP else None
     except EngineError as error:
         return _failed(error)
@@ -182,6 +182,14 @@ def _run(
 def _app(app: str | None, context: Sequence[str], config: str | None) -> apps.App:
     file = Path(config).absolute() if config else None
     return apps.find(app, folder=Path.cwd(), context=tuple(context), config=file)
+
+
+def _check_parameters(given: Sequence[str]) -> None:
+    wrong = [item for item in given if not item.partition("=")[0] or "=" not in item]
+    if wrong:
+        raise EngineError(
+            f"--parameters {', '.join(wrong)}: lacks a name or a value; write NAME=VALUE, or STACK:NAME=VALUE"
+        )
 
 
 def _port(given: str) -> int:

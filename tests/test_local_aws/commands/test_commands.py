@@ -65,6 +65,15 @@ def test_a_wrong_port_or_speed_makes_nothing(
     assert not place.home.exists()
 
 
+@pytest.mark.parametrize(
+    "words", [["--parameters", "Count"], ["--parameters", "=4"], ["--app", "../nothere"]], ids=" ".join
+)
+def test_a_slip_of_the_pen_sets_nothing_up(place: Place, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("deploy", *words) == 1
+    assert f"local AWS: {' '.join(words)}: " in (said := capsys.readouterr().err) and said.count("\n") == 1
+    assert not place.home.exists()
+
+
 @pytest.mark.parametrize("command", ["deploy", "diff"])
 def test_a_wrong_cluster_file_starts_nothing(
     place: Place, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
