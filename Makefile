@@ -114,7 +114,7 @@ RULE_PACKS := tests/test_rule_packs.py
 NOT_HERE = $(addprefix --ignore=,tests/slurm $(LIVES) $(RULE_PACKS))
 
 .PHONY: test
-test: setup .kubernetes/ready #: Run every test except those of test-lives and test-slurm (8 minutes on two cores)
+test: setup .kubernetes/ready #: Run every test except those of test-lives and test-slurm (12 minutes on two cores)
 	@$(PYTEST) $(NOT_HERE) $(PYTEST_FLAGS)
 
 .PHONY: test-fast
