@@ -14,8 +14,10 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod.cli import live, tables
+from cdk_hyperpod.cli import live, plan, tables
 from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.config.changes import METADATA, record
+from cdk_hyperpod.loader import load_config
 from cdk_hyperpod.names import drain_bucket_name, status_key
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import VPC, group, run_until_quiet, slurm
@@ -120,6 +122,28 @@ class _Client:
         shown = lines[int(nextToken) :] if startFromHead else lines[-limit:]
         events = [{"timestamp": when, "message": text} for when, text in shown]
         return {"events": events, "nextForwardToken": str(len(lines))}
+
+
+def deployed(world: World, patch: pytest.MonkeyPatch) -> None:
+    """`plan` finds the stack that cluster.yaml, as it is now, has made."""
+    settings = {
+        "Type": "AWS::CloudFormation::WaitConditionHandle",
+        "Metadata": {METADATA: record(load_config("cluster.yaml").config)},
+    }
+
+    class Deployed:
+        def get_template(self, **_: object) -> Json:
+            return {"TemplateBody": {"Resources": {"Settings": settings}}}
+
+        def __getattr__(self, name: str) -> Callable[..., Json]:
+            def absent(**_: object) -> Json:
+                raise refused("ValidationError", "Stack does not exist", name)
+
+            return absent
+
+    patch.setattr(
+        plan, "clients", lambda *_: lambda service: Deployed() if service == "cloudformation" else world.client(service)
+    )
 
 
 def refused(code: str, message: str, operation: str) -> ClientError:

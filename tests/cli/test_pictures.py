@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from cdk_hyperpod.cli import aws, plan, preflight, tables
+from cdk_hyperpod.cli import aws, preflight, tables
 from cdk_hyperpod.cli.preflight_judge import (
     PER_CLUSTER,
     TOTAL,
@@ -26,11 +25,10 @@ from cdk_hyperpod.cli.preflight_judge import (
 from cdk_hyperpod.cli.preflight_judge import (
     World as Account,
 )
-from cdk_hyperpod.config.changes import METADATA, record
 from cdk_hyperpod_local.hyperpod.samples import VPC, group, slurm
-from cli.conftest import Run, World, refused, write
+from cli.conftest import Run, World, deployed, refused, write
 from cli.drawing import picture
-from config.judging import ROOT, load_text
+from config.judging import ROOT
 
 Json = Any
 FOLDER = ROOT / "docs" / "pictures"
@@ -73,24 +71,8 @@ def _plan(world: World, run: Run, patch: pytest.MonkeyPatch) -> Json:
     """A lower count, and a node by name."""
     three_workers(world)
     first = world.nodes("work")[0]
-    old = load_text(Path("cluster.yaml").read_text()).config
-    settings = {"Type": "AWS::CloudFormation::WaitConditionHandle", "Metadata": {METADATA: record(old)}}
-
-    class Deployed:
-        """The stack of this app, made from a file with one node more."""
-
-        def get_template(self, **_: object) -> Json:
-            return {"TemplateBody": {"Resources": {"Settings": settings}}}
-
-        def __getattr__(self, name: str) -> Callable[..., Json]:
-            def absent(**_: object) -> Json:
-                raise refused("ValidationError", "Stack does not exist", name)
-
-            return absent
-
-    patch.setattr(
-        plan, "clients", lambda *_: lambda service: Deployed() if service == "cloudformation" else world.client(service)
-    )
+    # From a file with one node more.
+    deployed(world, patch)
     write(**SMALL | {"instance_groups__1__instance_count": 1, "scale_down": {"nodes_to_delete": [first]}})
     return run("plan")
 

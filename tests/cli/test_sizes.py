@@ -8,21 +8,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from cdk_hyperpod.cli import aws, plan, preflight, tables
+from cdk_hyperpod.cli import aws, preflight, tables
 from cdk_hyperpod.cli.preflight_judge import PER_CLUSTER, TOTAL, LiveCluster, usage_quota
 from cdk_hyperpod.cli.preflight_judge import World as Account
 from cdk_hyperpod.cli.prices import Prices, keep
-from cdk_hyperpod.config.changes import METADATA, record
-from cdk_hyperpod.loader import load_config
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, VPC, eks, group, slurm
-from cli.conftest import Run, World, refused
+from cli.conftest import Run, World, deployed
 from cli.drawing import picture
 from config.judging import ROOT, changed
 
@@ -64,28 +61,6 @@ def request(orchestrator: str, count: int) -> Json:
         return eks(group("work", count, node_type=None), name="small", **tags)
     head = group("head", 1, instance_type="ml.m5.xlarge", node_type="Controller")
     return {**slurm(name="small", **tags), "InstanceGroups": [head, group("work", count)]}
-
-
-def deployed(world: World, patch: pytest.MonkeyPatch) -> None:
-    """`plan` finds the stack that the file has made."""
-    settings = {
-        "Type": "AWS::CloudFormation::WaitConditionHandle",
-        "Metadata": {METADATA: record(load_config("cluster.yaml").config)},
-    }
-
-    class Deployed:
-        def get_template(self, **_: object) -> Json:
-            return {"TemplateBody": {"Resources": {"Settings": settings}}}
-
-        def __getattr__(self, name: str) -> Callable[..., Json]:
-            def absent(**_: object) -> Json:
-                raise refused("ValidationError", "Stack does not exist", name)
-
-            return absent
-
-    patch.setattr(
-        plan, "clients", lambda *_: lambda service: Deployed() if service == "cloudformation" else world.client(service)
-    )
 
 
 def account(orchestrator: str, patch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..config.changes import EFFECTS, METADATA, Changed, Record
-
-WIDTH = 80
+from .tables import wrapped
 
 
 def change_lines(changes: Sequence[Changed]) -> list[str]:
@@ -18,7 +16,7 @@ def change_lines(changes: Sequence[Changed]) -> list[str]:
         of_effect = [each for each in changes if each.effect == effect]
         if of_effect:
             lines += ["", f"{effect[0].upper()}{effect[1:]}: {EFFECTS[effect]}"]
-            lines += [line for each in of_effect for line in _wrapped(str(each))]
+            lines += [line for each in of_effect for line in wrapped(str(each), "  ", "    ")]
     return lines
 
 
@@ -29,9 +27,3 @@ def deployed_record(resources: Mapping[str, Any]) -> Record | None:
         if isinstance(found, dict):
             return found
     return None
-
-
-def _wrapped(text: str) -> Iterator[str]:
-    yield from textwrap.wrap(
-        text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-    )

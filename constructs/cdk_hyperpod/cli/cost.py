@@ -14,7 +14,7 @@ from . import aws
 from .aws import Clients
 from .options import config_option, json_option, profile_option, rights
 from .prices import HOURS, Cost, Prices, cached, costs, hourly, keep, today, usage_end, wanted_usage
-from .tables import json_text, print_lines, table
+from .tables import WIDTH, json_text, print_lines, table
 
 _HELP = """\
 Say what the cluster of a file costs an hour and a month, at list prices in US dollars, without discounts and taxes: each group at
@@ -34,7 +34,6 @@ _PRODUCTS: tuple[tuple[str, dict[str, str]], ...] = (
     ("AmazonFSx", {"operation": "CreateFileSystem:Lustre"}),
 )
 _UNITS = {"hourly": ("Hrs", "Hours", "hours"), "gb_month": ("GB-Mo",)}
-_WIDTH = 80
 
 
 class CostError(HyperPodError):
@@ -86,7 +85,7 @@ def cost_lines(found: Sequence[Cost], prices: Prices) -> Iterator[str]:
     total = hourly(found)
     cells.append(("together", "", "", _usd(total), _usd(_month(total), 0)))
     yield from table(
-        ("what", "count", "each", "an hour", "a month"), cells, columns=_WIDTH, cut=(0,), right=(1, 2, 3, 4)
+        ("what", "count", "each", "an hour", "a month"), cells, columns=WIDTH, cut=(0,), right=(1, 2, 3, 4)
     )
     yield ""
     yield f"US dollars, list prices of {prices.when} in {prices.region}; a month has {HOURS} hours."

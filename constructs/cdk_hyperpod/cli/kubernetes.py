@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import tables
@@ -45,29 +45,29 @@ def states(cluster: Reply) -> tuple[dict[str, str], str | None]:
         arn = ((cluster.get("Orchestrator") or {}).get("Eks") or {}).get("ClusterArn")
         if not arn:
             raise _UnreadError("the cluster is not under EKS")
-        context = _context(str(arn), _kubectl("config", "view", "-o", "json"))
-        found = _states(items := _items(_kubectl("--context", context, "get", "nodes", "-o", "json")))
-        if items and not found:
+        (listed,) = _listed(str(arn), ("nodes",))
+        nodes = [node for node in listed if isinstance(node, dict)]
+        found = _states(nodes)
+        if nodes and not found:
             raise _UnreadError("none of its nodes has a name such as hyperpod-i-0123456789abcdef0")
         return found, None
     except _UnreadError as error:
         return {}, f"what Kubernetes says is not shown: {error}"
 
 
-def _items(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [item for item in found.get("items") or () if isinstance(item, dict)]
-
-
 def look(arn: str) -> tuple[Seen | None, str]:
     """What is on the nodes of this EKS cluster; nothing, and why, where it could not be read."""
     try:
-        context = _context(arn, _kubectl("config", "view", "-o", "json"))
-        nodes = _kubectl("--context", context, "get", "nodes", "-o", "json")
-        query = f"--field-selector={_LIVE_PODS}"
-        pods = _kubectl("--context", context, "get", "pods", "--all-namespaces", query, "-o", "json")
-        return _seen(nodes.get("items") or (), pods.get("items") or ()), ""
+        nodes, pods = _listed(arn, ("nodes",), ("pods", "--all-namespaces", f"--field-selector={_LIVE_PODS}"))
+        return _seen(nodes, pods), ""
     except _UnreadError as error:
         return None, str(error)
+
+
+def _listed(arn: str, *queries: Sequence[str]) -> Iterator[Sequence[Any]]:
+    """What `kubectl get` lists of this EKS cluster, for each query."""
+    context = _context(arn, _kubectl("config", "view", "-o", "json"))
+    return (_kubectl("--context", context, "get", *query, "-o", "json").get("items") or () for query in queries)
 
 
 def _seen(nodes: Sequence[Any], pods: Sequence[Any]) -> Seen:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +22,7 @@ from ..rendering import Surroundings, guard_properties, network_spec, render_gro
 from . import aws
 from .aws import Clients, clients
 from .options import config_option, json_option, profile_option, rights, stack_option
-from .tables import colour_wanted, json_text, print_lines
+from .tables import colour_wanted, json_text, print_lines, wrapped
 
 if TYPE_CHECKING:
     from .._lambda.hyperpod_provider.actions import Plan, Refuse
@@ -92,7 +91,7 @@ def plan(
     from .._lambda.hyperpod_provider.actions import Plan
     from .._lambda.hyperpod_provider.model import FIRST
     from .._lambda.hyperpod_provider.planner import plan as planned
-    from .report import CHANGES, WIDTH, exit_code, report
+    from .report import CHANGES, exit_code, report
 
     client = clients(cluster.region, profile, endpoint_url)
     live = _read(cluster, client)
@@ -128,7 +127,7 @@ def plan(
     sys.stdout.write(report(found, live, wanted, said, colour=colour_wanted()))
     print_lines(_changed(changes, known=live is not None and bool(resources)))
     for note in told:
-        print("", *textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False), sep="\n")
+        print("", *wrapped(note), sep="\n")
     return _confirmed(yes=yes) if confirm and status == CHANGES else status
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -36,7 +35,7 @@ from .preflight_judge import (
     file_systems,
     rows,
 )
-from .tables import GREEN, RED, YELLOW, colour_wanted, json_text, print_lines, table
+from .tables import GREEN, RED, WIDTH, YELLOW, colour_wanted, json_text, print_lines, table, wrapped
 
 __all__ = ["preflight", "read_world"]
 
@@ -59,7 +58,6 @@ _RIGHTS = (
 _BOOTSTRAP = "/cdk-bootstrap/hnb659fds/version"
 """Where CDK's bootstrap writes its version, with the qualifier that it has unless somebody chose another."""
 _COLOURS = {"passed": GREEN, "impossible": RED, "not checked": YELLOW}
-_WIDTH = 80
 
 NOT_ASKED = 3
 """Exit code where AWS could not be asked: it says nothing of the file."""
@@ -105,7 +103,7 @@ def lines(found: tuple[Row, ...], *, colour: bool = False) -> Iterator[str]:
     """The checks as a table of 80 columns, and under it what to do about each that did not pass."""
     cells = [(row.check, row.needed, row.allowed, row.in_use, row.verdict) for row in found]
     headings = ("check", "needed", "allowed", "in use", "verdict")
-    yield from table(headings, cells, columns=_WIDTH, cut=(0,), right=(1, 2, 3), paint=_COLOURS if colour else None)
+    yield from table(headings, cells, columns=WIDTH, cut=(0,), right=(1, 2, 3), paint=_COLOURS if colour else None)
     for verdict in ("impossible", "not checked"):
         of_verdict = [row for row in found if row.verdict == verdict]
         if of_verdict:
@@ -114,10 +112,7 @@ def lines(found: tuple[Row, ...], *, colour: bool = False) -> Iterator[str]:
         # One missing right leaves several checks open, and is said once.
         for remedy in dict.fromkeys(row.remedy for row in of_verdict):
             checks = ", ".join(row.check for row in of_verdict if row.remedy == remedy)
-            yield from textwrap.wrap(
-                f"{checks}: {remedy}", _WIDTH, initial_indent="  ", subsequent_indent="    ",
-                break_long_words=False, break_on_hyphens=False,
-            )  # fmt: skip
+            yield from wrapped(f"{checks}: {remedy}", "  ", "    ")
 
 
 # -- what is read -----------------------------------------------------------------------------------------------------
@@ -237,13 +232,11 @@ def _offered(client: Clients, config: ClusterConfig) -> Mapping[str, frozenset[s
 
 
 def _free(client: Clients, subnet: str) -> int | None:
-    try:
-        (found,) = client("ec2").describe_subnets(SubnetIds=[subnet])["Subnets"]
-    except Exception as error:
-        if aws.code(error) == "InvalidSubnetID.NotFound":
-            return None
-        raise
-    return int(found["AvailableIpAddressCount"])
+    found = _found(partial(client("ec2").describe_subnets, SubnetIds=[subnet]), "InvalidSubnetID.NotFound")
+    if found is None:
+        return None
+    (there,) = found["Subnets"]
+    return int(there["AvailableIpAddressCount"])
 
 
 def _plan(client: Clients, arn: str) -> LivePlan | None:
@@ -268,37 +261,26 @@ def _plan(client: Clients, arn: str) -> LivePlan | None:
 
 
 def _bootstrap(client: Clients) -> int | None:
-    try:
-        return int(client("ssm").get_parameter(Name=_BOOTSTRAP)["Parameter"]["Value"])
-    except Exception as error:
-        if aws.code(error) == "ParameterNotFound":
-            return None
-        raise
+    found = _found(partial(client("ssm").get_parameter, Name=_BOOTSTRAP), "ParameterNotFound")
+    return None if found is None else int(found["Parameter"]["Value"])
 
 
 def _file_system(client: Clients, name: str) -> LiveFileSystem | None:
-    try:
-        (found,) = client("fsx").describe_file_systems(FileSystemIds=[name])["FileSystems"]
-    except Exception as error:
-        if aws.code(error) == "FileSystemNotFound":
-            return None
-        raise
+    found = _found(partial(client("fsx").describe_file_systems, FileSystemIds=[name]), "FileSystemNotFound")
+    if found is None:
+        return None
+    (system,) = found["FileSystems"]
     return LiveFileSystem(
-        lifecycle=found.get("Lifecycle"),
-        vpc=found.get("VpcId"),
-        mount_name=(found.get("LustreConfiguration") or {}).get("MountName"),
+        lifecycle=system.get("Lifecycle"),
+        vpc=system.get("VpcId"),
+        mount_name=(system.get("LustreConfiguration") or {}).get("MountName"),
     )
 
 
 def _role(client: Clients, arn: str) -> bool:
-    try:
-        found = client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"]
-    except Exception as error:
-        if aws.code(error) == "NoSuchEntity":
-            return False
-        raise
+    found = _found(partial(client("iam").get_role, RoleName=arn.rpartition("/")[2]), "NoSuchEntity")
     # With another path it is another ARN, which nobody has.
-    return bool(found["Arn"] == arn)
+    return found is not None and bool(found["Role"]["Arn"] == arn)
 
 
 def _named(config: ClusterConfig, client: Clients, account: str) -> Iterator[tuple[str, Callable[[], Read[bool]]]]:
@@ -329,14 +311,15 @@ def _named(config: ClusterConfig, client: Clients, account: str) -> Iterator[tup
         yield f"EKS cluster {name}", _there(ask, "ResourceNotFoundException")
 
 
-def _there(look: Callable[[], object], *gone: str) -> Callable[[], Read[bool]]:
-    def found() -> Read[bool]:
-        try:
-            look()
-        except Exception as error:
-            if aws.code(error) in gone:
-                return False
-            raise
-        return True
+def _there(look: Callable[[], T], *gone: str) -> Callable[[], Read[bool]]:
+    return lambda: _found(look, *gone) is not None
 
-    return found
+
+def _found(look: Callable[[], T], *gone: str) -> T | None:
+    """What a look finds; None: AWS says by one of these codes that there is no such thing."""
+    try:
+        return look()
+    except Exception as error:
+        if aws.code(error) in gone:
+            return None
+        raise

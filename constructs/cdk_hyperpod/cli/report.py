@@ -5,7 +5,6 @@ The plan is the deployment's own (planner.plan), and so are the words (messages)
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
@@ -13,12 +12,11 @@ from .._lambda.hyperpod_provider import messages, ready
 from .._lambda.hyperpod_provider.actions import Plan
 from .._lambda.hyperpod_provider.model import Cluster, Desired, Node
 from .._lambda.hyperpod_provider.ready import Said
-from .tables import BOLD, RED, painted, table
+from .tables import BOLD, RED, painted, table, wrapped
 
 NOTHING, REFUSED, CHANGES = 0, 1, 2
 """Exit codes of the dry run. A failure to read the cluster is a 1 as well."""
 
-WIDTH = 80
 UNDRAINED = "A deployment does not drain the nodes or save their data: jobs on them stop, and what is only on their disks is lost."
 DRAINED = "Under scale_down.drain a deployment first waits for their jobs or pods, and saves their data."
 NO_JOBS = "The drain agent on the controller says that no job runs on them."
@@ -58,8 +56,8 @@ def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
     yield _paint(f"{desired.cluster}: a deployment would be refused, and take nothing away ({reasons}).", RED, colour)
     for refusal in plan.refusals:
         yield ""
-        yield from _wrap(f"{refusal.path}: {refusal.why}", "  ", "    ")
-        yield from _wrap(f"→ {refusal.fix}", "    ", "      ")
+        yield from wrapped(f"{refusal.path}: {refusal.why}", "  ", "    ")
+        yield from wrapped(f"→ {refusal.fix}", "    ", "      ")
 
 
 def _changes(plan: Plan, live: Cluster, desired: Desired, said: Said | None, colour: bool) -> Iterator[str]:
@@ -74,9 +72,9 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, said: Said | None, col
         yield _paint(
             f"{desired.cluster}: a deployment would take {messages.several(nodes, 'node')} away.", BOLD, colour
         )
-        yield from _wrap(UNDRAINED if desired.drain is None else DRAINED)
+        yield from wrapped(UNDRAINED if desired.drain is None else DRAINED)
         if heard and not any(node.name in jobs for node in ready.going(plan, live)):
-            yield from _wrap(NO_PODS if live.eks_cluster else NO_JOBS)
+            yield from wrapped(NO_PODS if live.eks_cluster else NO_JOBS)
     for group in dict.fromkeys(pick.node.group for pick in going):
         chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]
         yield ""
@@ -105,7 +103,7 @@ def _jobs(nodes: Sequence[Node], jobs: Mapping[str, Sequence[str]], what: str) -
     for node in nodes:
         if node.name in jobs:
             told = [*jobs[node.name][:SHOWN], *(["and more"] if len(jobs[node.name]) > SHOWN else [])]
-            yield from _wrap(f"{node.name} runs {what}: {', '.join(told)}".removesuffix(": "), "  ", "    ")
+            yield from wrapped(f"{node.name} runs {what}: {', '.join(told)}".removesuffix(": "), "  ", "    ")
 
 
 def _time(launched: datetime | None) -> str:
@@ -117,13 +115,7 @@ def _list(head: str, items: Sequence[str]) -> Iterator[str]:
         yield ""
         yield head
         for item in items:
-            yield from _wrap(f"- {item}", "  ", "    ")
-
-
-def _wrap(text: str, first: str = "", rest: str = "") -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-    )
+            yield from wrapped(f"- {item}", "  ", "    ")
 
 
 def _paint(text: str, code: str, colour: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import asdict, dataclass
 
 import rich_click as click
@@ -13,13 +12,12 @@ from ..loader import load_config
 from ..names import cluster_stack_name, foundation_stack_name
 from . import aws
 from .options import config_option, json_option, profile_option, rights
-from .tables import json_text, table
+from .tables import json_text, table, wrapped
 
 # US dollars for a GB-month of PERSISTENT_2 SSD storage by MB/s/TiB: list prices of us-east-1, a guide and no quote.
 # https://aws.amazon.com/fsx/lustre/pricing/
 _LUSTRE_GB_MONTH = {125: 0.145, 250: 0.210, 500: 0.340, 1000: 0.600}
 _KEY_MONTH = 1.0
-_WIDTH = 80
 
 
 @click.command(
@@ -151,11 +149,8 @@ def retained_table(config: ClusterConfig, stack: str | None = None, supposed: st
 
 
 def _supposed(why: str) -> list[str]:
-    return textwrap.wrap(
-        f"This stack's name is supposed: {why}. If network and storage were in another stack, name it: --stack NAME.",
-        _WIDTH,
-        break_long_words=False,
-        break_on_hyphens=False,
+    return wrapped(
+        f"This stack's name is supposed: {why}. If network and storage were in another stack, name it: --stack NAME."
     )
 
 

@@ -6,11 +6,14 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 BOLD, RED, YELLOW, GREEN, DIM = "1", "31", "33", "32", "2"
+WIDTH = 80
+"""Columns of a terminal that nobody has widened: sentences are wrapped there."""
 _LEAST = 8
 """Characters that a cell keeps, however narrow the terminal is."""
 
@@ -72,6 +75,13 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], pai
 def painted(text: str, colour: str | None) -> str:
     """The text in a colour; absent: as it is."""
     return f"\033[{colour}m{text}\033[0m" if colour and text.strip() else text
+
+
+def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+    """Its lines, each with what stands before the first one and before the rest. Names and options are never broken."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def now() -> datetime:
