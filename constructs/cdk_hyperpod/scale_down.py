@@ -40,10 +40,10 @@ from constructs import Construct, Dependable, IConstruct, IDependable, IValidati
 
 from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk, without_traces
-from ._early_look import template_of
 from ._functions import log_group as make_log_group
 from ._functions import python_function
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
+from ._rendered_template import template_of
 from .config.cluster import ScaleDownConfig, ScaleDownDrain
 from .drain import DrainChannel, IEksDrainer
 from .errors import Finding, raise_errors
