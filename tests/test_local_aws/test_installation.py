@@ -59,7 +59,10 @@ def test_it_is_built_once_and_says_how_far_it_is(capsys: pytest.CaptureFixture[s
 def end(state: Path, how: signal.Signals) -> int:
     """A build that hangs, of which the parent alone gets the signal. Returns the id of its uv."""
     (state / "hang").touch()
-    command = [sys.executable, "-m", "cdk_hyperpod_local.commands", "setup"]
+    # Whoever runs these tests in the background has them ignore Ctrl-C, and so would what they start.
+    heard = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    begun = "runpy.run_module('cdk_hyperpod_local.commands', run_name='__main__', alter_sys=True)"
+    command = [sys.executable, "-c", f"{heard}; {begun}", "setup"]
     environment = {**os.environ, "PYTHONPATH": str(state / "packages")}
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, env=environment, start_new_session=True, stdout=quiet, stderr=quiet) as ended:
@@ -68,6 +71,7 @@ def end(state: Path, how: signal.Signals) -> int:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         ended.send_signal(how)
+    assert ended.returncode, "it was not interrupted"
     return int((state / "hangs").read_text())
 
 
