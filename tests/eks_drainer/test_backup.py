@@ -128,6 +128,19 @@ def test_a_backup_goes_with_the_drain(rig: Rig) -> None:
     assert rig.free(node)
 
 
+def test_a_node_that_somebody_uncordoned_is_saved_anew(rig: Rig) -> None:
+    """What came since is in no backup: the one that is there is of before."""
+    node = drained(rig)
+    rig.job_ends("Succeeded")
+    rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"spec": {"unschedulable": None}})
+    rig.now += 30
+
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "draining"
+    told = rig.ask(rig.wish(node))["nodes"][node]
+    assert (told["state"], told["saved"]) == ("backing-up", False)
+    assert len(rig.jobs()) == 2
+
+
 def test_a_rollback_is_not_saved(rig: Rig) -> None:
     rig.cron_job()
     node = rig.node()

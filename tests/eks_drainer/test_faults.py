@@ -147,6 +147,18 @@ def test_a_person_who_cordons_meanwhile_keeps_the_cordon(rig: Rig) -> None:
     assert rig.raw(node)["spec"]["unschedulable"] is True
 
 
+def test_what_hyperpod_bars_meanwhile_stays_cordoned(rig: Rig) -> None:
+    node = rig.node()
+    rig.ask(rig.wish(node))
+    bars = {"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReboot"}}}
+    between(rig, lambda: rig.patch(f"/api/v1/nodes/hyperpod-{node}", bars))
+
+    assert "the object has been modified" in rig.ask()["problem"]
+    rig.ask()
+    assert rig.raw(node)["spec"]["unschedulable"] is True
+    assert not rig.held(node)
+
+
 def test_a_pod_of_the_same_name_elsewhere_is_not_the_one(rig: Rig) -> None:
     """A StatefulSet makes it anew as soon as it is gone."""
     node, other = rig.node(), rig.node()

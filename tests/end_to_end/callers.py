@@ -44,7 +44,8 @@ class Caller:
         context = ssl.create_default_context(cadata=self.authority)
         address = urlsplit(self.url)
         connection = http.client.HTTPSConnection(address.hostname or "", address.port, timeout=30, context=context)
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
         with closing(connection):
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()

@@ -80,10 +80,10 @@ def settle(life: Rehearsal) -> None:
     wait_until(lambda: _is_quiet(life))
 
 
-def wait_until(happened: Callable[[], bool]) -> None:
-    limit = time.monotonic() + _LONGEST_SECONDS
+def wait_until(happened: Callable[[], bool], seconds: float = _LONGEST_SECONDS) -> None:
+    limit = time.monotonic() + seconds
     while not happened():
-        assert time.monotonic() < limit, f"not within {_LONGEST_SECONDS:.0f} s"
+        assert time.monotonic() < limit, f"not within {seconds:.0f} s"
         time.sleep(0.1)
 
 

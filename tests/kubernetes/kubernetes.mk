@@ -1,7 +1,5 @@
 # What the Kubernetes tests need beside the locked packages. Included by the Makefile; paths are from the root.
 
-KUBERNETES_FLAGS ?=
-
 # Without its forty dependencies: only the two files that the tests load are used, and those need pydantic alone.
 .kubernetes/ready: .venv/ready requirements/hyperpod-sdk.lock
 	@echo "· AWS's SDK for HyperPod, for its models, into .kubernetes/"
@@ -13,8 +11,8 @@ kubernetes-apiserver: #: Build a real Kubernetes API server into ~/.cache, once 
 	@PYTHONPATH=tests:constructs $(PYTHON) tests/kubernetes/apiserver/build.py
 
 .PHONY: test-kubernetes
-test-kubernetes: setup .kubernetes/ready kubernetes-apiserver #: Quotas, teams and jobs, on the real API server too
-	@python -m pytest tests/kubernetes $(KUBERNETES_FLAGS)
+test-kubernetes: setup .kubernetes/ready kubernetes-apiserver #: Quotas, teams, jobs and the drainer on a real API server, which it builds first, once
+	@$(PYTEST) $(PYTEST_FLAGS) $(ON_KUBERNETES)
 
 .PHONY: bench-eks
 bench-eks: setup .kubernetes/ready kubernetes-apiserver #: Measure the drainer on a real API server

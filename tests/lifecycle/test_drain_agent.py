@@ -321,6 +321,15 @@ def test_what_was_given_up_after_its_tries_stays_so() -> None:
     assert agent.judge([wish()], look, settings).state == "ready"
 
 
+def test_at_its_deadline_a_node_goes_back_or_its_jobs_and_those_that_ask_for_it_go_elsewhere() -> None:
+    busy = world(jobs={"n1": (job(1),)})
+    assert agent.judge([wish(deadline=NOW)], busy, SETTINGS).keep is False
+    free = world(backups=backups("COMPLETED"))._replace(naming={"n1": (job(7),)})
+    acts = words(agent.judge([wish(deadline=NOW, force=True)], free, SETTINGS).acts)
+    assert acts[0] == "scontrol update jobid=7 reqnodelist="
+    assert len(words(agent.judge([wish()], free, SETTINGS).acts)) == 1
+
+
 def test_what_completes_is_not_ended_again() -> None:
     """A batch job that was requeued a moment ago completes, and scancel would keep it from the queue."""
     look = world(jobs={"n1": (job(1, state="COMPLETING"), job(2))})
@@ -670,6 +679,47 @@ def test_a_status_is_written_when_it_changes(loop: Loop, monkeypatch: pytest.Mon
     assert "c/status.json" not in loop.bucket.objects
     monkeypatch.setattr(agent.time, "monotonic", lambda: loop.agent.written_at + agent.BEAT_S)
     assert loop.look()["beat"] == NOW
+
+
+def test_an_idle_agent_asks_fourteen_times_a_minute_at_most(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty looks are ten minutes, for somebody has jobs that come and go all the time."""
+    asked: list[str] = []
+
+    def counted(call: Any) -> Any:
+        def count(key: str, *given: Any) -> Any:
+            asked.append(key)
+            return call(key, *given)
+
+        return count
+
+    for name in ("get", "put"):
+        monkeypatch.setattr(loop.bucket, name, counted(getattr(loop.bucket, name)))
+    began = agent.time.monotonic()
+    for look in range(60):
+        monkeypatch.setattr(agent.time, "monotonic", lambda now=began + look * agent.POLL_S: now)
+        loop.world = world(reservations={}, jobs={"n1": (job(look),)})
+        loop.agent.look()
+    assert agent.POLL_S == 10
+    assert asked.count("c/status.json") == 10
+    assert len(asked) <= 14 * 10
+
+
+def test_an_agent_that_ends_before_it_tells_says_the_same_when_it_begins_anew(loop: Loop) -> None:
+    class Ended(BaseException):
+        pass
+
+    def end(key: str, content: bytes) -> None:
+        raise Ended
+
+    loop.world = HELD
+    loop.ask(request(wish_json()))
+    put, loop.bucket.put = loop.bucket.put, end  # type: ignore[method-assign]
+    with pytest.raises(Ended):
+        loop.look()
+    loop.bucket.put = put  # type: ignore[method-assign]
+    loop.agent = agent.Agent({"cluster": "c", **SETTINGS}, loop.bucket)
+    assert loop.look()["nodes"][ONE]["state"] == "ready"
+    assert loop.done == []
 
 
 def test_while_slurm_is_silent_nodes_stay_what_they_were(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:

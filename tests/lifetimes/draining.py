@@ -1,15 +1,16 @@
-"""Nodes that are drained before they go: what the file says of it, the agent that does it, and what goes wrong on the way.
+"""Nodes that are drained before they go: what the file says of it, who does it, and what goes wrong on the way.
 
 Only lifetimes that drain have one of these, and everything in it comes from dice of its own: the others are what they were.
+`Draining` is what both ways have; `ByAgent` is Slurm's, and eks.py has the other.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .agent import Agent, Bucket, Saves, Temper
 from .cloudformation import Deployment, Template
@@ -27,6 +28,9 @@ LONGEST = 24 * 3600.0
 """Seconds that anybody may hold a node."""
 
 
+BUCKET = ("Bucket", "hyperpod-drain-111122223333-us-west-2")
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What the file says of draining."""
@@ -36,11 +40,14 @@ class Policy:
     undrained: bool
     must_be_saved: bool
 
+    channel: tuple[str, str] = BUCKET
+    """How the property names who drains."""
+
     def text(self) -> str:
         """As the property holds it."""
         return json.dumps(
             {
-                "Bucket": "hyperpod-drain-111122223333-us-west-2",
+                self.channel[0]: self.channel[1],
                 "TimeoutMinutes": self.minutes,
                 "OnTimeout": "force" if self.force else "fail",
                 "OnSilent": "undrained" if self.undrained else "fail",
@@ -63,7 +70,7 @@ def read_policy(text: str | None) -> Policy | None:
 
 
 class Heard(NamedTuple):
-    """The agent's status, as the function read it."""
+    """The agent's status, as the function read it, or the drainer's answer."""
 
     at: float
     found: dict[str, Any] | None
@@ -79,40 +86,53 @@ class Undone(NamedTuple):
 
 
 class Draining:
+    """What the function and the judge need of it, whoever drains."""
+
+    deeds: ClassVar[Mapping[str, tuple[float, Callable[[Any], None]]]]
+    """What goes wrong, and how much each weighs."""
+    channel: ClassVar[tuple[str, str]] = BUCKET
+
     def __init__(self, life: Lifetime, rng: Random) -> None:
         self.life, self.rng = life, rng
-        clock, pod = life.clock, life.pod
-        saves: Saves = rng.choice(["nothing", "or fails", "or fails", "or goes on"])
-        self._must = saves == "or fails"
-        if self._must and rng.random() < 0.07:
-            saves = "nothing"  # It runs since before the backup was in the file.
-        temper = Temper(
-            saves=saves,
-            late=rng.choice([0.0, 0.0, 0.0, 60.0, 150.0]),
-            backup=rng.choice([(2.0, 30.0), (30.0, 400.0), (400.0, 2500.0)]),
-            fails=rng.choice([0.0, 0.0, 0.1, 0.7]),
-            another_version=rng.random() < 0.03,
-        )
-        self.bucket = Bucket(clock, rng.choice([0.0, 0.0, 0.0, 5.0, -5.0, 170.0, -170.0, 300.0, -300.0]))
-        self.slurm = Slurm(clock, rng, pod, Habits(arrivals=rng.choice([0.02, 0.2, 0.6])))
-        self.agent = Agent(clock, rng, self.bucket, self.slurm, pod, temper)
-        self.is_there = rng.random() < 0.93
-        """There is an agent at all."""
+        self.is_there = True
+        """There is somebody who drains."""
         self.unready: dict[Node, str] = {}
         """Nodes that ended, and what would have kept them; empty: nothing."""
         self.undone: list[Undone] = []
-        self.function_out: tuple[float, str] = (0.0, "")
-        """Until when S3 does not serve the function, and what it says."""
+        self._must = False
+        """What goes must be saved."""
         self._rights_from: float | None = None
         """When the function got its rights; absent: it has none."""
         self._wishes: set[str] = set()
-        self._broken = False
-        """The operator's request, as it stands."""
-        self._left = rng.choice([0, 1, 2, 4, 8])
-        pod.watch = self._ends
+        self.function_out: tuple[float, str] = (0.0, "")
+        """Until when the function is not served, and what it is told."""
+        self._left = 0
+        """Deeds that may come yet."""
+        life.pod.watch = self._ends
 
     def _ends(self, node: Node) -> None:
-        self.unready[node] = self.slurm.unready(node, must_be_saved=True)
+        raise NotImplementedError
+
+    def begin(self, file: Template) -> None:
+        self._rights_from = 0.0 if file.drain else None
+
+    def finish(self) -> None:
+        """Nobody does anything any more, and what went wrong is seen to."""
+        self._left = 0
+
+    def nodes(self) -> Iterable[Node]:
+        """Those that may be held: with an instance, and not on their way out."""
+        for group in self.life.pod.groups.values():
+            if not group.controller:
+                yield from (node for node in group.nodes if node.id and not node.leaving)
+
+    def wanted(self) -> list[str]:
+        """Ids of nodes that are held for a deployment."""
+        raise NotImplementedError
+
+    def held(self) -> Iterable[str]:
+        """Ids of nodes that are held for anybody, and that nobody gives back any more."""
+        raise NotImplementedError
 
     # -- the file --
 
@@ -130,17 +150,9 @@ class Draining:
     def _policy(self) -> str:
         rng = self.rng
         minutes = rng.choice([1, 5, 10, 25, 30])
-        return Policy(minutes, rng.random() < 0.4, rng.random() < 0.3, self._must).text()
+        return Policy(minutes, rng.random() < 0.4, rng.random() < 0.3, self._must, self.channel).text()
 
     # -- as time goes --
-
-    def begin(self, file: Template) -> None:
-        self._rights_from = 0.0 if file.drain else None
-        self.slurm.begin()
-        if self.is_there:
-            self.agent.begin()
-            self.agent.beat()
-        self.life.tell(f"drains: {asdict(self.agent.temper)}, agent {self.is_there}, S3 {self.bucket.skew:+.0f} s")
 
     def deployment_begins(self, deployment: Deployment) -> None:
         if not deployment.new.drain:
@@ -163,9 +175,86 @@ class Draining:
         if self._left > 0 and self.rng.random() < 0.006:
             self._act()
 
+    def _act(self) -> None:
+        if self._left <= 0 or not self.life.pod.exists:
+            return
+        self._left -= 1
+        what = self.rng.choices(list(self.deeds), [weight for weight, _ in self.deeds.values()])[0]
+        self.life.tell(f"    * {what}")
+        self.deeds[what][1](self)
+
+    # -- what the function calls --
+
+    def serve(self, operation: str) -> None:
+        """Raises what S3, or Lambda, says instead of an answer."""
+        until, code = self.function_out
+        if self._rights_from is None or self.life.clock.now < self._rights_from:
+            code = "AccessDenied"
+        elif self.life.clock.now >= until:
+            return
+        raise Refused(code, f"{operation}: {code}", 403 if code == "AccessDenied" else 503)
+
+    def all_ready(self, heard: Heard, wishes: set[str]) -> bool:
+        """Whether the agent says of all that it is asked for now that it may go."""
+        told = {} if heard.found is None or heard.silent else heard.found["nodes"]
+        wanted = self.wanted()
+        return bool(wanted) and all(
+            node in told and told[node]["state"] == "ready" and told[node]["requests"].get("deployment") in wishes
+            for node in wanted
+        )
+
+    def new_wishes(self, wishes: Iterable[Mapping[str, Any]]) -> set[str]:
+        """What those are called that nobody has asked before. A node on its way out keeps an earlier one."""
+        for wish in wishes:
+            if wish["expires"] - self.life.clock.datetime().timestamp() > LONGEST:
+                self.life.judge.fault("a node is held for more than a day", str(wish))
+        new = {wish["request"] for wish in wishes} - self._wishes
+        self._wishes |= new
+        return new
+
+
+class ByAgent(Draining):
+    """Under Slurm, by the agent on the controller."""
+
+    def __init__(self, life: Lifetime, rng: Random) -> None:
+        super().__init__(life, rng)
+        clock, pod = life.clock, life.pod
+        saves: Saves = rng.choice(["nothing", "or fails", "or fails", "or goes on"])
+        self._must = saves == "or fails"
+        if self._must and rng.random() < 0.07:
+            saves = "nothing"  # It runs since before the backup was in the file.
+        temper = Temper(
+            saves=saves,
+            late=rng.choice([0.0, 0.0, 0.0, 60.0, 150.0]),
+            backup=rng.choice([(2.0, 30.0), (30.0, 400.0), (400.0, 2500.0)]),
+            fails=rng.choice([0.0, 0.0, 0.1, 0.7]),
+            another_version=rng.random() < 0.03,
+        )
+        self.bucket = Bucket(clock, rng.choice([0.0, 0.0, 0.0, 5.0, -5.0, 170.0, -170.0, 300.0, -300.0]))
+        self.slurm = Slurm(clock, rng, pod, Habits(arrivals=rng.choice([0.02, 0.2, 0.6])))
+        self.agent = Agent(clock, rng, self.bucket, self.slurm, pod, temper)
+        self.is_there = rng.random() < 0.93
+        self._broken = False
+        """The operator's request, as it stands."""
+        self._left = rng.choice([0, 1, 2, 4, 8])
+
+    def _ends(self, node: Node) -> None:
+        self.unready[node] = self.slurm.unready(node, must_be_saved=True)
+
+    # -- as time goes --
+
+    def begin(self, file: Template) -> None:
+        super().begin(file)
+        self.slurm.begin()
+        if self.is_there:
+            self.agent.begin()
+            self.agent.beat()
+        self.life.tell(f"drains: {asdict(self.agent.temper)}, agent {self.is_there}, S3 {self.bucket.skew:+.0f} s")
+
     def finish(self) -> None:
         """Nobody does anything any more, somebody sees to the agent, and a day goes by."""
-        self._left, self.slurm.open = 0, False
+        super().finish()
+        self.slurm.open = False
         self.agent.slurmctld_away_until = self.bucket.reads_fail_until = self.bucket.writes_fail_until = 0.0
         self.agent.spoils_next = False
         if self.is_there and not self.agent.lives:
@@ -177,30 +266,12 @@ class Draining:
 
     # -- what the function calls --
 
-    def serve(self, operation: str) -> None:
-        """Raises what S3 says instead of an answer."""
-        until, code = self.function_out
-        if self._rights_from is None or self.life.clock.now < self._rights_from:
-            code = "AccessDenied"
-        elif self.life.clock.now >= until:
-            return
-        raise Refused(code, f"{operation}: {code}", 403 if code == "AccessDenied" else 503)
-
     def read(self, key: str) -> tuple[bytes, Heard]:
         """The status: what stands there, and what can be known from it."""
         if self.agent.lives:
             self.agent.beat()
         body = self.bucket.get(key.partition("/")[2])
         return body or b"", self.hear(body)
-
-    def all_ready(self, heard: Heard, wishes: set[str]) -> bool:
-        """Whether the agent says of all that it is asked for now that it may go."""
-        told = {} if heard.found is None or heard.silent else heard.found["nodes"]
-        wanted = self.wanted()
-        return bool(wanted) and all(
-            node in told and told[node]["state"] == "ready" and told[node]["requests"].get("deployment") in wishes
-            for node in wanted
-        )
 
     def hear(self, body: bytes | None) -> Heard:
         now = self.life.clock.now
@@ -212,34 +283,23 @@ class Draining:
         return Heard(now, found, silent)
 
     def write(self, key: str, body: bytes) -> set[str]:
-        """What the wishes in it are called that nobody has asked before. A node on its way out keeps an earlier one."""
+        """As new_wishes has it."""
         judge, own = self.life.judge, key.partition("/")[2]
         if own != "requests/deployment.json":
             judge.fault("the function writes what is another's", key)
-        wishes = json.loads(body)["nodes"]
-        for wish in wishes:
-            if wish["expires"] - self.life.clock.datetime().timestamp() > LONGEST:
-                judge.fault("a node is held for more than a day", str(wish))
         self.bucket.put(own, body)
         self.agent.wake()
-        new = {wish["request"] for wish in wishes} - self._wishes
-        self._wishes |= new
-        return new
+        return self.new_wishes(json.loads(body)["nodes"])
 
     def wanted(self) -> list[str]:
         """Nodes that the deployment's request asks for now."""
         body = self.bucket.get("requests/deployment.json")
         return [wish["id"] for wish in json.loads(body)["nodes"]] if body else []
 
-    # -- what goes wrong --
+    def held(self) -> Iterable[str]:
+        return self.slurm.holds if self.is_there else ()
 
-    def _act(self) -> None:
-        if self._left <= 0 or not self.life.pod.exists:
-            return
-        self._left -= 1
-        what = self.rng.choices(list(_DEEDS), [weight for weight, _ in _DEEDS.values()])[0]
-        self.life.tell(f"    * {what}")
-        _DEEDS[what][1](self)
+    # -- what goes wrong --
 
     def _agent_dies(self) -> None:
         self.agent.die()
@@ -323,18 +383,18 @@ class Draining:
             self.slurm.fails(node)
 
 
-_DEEDS: dict[str, tuple[float, Callable[[Draining], None]]] = {
-    "the agent dies": (3, Draining._agent_dies),
-    "the agent cannot read": (1, Draining._agent_reads_nothing),
-    "the agent cannot write": (1, Draining._agent_writes_nothing),
-    "S3 refuses the function": (2, Draining._function_is_refused),
-    "a status is cut off": (1, Draining._status_is_cut),
-    "slurmctld restarts": (1, Draining._slurmctld_restarts),
-    "an operator drains": (2, Draining._operator_drains),
-    "an operator undrains": (1, Draining._operator_undrains),
-    "a person resumes a node by hand": (2, Draining._a_person_resumes),
-    "somebody else drains a node": (1, Draining._another_drains),
-    "somebody else undrains a node": (1, Draining._another_undrains),
-    "a node leaves slurm.conf": (1, Draining._a_node_leaves_slurm),
-    "a node fails": (2, Draining._a_node_fails),
+ByAgent.deeds = {
+    "the agent dies": (3, ByAgent._agent_dies),
+    "the agent cannot read": (1, ByAgent._agent_reads_nothing),
+    "the agent cannot write": (1, ByAgent._agent_writes_nothing),
+    "S3 refuses the function": (2, ByAgent._function_is_refused),
+    "a status is cut off": (1, ByAgent._status_is_cut),
+    "slurmctld restarts": (1, ByAgent._slurmctld_restarts),
+    "an operator drains": (2, ByAgent._operator_drains),
+    "an operator undrains": (1, ByAgent._operator_undrains),
+    "a person resumes a node by hand": (2, ByAgent._a_person_resumes),
+    "somebody else drains a node": (1, ByAgent._another_drains),
+    "somebody else undrains a node": (1, ByAgent._another_undrains),
+    "a node leaves slurm.conf": (1, ByAgent._a_node_leaves_slurm),
+    "a node fails": (2, ByAgent._a_node_fails),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .function import Request
+from .profiles import Profile
 
 if TYPE_CHECKING:
     from .lifetime import Lifetime
@@ -21,6 +22,10 @@ class Faults:
         self._any = any(
             (self.profile.throttled, self.profile.conflicts, self.profile.deaths, self.profile.denied_at_first)
         ) or bool(self.profile.status_out)
+
+    def calm(self) -> None:
+        """Nothing goes wrong any more."""
+        self.profile, self._any, self.events_denied, self.status_denied = Profile(), False, False, False
 
     @property
     def quiet(self) -> bool:

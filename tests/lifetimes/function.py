@@ -24,7 +24,7 @@ from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownE
 from .hyperpod import Measure, Node, Refused
 
 if TYPE_CHECKING:
-    from .draining import Draining, Heard
+    from .draining import Heard
     from .lifetime import Lifetime
 
 POLL = 30
@@ -119,6 +119,8 @@ class Request:
     """It wrote to the drain agent."""
     wishes: set[str] = field(default_factory=set)
     """What it called the wish for nodes that it asked to have drained."""
+    drained: set[str] = field(default_factory=set)
+    """Nodes that it asked to have drained, sooner or later."""
     faults: int = 0
     """Faults that were put into its calls."""
     data: Any = None
@@ -316,7 +318,7 @@ class Calls:
             return self._life.hyperpod(ClusterName).describe_node(NodeId)
 
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
-        with self._s3("GetObject") as draining:
+        with self._served("GetObject") as draining:
             body, heard = draining.read(Key)
             if self._look is not None:
                 self._look.heard = heard
@@ -327,18 +329,38 @@ class Calls:
             return {"Body": io.BytesIO(body), "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> dict[str, Any]:
-        with self._s3("PutObject") as draining:
-            if self._is_over() and json.loads(Body)["nodes"]:
+        with self._served("PutObject") as draining:
+            nodes = {wish["id"] for wish in json.loads(Body)["nodes"]}
+            if self._is_over() and nodes:
                 self._life.judge.fault("a deployment that is over asks for nodes", str(self._request))
+            self._request.drained |= nodes
             self._request.wishes |= draining.write(Key, Body)
             self._request.asked_agent = True
             return {}
 
+    def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
+        draining: Any = self._life.draining
+        began, answer = self._life.clock.now, None
+        asked = (json.loads(Payload)["requests"] or {}).get("deployment")
+        try:
+            with self._served("Invoke"):
+                if asked and asked["nodes"] and self._is_over():
+                    self._life.judge.fault("a deployment that is over asks for nodes", str(self._request))
+                reply = draining.invoke(FunctionName, Payload, self._request)
+                answer = None if "FunctionError" in reply else reply["Payload"]
+                return {**reply, "Payload": io.BytesIO(reply["Payload"])}
+        finally:
+            if self._look is not None:
+                heard, first = draining.hear(self._request, began, answer), self._look.heard
+                # What it chose by is what it heard first.
+                self._look.heard = heard._replace(found=first.found if first and first.found else heard.found)
+
     @contextmanager
-    def _s3(self, operation: str) -> Iterator[Draining]:
+    def _served(self, operation: str) -> Iterator[Any]:
+        """By S3 or by Lambda: what drains nodes."""
         draining = self._life.draining
         with self._call(operation):
-            assert draining is not None, "S3 is for draining alone"
+            assert draining is not None, "S3 and Lambda are for draining alone"
             try:
                 draining.serve(operation)
             except Refused:
@@ -359,6 +381,8 @@ class Calls:
             return
         now, request = self._life.clock.now, self._request
         look = Look(self._since, now, self._pages, self._life.measures(), self._then, self._shown)
+        # In one run it goes by what it has heard, also where it looks once more.
+        look.heard = self._look.heard if self._look else None
         if request.first_look is None or (call != first and request.first_look is self._look):
             request.first_look = look
         self._look = request.look = look

@@ -269,7 +269,9 @@ class Judge:
         for gone in went:
             for stays in now.keys() - went - asked:
                 standing = {gone, stays} <= then.keys() and then[gone] < then[stays]
-                if now[stays] < now[gone] and not standing:
+                # Both were chosen, and then fewer had to go: whether they are being drained still does not matter.
+                chosen = {gone, stays} <= write.request.drained and now[gone][1:] < now[stays][1:]
+                if now[stays] < now[gone] and not (standing or chosen):
                     self.fault("the wrong order", f"{write.request}: {gone} of {name} goes, {stays} stays")
                     return
 

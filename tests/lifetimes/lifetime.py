@@ -13,7 +13,8 @@ from . import switches
 from .actors import Actors
 from .clock import Clock
 from .cloudformation import CLUSTER, NAME, RESOURCES, STACK, TAG, Deployment, Stack, Template, Trouble
-from .draining import Draining
+from .draining import ByAgent, Draining
+from .eks import ByDrainer, EksReadiness
 from .faults import Faults
 from .function import FINALIZE, PREPARE, Framework, MakeProvider, Write
 from .hyperpod import HyperPod, Measure, Pace, Refused, Spec
@@ -68,9 +69,14 @@ class Lifetime:
         self.autoscaled: tuple[str, ...] = ()
         self.names_ever: list[str] = []
         dice = Random(f"{seed} the drains")
-        self.draining = Draining(self, dice) if dice.random() < self.profile.drains else None
-        if self.draining:
-            self.judge.readiness = Readiness(self, self.draining)
+        self.draining: Draining | None = None
+        if dice.random() < self.profile.drains:
+            if self.profile.eks:
+                self.draining = ByDrainer(self, dice)
+                self.judge.readiness = EksReadiness(self, self.draining)
+            else:
+                self.draining = ByAgent(self, dice)
+                self.judge.readiness = Readiness(self, self.draining)
         self._since = (0, 0)
         """Deeds and failures when the last deployment began."""
 
@@ -201,6 +207,12 @@ class Lifetime:
         )
         self.tell(f"=== {what}: {deployment.outcome}")
 
+    def deploy_again(self, retry: str) -> None:
+        """What is deployed, with another `retry`."""
+        file = self.stack.known[PREPARE]
+        assert file is not None
+        self._deploy(replace(file, retry=retry), "the same, with another retry", Outcome(0, ""), quiet=True)
+
     def _is_the_same(self, file: Template) -> bool:
         """The last deployment succeeded with this file, but for a tag or the retry, and nothing has interfered since it began."""
         deployments = self.stack.deployments
@@ -265,8 +277,8 @@ class Lifetime:
     def _first_file(self) -> Template:
         draw = self.draw
         eks = draw.random() < 0.4 or bool(self.profile.autoscaled and draw.random() < 0.7)
-        if eks and self.profile.drains == 1:
-            eks = False
+        if self.profile.drains == 1:
+            eks = self.profile.eks
         elif eks and self.draining:
             self.draining, self.judge.readiness, self.pod.watch = None, None, None
         groups = [] if eks else [self._spec("controller", 1, 0, "Controller")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class Profile:
     in_use: float = 0.0
     drains: float = 0.0
     """How often nodes are drained before they go (draining.py), where Slurm runs."""
+    eks: bool = False
+    """They are drained under EKS (eks.py)."""
     drifts: float = 0.0
     """How often a lifetime begins with more or fewer nodes than the file says."""
 
@@ -75,6 +77,22 @@ _ANYBODY = {
     "a node fails": 2.0,
     "capacity goes": 1.0,
 }
+
+_DRAINS = Profile(
+    deeds={"a node fails": 2, "person deletes nodes": 1, "person raises": 1, "capacity goes": 0.5},
+    most_deeds=2,
+    per_call=0.003,
+    in_time=0.3,
+    in_rollback=0.1,
+    throttled=0.003,
+    lost=0.03,
+    deaths=0.0005,
+    troubles=0.3,
+    left_as_it_is=0.1,
+    boot_failures=0.03,
+    drains=1.0,
+    drifts=0.1,
+)
 
 PROFILES: dict[str, Profile] = {
     "races": Profile(deeds=_ANYBODY, most_deeds=4, after_write=0.5, per_call=0.03, before_cluster=0.05, drifts=0.2),
@@ -171,23 +189,15 @@ PROFILES: dict[str, Profile] = {
         drains=0.3,
         drifts=0.2,
     ),
-    "drains": Profile(
-        deeds={"a node fails": 2, "person deletes nodes": 1, "person raises": 1, "capacity goes": 0.5},
-        most_deeds=2,
-        per_call=0.003,
-        in_time=0.3,
-        in_rollback=0.1,
-        throttled=0.003,
-        lost=0.03,
-        deaths=0.0005,
-        troubles=0.3,
-        left_as_it_is=0.1,
-        boot_failures=0.03,
-        drains=1.0,
-        drifts=0.1,
+    "drains": _DRAINS,
+    "evictions": replace(
+        _DRAINS,
+        deeds={"a node fails": 1, "person deletes nodes": 1, "person raises": 1, "autoscaler raises": 1},
+        autoscaled=0.1,
+        eks=True,
     ),
 }
-FIRST_SEEDS = {"drains": 10_000_000}
+FIRST_SEEDS = {"drains": 10_000_000, "evictions": 20_000_000}
 """Profiles that came later, each with its first seed: so all others still stand for what they stood for before."""
 
 CYCLE = [name for name in PROFILES if name not in FIRST_SEEDS]
@@ -196,4 +206,4 @@ CYCLE = [name for name in PROFILES if name not in FIRST_SEEDS]
 
 def profile_of(seed: int) -> str:
     """The profile that a seed stands for: a seed alone says everything about a lifetime."""
-    return next((name for name, first in FIRST_SEEDS.items() if seed >= first), CYCLE[seed % len(CYCLE)])
+    return next((name for name, first in reversed(FIRST_SEEDS.items()) if seed >= first), CYCLE[seed % len(CYCLE)])

@@ -1,7 +1,7 @@
 """What the contract of scale-down says of nodes that are drained before they go, for the judge.
 
 A node that was not ready never goes unless the policy said so. One that stays is given back when a request ends. None is
-drained for ever. What was true is read from Slurm, what could be known from what the function read.
+drained for ever. What was true is read from Slurm, or Kubernetes, what could be known from what the function read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .lifetime import Lifetime
 
 BACK = 300.0
-"""Seconds that a rollback waits for a node, and anybody for one that came in place of another."""
+"""Seconds that a rollback waits for a node, and that every node has from its launch."""
 
 
 def policy(request: Request) -> Policy | None:
@@ -28,6 +28,9 @@ def policy(request: Request) -> Policy | None:
 
 
 class Readiness:
+    undone_within = 180.0
+    """Seconds by which what the function has heard may be old."""
+
     def __init__(self, life: Lifetime, draining: Draining) -> None:
         self.life, self.draining = life, draining
 
@@ -60,7 +63,7 @@ class Readiness:
             return
         if self._allowed(node, request, look, said):
             return
-        since = look.heard.at - 180 if look.heard else now
+        since = look.heard.at - self.undone_within if look.heard else now
         if any(deed.node == node.id and deed.at >= since for deed in self.draining.undone):
             self.life.judge.spare(Cause.UNDRAINED)
             return
@@ -79,13 +82,9 @@ class Readiness:
             return True  # It booted between the look and the call.
         if request.rollback:
             return looked >= request.heard + BACK
-        if said.must_be_saved:
+        if said.must_be_saved or not said.force:
             return False
-        before = [write for write in request.writes if write.look is not look]
-        taken = any(other.group == node.group for write in before for other in write.took)
-        if taken and node.wished > request.heard and looked >= node.launched + BACK:
-            return True
-        return said.force and looked >= request.heard + said.minutes * 60
+        return looked >= max(request.heard + said.minutes * 60, node.launched + BACK)
 
     def heard(self, request: Request, look: Look) -> dict[str, tuple[bool, bool]]:
         """Nodes that the function knew to be drained for it already: those before others; and those with jobs: after others."""
@@ -111,7 +110,7 @@ class Readiness:
         if request.kind == PREPARE and request.succeeded and not request.rollback:
             kept = set(request.new["InstanceGroupsToDelete"])
         held = set(self.draining.wanted())
-        stays = [node for node in self.draining.slurm.nodes() if node.id in held and node.group not in kept]
+        stays = [node for node in self.draining.nodes() if node.id in held and node.group not in kept]
         stays = [node for node in stays if self.life.pod.groups[node.group].status != "Deleting"]
         if stays:
             names = ", ".join(f"{node.name} of {node.group}" for node in stays)
@@ -124,8 +123,9 @@ class Readiness:
         )
 
     def lifetime_ended(self) -> None:
-        for node in self.draining.slurm.nodes():
-            if node.id in self.draining.slurm.holds and self.draining.is_there:
+        held = set(self.draining.held())
+        for node in self.draining.nodes():
+            if node.id in held:
                 self.life.judge.fault("a node is drained for ever", f"{node.name} of {node.group}")
 
 

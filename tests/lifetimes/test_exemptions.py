@@ -11,7 +11,7 @@ import pytest
 
 from lifetimes.actors import Deed
 from lifetimes.cloudformation import STACK, TAG, ClusterUpdate, Deployment, Template
-from lifetimes.draining import Draining, Heard, Policy, Undone
+from lifetimes.draining import ByAgent, Draining, Heard, Policy, Undone
 from lifetimes.function import PREPARE, Look, Request, Write
 from lifetimes.hyperpod import Ending, Group, How, Lowering, Measure, Node, Who
 from lifetimes.judge import Cause, Expected
@@ -479,7 +479,7 @@ def test_what_is_asked_for_in_place_of_a_node_that_the_list_shows_as_it_was(
 
 def drained(life: Lifetime) -> Draining:
     """The same lifetime, in which nodes are drained before they go, and one of them is not ready."""
-    draining = life.draining = Draining(life, Random(0))
+    draining = life.draining = ByAgent(life, Random(0))
     life.judge.readiness = Readiness(life, draining)
     draining.unready = {life.pod.groups["p5"].nodes[3]: "job 1 runs"}
     return draining
@@ -499,6 +499,7 @@ def goes(
 
 
 FAIL = Policy(minutes=10, force=False, undrained=False, must_be_saved=False)
+FORCE = replace(FAIL, force=True)
 HEARD, SILENT = Heard(999.0, {"nodes": {}, "busy": []}, silent=False), Heard(999.0, None, silent=True)
 
 
@@ -506,9 +507,9 @@ HEARD, SILENT = Heard(999.0, {"nodes": {}, "busy": []}, silent=False), Heard(999
     ("said", "heard", "waited", "allowed"),
     [
         (FAIL, HEARD, 3000, False),
-        (replace(FAIL, force=True), HEARD, 500, False),
-        (replace(FAIL, force=True), HEARD, 610, True),
-        (replace(FAIL, force=True, must_be_saved=True), HEARD, 610, False),
+        (FORCE, HEARD, 500, False),
+        (FORCE, HEARD, 610, True),
+        (replace(FORCE, must_be_saved=True), HEARD, 610, False),
         (FAIL, SILENT, 0, False),
         (FAIL, None, 0, False),
         (replace(FAIL, undrained=True), SILENT, 0, True),
@@ -524,19 +525,16 @@ def test_a_node_that_is_not_ready_goes_where_the_policy_says_so(
 
 
 @pytest.mark.parametrize(
-    ("before", "came", "allowed"), [("p5", 690.0, True), ("p5", 710.0, False), ("more", 690.0, False)]
+    ("said", "came", "allowed"), [(FAIL, 690.0, False), (FORCE, 690.0, True), (FORCE, 710.0, False)]
 )
-def test_a_node_in_place_of_one_of_its_group_goes_after_five_minutes(before: str, came: float, allowed: bool) -> None:
+def test_a_node_in_place_of_another_has_five_minutes_and_goes_where_the_policy_says_so(
+    said: Policy, came: float, allowed: bool
+) -> None:
     life = lifetime()
     drained(life)
-    made, node = request(life), life.pod.groups["p5"].nodes[3]
-    made.heard, node.wished, node.launched = 600.0, 650.0, came
-    made.new["Drain"] = FAIL.text()
-    write(made, look(life, at=610.0), Node(before, "n8", 0.0, "person", id="i-8", launched=8.0, status="Running"))
-    seen = look(life)
-    seen.heard = HEARD
-    life.judge.batch_delete_was_sent(write(made, seen, node))
-    assert ("a node that was not ready goes" in kinds(life.judge.faults)) is not allowed
+    node = life.pod.groups["p5"].nodes[3]
+    node.wished, node.launched = 650.0, came
+    assert bool(goes(life, said, HEARD, waited=610.0)) is not allowed
 
 
 @pytest.mark.parametrize(("heard", "waited", "allowed"), [(HEARD, 0, False), (HEARD, 310, True), (SILENT, 0, True)])
@@ -584,6 +582,22 @@ def test_of_nodes_that_the_agent_tells_nothing_of_the_documented_order_holds() -
     assert not life.judge.faults, "i-4 has jobs, and i-3 is the newest of the others"
     life.judge._order(write(made, seen, life.pod.groups["p5"].nodes[0]), "p5")
     assert kinds(life.judge.faults) == ["the wrong order"], "another deployment's wish chooses nobody"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "busy", "spared"),
+    [({"i-2", "i-3"}, "i-3", True), ({"i-2", "i-3"}, "i-2", False), ({"i-3"}, "i-3", False)],
+)
+def test_of_two_that_were_chosen_the_one_without_jobs_goes(chosen: set[str], busy: str, spared: bool) -> None:
+    """Somebody else took a node, so one of the two is enough, and i-3 alone is being drained still."""
+    life = lifetime()
+    drained(life)
+    made, seen = request(life), look(life)
+    made.wishes, made.drained = {"w"}, chosen
+    told = {"i-3": {"requests": {"deployment": "w"}}}
+    seen.heard = Heard(999.0, {"nodes": told, "busy": ["i-1", "i-4", busy]}, silent=False)
+    life.judge._order(write(made, seen, life.pod.groups["p5"].nodes[1]), "p5")
+    assert bool(life.judge.faults) is not spared
 
 
 @pytest.mark.parametrize(("status", "spared"), [("Pending", True), ("Running", False)])

@@ -288,7 +288,7 @@ class TakesNoneForReady(Undrained):
         return status
 
 
-class DoesNotDrain(Undrained):
+class DoesNotDrain(Broken):
     """Overlooks what the file says of draining."""
 
     def is_complete(self, event: Mapping[str, Any]) -> Any:
@@ -328,6 +328,62 @@ class AsksAsAnOperator(Undrained):
 
     def put_object(self, **asked: Any) -> Any:
         return self.s3.put_object(**(asked | {"Key": asked["Key"].replace("deployment", "operator")}))
+
+
+class Unevicted(Broken):
+    """The function, on a drainer that is asked something else than it says."""
+
+    def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
+        self.functions = more["functions"]()
+        super().__init__(sagemaker, cloudformation, **(more | {"functions": lambda: self}))
+
+    def invoke(self, **asked: Any) -> Any:
+        event = json.loads(asked["Payload"])
+        if event["requests"]:
+            self.amend(event["requests"]["deployment"]["nodes"])
+        return self.functions.invoke(**(asked | {"Payload": json.dumps(event).encode()}))
+
+    def amend(self, wishes: list[dict[str, Any]]) -> None:
+        """What it asks for."""
+
+
+class AsksTooLong(Unevicted):
+    """Its leases are longer than anybody may hold a node."""
+
+    def amend(self, wishes: list[dict[str, Any]]) -> None:
+        for wish in wishes:
+            wish["expires"] += 30 * 24 * 3600
+
+
+class AsksForForce(Unevicted):
+    """Ends pods at once, whatever the file says of the deadline."""
+
+    def amend(self, wishes: list[dict[str, Any]]) -> None:
+        for wish in wishes:
+            wish |= {"on_timeout": "force", "deadline": 0}
+
+
+class AsksForNoBackup(Unevicted):
+    """Takes what is not saved."""
+
+    def amend(self, wishes: list[dict[str, Any]]) -> None:
+        for wish in wishes:
+            wish["backup"] = False
+
+    def invoke(self, **asked: Any) -> Any:
+        reply = super().invoke(**asked)
+        answer = reply["Payload"].read().replace(b'"saved": false', b'"saved": true')
+        return {**reply, "Payload": io.BytesIO(answer)}
+
+
+class HoldsInSilence(Unevicted):
+    """Does not tell what it could not give back."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        try:
+            return super().is_complete(event)
+        except ScaleDownError as error:
+            raise ScaleDownError(str(error).partition("The drainer did not give back")[0]) from None
 
 
 class Lingers(Broken):
@@ -391,6 +447,11 @@ def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[st
         (HoldsForEver, "drains", "a node is held for more than a day"),
         (HoldsForEver, "drains", "a node is drained for ever"),
         (AsksAsAnOperator, "drains", "the function writes what is another's"),
+        (DoesNotDrain, "evictions", "a node that was not ready goes"),
+        (AsksForForce, "evictions", "a node that was not ready goes"),
+        (AsksForNoBackup, "evictions", "a node that was not ready goes"),
+        (AsksTooLong, "evictions", "a node is held for more than a day"),
+        (HoldsInSilence, "evictions", "a node stays held in silence"),
     ],
 )
 def test_a_broken_function_is_caught(make: type[Broken], profile: str, fault: str) -> None:
@@ -430,6 +491,7 @@ def test_every_profile_meets_what_it_stands_for(profile: str) -> None:
         "slow": "* ",
         "all": "* ",
         "drains": "is not ready to go",
+        "evictions": "is not ready to go",
     }
     stories = [live(seed, story=True).story for seed in seeds_of(25, profile=profile)]
     assert sum(words[profile] in story for story in stories) >= 5

@@ -42,6 +42,7 @@ from cdk_hyperpod.config.cluster import (
     StorageConfig,
     SubnetConfig,
 )
+from cdk_hyperpod.config.eks import EksConfig, ExistingEksCluster
 from cdk_hyperpod.config.lifecycle import LifecycleConfig
 from cdk_hyperpod.instance_types import catalogue
 from cdk_hyperpod_local.hyperpod import ApiError, HyperPod, Place, Plan, limits
@@ -399,6 +400,46 @@ def test_a_file_system_of_openzfs_and_one_beside_a_vpc_of_the_files_own() -> Non
     config = replace(CONFIG, storage=zfs, network=NetworkConfig(availability_zones=("us-west-2a",)))
     row = of_named(config, there)[f"file system {SYSTEM}"]
     assert row.verdict == "not checked" and "in a VPC of the file's own" in row.remedy
+
+
+EKS = {"status": "ACTIVE", "resourcesVpcConfig": {"vpcId": VPC}, "accessConfig": {"authenticationMode": "API"}}
+
+
+class Eks:
+    """EKS of an account that has one cluster, or none."""
+
+    def __init__(self, cluster: Mapping[str, Any]) -> None:
+        self.cluster = cluster
+
+    def describe_cluster(self, name: str) -> Any:
+        assert name == "shared"
+        if not self.cluster:
+            raise ClientError({"Error": {"Code": "ResourceNotFoundException", "Message": "no"}}, "DescribeCluster")
+        return {"cluster": self.cluster}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "verdict", "remedy"),
+    [
+        pytest.param(EKS, "passed", "", id="as the file has it"),
+        pytest.param({**EKS, "accessConfig": {"authenticationMode": "API_AND_CONFIG_MAP"}}, "passed", "", id="both modes"),
+        pytest.param({**EKS, "accessConfig": {"authenticationMode": "CONFIG_MAP"}}, "impossible", "its authentication mode is CONFIG_MAP, which takes no access entries: `aws eks update-cluster-config --region us-west-2 --name shared --access-config authenticationMode=API_AND_CONFIG_MAP`", id="no access entries"),
+        pytest.param({**EKS, "accessConfig": {}}, "not checked", "EKS does not tell its authentication mode", id="mode unknown"),
+        pytest.param({**EKS, "status": "UPDATING"}, "passed", "", id="while it is updated"),
+        pytest.param({**EKS, "status": "FAILED"}, "impossible", "it is FAILED", id="failed"),
+        pytest.param({**EKS, "resourcesVpcConfig": {"vpcId": "vpc-1"}}, "impossible", "it is in vpc-1: write that in network.vpc_id", id="another VPC"),
+        pytest.param({**EKS, "resourcesVpcConfig": {}}, "not checked", "EKS does not tell in which VPC", id="VPC unknown"),
+        pytest.param({}, "impossible", "it is not there", id="none"),
+    ],
+)  # fmt: skip
+def test_an_eks_cluster(cluster: Mapping[str, Any], verdict: str, remedy: str) -> None:
+    there = ExistingEksCluster(name="shared", security_group_id=SECURITY)
+    config = replace(CONFIG, orchestrator="eks", eks=EksConfig(dependencies_chart="installed", existing_cluster=there))
+    case = Case(1)
+    case.denied = set()
+    world = read_world(config, lambda service: Eks(cluster) if service == "eks" else case.client(service))
+    row = {row.check: row for row in rows(config, world)}["EKS cluster shared"]
+    assert (row.verdict, row.remedy[: len(remedy)]) == (verdict, remedy)
 
 
 def test_days_that_are_no_number_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

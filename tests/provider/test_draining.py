@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from cdk_hyperpod._lambda.hyperpod_provider.channels import parse
 from cdk_hyperpod._lambda.hyperpod_provider.drains import Drains
 from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
 from cdk_hyperpod._lambda.hyperpod_provider.ready import NO_INSTANCE, NOTHING_SAID, Ask, Said, Verdict, judge
+from cdk_hyperpod_local.hyperpod import Call, CallerKilled
 from provider import clusters
 from provider.agent import REQUEST, Agent
 from provider.scenarios import QUICK, ended, failure, ids
@@ -55,12 +57,12 @@ def node(*, days: float = 1, status: str = "Running") -> Node:
 
 
 def asking(
-    *, minutes: float = 0, must: bool = False, replacements: frozenset[str] = frozenset(), rolling_back: bool = False
+    *, minutes: float = 0, must: bool = False, force: bool = False, taken: str = "", rolling_back: bool = False
 ) -> Ask:
-    """A wish of so many minutes ago."""
+    """A wish of so many minutes ago, which gives nodes ten. `taken`: a group of whose nodes to take some are gone."""
     began = NOW - timedelta(minutes=minutes)
-    wanted = Drain(bucket="drains", must_be_saved=must)
-    return Ask(drain=wanted, began=began, now=NOW, replacements=replacements, rolling_back=rolling_back)
+    wanted = Drain(bucket="drains", minutes=10, force=force, must_be_saved=must)
+    return Ask(drain=wanted, began=began, now=NOW, taken=frozenset({taken}), rolling_back=rolling_back)
 
 
 def judged(each: Node, ask: Ask, state: str, message: str = "") -> Verdict:
@@ -322,11 +324,12 @@ def test_a_rollback_waits_five_minutes_for_jobs_at_most_and_never_refuses() -> N
     assert max(gone(train).values()) - max(agent.ended.values()) <= 3 * MINUTE
 
 
+@pytest.mark.parametrize("on_silent", ["fail", "undrained"])
 @pytest.mark.parametrize("call", ["GetObject", "PutObject"])
-def test_a_right_that_is_missing_is_named(call: str) -> None:
+def test_a_right_that_is_missing_is_named_and_is_no_silence_of_the_agent(call: str, on_silent: str) -> None:
     train = four()
     train.agent.denied.add(call)
-    reason = failure(train, TWO)
+    reason = failure(train, replace(TWO, drain=drain(OnSilent=on_silent)))
     what = "Reading what the drain agent says" if call == "GetObject" else "Asking the drain agent"
     assert f"{what}: AccessDenied: no {call}" in reason
     assert "The drainer" not in reason, "that is of EKS; here a lease ends"
@@ -353,6 +356,61 @@ def test_a_function_that_dies_holds_no_node_for_long() -> None:
     train.given_up.clear()
     train.clock.advance(11 * MINUTE)
     assert settled(agent)
+
+
+class Dying:
+    """Ends the function at one of its calls of the cluster's API or of the bucket, counted from now on; once."""
+
+    def __init__(self, train: Stack, call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = call
+        began = len(train.model.journal)
+
+        def on_call(call: Call) -> None:
+            if call.principal == LAMBDA and call.number > began and train.polling:
+                self.count(call.operation)
+
+        train.model.on_call = on_call
+        for name in ("get_object", "put_object"):
+            monkeypatch.setattr(Agent, name, self._then(getattr(Agent, name), name))
+
+    def count(self, what: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise CallerKilled(f"killed after {what}")
+
+    def _then(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def counted(agent: Agent, **arguments: Any) -> Any:
+            answer = call(agent, **arguments)
+            self.count(name)
+            return answer
+
+        return counted
+
+
+def test_killed_after_any_call_of_a_drain_it_comes_to_the_same_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was deployed is deployed again. No node goes under its job, and none is held for ever."""
+    killed: set[str] = set()
+    for call in itertools.count(1):
+        train = Stack(FOUR, timings=replace(QUICK, boot=60, shut_down=60, count_lag=30), poll=60)
+        here = ids(train, "p5")
+        for number, node in enumerate(here):
+            runs(train, node, 1 + number)
+        busy = dict(train.agent.jobs)
+        with monkeypatch.context() as patch:
+            dying = Dying(train, call, patch)
+            endings = [train.deploy(TWO)]
+            while endings[-1] != "complete":
+                assert len(endings) < 6, (call, endings, train.reasons)
+                endings.append(train.roll_back() if endings[-1] == "rollback failed" else train.deploy(TWO))
+        if dying.left > 0:
+            break
+        killed |= {str(crash) for crash in train.crashes}
+        assert len(ids(train, "p5")) == 2
+        assert not train.model.random_terminations
+        assert all(at >= busy.get(node, 0) for node, at in gone(train).items()), call
+        train.clock.advance(121 * MINUTE)  # the longest lease of a node
+        assert settled(train.agent), call
+    assert {"killed after get_object", "killed after put_object", "killed after BatchDeleteClusterNodes"} <= killed
 
 
 def test_an_agent_that_saves_nothing_is_told_of_at_the_first_look() -> None:
@@ -454,13 +512,52 @@ def test_what_came_to_a_group_of_which_nothing_was_taken_is_no_replacement_and_k
     assert not train.agent.ended
 
 
-def test_a_replacement_goes_after_five_minutes_and_not_unsaved() -> None:
-    came = node(days=6 / 1440)
-    ask = asking(minutes=10, replacements=frozenset({NODE}))
-    assert ask.limit(came) == NOW - timedelta(minutes=1)
-    assert judged(came, ask, "draining").ready
-    # It may have been seen late: what has to be saved is waited for, as long as anybody polls.
-    assert judged(came, asking(minutes=10, replacements=ask.replacements, must=True), "draining").waits
+@pytest.mark.parametrize(
+    ("age", "policy", "taken", "minutes", "jobs"),
+    [
+        (40, {}, "p5", 10, 10),  # It was there before.
+        (28, {}, "more", 10, 10),  # It was booting, or HyperPod's own repair.
+        (22, {}, "more", 13, 13),
+        (22, {}, "p5", 55, 55),
+        (28, {"force": True}, "p5", 10, 8),
+        (22, {"force": True}, "p5", 13, 12),
+        (22, {"force": True, "must": True}, "p5", 55, 12),
+        (22, {"force": True, "rolling_back": True}, "p5", 5, 4),
+    ],
+)
+def test_what_came_meanwhile_has_five_minutes_and_goes_only_where_it_may(
+    age: float, policy: dict[str, bool], taken: str, minutes: float, jobs: float
+) -> None:
+    """The request began half an hour ago; age, minutes and jobs are of the node: since when, and until when after that beginning."""
+    came, ask = node(days=age / 1440), asking(minutes=30, taken=taken, **policy)
+    assert ask.limit(came) == ask.began + timedelta(minutes=minutes)
+    assert ask.deadline(came) == ask.began + timedelta(minutes=jobs)
+    goes = policy == {"force": True} or "rolling_back" in policy
+    verdict = judged(came, ask, "draining", "jobs: 7 of alice")
+    assert (verdict.ready, bool(verdict.never)) == (goes, not goes and minutes < 30)
+
+
+def test_a_node_in_place_of_one_that_hyperpod_replaced_keeps_its_job() -> None:
+    """The only node to take is replaced, and the group has one too many: the newcomer, which works already."""
+    train = four()
+    named, there = ids(train, "p5")[0], set(ids(train, "p5"))
+    runs(train, named, 600)
+    began = train.clock.now()
+    operator, repairs = train.model.client(principal="somebody"), [named]
+
+    def meddle(status: dict[str, Any]) -> None:
+        if repairs and train.clock.now() >= began + 2 * MINUTE:
+            operator.batch_replace_cluster_nodes(ClusterName="train", NodeIds=[repairs.pop()])
+        for each in set(ids(train, "p5")) - there - train.agent.jobs.keys():
+            runs(train, each, 600)
+
+    train.agent.distort = meddle
+    reason = failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(named,), drain=DRAIN))
+    (came,) = set(ids(train, "p5")) - there
+    assert f"{came} is not ready to go: went back to work at its deadline; jobs: 7 of alice" in reason
+    assert 54 * MINUTE < train.clock.now() - began < 60 * MINUTE
+    assert set(gone(train)) == {named}
+    assert not train.agent.ended
 
 
 @pytest.mark.parametrize(
@@ -518,6 +615,14 @@ def test_what_a_rollback_could_not_give_back_the_next_deployment_does() -> None:
     train.clock.advance(MINUTE)
     assert settled(train.agent)
     assert not gone(train)
+
+
+def test_a_deployment_that_brings_draining_may_take_nodes() -> None:
+    train = Stack(replace(FOUR, drain=None), timings=QUICK)
+    train.agent.catch_up()
+    train.clock.advance(MINUTE)
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert len(gone(train)) == 2
 
 
 def test_a_deployment_that_brings_draining_deletes_no_group() -> None:

@@ -87,6 +87,30 @@ def test_idle_nodes_go_before_busy_ones() -> None:
     assert gone(train)[oldest] - began < 2 * MINUTE, "nothing is waited for"
 
 
+@pytest.mark.parametrize("asks", [True, False], ids=["while it is asked for nodes", "while it is asked what it holds"])
+def test_somebody_raises_the_group_while_the_drainer_takes_its_time(
+    monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    """It may take minutes to answer. What was true before is not what CloudFormation's own count meets."""
+    train = four()
+    others, left = train.model.client(principal="somebody"), [group("p5", 3)]
+    real = Drainer.invoke
+
+    def slow(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
+        reply = real(self, FunctionName=FunctionName, Payload=Payload)
+        # Both nodes and the controller are left, none is on its way out: this is the last poll.
+        if left and len(list(train.model.nodes("train"))) == 3 and asks is bool(json.loads(Payload)["requests"]):
+            others.update_cluster(ClusterName="train", InstanceGroups=[left.pop()])
+            train.clock.advance(100)
+        return reply
+
+    monkeypatch.setattr(Drainer, "invoke", slow)
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert not left
+    assert not train.model.random_terminations
+    assert len(ids(train, "p5")) == 2
+
+
 def test_a_budget_keeps_all_of_them_under_fail() -> None:
     train = four()
     drainer, (idle, busy, *_) = train.drainer, ids(train, "p5")

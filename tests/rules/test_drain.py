@@ -48,6 +48,9 @@ def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
         (drain([]), "slurm.drain.backup.paths: 0 folders are named; name 1 to 20"),
         (drain(["/"]), "slurm.drain.backup.paths[0]: must be an absolute path"),
         (drain(["work"]), "slurm.drain.backup.paths[0]: must be an absolute path"),
+        (drain(["/data/../fsx"]), "slurm.drain.backup.paths[0]: must be an absolute path"),
+        (drain(["/data/.."]), "slurm.drain.backup.paths[0]: must be an absolute path"),
+        (drain(["/a\nb"]), "slurm.drain.backup.paths[0]: must be printable text on one line"),
         (drain(["/fsx/work"]), "slurm.drain.backup.paths[0]: /fsx/work is on /fsx, which all nodes share"),
         (drain(["/fsx"]), "slurm.drain.backup.paths[0]: /fsx is on /fsx"),
         (drain(["/data", "/data"]), "slurm.drain.backup.paths: "),
@@ -61,6 +64,26 @@ def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
         (hooked(hook="save-node"), "slurm.drain.backup.hook: must be a program such as /fsx/admin/save-node"),
         (hooked(hook="/fsx/admin/save node; reboot"), "slurm.drain.backup.hook: must be a program such as"),
         (hooked(timeout_minutes=0), "slurm.drain.backup.timeout_minutes: "),
+        (
+            drain(scale_down={"drain": {"timeout_minutes": 31}}),
+            "scale_down.drain.timeout_minutes: must be 1 to 30, got 31",
+        ),
+        (
+            drain(scale_down={"drain": {"timeout_minutes": 0}}),
+            "scale_down.drain.timeout_minutes: must be 1 to 30, got 0",
+        ),
+        (
+            drain(scale_down={"drain": {"on_timeout": "kill"}}),
+            "scale_down.drain.on_timeout: must be one of fail, force",
+        ),
+        (
+            drain(scale_down={"drain": {"on_silent": "force"}}),
+            "scale_down.drain.on_silent: must be one of fail, undrained",
+        ),
+        (
+            {"scale_down": {"drain": {}}},
+            "scale_down.drain: asks an agent on the controller, and without slurm.drain there is none",
+        ),
         (drain(lifecycle={"mode": "bootstrap"}), "slurm.drain: the library's own scripts start the agent"),
         (drain(lifecycle={"steps": {"drain": False}}), "lifecycle.steps.drain: is false, so nothing starts the agent"),
     ],

@@ -3,7 +3,8 @@
     python3 bucket.py PORT FOLDER [CLOCK_OFFSET_S]
 
 Objects with etags, If-Match and If-None-Match, and S3's errors as XML. It checks that requests are signed, and not the signature:
-tests/lifecycle/test_s3.py compares that with botocore's. The standard library only.
+tests/lifecycle/test_s3.py compares that with botocore's. While there is a file FOLDER.refuses, nobody has any right. The standard
+library only.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _object(self) -> Path | None:
         type(self).asked += 1
-        if not self.headers.get("Authorization", "").startswith("AWS4-HMAC-SHA256 Credential="):
+        signed = self.headers.get("Authorization", "").startswith("AWS4-HMAC-SHA256 Credential=")
+        if not signed or self.folder.with_name(f"{self.folder.name}.refuses").exists():
             self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
             return None
         # Without the bucket's name.

@@ -611,6 +611,7 @@ PidFile=/tmp/slurmdbd.pid
 StorageType=accounting_storage/mysql
 StorageHost=localhost
 StorageUser=slurm
+StoragePass=the-password-of-the-database
 StorageLoc=slurm_acct_db
 END
 systemctl enable --now --quiet slurmdbd

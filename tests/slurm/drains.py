@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from slurm.cluster import Cluster, Node
 from slurm.hyperpod import CLUSTER_NAME
@@ -17,6 +17,7 @@ UNIT = "cdk-hyperpod-drain.service"
 PORT = 9000
 OBJECTS = "/srv/bucket"
 DROP_IN = f"/etc/systemd/system/{UNIT}.d/test.conf"
+BucketTrouble = Literal["away", "refuses"]
 OWN_BUCKET = {
     "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{PORT}",
     "AWS_ACCESS_KEY_ID": "test",
@@ -30,7 +31,6 @@ class Drains:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.controller = cluster.controller
-        self._numbers = 0
         self._ends: dict[str, str] = {}
 
     # -- the bucket
@@ -41,8 +41,8 @@ class Drains:
 
     def ask(self, *nodes: Node, writer: str = "operator", **more: Any) -> str:
         """Ask for these nodes and for no other; the request's id."""
-        self._numbers += 1
-        request = f"{writer[0]}-{self._numbers}"
+        # Of no earlier test: a backup that was made for a request of that name would count.
+        request = f"{writer[0]}-{uuid.uuid4().hex[:8]}"
         self.write(
             writer,
             json.dumps({"schema": 1, "id": request, "nodes": [self.wish(node, request, **more) for node in nodes]}),
@@ -83,6 +83,30 @@ class Drains:
             self.cluster.until(self.status, "the agent says something", 30)
         except Exception as error:
             raise AssertionError(f"{error}; {self._log()}") from error
+
+    @contextmanager
+    def bucket_fails(self, how: BucketTrouble) -> Iterator[None]:
+        """While the block runs, it answers nobody (`away`), or nobody has a right (`refuses`)."""
+        if how == "away":
+            self.controller.run("systemctl stop bucket")
+        else:
+            self.controller.run(f"touch {OBJECTS}.refuses")
+        try:
+            yield
+        finally:
+            if how == "away":
+                start_bucket(self.controller)
+            else:
+                self.controller.run(f"rm {OBJECTS}.refuses")
+
+    def await_missing_the_bucket(self) -> None:
+        """Wait until the agent has said so."""
+
+        def missed() -> bool:
+            self.controller.run("journalctl --sync")
+            return "GET s3://" in self.controller.run(f"journalctl -u {UNIT} -n 3 --no-pager -o cat")
+
+        self.cluster.until(missed, "it misses the bucket")
 
     def _log(self) -> str:
         return self.controller.try_run(f"journalctl -u {UNIT} -n 60 --no-pager; squeue -a; scontrol show res").output
@@ -126,6 +150,14 @@ class Drains:
         return self.controller.run(f"squeue --noheader --states=all --jobs={job} --format=%T")
 
 
+def start_bucket(controller: Node, *, clock_offset_s: float = 0) -> None:
+    """Which stays until `systemctl stop bucket`. `clock_offset_s`: how far its clock is ahead."""
+    controller.run(
+        f"systemd-run --quiet --unit=bucket --property=Restart=always --property=RestartSec=0.1 "
+        f"python3 /srv/bucket.py {PORT} {OBJECTS} {clock_offset_s}"
+    )
+
+
 def set_up(cluster: Cluster, environment: Mapping[str, str], *, poll_s: float = 0.5) -> None:
     """Start the agent anew with these variables, and so many seconds between two looks."""
     variables = {
@@ -147,10 +179,7 @@ def agent(cluster: Cluster, *, poll_s: float = 0.5) -> Iterator[Drains]:
     controller = cluster.controller
     controller.write("/srv/bucket.py", (Path(__file__).parent / "bucket.py").read_text())
     controller.run(f"mkdir -p {OBJECTS} /srv/before /run/killed")
-    controller.run(
-        f"systemd-run --quiet --unit=bucket --property=Restart=always --property=RestartSec=0.1 "
-        f"python3 /srv/bucket.py {PORT} {OBJECTS}"
-    )
+    start_bucket(controller)
     set_up(cluster, OWN_BUCKET, poll_s=poll_s)
     try:
         yield drains

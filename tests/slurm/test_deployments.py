@@ -11,11 +11,12 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+from botocore.exceptions import ClientError, EndpointConnectionError  # type: ignore[import-untyped]
 
 from cdk_hyperpod_local.hyperpod import ManualClock
 from provider import stack
@@ -49,8 +50,25 @@ class Bucket:
         self.drains = drains
         self.ahead_s = 0.0
         """How long the agent seems to have said nothing."""
+        self.trouble: Exception | None = None
+        """What the function's own calls meet."""
+        self.missed = 0
+        """How often they did."""
+
+    @contextmanager
+    def fails(self, trouble: Exception) -> Iterator[None]:
+        """While the block runs."""
+        self.trouble = trouble
+        yield
+        self.trouble = None
+
+    def _meet(self) -> None:
+        if self.trouble is not None:
+            self.missed += 1
+            raise self.trouble
 
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
+        self._meet()
         said = self.drains.controller.try_run(f"cat {OBJECTS}/{Key}")
         if said.returncode != 0:
             raise ClientError({"Error": {"Code": "NoSuchKey", "Message": ""}}, "GetObject")
@@ -58,6 +76,7 @@ class Bucket:
         return {"Body": io.BytesIO(said.output.encode()), "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> dict[str, Any]:
+        self._meet()
         path = f"{OBJECTS}/{Key}"
         self.drains.controller.run(f"cat >{path}.new && mv {path}.new {path}", stdin=Body.decode())
         return {}
@@ -75,7 +94,8 @@ class Deployments(Stack):
         """How much of a request's time is over when it begins."""
         self.wish = Wish(name=CLUSTER_NAME, groups=(group("p5", 2), TRN1), drain=DRAIN)
         super().__init__(self.wish, timings=FAST, poll=0.5)
-        self.agent = Bucket(drains)  # type: ignore[assignment]
+        self.bucket = Bucket(drains)
+        self.agent = self.bucket  # type: ignore[assignment]
         self.client = self  # type: ignore[assignment]
         self._hyperpod = self.model.client(principal=LAMBDA)
         known = self.model.cluster(CLUSTER_NAME).nodes
@@ -201,13 +221,102 @@ def test_with_force_the_job_goes_back_to_the_queue(cluster: Cluster, drains: Dra
 @pytest.mark.worlds("24.11-extended")
 def test_a_dead_agent_is_told_of_before_anything_changes(cluster: Cluster, drains: Drains, train: Deployments) -> None:
     drains.controller.run(f"systemctl stop {UNIT}")
-    train.agent.ahead_s = 200  # type: ignore[attr-defined]
+    train.bucket.ahead_s = 200
     try:
         assert train.deploy(without(train, cluster.compute[0])) == "rolled back"
         assert "has said nothing for 3 minutes; start it on the controller with `cdk-hyperpod" in train.reasons[0]
         assert train.asked() == 0
     finally:
         drains.controller.run(f"systemctl start {UNIT}")
+
+
+@contextmanager
+def ending(drains: Drains, job: str) -> Iterator[None]:
+    """However the block ends, the job does too: nobody waits for its half hour."""
+    try:
+        yield
+    finally:
+        drains.end_job(job)
+
+
+TROUBLES: dict[asking.BucketTrouble, Exception] = {
+    "refuses": ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "GetObject"),
+    "away": EndpointConnectionError(endpoint_url="https://drains.s3.us-west-2.amazonaws.com"),
+}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("refuses", marks=pytest.mark.worlds("24.11-extended")),
+        pytest.param("away", marks=pytest.mark.worlds("22.05-extended")),
+    ],
+)
+def test_a_bucket_that_fails_for_a_while_changes_nothing_of_the_end(
+    cluster: Cluster, drains: Drains, train: Deployments, how: asking.BucketTrouble
+) -> None:
+    """While the job runs, and again when it has ended: for the agent and for the function."""
+    node, bucket = cluster.compute[0], train.bucket
+    fill(node)
+    job = drains.start_job(node)
+
+    def polls() -> None:
+        """The function looks twice in vain."""
+        missed = bucket.missed
+        cluster.until(lambda: bucket.missed >= missed + 2 or deploying.done(), "the function looks")
+        assert not deploying.done(), train.reasons
+
+    with ThreadPoolExecutor(1) as pool, ending(drains, job):
+        deploying = pool.submit(train.deploy, without(train, node))
+        cluster.until(lambda: drains.of(node).get("state") == "draining", "it is asked for")
+        with drains.bucket_fails(how), bucket.fails(TROUBLES[how]):
+            drains.await_missing_the_bucket()
+            polls()
+            # What the agent has read it goes on with, whoever hears of it.
+            drains.end_job(job)
+            cluster.until(lambda: ":saved" in drains.slurm_of(node), "it is saved and drained", 30)
+            polls()
+            assert train.asked() == 0
+            assert drains.of(node)["state"] == "draining"
+        assert deploying.result() == "complete", train.reasons
+    assert drains.job_state(job) == "COMPLETED"
+    assert train.taken() == {node.instance.instance_id}
+    assert train.asked() == 1
+    assert "DRAIN" in train.slurm_had[node.instance.instance_id].split(" Reason=")[0]
+    assert ":saved" in train.slurm_had[node.instance.instance_id]
+
+
+@pytest.mark.worlds("24.11-extended")
+@pytest.mark.parametrize("on_silent", ["fail", "undrained"])
+def test_a_bucket_that_the_agent_never_reaches_again_is_its_silence(
+    cluster: Cluster, drains: Drains, train: Deployments, on_silent: str
+) -> None:
+    """The function still reaches it. The file decides, and the node goes back to work when its lease is over."""
+    node, run = cluster.compute[0], drains.controller.run
+    job = drains.start_job(node)
+    with ThreadPoolExecutor(1) as pool, ending(drains, job):
+        deploying = pool.submit(train.deploy, without(train, node, OnSilent=on_silent))
+        cluster.until(lambda: drains.of(node).get("state") == "draining", "it is asked for")
+        with drains.bucket_fails("refuses"):
+            drains.await_missing_the_bucket()
+            assert train.asked() == 0
+            train.bucket.ahead_s = 900
+            ended = deploying.result()
+            assert drains.job_state(job) == "RUNNING"
+            if on_silent == "undrained":
+                assert (ended, train.taken()) == ("complete", {node.instance.instance_id})
+                assert "Reason=cdk-hyperpod" not in train.slurm_had[node.instance.instance_id]
+            else:
+                assert (ended, train.taken()) == ("rolled back", set())
+                assert "has said nothing for 15 minutes; start it on the controller" in train.reasons[0]
+            assert node.instance.instance_id in drains.reservations()
+            # What refuses tells the time all the same, and by S3's clock a lease ends.
+            run("systemctl stop bucket")
+            asking.start_bucket(drains.controller, clock_offset_s=3 * 3600)
+            drains.await_given_back(node)
+            assert drains.job_state(job) == "RUNNING"
+    run("systemctl stop bucket")
+    asking.start_bucket(drains.controller)
 
 
 @pytest.mark.worlds("24.11-extended")

@@ -230,14 +230,25 @@ def test_it_goes_on_wherever_it_is_killed(cluster: Cluster, drains: Drains, node
     for program in ("scontrol", "sbatch", "scancel"):
         drains.controller.write(f"/srv/before/{program}", KILLER, "755")
     drains.controller.run("rm -rf /run/killed/*")
+    job = drains.start_job(node, "--requeue")
     try:
-        request = drains.ask(node)
+        request = drains.ask(node, deadline=time.time() - 1, on_timeout="force")
         drains.await_state(node, "ready", request, limit_s=90)
+        assert drains.job_state(job) == "PENDING"
+        cluster.login.run(f"scancel {job}", user="alice")
         assert f":{request}:saved" in drains.slurm_of(node)
         drains.ask()
         drains.await_given_back(node)
         killed = drains.controller.run("ls /run/killed").split()
-        steps = ["create-reservation", "delete-x", "sbatch-x", "update-drain", "update-resume"]
+        steps = [
+            "create-reservation",
+            "delete-x",
+            "requeue-x",
+            "sbatch-x",
+            "update-drain",
+            "update-job",
+            "update-resume",
+        ]
         assert sorted(killed) == sorted(f"{step}-{when}" for step in steps for when in ("before", "after"))
     finally:
         drains.controller.run("rm -rf /srv/before/*")
@@ -248,6 +259,8 @@ KILLER = f"""#!/bin/bash
 program=${{0##*/}}
 case "$program $*" in
 sbatch*) step=sbatch-x ;;
+'scontrol requeue'*) step=requeue-x ;;
+'scontrol update jobid='*) step=update-job ;;
 'scontrol create reservation'*) step=create-reservation ;;
 'scontrol update nodename='*state=drain*) step=update-drain ;;
 'scontrol update nodename='*state=resume*) step=update-resume ;;
@@ -277,15 +290,10 @@ def test_it_survives_slurmctld_and_the_bucket(cluster: Cluster, drains: Drains, 
     drains.end_job(job)
     drains.await_state(node, "ready", request)
     # A bucket that cannot be read says nothing: what is drained stays so, also for an agent that starts anew.
-    run(f"systemctl stop bucket; systemctl restart {UNIT}")
-    run("journalctl --sync")
-    cluster.until(
-        lambda: run(f"journalctl -u {UNIT} -n 3 --no-pager -o cat").count("GET s3://") > 0, "it misses the bucket"
-    )
-    assert f":{request}:saved" in drains.slurm_of(node)
-    run(
-        f"systemd-run --quiet --unit=bucket --property=Restart=always python3 /srv/bucket.py {asking.PORT} {asking.OBJECTS}"
-    )
+    with drains.bucket_fails("away"):
+        run(f"systemctl restart {UNIT}")
+        drains.await_missing_the_bucket()
+        assert f":{request}:saved" in drains.slurm_of(node)
     drains.await_state(node, "ready", request)
 
 

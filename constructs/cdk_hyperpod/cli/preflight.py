@@ -24,6 +24,7 @@ from .options import config_option, json_option, profile_option, rights
 from .preflight_judge import (
     INTERFACES,
     LiveCluster,
+    LiveEksCluster,
     LiveFileSystem,
     LiveGroup,
     LivePlan,
@@ -31,6 +32,7 @@ from .preflight_judge import (
     Read,
     Row,
     World,
+    eks_clusters,
     exit_code,
     file_systems,
     rows,
@@ -140,6 +142,7 @@ def read_world(config: ClusterConfig, client: Clients) -> World:
         bootstrap=_try(partial(_bootstrap, client)),
         needed={name: _try(look) for name, look in _named(config, client, account)},
         file_systems={name: _try(partial(_file_system, client, name)) for name in file_systems(config)},
+        eks_clusters={name: _try(partial(_eks_cluster, client, name)) for name in eks_clusters(config)},
     )
 
 
@@ -277,6 +280,18 @@ def _file_system(client: Clients, name: str) -> LiveFileSystem | None:
     )
 
 
+def _eks_cluster(client: Clients, name: str) -> LiveEksCluster | None:
+    found = _found(partial(client("eks").describe_cluster, name=name), "ResourceNotFoundException")
+    if found is None:
+        return None
+    cluster = found["cluster"]
+    return LiveEksCluster(
+        status=cluster.get("status"),
+        vpc=(cluster.get("resourcesVpcConfig") or {}).get("vpcId"),
+        authentication_mode=(cluster.get("accessConfig") or {}).get("authenticationMode"),
+    )
+
+
 def _role(client: Clients, arn: str) -> bool:
     found = _found(partial(client("iam").get_role, RoleName=arn.rpartition("/")[2]), "NoSuchEntity")
     # With another path it is another ARN, which nobody has.
@@ -305,10 +320,6 @@ def _named(config: ClusterConfig, client: Clients, account: str) -> Iterator[tup
     if storage is not None:
         for bucket in sorted({each.bucket_name for each in storage.data_repositories if each.bucket_name}):
             yield f"bucket {bucket}", _there(partial(client("s3").head_bucket, Bucket=bucket), "404", "NoSuchBucket")
-    if config.eks is not None and config.eks.existing_cluster is not None:
-        name = config.eks.existing_cluster.name
-        ask = partial(client("eks").describe_cluster, name=name)
-        yield f"EKS cluster {name}", _there(ask, "ResourceNotFoundException")
 
 
 def _there(look: Callable[[], T], *gone: str) -> Callable[[], Read[bool]]:

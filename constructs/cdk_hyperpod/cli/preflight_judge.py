@@ -87,6 +87,16 @@ class LiveFileSystem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiveEksCluster:
+    """An EKS cluster. What is absent, EKS does not tell."""
+
+    status: str | None
+    vpc: str | None
+    authentication_mode: str | None
+    """CONFIG_MAP, API or API_AND_CONFIG_MAP (EKS API Reference, AccessConfigResponse)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """What was read of an account and a region. Each part may be missing by itself."""
 
@@ -107,9 +117,11 @@ class World:
     bootstrap: Read[int | None] = None
     """The version of CDK's bootstrap; None: the region has none."""
     needed: Mapping[str, Read[bool]] = field(default_factory=dict)
-    """What the file names and does not make (roles, buckets, the chart's EKS cluster) -> whether it is there."""
+    """What the file names and does not make (roles, buckets) -> whether it is there."""
     file_systems: Mapping[str, Read[LiveFileSystem | None]] = field(default_factory=dict)
     """By id, likewise; None: there is no such file system."""
+    eks_clusters: Mapping[str, Read[LiveEksCluster | None]] = field(default_factory=dict)
+    """By name, likewise; None: there is no such EKS cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,6 +452,9 @@ def _standing(config: ClusterConfig, world: World) -> Iterator[Row]:
     for name, system in world.file_systems.items():
         verdict, remedy = _of_file_system(config, name, system)
         yield Row(check=f"file system {name}", needed="-", allowed="-", in_use="-", verdict=verdict, remedy=remedy)
+    for name, cluster in world.eks_clusters.items():
+        verdict, remedy = _of_eks_cluster(config, name, cluster)
+        yield Row(check=f"EKS cluster {name}", needed="-", allowed="-", in_use="-", verdict=verdict, remedy=remedy)
 
 
 def file_systems(config: ClusterConfig) -> tuple[str, ...]:
@@ -448,6 +463,12 @@ def file_systems(config: ClusterConfig) -> tuple[str, ...]:
         return ()
     found = (config.storage.file_system_id, config.storage.openzfs.file_system_id if config.storage.openzfs else None)
     return tuple(filter(None, found))
+
+
+def eks_clusters(config: ClusterConfig) -> tuple[str, ...]:
+    """Names of those that the file names and does not make: one at most."""
+    there = config.eks.existing_cluster if config.eks else None
+    return () if there is None else (there.name,)
 
 
 def _of_file_system(config: ClusterConfig, name: str, found: Read[LiveFileSystem | None]) -> tuple[Verdict, str]:
@@ -468,6 +489,32 @@ def _of_file_system(config: ClusterConfig, name: str, found: Read[LiveFileSystem
         return (
             "not checked",
             f"it is in {found.vpc} and the nodes {own}: whether a peering joins the two is yours to know",
+        )
+    return "passed", ""
+
+
+def _of_eks_cluster(config: ClusterConfig, name: str, found: Read[LiveEksCluster | None]) -> tuple[Verdict, str]:
+    """EKS prerequisites of HyperPod: AWS documentation "Prerequisites for using SageMaker HyperPod with Amazon EKS"."""
+    if isinstance(found, NotRead):
+        return "not checked", found.why
+    if found is None:
+        return "impossible", _NOT_THERE
+    if found.status not in ("ACTIVE", "UPDATING"):
+        return "impossible", f"it is {found.status}, and HyperPod takes one that is ACTIVE"
+    if found.vpc is None or found.authentication_mode is None:
+        what = "in which VPC it is" if found.vpc is None else "its authentication mode"
+        return "not checked", f"EKS does not tell {what}"
+    if found.vpc != config.network.vpc_id:
+        return "impossible", f"it is in {found.vpc}: write that in network.vpc_id"
+    if found.authentication_mode == "CONFIG_MAP":
+        # Nobody who has access loses it (EKS User Guide, "Change authentication mode to use access entries").
+        command = (
+            f"aws eks update-cluster-config --region {config.region} --name {name}"
+            " --access-config authenticationMode=API_AND_CONFIG_MAP"
+        )
+        return (
+            "impossible",
+            f"its authentication mode is CONFIG_MAP, which takes no access entries: `{command}` adds them (no way back)",
         )
     return "passed", ""
 

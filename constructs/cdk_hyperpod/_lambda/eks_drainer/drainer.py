@@ -138,14 +138,17 @@ def _judge_node(wish: Wish, node: Node, world: World) -> Judgement:
     lost = late and node.dead and not world.cut_off
     left = () if lost else left
     hook = world.hook if wish.backup else None
-    job = hook.jobs.get(job_name(wish)) if hook else None
+    job = hook.jobs.get(job_name(wish, node)) if hook and held else None
     saved = (mark is not None and mark.saved) or (job is not None and job.state == "complete")
     note = "" if not held or (mark and mark.ours) else "was cordoned by somebody else, who has to uncordon it; "
     if node.dead:
         note += "does not respond, as most nodes; " if world.cut_off else "does not respond; "
     if held and not left and (hook is None or saved):
-        remember = (_write(node, Mark(wish, bool(mark and mark.ours), True), "is saved"),) if saved else ()
-        acts = () if mark and mark.saved else remember
+        acts = (
+            (_write(node, mark._replace(wish=wish, saved=True), "is saved"),)
+            if saved and mark and not mark.saved
+            else ()
+        )
         return Judgement("ready", note + _ready_message(pods, saved), acts, saved=saved)
     if held and lost:
         said = f"{note}cannot be saved: if it is lost, kubectl delete node {node.name}; {_named(pods)}"
@@ -160,7 +163,7 @@ def _judge_node(wish: Wish, node: Node, world: World) -> Judgement:
         return Judgement("backup-failed" if hook.lasting else "draining", f"cannot be saved: {hook.trouble}")
     # What was cordoned before it was ours is another's cordon. One that the mark knows keeps its owner under a new wish.
     ours = node.mark.ours if node.mark else not node.cordoned
-    hold = () if held else (_write(node, Mark(wish, ours or not node.cordoned, False), "cordon"),)
+    hold = () if held else (_write(node, Mark(wish, ours or not node.cordoned, False, world.now), "cordon"),)
     if left or not held:
         evicted = tuple(_evict(wish.instance, pod) for pod in left if not pod.leaving)
         minutes = f"{max(0.0, wish.deadline - world.now) / 60:.0f} minutes left" if left else ""
@@ -191,7 +194,8 @@ def give_back(keep: Mapping[str, Wish], world: World) -> tuple[Act, ...]:
     ]
     for job in world.hook.jobs.values() if world.hook else ():
         wish = keep.get(job.instance)
-        if job.state == "running" and (wish is None or job.name != job_name(wish)):
+        names = [job_name(wish, node) for node in world.nodes.get(job.instance, ())] if wish else []
+        if job.state == "running" and job.name not in names:
             acts.append(_stop(job, world.hook.namespace if world.hook else ""))
     return tuple(acts)
 
@@ -206,9 +210,11 @@ def decide(wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], world: W
     return [*give_back(keep, world), *sorted(acts, key=lambda act: not act.first)]
 
 
-def job_name(wish: Wish) -> str:
-    """The name of its backup's Job: only one that was made for this wish proves anything."""
-    return f"drain-{wish.instance}-{hashlib.sha256(wish.request.encode()).hexdigest()[:8]}"
+def job_name(wish: Wish, node: Node) -> str:
+    """The name of its backup's Job: only one that was made for this wish, and since the node was cordoned for it, proves
+    anything. Where somebody had undone the cordon, pods may have come."""
+    since = node.mark.since if node.mark else 0.0
+    return f"drain-{wish.instance}-{hashlib.sha256(f'{wish.request} {since}'.encode()).hexdigest()[:8]}"
 
 
 def make_job(wish: Wish, node: Node, hook: Hook, cron_job: Json) -> Json:
@@ -230,7 +236,7 @@ def make_job(wish: Wish, node: Node, hook: Hook, cron_job: Json) -> Json:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": job_name(wish),
+            "name": job_name(wish, node),
             "namespace": hook.namespace,
             "labels": {**(metadata.get("labels") or {}), JOB_LABEL: wish.instance},
             "annotations": {
@@ -387,7 +393,8 @@ class Drainer:
             if error.status != 409:
                 raise
             fresh = parse_node(self._api.get(act.path), 0.0)
-            if (fresh.cordoned, fresh.mark, fresh.instance) != (node.cordoned, node.mark, node.instance):
+            now, then = ((each.cordoned, each.mark, each.instance, each.barred) for each in (fresh, node))
+            if now != then:
                 raise
             self._patch(act, fresh.version)
 

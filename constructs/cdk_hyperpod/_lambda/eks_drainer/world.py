@@ -42,6 +42,8 @@ class Mark(NamedTuple):
     """The cordon is the drainer's. Else somebody had cordoned the node before, or nobody can tell."""
     saved: bool
     """Its data is saved, for this very wish."""
+    since: float
+    """When it was cordoned for this wish: only a backup that was made since then has all that pods wrote there."""
 
 
 class Node(NamedTuple):
@@ -227,6 +229,7 @@ def make_mark(mark: Mark) -> str:
             "backup": wish.backup,
             "cordon": "ours" if mark.ours else "another's",
             "saved": mark.saved,
+            "since": mark.since,
         }
     )
 
@@ -252,7 +255,9 @@ def parse_mark(text: str, instance: str) -> Mark:
         force=found.get("on_timeout") == "force",
         backup=found.get("backup") is True,
     )
-    return Mark(wish, ours=found.get("cordon") == "ours", saved=found.get("saved") is True)
+    return Mark(
+        wish, ours=found.get("cordon") == "ours", saved=found.get("saved") is True, since=_number(found.get("since"))
+    )
 
 
 def _number(value: Any) -> float:

@@ -103,8 +103,6 @@ class Plan:
     """Groups that this deployment deletes, after the cluster's own update."""
     notes: tuple[str, ...] = ()
     """Worth knowing; changes nothing."""
-    replacements: frozenset[str] = field(default=frozenset(), compare=False)
-    """Names of nodes that the service launched in place of others since the request began."""
 
     @property
     def done(self) -> bool:

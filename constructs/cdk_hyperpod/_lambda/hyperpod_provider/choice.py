@@ -26,8 +26,6 @@ class Need(NamedTuple):
     picks: tuple[Pick, ...]
     fresh: frozenset[str]
     """Names of the nodes that came since the request began."""
-    replaced: bool
-    """More came than there were requests at the first look: the service launches others in place of what was taken."""
 
     @property
     def booted(self) -> int:
@@ -93,7 +91,6 @@ def _need(
         counted=sent or occasion.rolling_back or not wanted.autoscaled,
         picks=tuple(picks),
         fresh=fresh,
-        replaced=not occasion.first and len(fresh) > occasion.unlaunched.get(group.name, 0),
     )
 
 

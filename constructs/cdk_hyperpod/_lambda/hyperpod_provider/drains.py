@@ -66,31 +66,21 @@ class Drains:
                 raise
             return frozenset()
 
-    def hold(self, wanted: Iterable[Node], live: Cluster | None, lease: timedelta) -> None:
+    def hold(self, wanted: Iterable[Node], live: Cluster | None, lease: timedelta, *, drained: bool = False) -> None:
         """Ask for these nodes and for no other, but for those that are on their way out already: nothing may start there.
 
-        `live`: the cluster; absent: it is no more. What is held for an earlier wish keeps it. Nothing is asked of a drainer that
+        `live`: the cluster; absent: it is no more. `drained`: they were, for an earlier wish, which they keep, since by another
+        they would be saved once more; and nobody waits any longer for one that is not held. Nothing is asked of a drainer that
         has just not told what it holds.
         """
         if self.said.unreachable:
             return
-        asked = {node.name: self._wish(node, lease, self.ask.wish) for node in wanted if node.is_there}
+        there = [node for node in wanted if node.is_there]
+        asked = {node.name: self._wish(node, lease, self.ask.wish, backup=not drained) for node in there}
         try:
-            self._write(self._kept(_going_already(live)) | asked)
+            self._write(self._kept(_going_already(live)) | asked | self._kept(there if drained else ()))
         except api.CALL_ERRORS as error:
             # One call that failed is no silence.
-            self._miss(error, timedelta(0))
-
-    def hold_to_the_end(self, doomed: Iterable[Node], live: Cluster) -> None:
-        """The same for nodes of groups that are deleted now. Whoever is held for the wish that drained it keeps that, since by
-        another it would be saved once more; and nobody waits any longer for one that is not."""
-        if self.said.unreachable:
-            return
-        there = [node for node in doomed if node.is_there]
-        asked = {node.name: self._wish(node, TAKEN, self.ask.wish, backup=False) for node in there}
-        try:
-            self._write(asked | self._kept([*there, *_going_already(live)]))
-        except api.CALL_ERRORS as error:
             self._miss(error, timedelta(0))
 
     def give_back(self, look: Callable[[], Cluster | None], accepted: Container[str]) -> None:
@@ -106,7 +96,7 @@ class Drains:
         kept = self._kept([*leaving, *_going_already(live)])
         self.held = held - kept.keys()
         self._write(kept)
-        if not self.ask.drain.function:
+        if not self.ask.drain.eks:
             return
         if self.held:
             self.held &= self._channel.read().wishes().keys()
@@ -139,7 +129,7 @@ class Drains:
             "request": wish,
             "deadline": self.ask.deadline(node).timestamp(),
             "expires": (self.ask.now + lease).timestamp(),
-            "on_timeout": "force" if self.ask.forces(node) else "fail",
+            "on_timeout": "force" if self.ask.forces else "fail",
             "backup": backup,
         }
 

@@ -276,6 +276,9 @@ def overtaken(group: str) -> Wait:
     return Wait(why=f'somebody else has just changed group "{group}"')
 
 
+OVERTAKEN = Wait(why="somebody else has just changed the cluster")
+
+
 def left_behind(group: str, nodes: int) -> str:
     return f'group "{group}" with {several(nodes, "node")} is not in the file: it stays, because this is a rollback'
 

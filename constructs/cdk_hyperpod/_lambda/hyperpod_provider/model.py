@@ -149,6 +149,11 @@ class Drain:
     must_be_saved: bool = False
     """A node that could not be saved does not go."""
 
+    @property
+    def eks(self) -> bool:
+        """A drainer is called, and answers at once. Otherwise an agent is asked, and answers by a later look."""
+        return bool(self.function)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:

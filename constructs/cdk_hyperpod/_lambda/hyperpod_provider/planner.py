@@ -44,7 +44,6 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
         _arrange(live, needs, occasion),
         deletions=tuple(_deletions(live, desired)),
         notes=(messages.absent(unknown),) if unknown else (),
-        replacements=frozenset(name for need in needs if need.replaced for name in need.fresh),
     )
 
 

@@ -22,12 +22,9 @@ from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
 from .model import MOVING, Cluster, Desired, Drain, Occasion
 from .planner import plan
-from .ready import BACK, SILENT, Ask, going, judge, judge_first
+from .ready import BACK, DEADLINE, SILENT, Ask, going, judge, judge_first
 from .removal import plan_removal, standing
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
-
-DEADLINE = timedelta(minutes=55)
-"""CloudFormation gives a custom resource 3,600 s and then says "timed out"; this resource ends before, with a reason."""
 
 LOOKING = timedelta(minutes=2)
 """How long on_event tries to see, be it that AWS throttles or that a permission is on its way; its function has five minutes."""
@@ -200,7 +197,9 @@ class Provider:
         self._tell(found)
         self._refuse(found, desired, first=True)
         if drains is not None:
-            self._fail_undrained(drains, desired, self._undrainable(event, drains, found, live), first=True)
+            previous = self._previous(event)
+            why = judge_first(found, live, drains.said, drains.ask, new=not (previous and previous.drain))
+            self._fail_undrained(drains, desired, [str(why)] if why else [], first=True)
         return wire.with_plan(state, live, found)
 
     def _may_remove(self, event: Event) -> bool:
@@ -324,7 +323,16 @@ class Provider:
                 return self._unfinished(event, state, waits, live, found.held)
             if drains is not None:
                 drains.hold(going(found, live), live, KEPT)
+        if drains is not None and drains.ask.drain.eks and self._is_overtaken(found, desired, occasion):
+            return self._unfinished(event, state, [messages.OVERTAKEN], live, pending)
+        if not found.changes:
             return self._complete(event, state, live)
+        return self._carry_out(found, live, event, desired, occasion, state)
+
+    def _carry_out(
+        self, found: Plan, live: Cluster, event: Event, desired: Desired, occasion: Occasion, state: State
+    ) -> Answer:
+        """One kind of change, and what is left to do."""
 
         def look(then: Occasion) -> tuple[Cluster | None, Plan]:
             now = self._live(desired, tags=False)
@@ -345,6 +353,11 @@ class Provider:
 
     # -- draining --
 
+    def _is_overtaken(self, found: Plan, desired: Desired, occasion: Occasion) -> bool:
+        """Whether the plan is another by now. A drainer may have taken minutes to answer, and others act meanwhile: no node goes,
+        and CloudFormation sends no count, by what was true before."""
+        return plan(self._live(desired, tags=False), desired, occasion) != found
+
     def _drains(self, event: Event, desired: Desired, state: State, *, before: bool = False) -> Drains | None:
         """Absent: nodes go as they are. A rollback gives back what the failed update asked for, and neither it nor finalize
         ends for what S3 or Lambda says. `before`: also where only the properties before say how."""
@@ -357,7 +370,7 @@ class Provider:
         return Drains(ask, self._channel(drain, desired.cluster), must=must)
 
     def _channel(self, drain: Drain, cluster: str) -> Channel:
-        if drain.function:
+        if drain.eks:
             return Function(drain.function, cluster, self._functions)
         return Bucket(drain.bucket, cluster, self._s3, self._sagemaker)
 
@@ -367,27 +380,19 @@ class Provider:
         drains = self._drains(event, desired, state)
         if drains is None:
             return None
-        if drains.ask.drain.function:
+        if drains.ask.drain.eks:
             drains.read(lambda look: self._again(look, self._now() + SILENT))
             drains.ask = replace(drains.ask, now=self._now())
         else:
             drains.read()
         return drains
 
-    def _undrainable(self, event: Event, drains: Drains, found: Plan, live: Cluster | None) -> Sequence[str]:
-        """Why nothing can be drained for this deployment, however long anybody waits."""
-        previous = self._previous(event)
-        why = judge_first(found, live, drains.said, drains.ask, new=not (previous and previous.drain))
-        return [] if why is None else [str(why)]
-
     def _make_ready(
         self, drains: Drains, found: Plan, live: Cluster, desired: Desired, state: State
     ) -> tuple[Wait, ...]:
         """Have what goes drained; what is still waited for."""
         leaving, taken = going(found, live), _taken_from(state, live)
-        # What came to a group of which no node was taken is HyperPod's own repair, was on its way, or is an autoscaler's.
-        came = found.replacements & {node.name for node in live.nodes if node.group in taken}
-        drains.ask = replace(drains.ask, replacements=came, nowhere=drains.locate(leaving))
+        drains.ask = replace(drains.ask, taken=taken, nowhere=drains.locate(leaving))
         ready = judge(leaving, drains.said, drains.ask).ready
         drains.hold(leaving, live, TAKEN if found.changes and ready else LEASE)
         # A drainer has answered by now.
@@ -409,14 +414,13 @@ class Provider:
             )
         except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")
-            if drains is not None and drains.ask.drain.function:
+            if drains is not None and drains.ask.drain.eks:
                 return messages.not_given_back(drains.held)
         return ""
 
     def _fail_undrained(self, drains: Drains, desired: Desired, why: Sequence[str], *, first: bool) -> None:
         if why:
-            eks = bool(drains.ask.drain.function)
-            raise ScaleDownError(messages.not_drained(desired.cluster, why, first=first, eks=eks))
+            raise ScaleDownError(messages.not_drained(desired.cluster, why, first=first, eks=drains.ask.drain.eks))
 
     # -- finalize --
 
@@ -429,11 +433,12 @@ class Provider:
             return self._complete(event, state, live)
         if removal.wait is not None and desired.drain is None:
             return self._unfinished(event, state, [removal.wait], live)
+        drains = None if state.rolling_back else self._heard(event, desired, state)
         if over := self._given_up(event, state):
             return self._unfinished(event, state, [over], live)
-        if (drains := None if state.rolling_back else self._heard(event, desired, state)) is not None:
+        if drains is not None:
             doomed = standing(live, desired)
-            drains.hold_to_the_end([node for node in live.nodes if node.group in doomed], live)
+            drains.hold([node for node in live.nodes if node.group in doomed], live, TAKEN, drained=True)
         if removal.wait is not None:
             return self._unfinished(event, state, [removal.wait], live)
         self._log(f"delete groups: {', '.join(removal.groups)}")

@@ -16,6 +16,9 @@ from . import messages
 from .actions import Plan, Refuse, Wait
 from .model import Cluster, Drain, Node
 
+DEADLINE = timedelta(minutes=55)
+"""CloudFormation gives a custom resource 3,600 s and then says "timed out"; prepare and finalize end before, with a reason."""
+
 SILENT = timedelta(minutes=3)
 """The agent writes its status every minute; after this long it is taken for dead. So long a drainer is asked again and again."""
 
@@ -23,7 +26,7 @@ HEARD = timedelta(minutes=1)
 """The agent reads what is asked every ten seconds."""
 
 BACK = timedelta(minutes=5)
-"""The most that a rollback waits for a node, and anybody for a node that is there in place of one that was taken."""
+"""The most that a rollback waits for a node, and the least that a node has from its launch."""
 
 JOINING = timedelta(minutes=5)
 """So long a node that runs is waited for that Kubernetes does not have: it may join yet, and get pods."""
@@ -71,8 +74,8 @@ class Ask:
     began: datetime
     now: datetime
     rolling_back: bool = False
-    replacements: frozenset[str] = frozenset()
-    """Names of nodes that the service launched in place of those that were taken for this wish."""
+    taken: frozenset[str] = frozenset()
+    """Groups of whose nodes to take some are gone. Nobody tells whether they were taken for this wish, or HyperPod replaced them."""
     nowhere: frozenset[str] = frozenset()
     """Names of nodes that do not run and have no address, so that nobody can be asked for them."""
 
@@ -81,25 +84,38 @@ class Ask:
         """What it is called: the same at every poll."""
         return f"{self.began:%Y%m%dT%H%M%S}"
 
+    @property
+    def forces(self) -> bool:
+        """Whether jobs end at the deadline. Otherwise the nodes go back to work."""
+        return self.rolling_back or self.drain.force
+
+    @property
+    def must_be_ready(self) -> bool:
+        """Whether a node that is not ready at the limit stays."""
+        return not self.rolling_back and (self.drain.must_be_saved or not self.drain.force)
+
     def limit(self, node: Node) -> datetime:
         """Until when the node is waited for."""
+        came = node.launched is not None and node.launched > self.began and node.group in self.taken
+        if came and self.must_be_ready:
+            # Others have gone already, and it may have been seen late: it is waited for as long as anybody polls.
+            return self.began + DEADLINE
         begins, span = self._time(node)
         return begins + span
 
     def deadline(self, node: Node) -> datetime:
         """Until when its jobs may run. Nobody ends pods: under EKS they end with the node, so only saving needs time."""
+        if not self.forces:
+            return self.limit(node)
         begins, span = self._time(node)
-        ends_first = self.forces(node) and (self.drain.must_be_saved or not self.drain.function)
+        ends_first = self.drain.must_be_saved or not self.drain.eks
         return begins + (span * ENDING if ends_first else span)
 
-    def forces(self, node: Node) -> bool:
-        """Whether it goes at the limit, whatever runs on it."""
-        return self.rolling_back or self.drain.force or node.name in self.replacements
-
     def _time(self, node: Node) -> tuple[datetime, timedelta]:
-        if node.name in self.replacements:
-            return node.launched or self.began, BACK
-        return self.began, BACK if self.rolling_back else timedelta(minutes=self.drain.minutes)
+        if self.rolling_back:
+            return self.began, BACK
+        asked = (self.began, timedelta(minutes=self.drain.minutes))
+        return max(asked, (node.launched or self.began, BACK), key=lambda time: time[0] + time[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +143,7 @@ def judge_agent(said: Said, ask: Ask) -> Refuse | None:
     """Why it cannot do what is asked, whichever nodes it is; absent: it can, or need not."""
     if ask.rolling_back:
         return None
-    eks = bool(ask.drain.function)
+    eks = ask.drain.eks
     if is_silent(said):
         if ask.drain.undrained:
             return None
@@ -184,7 +200,7 @@ def judge(leaving: Iterable[Node], said: Said, ask: Ask) -> Verdict:
         elif why:
             waits.append(messages.not_ready(node.name, why))
     if said.problem and waits:
-        stuck = messages.drainer_is_stuck if ask.drain.function else messages.agent_is_stuck
+        stuck = messages.drainer_is_stuck if ask.drain.eks else messages.agent_is_stuck
         waits.append(stuck(said.problem))
     return Verdict(waits=tuple(waits), never=tuple(never))
 
@@ -206,7 +222,7 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
     """Why the node may not go, if so, and whether it ever may."""
     told = said.nodes.get(node.name, {})
     heard = said.wishes().get(node.name) == ask.wish
-    unread = messages.UNTOLD if ask.drain.function else messages.UNREAD
+    unread = messages.UNTOLD if ask.drain.eks else messages.UNREAD
     state, message = (str(told.get("state")), str(told.get("message") or "")) if heard else ("", unread)
     if _is_ready(node, told, state) and not _may_join(node, state, ask):
         if not _is_lost(told, state, ask):
@@ -216,31 +232,26 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
         return message, True
     if ask.now < ask.limit(node):
         return message or state, False
-    if not ask.forces(node):
-        return message or state, True
-    if ask.drain.must_be_saved and not ask.rolling_back:
-        # A replacement's time counts from its launch, and it may have been seen late: it is waited for as long as anybody polls.
-        return message or state, node.name not in ask.replacements
-    return "", False
+    return (message or state, True) if ask.must_be_ready else ("", False)
 
 
 def _is_lost(told: Mapping[str, Any], state: str, ask: Ask) -> bool:
     """Whether what has to be saved is not: under EKS a node whose kubelet tells nothing may have pods all the same. Slurm gives
     up the jobs of a dead node by itself."""
-    must = bool(ask.drain.function) and ask.drain.must_be_saved and not ask.rolling_back
+    must = ask.drain.eks and ask.drain.must_be_saved and not ask.rolling_back
     return must and state == "ready" and told.get("saved") is not True
 
 
 def _is_final(state: str, ask: Ask) -> bool:
     """Whether no time helps. What an agent refuses may be a login node only until HyperPod says what it is; a drainer refuses
     what is Karpenter's."""
-    return (state == "backup-failed" and ask.drain.must_be_saved) or (state == "refused" and bool(ask.drain.function))
+    return (state == "backup-failed" and ask.drain.must_be_saved) or (state == "refused" and ask.drain.eks)
 
 
 def _may_join(node: Node, state: str, ask: Ask) -> bool:
     """Of Kubernetes alone: Slurm's nodes are in its files from the beginning."""
     waited = ask.now >= min(ask.began + JOINING, ask.limit(node))
-    return state == "unknown" and bool(ask.drain.function) and node.status == "Running" and not waited
+    return state == "unknown" and ask.drain.eks and node.status == "Running" and not waited
 
 
 def _is_ready(node: Node, told: Mapping[str, Any], state: str) -> bool:

@@ -28,7 +28,8 @@ def make(options: EngineOptions, identify: Identify) -> KubernetesApis:
         return Apis(folder, recording.start(schemas, authority, options.certificate, options.key, who))
     preferences = options.state / "kuberc"
     real.write_preferences(preferences)
-    os.environ["KUBERC"] = str(preferences)  # of the Lambda functions
+    # Of the Lambda functions.
+    os.environ.update({"KUBERC": str(preferences), "LOCAL_AWS_EVICTIONS": real.EVICTIONS})
 
     async def review(method: str, path: str, body: bytes) -> requests.Reply:
         cluster = path.removeprefix(real.ROUTE).partition("?")[0]

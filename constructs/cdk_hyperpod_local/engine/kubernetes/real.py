@@ -17,6 +17,9 @@ from cdk_hyperpod_local.engine.kubernetes.running import Start
 ROUTE = "/_kubernetes/"
 """Of the engine: below it, the cluster's name."""
 
+EVICTIONS = "policy/v1beta1"
+"""What it takes: policy/v1 is in Kubernetes since 1.22, with the same fields."""
+
 # kubectl's own list without CronJob, which is in batch/v1 since Kubernetes 1.21: it fails where a kind is missing.
 _PRUNED = (
     "core/v1/ConfigMap",

@@ -11,6 +11,8 @@ it from TEST_OUTDIR; kubectl and helm keep their caches at home.
 AWS's long waits pass faster here, so a function that gives up after an hour must see its hour pass as fast: what its own
 code gets from datetime.now() and time.time() goes on faster, and jumps by what the engine is told to skip (`control.py`).
 Everyone else's (a request is signed with the time) is the machine's.
+
+The real API server here is older than EKS's: it takes an eviction in the version of that time alone. The fields are the same.
 """
 
 from __future__ import annotations
@@ -139,6 +141,17 @@ if os.environ.get("AWS_CA_BUNDLE") == _LAMBDA_CERTIFICATES:
         _load(self, os.environ["SSL_CERT_FILE"] if cafile == _LAMBDA_CERTIFICATES else cafile, *rest, **options)
 
     ssl.SSLContext.load_verify_locations = _loaded  # type: ignore[method-assign]
+if "LOCAL_AWS_EVICTIONS" in os.environ:
+    import http.client
+
+    _request = http.client.HTTPConnection.request
+
+    def _requested(self: Any, method: str, url: str, body: Any = None, *rest: Any, **options: Any) -> None:
+        if method == "POST" and url.partition("?")[0].endswith("/eviction") and isinstance(body, bytes):
+            body = body.replace(b'"policy/v1"', b'"' + os.environ["LOCAL_AWS_EVICTIONS"].encode() + b'"')
+        _request(self, method, url, body, *rest, **options)
+
+    http.client.HTTPConnection.request = _requested  # type: ignore[method-assign]
 if "_LAMBDA_LAYERS_DIRS" in os.environ:
     if "TEST_OUTDIR" not in os.environ:  # else this is a program that the function started
         _make_home()
