@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from aws_cdk import App
+
+from cdk_hyperpod import ConfigError
+from stacks.boundary import BOUNDARY, read_permissions_boundary
 
 ROOT = Path(__file__).resolve().parent.parent
 CLUSTER_YAML = ROOT / "cluster.yaml"
@@ -117,8 +121,8 @@ def test_a_file_that_does_not_exist_is_a_message(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         f"{ROOT / 'no-such.yaml'}: 1 error\n  there is no file {ROOT / 'no-such.yaml'}; "
-        "name one with --config PATH, from this folder (cdk: -c config=PATH; make: CONFIG=PATH; from the folder of "
-        "cdk.json), or let `cdk-hyperpod init` write one\n"
+        "give its path (`cdk-hyperpod … --config FILE`, `cdk -c config=FILE`, `make … CONFIG=FILE`), "
+        "or let `cdk-hyperpod init` write one\n"
     )
 
 
@@ -158,20 +162,28 @@ def test_an_error_of_the_constructs_is_a_message_too(tmp_path: Path, monkeypatch
     assert app.main() == 1
 
 
+def test_a_boundary_that_cdk_would_leave_out_in_silence_is_a_message(tmp_path: Path) -> None:
+    done = run_app(tmp_path / "out", context={BOUNDARY: "our-boundary"})
+    assert (done.returncode, done.stderr) == (1, f"context: 1 error\n  {no_policy('our-boundary')}\n")
+
+
 @pytest.mark.parametrize(
     "value",
     [
-        pytest.param("our-boundary", id="a name"),
         pytest.param('{"name": 1}', id="a number"),
         pytest.param('{"Name": "our-boundary"}', id="another key"),
         pytest.param({"name": "our-boundary", "arn": "arn:aws:iam::1:policy/our-boundary"}, id="two"),
         pytest.param("", id="nothing"),
     ],
 )
-def test_a_boundary_that_cdk_would_leave_out_in_silence_is_a_message(value: object, tmp_path: Path) -> None:
-    done = run_app(tmp_path / "out", context={"@aws-cdk/core:permissionsBoundary": value})
-    message = f'@aws-cdk/core:permissionsBoundary: is no policy, got {value!r}; write {{"name": "…"}} or {{"arn": "…"}}'
-    assert (done.returncode, done.stderr) == (1, f"context: 1 error\n  {message}\n")
+def test_no_boundary_is_left_out_in_silence(value: object) -> None:
+    with pytest.raises(ConfigError) as told:
+        read_permissions_boundary(App(context={BOUNDARY: value}))
+    assert [str(finding) for finding in told.value.findings] == [no_policy(value)]
+
+
+def no_policy(value: object) -> str:
+    return f'{BOUNDARY}: is no policy, got {value!r}; write {{"name": "…"}} or {{"arn": "…"}}'
 
 
 # -- the CDK CLI ------------------------------------------------------------------------------------------------------
@@ -189,16 +201,11 @@ def test_cdk_synth_makes_what_app_py_makes_without_an_account_and_without_lookin
 
 
 @pytest.mark.slow
-def test_cdk_ls_lists_both_stacks_in_the_order_of_deployment(tmp_path: Path) -> None:
-    done = run_cdk("ls", outdir=tmp_path)
-    assert (done.returncode, done.stdout.split()) == (0, STACKS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("relative", [True, False], ids=["relative", "absolute"])
-def test_the_cli_names_another_file(relative: bool, tmp_path: Path, other_file: Path) -> None:
-    name = os.path.relpath(other_file, ROOT) if relative else str(other_file)
-    done = run_cdk("ls", "-c", f"config={name}", outdir=tmp_path / "out")
+def test_the_cli_names_another_file_and_lists_its_stacks_in_the_order_of_deployment(
+    tmp_path: Path, other_file: Path
+) -> None:
+    """By a relative path; the bad file below has an absolute one."""
+    done = run_cdk("ls", "-c", f"config={os.path.relpath(other_file, ROOT)}", outdir=tmp_path / "out")
     assert (done.returncode, done.stdout.split()) == (0, ["hyperpod-other-foundation", "hyperpod-other-cluster"])
 
 

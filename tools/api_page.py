@@ -235,7 +235,8 @@ def _itself(item: griffe.Object | griffe.Alias) -> griffe.Object:
 def _table(rows: list[Row], what: str, *, defaults: bool = True) -> str:
     lines = [f"| {what} | type |{' default |' if defaults else ''} |", f"|---|---|{'---|' if defaults else ''}---|"]
     for row in rows:
-        text = row.text[:1].upper() + row.text[1:].strip()
+        said = row.text.strip()
+        text = said[:1].upper() + said[1:]
         cells = [f"`{row.name}`", f"`{row.type}`", *([row.default or "**required**"] if defaults else []), text]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)

@@ -58,8 +58,8 @@ def policy_wildcards(statements: Iterable[Mapping[str, Any]]) -> list[str]:
 def wildcards_of_cdk(scope: IConstruct) -> list[str]:
     """The same for every policy that CDK makes in a construct of its own."""
     stack = Stack.of(scope)
-    policies = [child for child in scope.node.find_all() if isinstance(child, iam.Policy)]
-    return policy_wildcards(each for policy in policies for each in stack.resolve(policy.document)["Statement"])
+    documents = [child.document for child in scope.node.find_all() if isinstance(child, iam.Policy)]
+    return policy_wildcards(each for document in stack.resolve(documents) for each in document["Statement"])
 
 
 def _flat(value: Any) -> str:

@@ -208,6 +208,7 @@ class HyperPodCluster(IHyperPodCluster):
                 *refused_mode,
                 *_check_guard(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
                 *_check_drainer(drainer, eks_cluster_arn),
+                *_check_autoscaled(autoscaled_groups, eks_cluster_arn),
             ],
         )
         key = encryption_key or make_encryption_key(self, "Key", removal_policy=removal_policy or RemovalPolicy.DESTROY)
@@ -350,8 +351,7 @@ class HyperPodCluster(IHyperPodCluster):
         for needed in (lifecycle_scripts, self._network, *mounted):
             if needed is not None:
                 self._come_after(needed)
-        for name in sorted(self._given_roles.keys() & self._roles.keys()):
-            self._come_after_rights(self._roles[name].role)
+        self._come_after_given(self._roles.keys())
         self.cluster_arn = self.resource.attr_cluster_arn
         self._acknowledge_new_types()
         self.log = ClusterLog(
@@ -434,7 +434,7 @@ class HyperPodCluster(IHyperPodCluster):
 
         :param cluster_name: the cluster's name.
         :param cluster_arn: as the output `ClusterArn` of a file's cluster stack, or `aws sagemaker describe-cluster`, tells it.
-        :param security_groups: the nodes'. Default: - none, and nothing can be let in.
+        :param security_groups: the nodes'. Default: - none, and `connections` is an error.
         :param roles: the groups' execution roles by node type. Default: - none, and nothing can be granted.
         :raises ConfigError: for arguments that no cluster has.
         """
@@ -467,8 +467,10 @@ class HyperPodCluster(IHyperPodCluster):
         self._config = config
         before = set(self._roles)
         self._add_roles()
+        new = self._roles.keys() - before
+        self._come_after_given(new)
         if self._principal is not None:
-            for name in sorted(set(self._roles) - before):
+            for name in sorted(new):
                 self._principal.welcome(self.roles[name])
         self.resource.instance_groups = self._rendered()
         self._acknowledge_new_types()
@@ -496,6 +498,15 @@ class HyperPodCluster(IHyperPodCluster):
     def _come_after(self, needed: IConstruct) -> None:
         if Stack.of(needed) is self._stack:
             self.resource.node.add_dependency(needed)
+
+    def _come_after_given(self, names: Iterable[RoleName]) -> None:
+        """Wait for what nodes with a given role need, and for what the app granted to it before."""
+        for name in sorted(names):
+            role = self._roles[name]
+            if isinstance(role, GivenRole):
+                if role.policy is not None:
+                    self._come_after(role.policy)
+                self._come_after_rights(role.role)
 
     def _come_after_rights(self, role: iam.IRole) -> None:
         """Wait for a role's policies, but for those that name the cluster: they have to wait for it."""
@@ -744,6 +755,15 @@ def _check_drainer(drainer: object, eks_cluster_arn: object) -> Iterator[Finding
             path="drainer",
             problem="drains nodes of an EKS cluster, and this cluster is under Slurm",
             remedy="leave it out, and give LifecycleScripts a DrainChannel",
+        )
+
+
+def _check_autoscaled(autoscaled_groups: object, eks_cluster_arn: object) -> Iterator[Finding]:
+    if autoscaled_groups and is_known(autoscaled_groups) and eks_cluster_arn is None:
+        yield Finding(
+            path="autoscaled_groups",
+            problem="are Karpenter's, of an EKS cluster, and this cluster is under Slurm",
+            remedy="leave them out",
         )
 
 

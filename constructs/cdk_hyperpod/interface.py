@@ -77,9 +77,18 @@ class IHyperPodCluster(Resource):
     @property
     @jsii.member(jsii_name="connections")
     def connections(self) -> ec2.Connections:
-        """The nodes' security groups, for other constructs to let nodes in, or to be let in."""
+        """The nodes' security groups, for other constructs to let nodes in, or to be let in.
+
+        Raises ConfigError where none is known, which CDK passes on as RuntimeError.
+        """
         if self._connections is None:
-            self._connections = ec2.Connections(security_groups=self._security_groups())
+            groups = self._security_groups()
+            if not groups:
+                finding = Finding(
+                    path="security_groups", problem="none is known that could be let in", remedy="give the nodes' ones"
+                )
+                raise_errors([finding], lambda: self.node.path)
+            self._connections = ec2.Connections(security_groups=groups)
         return self._connections
 
     @property

@@ -97,8 +97,8 @@ def _read(path: Path, source: str) -> str:
         return decoded(content)
     except FileNotFoundError:
         remedy = (
-            "name one with --config PATH, from this folder (cdk: -c config=PATH; make: CONFIG=PATH; from the folder of "
-            "cdk.json), or let `cdk-hyperpod init` write one"
+            "give its path (`cdk-hyperpod … --config FILE`, `cdk -c config=FILE`, `make … CONFIG=FILE`), "
+            "or let `cdk-hyperpod init` write one"
         )
         raise _refusal(source, f"there is no file {shown_name(str(path.absolute()), length=4096)}", remedy) from None
     except YamlProblem as problem:

@@ -8,6 +8,7 @@ before the cluster; they outlive it too, because HyperPod removes its network in
 from __future__ import annotations
 
 import json
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -137,27 +138,32 @@ class GivenRole:
             role = iam.Role.from_role_name(scope, f"{node_type.capitalize()}RoleReference", role.role_name)
         self.role = role
         self._allowed: list[dict[str, Any]] = []
+        # Not the role's own policy, in which CDK puts what an app grants: if one grant names the cluster, all of them come
+        # after it, and nodes would start without what they need.
+        policy = iam.Policy(scope, f"{node_type.capitalize()}Needs")
+        role.attach_inline_policy(policy)
+        # A role that CDK must not change says that all is well.
+        resource = typing.cast(iam.CfnPolicy, policy.node.default_child)
+        self.policy = policy if Stack.of(scope).resolve(resource.roles) else None
+        """What allows its nodes what they need; None where CDK may not change the role."""
+        if self.policy is not None and Stack.of(role) is not Stack.of(scope):
+            finding = Finding(
+                path=f"roles[{node_type}]",
+                problem="is imported in another stack, where what you grant to it would come after the cluster",
+                remedy="import it in the cluster's stack",
+            )
+            raise_errors([finding], scope.node.path)
         self.allow(statements)
 
     def allow(self, statements: list[Statement]) -> None:
-        """Let it do this too, by its own policy; where CDK may not change the role, say what it needs."""
+        """Let it do this too; where CDK may not change the role, say what it needs."""
         new = [statement for statement in statements if statement.to_json() not in self._allowed]
         documents = [statement.to_json() for statement in new]
         self._allowed += documents
-        for document in documents:
-            self.role.add_to_principal_policy(iam.PolicyStatement.from_json(document))
-        # A role that CDK must not change says that all is well, and has no policy.
-        policies = [child for child in self.role.node.find_all() if isinstance(child, iam.Policy)]
-        if any(Stack.of(policy) is not Stack.of(self._scope) for policy in policies):
-            finding = Finding(
-                path=f"roles[{self._node_type}]",
-                problem="is imported in another stack, where its policy would come after the cluster",
-                remedy="import it in the cluster's stack",
-            )
-            raise_errors([finding], self._scope.node.path)
-        for policy in policies:
-            acknowledge(policy, _wildcard_reasons(self._scope, new))
-        if new and not policies:
+        if self.policy is not None:
+            self.policy.add_statements(*map(iam.PolicyStatement.from_json, documents))
+            acknowledge(self.policy, _wildcard_reasons(self._scope, new))
+        elif new:
             Annotations.of(self._scope).add_warning_v2(
                 f"cdk-hyperpod:role-needs-{self._node_type}",
                 f"CDK may not change the role given for {self._node_type}; make sure that it trusts sagemaker.amazonaws.com and "

@@ -314,7 +314,7 @@ class ScaleDown(Construct):
         """The cluster's resource, and its properties. Raises ConfigError where it cannot be guarded, with all findings."""
         resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
         is_cluster = isinstance(resource, sagemaker.CfnCluster)
-        seen = _properties(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else {}
+        seen = _without_tags(_all_properties(typing.cast(sagemaker.CfnCluster, resource))) if is_cluster else {}
         raise_errors(
             [
                 *findings,
@@ -331,25 +331,29 @@ class ScaleDown(Construct):
     def _judge(self, names_to_delete: Sequence[str]) -> Iterator[Finding]:
         """The template that CloudFormation will get, at synthesis, after every change."""
         stack = self._stack
-        self._properties.keep()
+        properties = self._properties.keep()
         resources = template_of(stack)["Resources"]
-        cluster = stack.resolve(self._cluster.logical_id)
-        sending = {
-            name: typing.cast(CfnResource, resource.node.default_child)
-            for name, resource in (("prepare", self.prepare), ("finalize", self.finalize))
-        }
-        ids = {name: stack.resolve(resource.logical_id) for name, resource in sending.items()}
-        yield from check_order(resources, cluster=cluster, **ids)
-        # Before the overrides are known, which the guard is then told of.
-        for name, resource in sending.items():
+        ids, said = self._said(properties)
+        yield from check_order(resources, **ids)
+        for name in ("prepare", "finalize"):
             if ids[name] in resources:
-                said = stack.resolve(resource._cfn_properties)
-                yield from check_sent(name, said, resources[ids[name]].get("Properties", {}))
-        seen = self._properties.judge(resources[cluster])
+                yield from check_sent(name, said[name], resources[ids[name]].get("Properties", {}))
+        seen = self._properties.judge(said["cluster"], resources[ids["cluster"]])
         yield from check_overrides(seen.overridden)
         yield from check_guarded(seen.properties, name=self._name)
         yield from check_groups(seen.properties)
         yield from check_size(seen.properties, names_to_delete, ())
+
+    def _said(self, properties: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+        """Logical id and properties, as they were set, of the cluster and of what the guard sends: one call to Node."""
+        sending = {"prepare": self.prepare, "finalize": self.finalize}
+        resources = {name: typing.cast(CfnResource, made.node.default_child) for name, made in sending.items()}
+        ids = {name: resource.logical_id for name, resource in resources.items()} | {
+            "cluster": self._cluster.logical_id
+        }
+        said = {name: resource._cfn_properties for name, resource in resources.items()}
+        resolved = self._stack.resolve([ids, said | {"cluster": properties}])
+        return typing.cast(tuple[dict[str, str], dict[str, Any]], tuple(resolved))
 
     def _warn_of_another(self, stack: Stack) -> None:
         # A nested stack is a resource of its parent's, and is cancelled with it.
@@ -685,60 +689,72 @@ def _is_in(path: str, scope: str) -> bool:
     return not scope or f"{path}/".startswith(f"{scope}/")
 
 
-@jsii.implements(IAnyProducer)
-class _Late:
-    """A value that is made from the cluster's properties when the template is."""
-
-    def __init__(self, make: Callable[[], object]) -> None:
-        self._make = make
-
-    def produce(self, context: IResolveContext) -> object:
-        """The value as it is now."""
-        return self._make()
-
-
 class _Properties:
     """The cluster's properties: looked up whenever they are asked for, until synthesis has judged them."""
 
     def __init__(self, cluster: sagemaker.CfnCluster, stack: Stack, seen: dict[str, Any]) -> None:
         self._cluster = cluster
         self._stack = stack
-        self._judged: _Seen | None = None
+        self.judged: _Seen | None = None
         self._last = _Seen(cluster, stack, seen)
 
     def late(self, make: Callable[[_Seen], object]) -> IResolvable:
         """A token of what is made of the properties."""
-        return Lazy.uncached_any(_Late(lambda: make(self._judged or self._look())))
+        return Lazy.uncached_any(_Late(self, make))
 
-    def keep(self) -> None:
-        """As they are now, for all that is asked from now on: only synthesis says so, after every change."""
-        self._judged = self._look()
+    def keep(self) -> dict[str, Any]:
+        """As they are now, for all that is asked from now on: only synthesis says so, after every change.
 
-    def judge(self, resource: Mapping[str, Any]) -> _Seen:
+        Returns all of them, tags included.
+        """
+        every = _all_properties(self._cluster)
+        self.judged = self._seen(_without_tags(every))
+        return every
+
+    def stack_tags(self) -> object:
+        """What the guard is told besides the properties."""
+        return self._stack.tags.rendered_tags
+
+    def look(self) -> _Seen:
+        """As they are now."""
+        return self._seen(_without_tags(_all_properties(self._cluster)))
+
+    def judge(self, said: Mapping[str, Any], resource: Mapping[str, Any]) -> _Seen:
         """As they are kept, with what goes into the template instead.
 
-        `resource`: the cluster as CloudFormation will get it.
+        `said`: what was set, tags included. `resource`: the cluster as CloudFormation will get it.
         """
-        assert self._judged is not None
-        seen = self._judged
-        found = overrides(self._set(), resource.get("Properties", {}))
+        assert self.judged is not None
+        seen = self.judged
+        found = overrides(said, resource.get("Properties", {}))
         # Beside the properties a macro may stand, which replaces them.
         found += [(key, value) for key, value in resource.items() if key.startswith("Fn::")]
         if found:
-            seen = self._judged = _Seen(self._cluster, self._stack, seen.properties, found)
+            seen = self.judged = _Seen(self._cluster, self._stack, seen.properties, found)
         return seen
 
-    def _look(self) -> _Seen:
-        """As they are now."""
-        seen = _properties(self._cluster)
-        if seen != self._last.properties:
-            self._last = _Seen(self._cluster, self._stack, seen)
+    def _seen(self, properties: dict[str, Any]) -> _Seen:
+        if properties != self._last.properties:
+            self._last = _Seen(self._cluster, self._stack, properties)
         return self._last
 
-    def _set(self) -> dict[str, Any]:
-        """What was set, tags included."""
-        resolved: dict[str, Any] = self._stack.resolve(_all_properties(self._cluster))
-        return resolved
+
+@jsii.implements(IAnyProducer)
+class _Late:
+    """A value that is made from the cluster's properties when the template is."""
+
+    def __init__(self, properties: _Properties, make: Callable[[_Seen], object]) -> None:
+        self._properties = properties
+        self._make = make
+
+    def produce(self, context: IResolveContext) -> object:
+        """The value as it is now. While CDK only looks for references: the stack's tags, for of the others the cluster has the same."""
+        seen = self._properties.judged
+        if seen is None:
+            if context.preparing:
+                return self._properties.stack_tags()
+            seen = self._properties.look()
+        return self._make(seen)
 
 
 class _Seen:
@@ -816,10 +832,11 @@ class _Guarded:
         return [str(finding) for finding in self._guard._judge(self._names_to_delete)]
 
 
-def _properties(cluster: sagemaker.CfnCluster) -> dict[str, Any]:
-    """The cluster's properties by CloudFormation's names, tokens unresolved, without the tags, which may still come."""
-    return {key: value for key, value in _all_properties(cluster).items() if key != "Tags"}
-
-
 def _all_properties(cluster: sagemaker.CfnCluster) -> dict[str, Any]:
+    """The cluster's properties by CloudFormation's names, tokens unresolved."""
     return dict(cluster._render_properties(cluster._cfn_properties))
+
+
+def _without_tags(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what may still come while the app is made."""
+    return {key: value for key, value in properties.items() if key != "Tags"}

@@ -71,13 +71,13 @@ def yaml_error(text: str, remedy: str = "correct it there") -> str:
         ),
         pytest.param(
             "? [a]\n: b\n",
-            yaml_error("while constructing a mapping, found unhashable key in line 1"),
+            yaml_error("while constructing a mapping, found a key that is not plain text in line 1"),
             id="a list as key",
         ),
         pytest.param(
             "name: !!python/object/apply:os.getcwd []\n",
             yaml_error(
-                "could not determine a constructor for the tag 'tag:yaml.org,2002:python/object/apply:os.getcwd' in line 1"
+                "only plain values are allowed, and not the tag 'tag:yaml.org,2002:python/object/apply:os.getcwd' in line 1"
             ),
             id="Python object",
         ),
@@ -105,7 +105,7 @@ def yaml_error(text: str, remedy: str = "correct it there") -> str:
         pytest.param("a:\n  " + "[" * 60 + "]" * 60, yaml_error("nested too deeply in line 2"), id="nested and closed"),
         pytest.param(
             "a: b\nc: !mine d\n",
-            yaml_error("could not determine a constructor for the tag '!mine' in line 2"),
+            yaml_error("only plain values are allowed, and not the tag '!mine' in line 2"),
             id="a tag of one's own",
         ),
         pytest.param("a: 1\nb: \x07\n", yaml_error("the character U+0007 is not allowed in line 2"), id="bell"),
@@ -159,8 +159,8 @@ def test_a_file_that_is_not_there(relative: bool, monkeypatch: pytest.MonkeyPatc
 
     assert str(caught.value) == (
         f"{name}: 1 error\n  there is no file {looked_at}; "
-        "name one with --config PATH, from this folder (cdk: -c config=PATH; make: CONFIG=PATH; from the folder of "
-        "cdk.json), or let `cdk-hyperpod init` write one"
+        "give its path (`cdk-hyperpod … --config FILE`, `cdk -c config=FILE`, `make … CONFIG=FILE`), "
+        "or let `cdk-hyperpod init` write one"
     )
 
 

@@ -6,12 +6,15 @@ They hold the hashes of assets too: a template of another machine, another day o
 from __future__ import annotations
 
 import difflib
+import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from slurm.process_list import PATTERNS
 from synth.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_file, template_files
 
 GOLDEN = ROOT / "tests" / "golden"
@@ -55,6 +58,16 @@ def test_templates_are_the_ones_that_were_reviewed(case: str) -> None:
             pytrace=False,
         )
     assert made == reviewed, "the same lines and other bytes: line ends, or the end of the file"
+
+
+def test_no_template_holds_a_secret() -> None:
+    """Not by its form: a password's key, an access key, a token, a presigned URL, a private key."""
+    shown = json.dumps({"MasterUserPassword": "open"}).encode()
+    assert [name for name, pattern in PATTERNS.items() if re.search(pattern, shown)] == ["a password"]
+    files = sorted(GOLDEN.rglob("*.json"))
+    assert len(files) > 10
+    found = [(file.name, name) for file in files for name in PATTERNS if re.search(PATTERNS[name], file.read_bytes())]
+    assert found == []
 
 
 def test_no_golden_file_is_left_of_a_case_that_is_gone() -> None:

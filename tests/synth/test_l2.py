@@ -163,6 +163,32 @@ def test_a_right_to_the_cluster_itself_comes_after_it(grant: Callable[[Stack, Hy
     assert [name for name in template.of("AWS::IAM::Policy") if cluster in needs(template, name)]
 
 
+def test_a_right_to_the_cluster_itself_takes_nothing_away_that_nodes_need_to_start() -> None:
+    def build(stack: Stack) -> None:
+        role = made_role(stack)
+        cluster_in(stack, roles={"compute": role}).log_group.grant_read(role)
+
+    template = of_stack(build)
+    (policy,) = (name for name in template.of("AWS::IAM::Policy") if name.startswith("ClusterComputeNeeds"))
+    assert policy in needs(template, template.only_id("AWS::SageMaker::Cluster"))
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_role_of_ones_own_may_do_what_it_was_granted_before_its_nodes_start(later: bool) -> None:
+    def build(stack: Stack) -> None:
+        role = made_role(stack)
+        s3.Bucket(stack, "Bucket").grant_read(role)
+        groups = [HEAD, WORK] if later else [HEAD, WORK, LOGIN]
+        cluster = cluster_in(stack, roles={"login": role}, instance_groups=groups)
+        if later:
+            cluster.add_instance_group(LOGIN)
+
+    template = of_stack(build)
+    own = {name for name in template.of("AWS::IAM::Policy") if name.startswith(("Nodes", "ClusterLoginNeeds"))}
+    assert len(own) == 2
+    assert own <= needs(template, template.only_id("AWS::SageMaker::Cluster"))
+
+
 LOGIN = InstanceGroup(name="login", node_type="login", instance_type="ml.m5.large", instance_count=1)
 
 
@@ -344,7 +370,7 @@ def test_a_role_of_ones_own_gets_what_its_nodes_need_before_the_cluster(make: Ca
     groups = template.groups()
     assert flat(groups["head"]["ExecutionRole"]).startswith("<ClusterControllerRole")
     assert "ClusterComputeRole" not in str(template.body)
-    (policy,) = (name for name in template.of("AWS::IAM::Policy") if name.startswith("Nodes"))
+    (policy,) = (name for name in template.of("AWS::IAM::Policy") if name.startswith("ClusterComputeNeeds"))
     document = template.resources[policy]["Properties"]["PolicyDocument"]
     made = of_stack(cluster_in)
     (known,) = (
@@ -373,10 +399,14 @@ def test_a_role_of_another_stack_gets_its_policy_in_the_clusters() -> None:
     templates = templates_in(folder_of(app))
     assert not templates["Other"].of("AWS::IAM::Policy")
     template = templates["Stack"]
-    (policy,) = (name for name in template.of("AWS::IAM::Policy") if name.startswith("ClusterComputeRoleReference"))
-    text = str(template.resources[policy])
-    assert "cloudwatch:PutMetricData" in text and "s3:GetObject*" in text
-    assert policy in needs(template, template.only_id("AWS::SageMaker::Cluster"))
+    first = needs(template, template.only_id("AWS::SageMaker::Cluster"))
+    for name, action in (
+        ("ClusterComputeNeeds", "cloudwatch:PutMetricData"),
+        ("ClusterComputeRoleReference", "s3:GetObject*"),
+    ):
+        (policy,) = (each for each in template.of("AWS::IAM::Policy") if each.startswith(name))
+        assert action in str(template.resources[policy])
+        assert policy in first
 
 
 def test_a_role_that_is_imported_in_another_stack_is_an_error() -> None:
@@ -386,6 +416,18 @@ def test_a_role_that_is_imported_in_another_stack_is_an_error() -> None:
         ConfigError, match=r"roles\[compute\]: is imported in another stack.*import it in the cluster's"
     ):
         cluster_in(Stack(app, "Stack", env=env), roles={"compute": mutable_role(Stack(app, "Other", env=env))})
+
+
+def test_groups_of_karpenters_under_slurm_are_an_error() -> None:
+    with pytest.raises(ConfigError, match="autoscaled_groups: are Karpenter's, of an EKS cluster"):
+        cluster_in(Stack(), autoscaled_groups=["work"])
+
+
+def test_an_imported_cluster_without_security_groups_lets_nothing_in_in_silence() -> None:
+    stack = Stack()
+    known = HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)
+    with pytest.raises(ConfigError, match="security_groups: none is known that could be let in"):
+        _ = known.connections
 
 
 def test_a_role_that_no_group_has_is_an_error() -> None:

@@ -19,7 +19,7 @@ from aws_cdk.cloudformation_include import CfnInclude
 from constructs import Construct, IConstruct
 
 from cdk_hyperpod import ConfigError, ScaleDown
-from synth.synthesis import Template, flat, needs, new_app, of_stack
+from synth.synthesis import Template, flat, folder_of, needs, new_app, of_stack, walk
 
 Group = sagemaker.CfnCluster.ClusterInstanceGroupProperty
 RestrictedGroup = sagemaker.CfnCluster.ClusterRestrictedInstanceGroupProperty
@@ -568,3 +568,18 @@ def test_a_cluster_has_one_guard() -> None:
 
     with pytest.raises(ConfigError, match="has a guard already"):
         ScaleDown(stack, "Second", cluster=cluster)
+
+
+def test_what_a_nested_stacks_own_tags_refer_to_reaches_the_guard() -> None:
+    """The cluster need not have the tag: CDK finds the reference at the guard alone."""
+    app = new_app()
+    outer = Stack(app, "Stack")
+    nested = NestedStack(outer, "Nested")
+    guard(nested)
+    nested.tags.set_tag("topic", CfnResource(outer, "Topic", type="AWS::SNS::Topic").ref)
+    (path,) = folder_of(app).glob("*Nested*.template.json")
+    template = Template(json.loads(path.read_text("utf-8")))
+    referred = {each["Ref"] for each in walk(template.body) if isinstance(each, dict) and "Ref" in each}
+    assert referred - {"AWS::Partition", "AWS::AccountId", "AWS::Region", "AWS::StackId", "AWS::URLSuffix"} <= (
+        template.resources.keys() | template.body["Parameters"].keys()
+    )

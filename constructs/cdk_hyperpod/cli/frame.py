@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import rich_click as click
 from click.exceptions import Exit
@@ -39,6 +40,18 @@ class _Tool(click.RichGroup):
         module = importlib.import_module(f".{_TEXTS[cmd_name][0]}", __package__)
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            # click's own knows only commands that are loaded.
+            near = get_close_matches(args[0], _TEXTS, n=1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.format_message()} Did you mean {near[0]!r}?", ctx) from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         # click's own would load every command for its help.

@@ -48,7 +48,7 @@ def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
     folder = Path()
     orchestrator = "eks" if eks else "slurm"
     _refuse_existing(folder)
-    name, region = _asked(name, region, yes=yes)
+    name, region = _asked(name, region, orchestrator, yes=yes)
     _write(folder, files(name, region, orchestrator))
     cli = f"npx -y aws-cdk@{cli_version()}"
     print(f"Wrote {', '.join(_NAMES)}: {name} in {region}, under {'EKS' if eks else 'Slurm'}. Next:\n")
@@ -129,23 +129,42 @@ def _check(cluster: str) -> None:
             raise ConfigError([replace(finding, line=None) for finding in given], "init") from None
 
 
-def _asked(name: str | None, region: str | None, *, yes: bool) -> tuple[str, str]:
+def _asked(name: str | None, region: str | None, orchestrator: str, *, yes: bool) -> tuple[str, str]:
+    """Both values. What is asked for is right already; what was given may be wrong where nothing is asked for."""
     given = {"name": name, "region": region}
     missing = [f"--{field}" for field, value in given.items() if value is None]
     if missing and (yes or not sys.stdin.isatty()):
         because = "--yes says to ask for nothing" if yes else "there is no terminal to ask on"
         raise InitError(f"init needs {' and '.join(missing)}: {because}")
+    if missing:
+        for field, value in given.items():
+            if value is not None:
+                _check_alone(field, value, orchestrator)  # nobody types the other one in vain
     answers = []
     for field, question in (("name", "Name of the cluster"), ("region", "AWS region, such as us-west-2")):
         answer = given[field]
-        if answer is None:
-            try:
-                answer = input(f"{question}: ").strip()
-            except EOFError:
-                print()
-                raise InitError("nothing was written") from None
-        answers.append(answer)
+        answers.append(_answer(field, question, orchestrator) if answer is None else answer)
     return answers[0], answers[1]
+
+
+def _answer(field: str, question: str, orchestrator: str) -> str:
+    """What the user types, asked for again until HyperPod would take it."""
+    while True:
+        try:
+            answer = input(f"{question}: ").strip()
+            _check_alone(field, answer, orchestrator)
+        except EOFError:
+            print()
+            raise InitError("nothing was written") from None
+        except ConfigError as error:
+            print(*(f"  {finding}" for finding in error.findings), sep="\n")
+        else:
+            return answer
+
+
+def _check_alone(field: str, value: str, orchestrator: str) -> None:
+    """Raises ConfigError where HyperPod would refuse this value, whatever the other is."""
+    files(**{"name": "x", "region": "us-east-1", "orchestrator": orchestrator, field: value})
 
 
 def _refuse_existing(folder: Path) -> None:

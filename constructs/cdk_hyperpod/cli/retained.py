@@ -109,7 +109,7 @@ def what_stays(config: ClusterConfig) -> tuple[Retained, ...]:
         stays.append(Retained(what="Security group of the file system", why="the file system uses it", monthly_usd=0))
     if config.network.vpc_id is None:
         # Also without one in the file: an earlier deployment may have left it there (stacks/foundation_stack.py).
-        why = f"a {'kept file system stands' if storage else 'file system of before may stand'} there"
+        why = "a kept file system is in it" if storage else "an earlier file system may be in it"
         stays.append(Retained(what="VPC and the cluster's subnet", why=why, monthly_usd=0))
     return tuple(stays)
 
@@ -140,7 +140,7 @@ def retained_table(config: ClusterConfig, stack: str | None = None, supposed: st
             "at us-east-1 list prices:",
             *lines,
             f"Find them by the tag aws:cloudformation:stack-name = {stack or foundation_stack_name(config.name)};",
-            "so is what an earlier version of the file had and kept.",
+            "what an earlier version of the file made and kept has it too.",
             *(_supposed(supposed) if supposed else ()),
             *_OF_SERVICES,
             "docs/removal.md says how to use them again or delete them.",

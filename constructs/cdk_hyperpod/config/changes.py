@@ -38,7 +38,7 @@ from .teams import PriorityClass, Team
 
 Effect = Literal["in place", "new nodes only", "replaces", "refused"]
 EFFECTS: Mapping[Effect, str] = {
-    "in place": "running nodes stay, but for those that a line names",
+    "in place": "running nodes stay, except those that a line below names",
     "new nodes only": "running nodes keep what they have; new and replaced ones have it",
     "replaces": "something is made anew, and the old one goes or stays behind",
     "refused": "while the cluster lives; nothing is changed",

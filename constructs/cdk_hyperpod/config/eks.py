@@ -23,7 +23,8 @@ Cidr = Annotated[str, Pattern(r"[0-9.]{7,15}/[0-9]{1,2}", "an IPv4 range such as
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingEksCluster:
-    """An EKS cluster that exists already, in the VPC of `network`. Its authentication mode must include the API."""
+    """An EKS cluster that exists already, in the VPC of `network`. Its authentication mode must include the API:
+    `cdk-hyperpod preflight` says whether it does."""
 
     name: Annotated[str, Pattern(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}", "an EKS cluster's name, 1 to 100 characters")]
     """The EKS cluster's name. A change would replace the HyperPod cluster and terminate every node, so a deployment refuses it."""

@@ -78,10 +78,16 @@ def decoded(content: bytes) -> str:
         raise YamlProblem(f"byte {error.start}, in line {line}, is not UTF-8 text") from None
 
 
+_PLAINER = {"found unhashable key": "found a key that is not plain text"}
+_TAG = ("could not determine a constructor for the tag", "only plain values are allowed, and not the tag")
+"""PyYAML's words of Python's things, and plainer ones."""
+
+
 def in_words(error: yaml.YAMLError | RecursionError, text: str) -> YamlProblem:
     """What PyYAML says of a text over several lines, on one."""
     if isinstance(error, yaml.MarkedYAMLError):
-        words = shown_name(", ".join(filter(None, [error.context, error.problem])), 300)
+        said = [_PLAINER.get(part, part) for part in (error.context, error.problem) if part]
+        words = shown_name(", ".join(said).replace(*_TAG), 300)
         return YamlProblem(words if error.problem_mark is None else f"{words} in line {error.problem_mark.line + 1}")
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
