@@ -108,13 +108,15 @@ include constructs/cdk_hyperpod_local/local.mk
 PYTEST = python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 # Whole lives of clusters, deployed, with the engine that they are deployed to; and an app outside, with an environment of
 # its own.
-LIVES := tests/end_to_end tests/test_local_aws/engine tests/test_outside_app.py
+LIVES := tests/end_to_end tests/test_local_aws/engine tests/cli/test_rights.py tests/test_outside_app.py
+# What is tried on a real Kubernetes API server: test-kubernetes builds one.
+ON_KUBERNETES := tests/kubernetes/apiserver tests/eks_drainer
 # What cdk-nag and cfn-lint find in every template: a part of the audit.
 RULE_PACKS := tests/test_rule_packs.py
-NOT_HERE = $(addprefix --ignore=,tests/slurm $(LIVES) $(RULE_PACKS))
+NOT_HERE = $(addprefix --ignore=,tests/slurm $(LIVES) $(ON_KUBERNETES) $(RULE_PACKS))
 
 .PHONY: test
-test: setup .kubernetes/ready #: Run every test except those of test-lives and test-slurm (12 minutes on two cores)
+test: setup .kubernetes/ready #: Run every test except those of test-lives, test-kubernetes and test-slurm (7 minutes on two cores)
 	@$(PYTEST) $(NOT_HERE) $(PYTEST_FLAGS)
 
 .PHONY: test-fast
@@ -155,7 +157,7 @@ fuzz: setup #: Give CASES files that nobody should write to the loader (SEED for
 	@PYTHONPATH=tests python -m fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
 
 .PHONY: check
-check: lint types test test-lives wheel audit #: Everything that CI checks
+check: lint types test test-kubernetes test-lives wheel audit #: Everything that CI checks
 
 .PHONY: bench
 bench: setup #: Measure synthesis, the function's cold start and its planner as ratios, in one run

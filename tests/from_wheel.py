@@ -40,11 +40,17 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def run(*command: str | Path, cwd: Path, **more: str) -> str:
-    """What a command prints, run without anything of the checkout in its environment."""
+def run(*command: str | Path, cwd: Path, code: int = 0, stdin: int | None = None, **more: str) -> str:
+    """What a command prints, run without anything of the checkout in its environment. `code`: how it has to end."""
     inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env={**inherited, **more}, capture_output=True, text=True, check=False
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**inherited, **more},
+        stdin=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout

@@ -68,6 +68,12 @@ def test_what_the_cli_says_of_itself_is_left_out_of_a_synth(tmp_path: Path) -> N
     assert (done.returncode, done.stdout, done.stderr) == (3, "template\n", kept)
 
 
+@pytest.mark.parametrize("target", ["plan", "plan-local"])
+def test_a_plan_in_which_nodes_would_go_is_no_failure_of_make(target: str) -> None:
+    (line,) = [line for line in make(target).stdout.splitlines() if re.search(r"cdk-hyperpod (local )?plan ", line)]
+    assert line.endswith("|| test $? -eq 2")
+
+
 def test_a_soak_is_of_many_unless_one_is_named() -> None:
     """Another target's SEED, set for all of them, would make it one lifetime that finds nothing."""
     assert "--seed" not in make("soak", "LIFETIMES=5").stdout

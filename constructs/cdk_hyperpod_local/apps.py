@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,8 +15,6 @@ from typing import Any
 
 import yaml
 
-from cdk_hyperpod.errors import HyperPodError
-from cdk_hyperpod.loader import load_config
 from cdk_hyperpod_local.cdk import Cdk, Result
 from cdk_hyperpod_local.errors import EngineError
 
@@ -23,6 +22,8 @@ Json = Any
 _TEMPLATE_ENDINGS = (".json", ".template", ".yaml", ".yml")
 _OF_A_SHELL = re.compile(r"[\s;&|<>()$`\"'*=~]")
 """In a command that is more than the name of a program."""
+_GROUPS = re.compile(r"^instance_groups[ \t]*:", re.MULTILINE)
+"""In a cluster file that is no YAML yet."""
 _ASSEMBLY_VERSION = "36.0.0"
 """Of the manifest: any CLI reads one that is older than itself."""
 
@@ -65,6 +66,17 @@ class App:
         file = self.config or self.made
         return hashlib.sha256(file.read_bytes()).hexdigest() if file and file.is_file() else ""
 
+    def refuse_read_only(self) -> None:
+        """The CLI writes what it looks up into the app's folder. Raises EngineError where it cannot."""
+        looked_up = self.folder / "cdk.context.json"
+        if self.made is None and not all(
+            os.access(path, os.W_OK) for path in (self.folder, looked_up) if path.exists()
+        ):
+            raise EngineError(
+                f"the app's folder {self.folder} cannot be written, where the CDK CLI keeps cdk.context.json for as long as it "
+                "synthesizes; copy the app to a folder of yours, or name what it synthesized: --app cdk.out"
+            )
+
     def synthesize(self, cdk: Cdk, assembly: Path, *, validate: bool) -> Result:
         """Make a cloud assembly. `validate`: with CDK's own checks of the templates, which take longer than making them."""
         if self.made is None:
@@ -102,8 +114,17 @@ def find(given: str | None, *, folder: Path, context: tuple[str, ...], config: P
 
 def _refuse_no_command(given: str, folder: Path) -> None:
     """One word that nothing can run is a slip of the pen: it is said before anything is set up. Raises EngineError."""
-    if _OF_A_SHELL.search(given) or (folder / given).is_file() or shutil.which(given):
+    file = folder / given
+    if _OF_A_SHELL.search(given) or shutil.which(given):
         return
+    if file.is_file():
+        # The CLI runs such a one by Node.js.
+        if os.access(file, os.X_OK) or file.suffix == ".js":
+            return
+        raise EngineError(
+            f"--app {given}: is neither a program (chmod +x makes a script one) nor a CloudFormation template "
+            f"({', '.join(_TEMPLATE_ENDINGS)}); name what runs it too, as in --app 'python {given}'"
+        )
     raise EngineError(
         f"--app {given}: there is no such folder or file in {folder}, and no such program on the PATH; name a folder with a "
         "cdk.json, a command that synthesizes (as in cdk.json), a cloud assembly (cdk.out) or a CloudFormation template"
@@ -119,17 +140,26 @@ def _cdk_app(folder: Path, given: str, command: str | None, context: tuple[str, 
 
 
 def _config_of(folder: Path, context: tuple[str, ...]) -> Path | None:
-    """The cluster file that the context `config` names; another app's file of that name is its own affair."""
+    """The cluster file that the context `config` names, right or wrong; another app's file of that name is its own affair."""
     named = [item.removeprefix("config=") for item in context if item.startswith("config=")]
     with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
         named.insert(0, json.loads((folder / "cdk.json").read_text("utf-8"))["context"]["config"])
     if not named or not isinstance(named[-1], str):
         return None
+    return folder / named[-1] if _is_cluster_file(folder / named[-1]) else None
+
+
+def _is_cluster_file(file: Path) -> bool:
+    """Whether it has instance groups, which every cluster file has, and no other file is likely to."""
     try:
-        load_config(folder / named[-1])
-    except HyperPodError:
-        return None
-    return folder / named[-1]
+        text = file.read_text("utf-8")
+    except (OSError, ValueError):
+        return False
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return _GROUPS.search(text) is not None
+    return isinstance(content, dict) and "instance_groups" in content
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ diff-local: .local-aws/ready ## Show what CONFIG would change on the local AWS
 	@$(LOCAL) diff --config="$(CONFIG)" --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
 
 plan-local: .local-aws/ready ## Show what a deployment of CONFIG would take away on the local AWS
-	@$(LOCAL) plan --config="$(CONFIG)" --port="$(LOCAL_PORT)"
+	@$(LOCAL) plan --config="$(CONFIG)" --port="$(LOCAL_PORT)" || test $$? -eq 2
 
 drift-local: .local-aws/ready ## Show what somebody changed on the local AWS without CloudFormation
 	@$(LOCAL) drift --config="$(CONFIG)" --port="$(LOCAL_PORT)"

@@ -89,6 +89,30 @@ def test_it_asks_for_what_is_not_given(
     assert "Name of the cluster: AWS region, such as us-west-2: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("orchestrator", [[], ["--eks"]], ids=["slurm", "eks"])
+def test_it_asks_again_for_what_hyperpod_would_refuse(
+    orchestrator: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(monkeypatch, "a b\n\ntrain\nus-west-9\nus-west-2\n")
+    assert main(["init", *orchestrator]) == 0
+    config = load_config("cluster.yaml").config
+    assert (config.name, config.region) == ("train", "us-west-2")
+    out = capsys.readouterr().out
+    assert out.count("Name of the cluster: ") == 3 and out.count("AWS region, such as us-west-2: ") == 2
+    assert "  region: AWS has no region 'us-west-9'; did you mean us-west-2?\n" in out
+    assert out.index("got 'a b'; change it\n") < out.index("AWS region")
+
+
+def test_a_wrong_value_that_was_given_is_told_before_the_other_is_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(monkeypatch, "train\n")
+    assert main(["init", "--region", "us-west-9"]) == 1
+    said = "init: 1 error\n  region: AWS has no region 'us-west-9'; did you mean us-west-2?\n"
+    assert capsys.readouterr() == ("", said)
+    assert there(folder) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "typed", "said"),
     [

@@ -97,7 +97,9 @@ def test_schema_prints_the_committed_schema(capsys: pytest.CaptureFixture[str]) 
     ("arguments", "message"),
     [
         pytest.param([], "Missing command.", id="nothing"),
-        pytest.param(["chek"], "No such command 'chek'.", id="no such command"),
+        pytest.param(["chekc"], "No such command 'chekc'. Did you mean 'check'?\n", id="a slip of the pen"),
+        pytest.param(["local", "deplyo"], "No such command 'deplyo'. Did you mean 'deploy'?\n", id="a word after it"),
+        pytest.param(["xyz"], "No such command 'xyz'.\n", id="no such command"),
         pytest.param(["check", "--config"], "Option '--config' requires an argument.", id="no path"),
         pytest.param(["schema", "--config", "x"], "No such option '--config'.", id="an option too much"),
     ],
@@ -160,7 +162,7 @@ def test_check_says_what_changes_against_another_version_of_the_file(
     assert main(["check", str(new), "--against", str(old)]) == 0
     out = capsys.readouterr().out
     assert out.endswith(
-        "\nIn place: running nodes stay, but for those that a line names\n  log_retention_days: 365 → 30\n"
+        "\nIn place: running nodes stay, except those that a line below names\n  log_retention_days: 365 → 30\n"
     )
     assert main(["check", str(new), "--against", str(new)]) == 0
     assert "No setting differs from" in capsys.readouterr().out

@@ -398,6 +398,31 @@ def test_without_kubectl_the_list_comes_with_a_note(
     assert out.splitlines()[-1].startswith("note: what Kubernetes says is not shown: ") and said in out
 
 
+def test_no_token_stands_in_what_kubectl_is_given_or_in_what_is_printed(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its arguments are in the process list of the machine. Whatever the kubeconfig holds stays there: kubectl reads it itself."""
+    world.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
+    world.quiet()
+    kubectl(monkeypatch, cluster=EKS_ARN)
+    monkeypatch.setenv("GIVEN", str(Path("given").resolve()))
+    script = KUBECTL.replace("#!/bin/sh\n", '#!/bin/sh\nprintf "%s\\n" "$@" >>"$GIVEN"\nenv >>"$GIVEN"\n')
+    Path("bin/kubectl").write_text(script)
+    config = json.loads(Path("config.json").read_text())
+    user = {"token": "k8s-aws-v1.SECRET", "client-key-data": "SECRET", "password": "SECRET"}
+    Path("config.json").write_text(json.dumps({**config, "users": [{"name": "me", "user": user}]}))
+    Path("nodes.json").write_text(json.dumps({"items": [{"metadata": {"name": f"hyperpod-{world.nodes('work')[0]}"}}]}))
+
+    status, out, err = run("nodes", "--kubernetes", "--cluster", "small", "--region", "us-west-2")
+
+    given = Path("given").read_text()
+    assert (status, err) == (0, "") and "NotReady" in out
+    assert "ours\nget\nnodes" in given
+    assert "SECRET" not in given + out
+    # It is not even asked for what kubectl would hide.
+    assert "--raw" not in given and "--token" not in given
+
+
 @pytest.mark.parametrize(
     ("clusters", "found"),
     [

@@ -761,7 +761,7 @@ def test_each_changed_setting_with_what_its_change_does(
         "New nodes only: running nodes keep what they have; new and replaced ones have it\n"
         "  lifecycle.steps.clock: true → false; lifecycle run brings it to the others\n"
         "\n"
-        "In place: running nodes stay, but for those that a line names\n"
+        "In place: running nodes stay, except those that a line below names\n"
         "  instance_groups[work].instance_count: 2 → 5; more: nodes come; fewer: nodes\n"
         "    go; scale_down says which ones\n"
         "  node_recovery: automatic → none\n"

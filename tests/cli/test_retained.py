@@ -70,9 +70,9 @@ at us-east-1 list prices:
   KMS key                                    about $1  what it encrypted can be read
   Access log bucket                            by use  who read what, for a year
   Security group of the file system              free  the file system uses it
-  VPC and the cluster's subnet                   free  a kept file system stands there
+  VPC and the cluster's subnet                   free  a kept file system is in it
 Find them by the tag aws:cloudformation:stack-name = hyperpod-llm-train-foundation;
-so is what an earlier version of the file had and kept.
+what an earlier version of the file made and kept has it too.
 Log groups that AWS services made stay (/aws/sagemaker/Clusters/, /aws/lambda/).
 The file counts as it was last deployed: deploy a changed removal before destroying.
 docs/removal.md says how to use them again or delete them."""
@@ -97,7 +97,7 @@ def test_the_table_where_nothing_stays() -> None:
 
 def test_without_a_file_system_the_network_does_not_claim_one() -> None:
     table = retained_table(load_text(yaml.safe_dump(changed({}))).config)
-    assert "a file system of before may stand there" in table and "a kept file system" not in table
+    assert "an earlier file system may be in it" in table and "a kept file system" not in table
 
 
 ARN = "arn:aws:cloudformation:us-west-2:111122223333:stack/{}/0a1b2c3d"

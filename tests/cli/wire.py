@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import botocore.loaders  # type: ignore[import-untyped]
 import botocore.session  # type: ignore[import-untyped]
 import pytest
 from botocore.awsrequest import AWSResponse  # type: ignore[import-untyped]
@@ -94,6 +95,7 @@ def intercept(patch: pytest.MonkeyPatch, meet: Callable[[str], str | None]) -> N
     The attempts, the waits between them and the errors are botocore's own; nothing waits really.
     """
     patch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    _read_models_once(patch)
     make = botocore.session.Session.create_client
 
     def create(session: Any, service: str, *arguments: Any, **more: Any) -> Any:
@@ -109,3 +111,16 @@ def intercept(patch: pytest.MonkeyPatch, meet: Callable[[str], str | None]) -> N
         return client
 
     patch.setattr(botocore.session.Session, "create_client", create)
+
+
+def _read_models_once(patch: pytest.MonkeyPatch) -> None:
+    """Each run of a command has a session of its own, which would read the models of its services again: half of a run's time."""
+    read = botocore.loaders.JSONFileLoader.load_file
+    models: dict[str, Any] = {}
+
+    def load(loader: Any, path: str) -> Any:
+        if path not in models:
+            models[path] = read(loader, path)
+        return models[path]
+
+    patch.setattr(botocore.loaders.JSONFileLoader, "load_file", load)

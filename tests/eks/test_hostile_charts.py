@@ -175,7 +175,7 @@ def test_a_pipe_does_not_wait_for_a_writer(folder: Path) -> None:
         pytest.param(b"name: [c]\n", "Chart.yaml names no chart, but holds {'name': ['c']}", id="name"),
         pytest.param(
             b"name: c\nx: !!python/name:os.system\n",
-            "Chart.yaml cannot be read as YAML: could not determine a constructor for the tag "
+            "Chart.yaml cannot be read as YAML: only plain values are allowed, and not the tag "
             "'tag:yaml.org,2002:python/name:os.system' in line 2",
             id="tag",
         ),

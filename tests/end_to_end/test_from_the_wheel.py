@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
 import subprocess
 import sysconfig
@@ -45,15 +47,27 @@ def local(environment: Path, tmp_path: Path) -> Iterator[Callable[..., str]]:
     """local(command, option, …) -> what `cdk-hyperpod local` of the wheel prints in an empty folder; its engine ends."""
     place = Place(daemon.free_port())
 
-    def call(command: str, *options: str, **more: str) -> str:
+    def call(command: str, *options: str, code: int = 0, stdin: int | None = None, **more: str) -> str:
         tool = environment / "cdk-hyperpod"
         # The environment of the tests names an environment of theirs, and switches CDK's checks off.
-        return run(tool, "local", command, f"--port={place.port}", *options, cwd=tmp_path, CDK_VALIDATION="", **more)
+        words: list[str | Path] = [tool, "local", command, f"--port={place.port}", *options]
+        return run(*words, cwd=tmp_path, code=code, stdin=stdin, CDK_VALIDATION="", **more)
 
     try:
         yield call
     finally:
         daemon.remove(place)
+
+
+def in_a_shell(local: Callable[..., str], command: str) -> str:
+    """What a command prints in `cdk-hyperpod local shell`, which stands on a terminal, and which `exit` leaves."""
+    terminal, its_end = pty.openpty()
+    try:
+        os.write(terminal, f"{command}\nexit\n".encode())
+        return local("shell", stdin=its_end, SHELL="/bin/sh")
+    finally:
+        os.close(its_end)
+        os.close(terminal)
 
 
 def test_a_new_app_is_rehearsed_from_the_wheel_alone(
@@ -63,10 +77,9 @@ def test_a_new_app_is_rehearsed_from_the_wheel_alone(
     assert re.search(
         r"^new +compute +ml\.m5\.xlarge +2 +1 +2 +InService$", local("deploy", "--speed=1200"), re.MULTILINE
     )
-    file = tmp_path / "cluster.yaml"
-    lowered = re.sub(r"^    instance_count: 2$", "    instance_count: 1", file.read_text("utf-8"), flags=re.MULTILINE)
-    file.write_text(lowered, "utf-8")
-    (node,) = set(re.findall(r"i-[0-9a-f]{17}", local("plan")))
+    node = re.findall(r"i-[0-9a-f]{17}", in_a_shell(local, "cdk-hyperpod nodes --group compute"))[1]
+    in_a_shell(local, f"cdk-hyperpod nodes {node} --write")
+    assert [node] == list(set(re.findall(r"i-[0-9a-f]{17}", local("plan", code=2))))
     after = local("deploy")
     assert re.search(rf"^new +compute +{node} +deleted by its id$", after, re.MULTILINE)
     assert re.search(r"^new +compute +ml\.m5\.xlarge +1 +1 +1 +InService$", after, re.MULTILINE)

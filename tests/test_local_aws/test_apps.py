@@ -103,7 +103,12 @@ def test_one_word_that_nothing_can_run_is_no_command(tmp_path: Path, given: str)
 
 
 def test_one_word_may_be_a_program(tmp_path: Path) -> None:
+    (tmp_path / "app.js").write_text("")
     (tmp_path / "synth.sh").write_text("")
+    with pytest.raises(EngineError, match=r"^--app ./synth.sh: is neither a program .*; name what runs it too"):
+        find(tmp_path, "./synth.sh")
+    (tmp_path / "synth.sh").chmod(0o755)
+    assert find(tmp_path, "app.js").command == "app.js", "which the CLI runs by Node.js"
     assert [find(tmp_path, given).command for given in ("./synth.sh", "sh", "$APP")] == ["./synth.sh", "sh", "$APP"]
 
 
@@ -121,13 +126,17 @@ def test_the_cluster_file_is_known_where_the_app_reads_one_of_ours(tmp_path: Pat
     (tmp_path / "cdk.json").write_text('{"app": "python app.py", "context": {"config": "cluster.yaml"}}')
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "other.yaml").write_text(CLUSTER)
-    (tmp_path / "theirs.yaml").write_text("instances: 3\n")
+    (tmp_path / "theirs.yaml").write_text("instances: 3\ntheir: {instance_groups: []}\n")
     known = find(tmp_path)
     assert known.config == tmp_path / "cluster.yaml" and known.context == (f"config={known.config}",)
     assert find(tmp_path, config="other.yaml").config == tmp_path / "other.yaml"
     assert find(tmp_path, config="theirs.yaml").config is None, "another app's file is its own affair"
+    assert find(tmp_path, config="missing.yaml").config is None, "the app says it"
     named = apps.find(None, folder=tmp_path, context=(), config=tmp_path / "cluster.yaml")
     assert named.key == known.key
+    for wrong in ("min_count: 1\ninstance_groups: []\n", "instance_groups:\n\t- 1\n", "{instance_groups: }"):
+        (tmp_path / "cluster.yaml").write_text(wrong)
+        assert find(tmp_path).config == tmp_path / "cluster.yaml", "its errors are for its user to read"
 
 
 @pytest.mark.parametrize("before", [None, b'{"their": "own"}'])

@@ -12,6 +12,7 @@ import rich_click as click
 from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
 from click.exceptions import Exit
 
+from cdk_hyperpod.errors import HyperPodError
 from cdk_hyperpod_local import apps, daemon
 from cdk_hyperpod_local.commands import run, spelling
 from cdk_hyperpod_local.errors import EngineError
@@ -60,7 +61,11 @@ _COMMANDS = (
     ("stop", "end the engine and keep its state; the next command goes on from there"),
     ("destroy", "destroy everything that was deployed to this engine, end it, remove its folder"),
 )
-_EXIT_CODES = {"status": "Exit code 0: it runs; 3: not."}
+_EXIT_CODES = {
+    "plan": "Exit code 0: nothing would be taken away; 2: nodes or groups would go; 1: the deployment would be refused, or "
+    "the file is wrong, or no engine runs.",
+    "status": "Exit code 0: it runs; 3: not.",
+}
 _EXIT_CODE = "Exit code 0: done; 1: not, and one line says why; 130 after Ctrl-C: the engine goes on where it runs."
 _OF_AN_APP = ("deploy", "diff", "plan", "drift")
 
@@ -166,17 +171,28 @@ def _run(
         return run.COMMANDS[command](job)
     except EngineError as error:
         return _failed(error)
+    except HyperPodError as error:  # of the cluster file, as `check` says it
+        print(error, file=sys.stderr)
+        return 1
     except BotoCoreError as error:  # no refusal of the engine's, which answers those
         return _failed(f"{error}; the engine's log is {place.log}")
     except OSError as error:
-        hint = f"; everything below {place.home} has to be yours to write"
-        return _failed(f"{error}{hint if str(error.filename).startswith(str(place.home)) else ''}")
+        return _failed(_said(error, place))
     except KeyboardInterrupt:
         end = spelling.command("destroy", place)
         rest = f"the engine goes on, `{end}` ends it" if daemon.running(place) else "no engine runs"
         print(file=sys.stderr)
         _failed(f"interrupted; {rest}")
         return 130
+
+
+def _said(error: OSError, place: Place) -> str:
+    file = Path(str(error.filename))
+    if file in (place.home, *place.home.parents):
+        return f"cannot write to {file} ({error.strerror}); name another folder with XDG_CACHE_HOME or LOCAL_AWS_HOME"
+    return (
+        f"{error}; everything below {place.home} has to be yours to write" if place.home in file.parents else str(error)
+    )
 
 
 def _app(app: str | None, context: Sequence[str], config: str | None) -> apps.App:

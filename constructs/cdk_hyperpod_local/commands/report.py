@@ -23,6 +23,12 @@ _WHY = {
 _BETWEEN_STACKS = ("ExportsOutput", "PublishOutput")
 
 
+def summary(aws: LocalAws, found: Sequence[Stack], terminations: Sequence[Json]) -> str:
+    """Every table that has a row, with an empty line between two; empty where none has."""
+    tables = (outputs(aws, found), ended(terminations), clusters(aws), control_planes(aws), file_systems(aws))
+    return "\n".join(filter(None, tables))
+
+
 def outputs(aws: LocalAws, found: Sequence[Stack]) -> str:
     client = aws.client("cloudformation")
     rows = []

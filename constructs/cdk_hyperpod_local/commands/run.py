@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cdk_hyperpod.errors import HyperPodError
 from cdk_hyperpod.loader import load_config
 from cdk_hyperpod_local import daemon, environment, installation, kubectl
 from cdk_hyperpod_local.apps import App
@@ -30,6 +29,8 @@ Json = Any
 
 # For the synthesis alone, which asks no AWS for anything but zones.
 _ANY_REGION = "us-east-1"
+_WOULD_GO = 2
+"""Exit code of `plan`: nodes or groups would go."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,7 @@ class Job:
 
 def deploy(job: Job) -> int:
     _check(job)
+    job.app.refuse_read_only()
     with _alone(job.place):
         began = time.monotonic()
         _start(job)
@@ -75,25 +77,22 @@ def deploy(job: Job) -> int:
             _ask(job, "why", "--since", str(deploying))
             raise EngineError(f"cdk deploy ended with {result.code}: {_where_to_look(job.place)}")
         print()
-        print(report.outputs(aws, found))
-        if lost := report.ended(_ended(aws)[ended:]):
-            print(lost)
-        print(report.clusters(aws))
-        if control_planes := report.control_planes(aws):
-            print(control_planes)
-        print(report.file_systems(aws))
+        if stands := report.summary(aws, found, _ended(aws)[ended:]):
+            print(stands)
         print(report.how_to_go_on(job.place, job.app, time.monotonic() - began))
         return 0
 
 
 def diff(job: Job) -> int:
     _check(job)
+    job.app.refuse_read_only()
     with _alone(job.place):
         _start(job)
         assembly = _synthesize(job, job.place.folder / "diff")
         found = _stacks(job, assembly)
         shown = Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).diff(assembly)
-        return shown.code or _ask(job, "plan")
+        # Of `plan`, 2 says that something would go; a diff is shown either way.
+        return shown.code or (0 if (code := _ask(job, "plan")) == _WOULD_GO else code)
 
 
 def plan(job: Job) -> int:
@@ -200,16 +199,13 @@ def _alone(place: Place) -> Iterator[None]:
 
 
 def _check(job: Job) -> None:
-    """A wrong cluster file is said before an engine is started for it."""
+    """A wrong cluster file is said before an engine is started for it. Raises ConfigError."""
     if job.app.config is not None:
-        try:
-            load_config(job.app.config)
-        except HyperPodError as error:
-            raise EngineError(str(error)) from None
+        load_config(job.app.config)
 
 
 def _ask(job: Job, question: str, *more: str) -> int:
-    """The command-line tool's answer, about this engine; 0 for an app without a cluster file."""
+    """The exit code of the command-line tool, about this engine; 0 for an app without a cluster file."""
     if job.app.config is None:
         return 0
     config = load_config(job.app.config).config
@@ -219,8 +215,7 @@ def _ask(job: Job, question: str, *more: str) -> int:
         env=environment.complete(job.place, region=config.region, account=account),
         check=False,
     )
-    # Of `plan`: something would go, which is an answer and no error.
-    return 0 if asked.returncode == 2 else asked.returncode
+    return asked.returncode
 
 
 def _start(job: Job) -> None:
@@ -329,7 +324,7 @@ def destroy_assembly(place: Place, assembly: Path) -> None:
         raise EngineError(f"cdk destroy ended with {result.code}: {_where_to_look(place)}; `{again}` again after a fix")
     kept = report.kept(aws, list(identifiers.values()))
     if kept:
-        print(f"\nOn AWS these would still be there (and cost), because the app retains them:\n{kept}")
+        print(f"\nOn AWS these would still be there (some cost money), because the app retains them:\n{kept}")
 
 
 def _need(result: Result, what: str) -> None:

@@ -114,11 +114,14 @@ def list_clusters(context: Context, request: Json) -> Json:
                 "ClusterStatus": cluster.status,
                 "TrainingPlanArns": plans or None,
             }
-            entries.append(((cluster.name if by_name else cluster.created_at, cluster.name), summary))
+            entries.append(summary)
     here, token = page(
-        entries, request, default_size=context.world.behaviour.default_page_size,
+        entries,
+        request,
+        key=lambda entry: (entry["ClusterName" if by_name else "CreationTime"], entry["ClusterName"]),
+        default_size=context.world.behaviour.default_page_size,
         descending=request.get("SortOrder") == "Descending",
-    )  # fmt: skip
+    )
     return {"ClusterSummaries": here, "NextToken": token}
 
 

@@ -25,15 +25,19 @@ def list_cluster_nodes(context: Context, request: Json) -> Json:
     logical = bool(request.get("IncludeNodeLogicalIds")) and cluster.continuous
     part = request.get("InstanceGroupNameContains", "")
     by_name = request.get("SortBy") == "NAME"
-    entries = []
-    for node in cluster.nodes.values():
-        shown = node.listed and part in node.group and (node.launched or logical)
-        if shown and between(born(node), request, "CreationTime"):
-            entries.append(((node.group if by_name else born(node), node.number), node))
+    shown = [
+        node for node in cluster.nodes.values() if node.listed and part in node.group and (logical or node.launched)
+    ]
+    # Each page looks at every node again, and who wants all of them gives no bound.
+    if "CreationTimeAfter" in request or "CreationTimeBefore" in request:
+        shown = [node for node in shown if between(born(node), request, "CreationTime")]
     here, token = page(
-        entries, request, default_size=world.behaviour.default_page_size,
+        shown,
+        request,
+        key=lambda node: (node.group if by_name else born(node), node.number),
+        default_size=world.behaviour.default_page_size,
         descending=request.get("SortOrder") == "Descending",
-    )  # fmt: skip
+    )
     summaries = [node_summary(world, node, with_logical_id=logical) for node in here]
     return {"ClusterNodeSummaries": summaries, "NextToken": token}
 
@@ -129,9 +133,15 @@ def list_cluster_events(context: Context, request: Json) -> Json:
             and "OperationId" not in request
         )
         if wanted and between(event.at, request, "EventTime"):
-            entries.append(((event.at, position), event_summary(cluster, event)))
-    here, token = page(entries, request, default_size=100, descending=request.get("SortOrder") != "Ascending")
-    return {"Events": here, "NextToken": token}
+            entries.append((event.at, position))
+    here, token = page(
+        entries,
+        request,
+        key=lambda entry: entry,
+        default_size=100,
+        descending=request.get("SortOrder") != "Ascending",
+    )
+    return {"Events": [event_summary(cluster, cluster.events[position]) for _, position in here], "NextToken": token}
 
 
 def describe_cluster_event(context: Context, request: Json) -> Json:

@@ -6,8 +6,7 @@ import base64
 import binascii
 import heapq
 import json
-from collections.abc import Sequence
-from operator import itemgetter
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from .errors import invalid
@@ -18,9 +17,9 @@ Entry = TypeVar("Entry")
 
 
 def page(
-    entries: Sequence[tuple[Key, Entry]], params: Json, *, default_size: int, descending: bool
+    entries: Sequence[Entry], params: Json, *, key: Callable[[Entry], Key], default_size: int, descending: bool
 ) -> tuple[list[Entry], str | None]:
-    """One page of `entries` (sort key, entry), sorted, and the token of the next one; None: this is the last.
+    """One page of `entries`, sorted by `key`, and the token of the next one; None: this is the last.
 
     The token holds the key of the last entry given, not a position: what disappears between two pages hides nothing. Raises
     ValidationException for a token that this did not make.
@@ -29,11 +28,11 @@ def page(
     token = params.get("NextToken")
     if token:
         last = _decode(token)
-        entries = [entry for entry in entries if (entry[0] < last if descending else entry[0] > last)]
+        entries = [entry for entry in entries if (key(entry) < last if descending else key(entry) > last)]
     first = heapq.nlargest if descending else heapq.nsmallest
-    here = first(size, entries, key=itemgetter(0))
+    here = first(size, entries, key=key)
     more = len(entries) > size
-    return [entry for _, entry in here], _encode(here[-1][0]) if more else None
+    return here, _encode(key(here[-1])) if more else None
 
 
 def _encode(key: Key) -> str:

@@ -37,9 +37,14 @@ def _tagged(context: Context, arn: str) -> Cluster:
 def list_tags(context: Context, request: Json) -> Json:
     """ListTags. Pages hold 50 or more (botocore: ListTagsMaxResults)."""
     cluster = _tagged(context, request["ResourceArn"])
-    entries = [((key, key), {"Key": key, "Value": value}) for key, value in cluster.tags.items()]
-    here, token = page(entries, request, default_size=MOST_TAGS, descending=False)
-    return {"Tags": here, "NextToken": token}
+    here, token = page(
+        list(cluster.tags.items()),
+        request,
+        key=lambda tag: (tag[0], tag[0]),
+        default_size=MOST_TAGS,
+        descending=False,
+    )
+    return {"Tags": [{"Key": key, "Value": value} for key, value in here], "NextToken": token}
 
 
 def add_tags(context: Context, request: Json) -> Json:

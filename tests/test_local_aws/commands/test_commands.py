@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cdk_hyperpod.cli.main import main as check_main
 from cdk_hyperpod_local import apps, cdk, daemon, installation
+from cdk_hyperpod_local.assemblies import Stack
 from cdk_hyperpod_local.commands import __main__ as command_line
 from cdk_hyperpod_local.commands import report, run, spelling
 from cdk_hyperpod_local.places import DEFAULT_PORT, LAUNCHER, Place
@@ -81,15 +84,98 @@ def test_a_wrong_cluster_file_starts_nothing(
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("name: x\nregion: us-west-2\nfleet: []\n", "utf-8")
     assert call(command, "--config", str(wrong)) == 1
-    assert f"local AWS: {wrong}: " in (said := capsys.readouterr().err) and "  fleet: " in said
+    assert (said := capsys.readouterr().err).startswith(f"{wrong}: ") and "  fleet: " in said
     assert not place.home.exists()
 
 
-def test_a_folder_that_cannot_be_written_is_said_in_one_line(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.home.write_text("no folder", "utf-8")
+@pytest.mark.parametrize("command", ["deploy", "diff", "plan"])
+def test_a_wrong_file_that_cdk_json_names_is_told_as_check_tells_it_and_starts_nothing(
+    place: Place, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cdk.json").write_text('{"app": "python app.py", "context": {"config": "cluster.yaml"}}', "utf-8")
+    right = (ROOT / "cluster.yaml").read_text("utf-8")
+    (tmp_path / "cluster.yaml").write_text(right.replace("min_instance_count", "min_count"), "utf-8")
+    assert check_main(["check", str(tmp_path / "cluster.yaml")]) == 1
+    as_check = capsys.readouterr().err
+    assert "did you mean min_instance_count" in as_check
+    assert call(command) == 1
+    assert capsys.readouterr().err == as_check
+    assert not place.home.exists()
+
+
+@pytest.mark.parametrize(("answer", "of_diff"), [(0, 0), (1, 1), (2, 0)])
+def test_plan_ends_as_plan_does_and_diff_is_no_failure_where_nodes_would_go(
+    engine: Place, tmp_path: Path, answer: int, of_diff: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_ask", lambda job, question: answer)
+    monkeypatch.setattr(run, "_start", lambda job: None)
+    monkeypatch.setattr(run, "_synthesize", lambda job, assembly: assembly)
+    stack = Stack(name="a", template=tmp_path, region="us-west-2", account="000000000000")
+    monkeypatch.setattr(run, "_stacks", lambda job, assembly: (stack,))
+    monkeypatch.setattr(cdk.Cdk, "diff", lambda self, assembly: cdk.Result(code=0, output="", seconds=0))
+    file = str(ROOT / "cluster.yaml")
+    command = ("--app", "true", "--config", file)
+    assert (call("plan", *command), call("diff", *command)) == (answer, of_diff)
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_one_line(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = "name another folder with XDG_CACHE_HOME or LOCAL_AWS_HOME"
+    place.lock.mkdir(parents=True)
     assert call("stop") == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and f"everything below {place.home} has to be yours to write" in said
+    place.lock.rmdir()
+    place.home.rmdir()
+    place.home.write_text("no folder", "utf-8")
+    assert call("stop") == 1
+    assert capsys.readouterr().err == f"local AWS: cannot write to {place.home} (File exists); {elsewhere}\n"
+    monkeypatch.setattr(command_line, "Place", partial(Place, home=Path("/proc/x/cdk-hyperpod/local")))
+    assert call("stop") == 1
+    assert capsys.readouterr().err == f"local AWS: cannot write to /proc/x (No such file or directory); {elsewhere}\n"
+
+
+@pytest.mark.parametrize("command", ["deploy", "diff"])
+def test_an_app_whose_folder_cannot_be_written_starts_nothing(
+    place: Place, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # No mode of a folder keeps root from writing there.
+    monkeypatch.setattr(os, "access", lambda path, mode: not (path == tmp_path and mode == os.W_OK))
+    monkeypatch.setattr(run, "_start", lambda job: pytest.fail("an engine was started"))
+    assert call(command, "--app", "node app.js") == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"local AWS: the app's folder {tmp_path} cannot be written") and said.count("\n") == 1
+    assert not place.home.exists()
+
+
+class NoGroups:
+    """A client of an account with one cluster, of no groups, and one stack without outputs."""
+
+    def client(self, service: str) -> NoGroups:
+        return self
+
+    def list_clusters(self) -> dict[str, list[dict[str, str]]]:
+        return {"ClusterSummaries": [{"ClusterArn": "arn"}], "clusters": []}
+
+    def describe_cluster(self, **of: str) -> dict[str, object]:
+        return {"ClusterName": "a", "InstanceGroups": []}
+
+    def describe_stacks(self, **of: str) -> dict[str, list[dict[str, str]]]:
+        return {"Stacks": [{}]}
+
+    def describe_file_systems(self) -> dict[str, list[str]]:
+        return {"FileSystems": []}
+
+
+def test_tables_of_nothing_are_left_out(tmp_path: Path) -> None:
+    stack = Stack(name="a", template=tmp_path, region="us-west-2", account="000000000000")
+    none: Any = NoGroups()
+    assert report.summary(none, [stack], []) == ""
+    gone = {"cluster": "a", "group": "b", "node_id": "i-0123456789abcdef0", "cause": "named"}
+    assert "\n\n" not in report.summary(none, [stack], [gone])
 
 
 def test_an_interruption_says_whether_the_engine_goes_on(
