@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lib import StepError, last_line, must_run, on_node, run, wait_until
+from lib import StepError, ask_slurm, last_line, on_node, run, wait_until
 
 SLURMCTLD_LOGS = ("/var/log/slurm/slurmctld.log", "/var/log/slurmctld.log")
 
 
 def wait_for_database() -> str:
     """The cluster's name, once slurmdbd answers and knows it."""
-    config = must_run("scontrol", "show", "config")
+    config = ask_slurm("scontrol", "show", "config")
     pairs = (line.partition("=") for line in config.splitlines())
     values = {key.strip(): value.strip() for key, _, value in pairs}
     name, storage = values.get("ClusterName", ""), values.get("AccountingStorageType", "")

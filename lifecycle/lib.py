@@ -165,6 +165,26 @@ def wait_until(what: str, look: Callable[[int], str | None]) -> None:
     raise StepError(f"{missing} (looked {count} times, every {delay_s():g} s)")
 
 
+def ask_slurm(*command: str, timeout_s: float = 120) -> str:
+    """The output of a command that asks slurmctld or slurmdbd, and that may be given more than once.
+
+    A daemon that answered a moment ago may be starting again: HyperPod restarts slurmctld while nodes join, and so does
+    slurm_conf.py. So a command that fails is given again, as wait_until has it. Raises StepError with what it said last.
+    """
+    said = ""
+
+    def look(_: int) -> str | None:
+        nonlocal said
+        try:
+            said = must_run(*command, timeout_s=timeout_s)
+        except StepError as error:
+            return str(error)
+        return None
+
+    wait_until(f"`{shlex.join(command)}` is answered", look)
+    return said
+
+
 def read_cluster(file: str) -> dict[str, Any]:
     """What cluster.json says. Raises StepError for a file that cannot be read."""
     try:

@@ -15,10 +15,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from lib import OWN_MARK, StepError, last_line, log, on_node, owe, run, run_step, settle, wait_until, write_file
+from lib import OWN_MARK, StepError, ask_slurm, log, must_run, on_node, owe, run_step, settle, write_file
 
 SLURM_CONF = "/opt/slurm/etc/slurm.conf"
 INCLUDED = "cdk-hyperpod.conf"
@@ -93,28 +93,25 @@ def keep(settings: Mapping[str, Sequence[str]], now: float) -> None:
         log("INFO", f"put `{INCLUDE}` into {SLURM_CONF}")
     restarted = settle(RESTART, _restart)
     # Also behind a restart, which the nodes' daemons do not notice: only this makes them fetch their files again.
-    reconfigured = settle(RECONFIGURE, lambda: _tell("scontrol", "reconfigure"))
+    reconfigured = settle(RECONFIGURE, _reconfigure)
     if not restarted and not reconfigured:
         log("INFO", f"our lines are in {SLURM_CONF}")
 
 
 def _restart() -> None:
-    _tell("systemctl", "restart", "slurmctld.service")
-    wait_until("slurmctld answers", lambda _: None if _answers() else "slurmctld does not answer `scontrol ping`")
+    _tell(must_run, "systemctl", "restart", "slurmctld.service")
 
 
-def _tell(*command: str) -> None:
-    done = run(*command)
-    if done.returncode != 0:
-        raise StepError(
-            f"our lines are in {SLURM_CONF}, but `{' '.join(command)}` failed: {last_line(done.stdout)}; look at "
-            "`journalctl -u slurmctld`"
-        )
+def _reconfigure() -> None:
+    _tell(ask_slurm, "scontrol", "reconfigure")
+
+
+def _tell(how: Callable[..., str], *command: str) -> None:
+    try:
+        how(*command)
+    except StepError as error:
+        raise StepError(f"our lines are in {SLURM_CONF}, but {error}; look at `journalctl -u slurmctld`") from error
     log("INFO", f"`{' '.join(command)}`, so that Slurm reads {INCLUDED}")
-
-
-def _answers() -> bool:
-    return "is UP" in run("scontrol", "ping", timeout_s=30).stdout
 
 
 def _rewrite(file: Path, content: str) -> None:

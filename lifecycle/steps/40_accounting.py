@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from database import wait_for_database
-from lib import StepError, last_line, log, must_run, read_cluster, run, run_step
+from lib import StepError, ask_slurm, last_line, log, read_cluster, run, run_step
 
 MARK = "cdk-hyperpod"
 """The description of the accounts that are ours: no other is touched."""
@@ -163,16 +163,19 @@ def sacctmgr(words: str) -> None:
         raise StepError(f"`sacctmgr {words}` failed: {last_line(done.stdout)}")
 
 
+def show(*words: str) -> str:
+    """What the database has, a row a line."""
+    return ask_slurm("sacctmgr", "--parsable2", "--noheader", "show", *words)
+
+
 def make_accounts(cluster_file: str) -> None:
     """Bring the database to what the cluster file says."""
     wanted = parse(read_cluster(cluster_file))
     name = wait_for_database()
-    shown = must_run("sacctmgr", "--parsable2", "--noheader", "show", "account", "format=Account,Descr")
-    descriptions = dict(line.split("|", 1) for line in shown.splitlines() if "|" in line)
+    accounts = show("account", "format=Account,Descr")
+    descriptions = dict(line.split("|", 1) for line in accounts.splitlines() if "|" in line)
     columns = ",".join(f"{column}%80" for column in COLUMNS)
-    found = parse_associations(
-        must_run("sacctmgr", "--parsable2", "--noheader", "show", "association", f"cluster={name}", f"format={columns}")
-    )
+    found = parse_associations(show("association", f"cluster={name}", f"format={columns}"))
     for words in commands_for(wanted, found, descriptions, name):
         log("INFO", f"sacctmgr {words}")
         sacctmgr(words)

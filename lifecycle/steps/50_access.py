@@ -18,6 +18,7 @@ from lib import (
     OWN_MARK,
     PROGRAMS,
     StepError,
+    ask_slurm,
     install_program,
     install_unit,
     log,
@@ -83,7 +84,7 @@ def own_addresses() -> frozenset[str]:
 
 def keep_jobs_off() -> None:
     """Drain this node, unless somebody has."""
-    shown = must_run("scontrol", "--oneliner", "show", "node")
+    shown = ask_slurm("scontrol", "--oneliner", "show", "node")
     host = os.uname().nodename
     node = own_node(shown, frozenset({host, host.split(".")[0]}), own_addresses())
     if node is None:
@@ -91,7 +92,7 @@ def keep_jobs_off() -> None:
     elif "DRAIN" in node.get("State", ""):
         log("INFO", f"{node['NodeName']} is drained: no job runs here")
     else:
-        must_run("scontrol", "update", f"NodeName={node['NodeName']}", "State=DRAIN", f"Reason={REASON}")
+        ask_slurm("scontrol", "update", f"NodeName={node['NodeName']}", "State=DRAIN", f"Reason={REASON}")
         log("INFO", f"drained {node['NodeName']}: no job runs on a login node")
 
 

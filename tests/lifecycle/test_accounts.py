@@ -134,8 +134,8 @@ class Conf:
         self.rewrite()
         self.told: list[str] = []
         monkeypatch.setenv("PROVISION_ROOT", str(root))
-        monkeypatch.setattr(slurm_conf, "_tell", lambda *command: self.told.append(" ".join(command)))
-        monkeypatch.setattr(slurm_conf, "_answers", lambda: True)
+        for how in ("must_run", "ask_slurm"):
+            monkeypatch.setattr(slurm_conf, how, lambda *command: self.told.append(" ".join(command)))
 
     def rewrite(self) -> None:
         (self.folder / "slurm.conf").write_text(CONF)
@@ -191,8 +191,9 @@ def test_what_slurm_was_not_told_it_is_told_by_the_next_run(
             raise slurm_conf.StepError("it does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(slurm_conf, "_tell", tell)
-        with pytest.raises(slurm_conf.StepError):
+        patch.setattr(slurm_conf, "must_run", tell)
+        patch.setattr(slurm_conf, "ask_slurm", tell)
+        with pytest.raises(slurm_conf.StepError, match=r"^our lines are in .*, but it does not answer; look at"):
             slurm_conf.keep(settings, 0)
     slurm_conf.keep(settings, 1)
     assert conf.told[-1] == "scontrol reconfigure"

@@ -238,6 +238,26 @@ def test_a_login_node_is_drained_by_the_name_that_slurm_has_for_it(node: Part, s
     assert not (node.root / "etc/pam.d").exists(), "a login node would lock its users out"
 
 
+def test_a_login_node_is_drained_although_slurmctld_restarts_meanwhile(node: Part) -> None:
+    """HyperPod restarts it while nodes join. Each question and each command meets that twice."""
+    node.addresses("10.1.0.11")
+    node.write("nodes", NODES.format(host=os.uname().nodename, state="IDLE"))
+    away = "echo 'Unable to contact slurm controller (connect failure)'; exit 1"
+    node.command(
+        "scontrol",
+        f'echo "$1" >>"{node.root}/calls"; (( $(grep -c -e "^$1" "{node.root}/calls") > 2 )) || {{ {away}; }}\n'
+        f'[[ $1 == --oneliner ]] && cat "{node.root}/nodes" || echo "$*" >>"{node.root}/asked"',
+    )
+    said = node.step("access", "login.sh")
+    assert "update NodeName=other State=DRAIN Reason=login node: runs no jobs" in node.asked
+    assert [line for line in said if line.startswith("waiting until `scontrol --oneliner show node` is answered")]
+    node.write("calls", "")
+    node.switch_on("access")
+    done = node.provision("login.sh", PROVISION_ROOT=str(node.root), PROVISION_ATTEMPTS="2")
+    assert "Unable to contact slurm controller (connect failure) (looked 2 times" in done.stdout
+    assert done.returncode != 0
+
+
 def test_a_login_node_is_drained_where_slurm_knows_it_by_its_address_alone(node: Part) -> None:
     node.addresses("127.0.0.1", "10.1.0.11")
     node.write("nodes", "NodeName=p5-1 NodeAddr=10.1.0.21 State=IDLE\nNodeName=door-1 NodeAddr=10.1.0.11 State=IDLE\n")
