@@ -11,8 +11,7 @@ Reason = Literal["named", "failed", "not yet launched", "outdated image", "newes
 """Why a node goes, in the order in which nodes are chosen."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pick:
+class Pick(NamedTuple):
     """A node to take, and why this one."""
 
     node: Node
@@ -27,8 +26,7 @@ class Picked(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeNodes:
+class TakeNodes(NamedTuple):
     """End these nodes of a group with BatchDeleteClusterNodes."""
 
     group: str
@@ -53,8 +51,7 @@ class Lower:
     """What is sent with them (planner._spec)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteGroup:
+class DeleteGroup(NamedTuple):
     """Delete a group with all its nodes; prepare only makes them ready, finalize asks for it."""
 
     group: str
@@ -71,8 +68,7 @@ class Wait:
     """A status only: no node is on its way out that an UpdateCluster might count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refuse:
+class Refuse(NamedTuple):
     """The deployment must not go on. `path` is where in the configuration, `fix` what the user can do.
 
     Only the function refuses; what AWS or the drain agent does not take is rejected.
@@ -90,8 +86,7 @@ Change = TakeNodes | Lower
 Action = Change | DeleteGroup | Wait | Refuse
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(NamedTuple):
     """What to do now. A plan that holds a refusal holds nothing else; `changes` are of one kind of call."""
 
     refusals: tuple[Refuse, ...] = ()

@@ -119,7 +119,7 @@ _BUSY_WORDS = (
     "deep health check",
     "not in service",
 )
-_SOFTWARE_WORDS = re.compile(r"update-?cluster-?software|software update|platform software|\bpatch")
+_SOFTWARE_WORDS = r"update-?cluster-?software|software update|platform software|\bpatch"
 
 
 def code(error: Exception) -> str:
@@ -151,7 +151,9 @@ def needs_software_update(error: Exception) -> bool:
     """The cluster was never patched, which BatchDeleteClusterNodes demands of old ones (botocore, its description). The
     error's code is undocumented, so its words decide."""
     said = reason(error).lower()
-    return code(error) not in _PASSING | _DENIED and "in progress" not in said and bool(_SOFTWARE_WORDS.search(said))
+    return (
+        code(error) not in _PASSING | _DENIED and "in progress" not in said and bool(re.search(_SOFTWARE_WORDS, said))
+    )
 
 
 def is_passing(error: Exception, *, now: datetime, began: datetime) -> bool:

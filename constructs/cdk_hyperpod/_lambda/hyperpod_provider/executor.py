@@ -7,9 +7,9 @@ deployment.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import api, messages
 from .actions import Plan, TakeNodes
@@ -28,8 +28,7 @@ MAX_LOGICAL_IDS = 50
 _DONE = frozenset({"nodeidnotfound", "nodelogicalidnotfound"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a plan."""
 
     accepted: frozenset[str] = frozenset()
@@ -46,8 +45,7 @@ class Outcome:
     """Counts were sent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(NamedTuple):
     """Now, and when the request began."""
 
     now: datetime
@@ -71,7 +69,7 @@ def execute(
             return taken
         # A live minimum may forbid it (undocumented); the file lowers that minimum anyway, so it goes first.
         sent = _send_counts(live, look, replace(occasion, minimum_blocks=True), sagemaker, moment)
-        return replace(sent, accepted=taken.accepted) if sent.sent or sent.error or sent.waits else taken
+        return sent._replace(accepted=taken.accepted) if sent.sent or sent.error or sent.waits else taken
     # With its target still up, a group would ask again for what was just dropped. Nodes that have an instance are on their
     # way out for a while, and may be counted so long: their group's target is for a later poll.
     picks = [pick.node for pick in plan.taken if pick.node.name in taken.accepted]
@@ -79,7 +77,7 @@ def execute(
     if not (live.continuous and dropped):
         return taken
     sent = _send_counts(live, look, replace(occasion, young=False), sagemaker, moment, only=dropped)
-    return replace(sent, accepted=taken.accepted, waits=(*taken.waits, *sent.waits))
+    return sent._replace(accepted=taken.accepted, waits=(*taken.waits, *sent.waits))
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -95,7 +93,7 @@ def _take(takes: Sequence[TakeNodes], live: Cluster, sagemaker: api.SageMaker, m
         except api.CALL_ERRORS as error:
             if not _all_failed(error):
                 outcome = _took_nothing(error, names, live, sagemaker, moment)
-                return replace(outcome, accepted=frozenset(accepted), waits=(*waits, *outcome.waits))
+                return outcome._replace(accepted=frozenset(accepted), waits=(*waits, *outcome.waits))
             waits.append(f"{messages.some(sorted(names))}: {api.reason(error)}")
             continue
         failures = dict(_failures(reply))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 Spec = Mapping[str, Any]
 """A group as UpdateCluster takes it (botocore: ClusterInstanceGroupSpecification)."""
@@ -21,16 +21,14 @@ MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "De
 changes, which is how they are mended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class Network(NamedTuple):
     """Subnets and security groups of a cluster, or of a group that overrides them; their order means nothing."""
 
     subnets: frozenset[str]
     security_groups: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
+class Fixed(NamedTuple):
     """What HyperPod cannot change in a group once it lives ("Update a SageMaker HyperPod cluster")."""
 
     instance_types: tuple[str, ...]
@@ -132,8 +130,7 @@ class DesiredGroup:
     """The whole specification, as the cluster's own update sends it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
+class Drain(NamedTuple):
     """How nodes are drained before they go (docs/adr/0014, 0015)."""
 
     bucket: str = ""

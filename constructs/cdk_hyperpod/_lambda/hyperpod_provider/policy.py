@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import messages
 from .actions import Refuse
 from .model import Cluster, DesiredGroup, Fixed, Group, Network
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Immutable:
+class Immutable(NamedTuple):
     """A field that only a new group can have otherwise. `values` gives (live, wanted), or None where both agree or one
     side does not say: an unknown value is no reason to refuse a deployment."""
 

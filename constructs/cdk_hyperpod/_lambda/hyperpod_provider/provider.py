@@ -382,7 +382,7 @@ class Provider:
             return None
         if drains.ask.drain.eks:
             drains.read(lambda look: self._again(look, self._now() + SILENT))
-            drains.ask = replace(drains.ask, now=self._now())
+            drains.ask = drains.ask._replace(now=self._now())
         else:
             drains.read()
         return drains
@@ -392,7 +392,7 @@ class Provider:
     ) -> tuple[Wait, ...]:
         """Have what goes drained; what is still waited for."""
         leaving, taken = going(found, live), _taken_from(state, live)
-        drains.ask = replace(drains.ask, taken=taken, nowhere=drains.locate(leaving))
+        drains.ask = drains.ask._replace(taken=taken, nowhere=drains.locate(leaving))
         ready = judge(leaving, drains.said, drains.ask).ready
         drains.hold(leaving, live, TAKEN if found.changes and ready else LEASE)
         # A drainer has answered by now.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import messages
 from .actions import Plan, Refuse, Wait
@@ -66,8 +66,7 @@ class Said:
 NOTHING_SAID = Said()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(NamedTuple):
     """One deployment's wish to have nodes drained."""
 
     drain: Drain
@@ -118,8 +117,7 @@ class Ask:
         return max(asked, (node.launched or self.began, BACK), key=lambda time: time[0] + time[1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Whether the nodes may go: all of them, or none yet."""
 
     waits: tuple[Wait, ...] = ()

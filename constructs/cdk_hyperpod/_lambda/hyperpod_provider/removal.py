@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from . import messages
 from .actions import Wait
@@ -11,8 +11,7 @@ from .model import CONTROLLER, FIRST, MOVING, Cluster, Desired, Occasion
 from .refusals import owned
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
+class Removal(NamedTuple):
     """What finalize asks for: one UpdateCluster with these groups, or a reason to wait, or neither when done."""
 
     groups: tuple[str, ...] = ()

@@ -55,7 +55,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .actions import Picked
 from .model import CONTROLLER, Cluster, Desired, DesiredGroup, Drain, Fixed, Group, Network, Node
@@ -80,10 +80,11 @@ MAX_DRAIN_MINUTES = 30
 _LONGEST_ARN = 170
 
 _NODE_TYPES = (CONTROLLER, "Login", "Compute")
-_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_FUNCTION = re.compile(r"arn:aws[a-z-]*:lambda:[a-z0-9-]+:[0-9]{12}:function:[a-zA-Z0-9-_]{1,64}")
-_NODE_ID = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")
+# As texts: compiling them is a part of a cold start, and most polls ask for few.
+_NAME = r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
+_BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+_FUNCTION = r"arn:aws[a-z-]*:lambda:[a-z0-9-]+:[0-9]{12}:function:[a-zA-Z0-9-_]{1,64}"
+_NODE_ID = r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?"
 
 
 class MalformedError(Exception):
@@ -108,14 +109,14 @@ class _Reader:
         text = json.dumps(value, default=str)
         self.problems.append(f"{path}: must be {wanted}, got {text if len(text) <= 80 else f'{text[:79]}…'}")
 
-    def text(self, path: str, value: object, pattern: re.Pattern[str], wanted: str, *, most: int = 63) -> str:
+    def text(self, path: str, value: object, pattern: str, wanted: str, *, most: int = 63) -> str:
         # A name of 63 characters is all that the pattern's count allows without hyphens; with them it allows more.
-        if isinstance(value, str) and len(value) <= most and pattern.fullmatch(value):
+        if isinstance(value, str) and len(value) <= most and re.fullmatch(pattern, value):
             return value
         self.wrong(path, wanted, value)
         return ""
 
-    def texts(self, path: str, pattern: re.Pattern[str], wanted: str) -> tuple[str, ...]:
+    def texts(self, path: str, pattern: str, wanted: str) -> tuple[str, ...]:
         """A list of texts without doubles, and without those that are wrong; absent: none."""
         value = self.properties.get(path, [])
         if not isinstance(value, list):
@@ -390,8 +391,7 @@ def _node(node: Mapping[str, Any]) -> Node:
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(NamedTuple):
     """The parts of a CloudFormation event that matter here; never its ResponseURL."""
 
     kind: str
