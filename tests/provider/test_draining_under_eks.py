@@ -111,6 +111,24 @@ def test_somebody_raises_the_group_while_the_drainer_takes_its_time(
     assert len(ids(train, "p5")) == 2
 
 
+def test_somebody_raises_the_group_while_the_drainer_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first look found nothing to do, and then a minute went by in which others act."""
+    train = four()
+    others, left = train.model.client(principal="somebody"), [group("p5", 5)]
+
+    def away(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
+        if left:
+            others.update_cluster(ClusterName="train", InstanceGroups=[left.pop()])
+        train.clock.advance(30)
+        raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
+
+    monkeypatch.setattr(Drainer, "invoke", away)
+    assert train.deploy(replace(FOUR, tags={"a": "b"}, drain=drain(OnSilent="undrained"))) == "complete", train.reasons
+    assert not left
+    assert not train.model.random_terminations
+    assert len(ids(train, "p5")) == 4
+
+
 def test_a_budget_keeps_all_of_them_under_fail() -> None:
     train = four()
     drainer, (idle, busy, *_) = train.drainer, ids(train, "p5")

@@ -44,6 +44,9 @@ SHORT_PATIENCE = timedelta(minutes=5)
 GIVING_BACK = timedelta(minutes=1)
 """How long a drainer is asked to give nodes back: after that nobody does, until prepare is called again."""
 
+STALE = timedelta(seconds=10)
+"""How long after a look others are taken to have done nothing meanwhile."""
+
 PHYSICAL_IDS = {PREPARE: "hyperpod-scale-down", FINALIZE: "hyperpod-group-removal"}
 ATTRIBUTES = {PREPARE: "NodesTaken", FINALIZE: "StillStanding"}
 """What a template may read of each resource (Fn::GetAtt); wire tells."""
@@ -103,10 +106,12 @@ class Provider:
             return _nothing(found)
         state = wire.read_state(event)
         if state.pending is False:
+            asked = self._now()
             if found.kind == PREPARE:
                 # An earlier deployment's rollback may have had no right to.
                 self._give_back(found, state)
-            return _nothing(found)
+            if self._now() - asked < STALE:
+                return _nothing(found)
         try:
             return self._poll(found, state)
         except ScaleDownError as error:
