@@ -143,11 +143,12 @@ class IHyperPodCluster(Resource):
             repair that it recommends), `event` (launches, scaling, patching; under continuous provisioning only). Default: - all.
         :param detail: narrows them, as in `{"EventDetails": {"EventLevel": ["Error"]}}`. Default: - all of these kinds.
         :param description: the rule's description. Default: - none.
-        :raises ConfigError: for kinds that there are not.
+        :raises ConfigError: for kinds that there are not, and a target that is none.
         """
         from aws_cdk import aws_events as events  # only here: most apps have no use for it
 
         findings = [
+            *check_value(target, events.IRuleTarget | None, "target"),
             *check_value(kinds, Sequence[EventKind], "kinds"),
             *check_value(description, str | None, "description"),
         ]

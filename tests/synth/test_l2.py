@@ -274,6 +274,24 @@ def test_kinds_of_events_that_there_are_not(kinds: Any, said: str) -> None:
     known.on_event("Rule")
 
 
+def test_a_target_that_is_none() -> None:
+    known = known_cluster(Stack(new_app(), "Stack"))
+    with pytest.raises(ConfigError, match="target: must be an IRuleTarget, got 'queue'; make or import one"):
+        known.on_event("Rule", target="queue")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("roles", "said"),
+    [
+        ({"computee": None}, "roles: must be one of controller, login, compute, node, got 'computee'; did you mean"),
+        ({"compute": ROLE}, rf"roles\['compute'\]: must be an IRole, got '{ROLE}'; make or import one"),
+    ],
+)
+def test_roles_that_are_none(roles: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        cluster_in(Stack(new_app(), "Stack"), roles=roles)
+
+
 def test_its_log_group_is_the_one_that_hyperpod_makes() -> None:
     stack = Stack(new_app(), "Stack")
     known = HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)

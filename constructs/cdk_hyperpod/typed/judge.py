@@ -120,7 +120,7 @@ def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, b
     match said.form:
         case Items(item, exact) if isinstance(value, tuple) or (not exact and _is_list(value)):
             return _judge_items(value, item, path, findings, bounds=bounds)
-        case Names(key, item) if isinstance(value, Mapping) and isinstance(shape(item).form, Fields):
+        case Names(key, item) if isinstance(value, Mapping) and isinstance(shape(item).form, (Fields, Made)):
             for each, held in value.items():
                 _judge(each, key, path, findings, bounds=bounds)
                 _judge(held, item, f"{path}[{show(each)}]", findings, bounds=bounds)
