@@ -118,9 +118,12 @@ def _refuse_no_command(given: str, folder: Path) -> None:
     if _OF_A_SHELL.search(given) or shutil.which(given):
         return
     if file.is_file():
+        is_program = os.access(file, os.X_OK)
         # The CLI runs such a one by Node.js.
-        if os.access(file, os.X_OK) or file.suffix == ".js":
+        if file.suffix == ".js" or (is_program and "/" in given):
             return
+        if is_program:
+            raise EngineError(f"--app {given}: a shell looks for it on the PATH alone; write --app ./{given}")
         raise EngineError(
             f"--app {given}: is neither a program (chmod +x makes a script one) nor a CloudFormation template "
             f"({', '.join(_TEMPLATE_ENDINGS)}); name what runs it too, as in --app 'python {given}'"

@@ -108,6 +108,10 @@ def test_one_word_may_be_a_program(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"^--app ./synth.sh: is neither a program .*; name what runs it too"):
         find(tmp_path, "./synth.sh")
     (tmp_path / "synth.sh").chmod(0o755)
+    with pytest.raises(
+        EngineError, match=r"^--app synth.sh: a shell looks for it on the PATH alone; write --app ./synth.sh$"
+    ):
+        find(tmp_path, "synth.sh")
     assert find(tmp_path, "app.js").command == "app.js", "which the CLI runs by Node.js"
     assert [find(tmp_path, given).command for given in ("./synth.sh", "sh", "$APP")] == ["./synth.sh", "sh", "$APP"]
 
