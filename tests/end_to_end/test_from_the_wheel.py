@@ -86,6 +86,23 @@ def test_a_new_app_is_rehearsed_from_the_wheel_alone(
     assert "hyperpod-new-cluster: destroyed" in local("destroy")
 
 
+def test_the_readme_begins_an_app_line_by_line(wheel: Path, tmp_path: Path) -> None:
+    """In an environment of its own. The folder of the wheel stands for the registry that the package is not on yet."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (start,) = re.findall(r"^```\n(mkdir .*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    (rehearsal,) = re.findall(r"^pip install '.*\[local\]'$", readme, re.MULTILINE)
+    said = run(
+        *("bash", "-ec", start + rehearsal + "\ncdk-hyperpod local --help\n"),
+        cwd=tmp_path,
+        PIP_FIND_LINKS=str(wheel.parent),
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+        CDK_VALIDATION="",
+    )
+    assert "cdk-hyperpod local deploy" in said
+    made = {path.name for path in (tmp_path / "train" / "cdk.out").glob("*.template.json")}
+    assert made == {"hyperpod-llm-train-cluster.template.json", "hyperpod-llm-train-foundation.template.json"}
+
+
 def unpack(folder: Path) -> None:
     """CDK for Node, into the folder: npm's own packages, out of the wheels that requirements/dev.lock pins."""
     for package, module in [
