@@ -6,12 +6,15 @@ import copy
 import json
 import math
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod_provider import executor
+from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
+from cdk_hyperpod._lambda.hyperpod_provider.ready import Ask, Said, judge
 from provider.drainer import ARN, Drainer
 from provider.scenarios import QUICK, failure, ids
 from provider.stack import LAMBDA, Behaviour, Stack, Wish, group
@@ -219,6 +222,19 @@ def test_a_node_that_kubernetes_does_not_have_may_join_yet_and_then_keeps_nobody
     wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
     assert train.deploy(wish) == "complete", train.reasons
     assert 5 * MINUTE <= gone(train)[node] - began < 7 * MINUTE
+
+
+def test_a_node_that_came_later_has_five_minutes_of_its_own_to_join() -> None:
+    began = datetime(2026, 11, 23, tzinfo=UTC)
+    late = Node(group="p5", instance_id="i-0123456789abcdef0", launched=began + timedelta(minutes=8))
+    wish = {"requests": {"deployment": "20261123T000000"}, "state": "unknown", "absent": True}
+    said = Said(silent=timedelta(0), nodes={late.name: wish})
+
+    def may_go(minutes: int) -> bool:
+        ask = Ask(drain=Drain(function=ARN, minutes=25), began=began, now=began + timedelta(minutes=minutes))
+        return judge([late], said, ask).ready
+
+    assert [may_go(minutes) for minutes in (9, 12, 13)] == [False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ class Provider:
             if found.kind == PREPARE:
                 # An earlier deployment's rollback may have had no right to.
                 self._give_back(found, state)
-            if self._now() - asked < STALE:
+            if self._now() - asked < STALE or self._is_still_done(found, state):
                 return _nothing(found)
         try:
             return self._poll(found, state)
@@ -118,6 +118,18 @@ class Provider:
             if why := self._give_back(found, state, error.accepted):
                 raise ScaleDownError(messages.still_held(str(error), why)) from None
             raise
+
+    def _is_still_done(self, event: Event, state: State) -> bool:
+        """Whether there is nothing to do, as the first look found. Where it cannot be told, a poll sees to it."""
+        try:
+            desired = self._desired(event, state)
+            if desired is None:
+                return True
+            occasion = self._occasion(event, desired, state, first=False)
+            found = plan(self._live(desired, tags=False), desired, occasion)
+        except (ScaleDownError, *api.CALL_ERRORS):
+            return False
+        return found.done and not found.deletions
 
     def _poll(self, event: Event, state: State) -> Answer:
         try:

@@ -248,7 +248,8 @@ def _is_final(state: str, ask: Ask) -> bool:
 
 def _may_join(node: Node, state: str, ask: Ask) -> bool:
     """Of Kubernetes alone: Slurm's nodes are in its files from the beginning."""
-    waited = ask.now >= min(ask.began + JOINING, ask.limit(node))
+    came = max(ask.began, node.launched or ask.began)
+    waited = ask.now >= min(came + JOINING, ask.limit(node))
     return state == "unknown" and ask.drain.eks and node.status == "Running" and not waited
 
 
