@@ -390,9 +390,10 @@ class Judge:
         if prepare is None:
             self.spare(self._not_called(update))
             return
-        look = prepare.look
-        if look is not None and prepare.polls == 1 and not prepare.writes and self.readiness:
-            look = prepare.first_look  # What it read since was for nodes to give back.
+        look, first = prepare.look, prepare.first_look
+        went_by_the_first = prepare.polls == 1 and not prepare.writes and first and prepare.answered - first.at <= 60
+        if look is not None and went_by_the_first and self.readiness:
+            look = first  # What it read since was for nodes to give back.
         if look is None or prepare.answered - look.at > 60:
             self.fault("CloudFormation ends a node at random, and prepare had not looked", what)
             return
