@@ -589,6 +589,8 @@ class Judge:
         groups = [group for group in pod.groups.values() if group.status != "Deleting"]
         left = [group for group in groups if len(group.live) > counts.get(group.name, len(group.live))]
         late = request.answered - request.began > 54 * 60
+        # By the last poll: nothing of it is left, and HyperPod may launch it again.
+        just_taken = any(write.took for write in request.writes if request.answered - write.at < 30)
         moving = pod.status in BUSY or any(_checked(group) for group in groups) or any(g.under_way for g in left)
         if killed:
             self.spare(Cause.KILLED)
@@ -606,7 +608,7 @@ class Judge:
         ):
             # On their way out, or gone and still counted: the two that ADR 10 names.
             self.spare(Cause.STILL_LEAVING)
-        elif late and left and life.switches.lowering == "never" and request.writes:
+        elif late and life.switches.lowering == "never" and (left or just_taken) and request.writes:
             self.spare(Cause.STAYS_IN_ROLLBACK)
         elif late and any(
             group.name in _autoscaled(request.new) and life.actors.counted_since(request.began, group.name)

@@ -394,7 +394,8 @@ class Kubernetes:
         wanted = spec.get("unschedulable", bool(member.cordon))
         if wanted and KARPENTER in member.labels:
             self.fault("the drainer cordons a node of Karpenter's", member.name)
-        if not wanted and (member.cordon in ("person", "hyperpod") or member.labels[HEALTH] != "Schedulable"):
+        undone = bool(member.cordon) and not wanted
+        if undone and (member.cordon in ("person", "hyperpod") or member.labels[HEALTH] != "Schedulable"):
             self.fault("another's cordon is undone", f"{member.name}, by {member.cordon}")
         if marks.get(MARK) is not None:
             member.annotations[MARK] = marks[MARK]

@@ -126,8 +126,13 @@ def test_somebody_raises_the_group_while_the_drainer_gives_nothing_back(monkeypa
         raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
 
     monkeypatch.setattr(Drainer, "invoke", away)
-    assert train.deploy(replace(FOUR, tags={"a": "b"}, drain=drain(OnSilent="undrained"))) == "complete", train.reasons
+    wish = replace(FOUR, tags={"a": "b"}, drain=drain(OnSilent="undrained"))
+    assert "somebody else changed the cluster while S3, or the drainer, did not answer" in failure(train, wish)
     assert not left
+    assert not train.model.terminations
+    assert len(ids(train, "p5")) == 5
+    monkeypatch.undo()
+    assert train.deploy(wish) == "complete", train.reasons
     assert not train.model.random_terminations
     assert len(ids(train, "p5")) == 4
 

@@ -277,6 +277,7 @@ def overtaken(group: str) -> Wait:
 
 
 OVERTAKEN = Wait(why="somebody else has just changed the cluster")
+OVERTAKEN_FIRST = "Nothing was changed: somebody else changed the cluster while S3, or the drainer, did not answer; see to that, and deploy again"
 
 
 def left_behind(group: str, nodes: int) -> str:

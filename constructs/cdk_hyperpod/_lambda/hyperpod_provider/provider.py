@@ -106,30 +106,15 @@ class Provider:
             return _nothing(found)
         state = wire.read_state(event)
         if state.pending is False:
-            asked = self._now()
             if found.kind == PREPARE:
-                # An earlier deployment's rollback may have had no right to.
-                self._give_back(found, state)
-            if self._now() - asked < STALE or self._is_still_done(found, state):
-                return _nothing(found)
+                self._release(found, state)
+            return _nothing(found)
         try:
             return self._poll(found, state)
         except ScaleDownError as error:
             if why := self._give_back(found, state, error.accepted):
                 raise ScaleDownError(messages.still_held(str(error), why)) from None
             raise
-
-    def _is_still_done(self, event: Event, state: State) -> bool:
-        """Whether there is nothing to do, as the first look found. Where it cannot be told, a poll sees to it."""
-        try:
-            desired = self._desired(event, state)
-            if desired is None:
-                return True
-            occasion = self._occasion(event, desired, state, first=False)
-            found = plan(self._live(desired, tags=False), desired, occasion)
-        except (ScaleDownError, *api.CALL_ERRORS):
-            return False
-        return found.done and not found.deletions
 
     def _poll(self, event: Event, state: State) -> Answer:
         try:
@@ -434,6 +419,22 @@ class Provider:
             if drains is not None and drains.ask.drain.eks:
                 return messages.not_given_back(drains.held)
         return ""
+
+    def _release(self, event: Event, state: State) -> None:
+        """Give back what an earlier deployment's rollback had no right to. Raises ScaleDownError where others changed the cluster
+        while nobody answered, so that there is something to do by now: the polls have no state to do it by."""
+        began = self._now()
+        self._give_back(event, state)
+        desired = self._desired(event, state)
+        if self._now() - began < STALE or state.rolling_back or desired is None:
+            return
+        try:
+            live = self._patiently(lambda: self._live(desired, tags=False), state)
+        except api.CALL_ERRORS as error:
+            raise ScaleDownError(messages.failed(desired.cluster, _unread(error))) from None
+        found = plan(live, desired, self._occasion(event, desired, state, first=False))
+        if not found.done or found.deletions:
+            raise ScaleDownError(messages.failed(desired.cluster, [messages.OVERTAKEN_FIRST]))
 
     def _fail_undrained(self, drains: Drains, desired: Desired, why: Sequence[str], *, first: bool) -> None:
         if why:
