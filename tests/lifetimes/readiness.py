@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .cloudformation import ClusterUpdate, Deployment
 from .draining import Draining, Policy, read_policy
-from .function import PREPARE, Killed, Look, Request, Write
+from .function import FINALIZE, PREPARE, Killed, Look, Request, Write
 from .hyperpod import Ending, Node
 from .judge import Cause
 
@@ -52,9 +52,13 @@ class Readiness:
         node = ending.node
         if prepare is None or prepare.look is None or not prepare.succeeded or (said := policy(prepare)) is None:
             return
-        if node.launched is None or node.launched >= prepare.look.since:
+        if node.launched is None:
             return
-        self._went(node, prepare, prepare.look, said, ending.at)
+        if node.launched < prepare.look.since:
+            self._went(node, prepare, prepare.look, said, ending.at)
+        elif request and request.kind == FINALIZE and request.look:
+            # It came while CloudFormation updated the cluster.
+            self._went(node, request, request.look, said, ending.at)
 
     def _went(self, node: Node, request: Request, look: Look, said: Policy, now: float) -> None:
         why = self.draining.unready.get(node, "")

@@ -50,6 +50,8 @@ DRAIN: Json = {
 __all__ = [
     "CONTROLLER",
     "DRAIN",
+    "FINALIZE",
+    "PREPARE",
     "ROLE",
     "STACK_ID",
     "Behaviour",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import math
@@ -22,9 +23,10 @@ from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
 from cdk_hyperpod._lambda.hyperpod_provider.ready import NO_INSTANCE, NOTHING_SAID, Ask, Said, Verdict, judge
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
 from provider import clusters
+from provider import test_draining_under_eks as eks
 from provider.agent import REQUEST, Agent
 from provider.scenarios import QUICK, ended, failure, ids
-from provider.stack import DRAIN, LAMBDA, Behaviour, Stack, Wish, group, run_until_quiet
+from provider.stack import DRAIN, FINALIZE, LAMBDA, Behaviour, Stack, Wish, group, run_until_quiet
 
 FOUR = Wish(groups=(group("p5", 4),), drain=DRAIN)
 TWO = Wish(groups=(group("p5", 2),), drain=DRAIN)
@@ -254,6 +256,77 @@ def test_a_group_is_held_until_it_is_deleted() -> None:
     assert all(agent.given_back.get(node, math.inf) >= when[node] for node in old)
     train.clock.advance(13 * 3600)
     assert settled(agent)
+
+
+@pytest.mark.parametrize(("minutes", "goes"), [(10, True), (10_000, False)])
+def test_a_node_that_comes_to_a_group_to_delete_keeps_its_job(
+    monkeypatch: pytest.MonkeyPatch, minutes: float, goes: bool
+) -> None:
+    """The cluster's own update may take hours, and finalize deletes the group behind it."""
+    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK, vanished="leave")
+    agent, before, real, came = train.agent, set(ids(train, "old")), Stack._cluster, list[str]()
+
+    def cluster(self: Stack, progress: Any) -> Any:
+        if not came:
+            others = train.model.client(principal="somebody")
+            others.update_cluster(ClusterName="train", InstanceGroups=[group("old", 3)])
+            train.clock.advance(30 * MINUTE)
+            came.extend(set(ids(train, "old")) - before)
+            runs(train, came[0], minutes)
+        return real(self, progress)
+
+    monkeypatch.setattr(Stack, "_cluster", cluster)
+    assert train.deploy(replace(TWO, groups_to_delete=("old",))) == "complete", train.reasons
+    assert gone(train).keys() == ({*before, *came} if goes else set())
+    assert not agent.ended
+    told = train.attributes[FINALIZE]["StillStanding"]
+    if goes:
+        assert gone(train)[came[0]] >= agent.jobs[came[0]] + agent.saving_s
+    else:
+        assert f"{came[0]} is not ready to go: went back to work at its deadline; jobs: " in told
+        train.clock.advance(MINUTE)
+        assert settled(agent)
+
+
+def test_s3_answers_late_and_somebody_has_taken_a_node_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = four()
+    others, read, late = train.model.client(principal="somebody"), Agent.get_object, list[str]()
+
+    def slow(self: Agent, **asked: Any) -> Any:
+        reply = read(self, **asked)
+        body = reply["Body"].read()
+        reply["Body"] = io.BytesIO(body)
+        told = json.loads(body)["nodes"]
+        if len(told) == 2 and all(each["state"] == "ready" for each in told.values()) and not late:
+            train.clock.advance(45)
+            late.extend(node for node in ids(train, "p5") if node not in told)
+            others.batch_delete_cluster_nodes(ClusterName="train", NodeIds=late[:1])
+        return reply
+
+    monkeypatch.setattr(Agent, "get_object", slow)
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert len(gone(train)) == 2 and late[0] in gone(train)
+    assert len(ids(train, "p5")) == 2
+
+
+@pytest.mark.parametrize("drain", [DRAIN, eks.DRAIN])
+def test_a_rollback_gives_back_also_where_its_stack_s_status_cannot_be_read_at_first(drain: dict[str, Any]) -> None:
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=drain), timings=QUICK)
+    real, throttled = train.provider.is_complete, list[float]()
+
+    def is_complete(event: Mapping[str, Any]) -> Any:
+        if event["RollingBack"] and not throttled:
+            throttled.append(train.clock.now())
+            train.status_fails, train.status_fails_until = "Throttling", train.clock.now() + 5
+        return real(event)
+
+    train.provider.is_complete = is_complete  # type: ignore[method-assign]
+    wish = Wish(groups=(group("p5", 4),), drain=drain, groups_to_delete=("old",))
+    assert train.deploy(wish, fail="before") == "rolled back"
+    train.clock.advance(MINUTE)
+    assert throttled
+    assert settled(train.agent)
+    assert not train.drainer.cordoned
 
 
 def test_a_rollback_gives_back_what_it_does_not_take() -> None:

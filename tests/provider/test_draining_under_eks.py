@@ -17,7 +17,7 @@ from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
 from cdk_hyperpod._lambda.hyperpod_provider.ready import Ask, Said, judge
 from provider.drainer import ARN, Drainer
 from provider.scenarios import QUICK, failure, ids
-from provider.stack import LAMBDA, Behaviour, Stack, Wish, group
+from provider.stack import LAMBDA, PREPARE, Behaviour, Stack, Wish, group
 
 MINUTE = 60.0
 DRAIN: dict[str, Any] = {
@@ -473,6 +473,35 @@ def test_a_group_is_held_until_it_is_deleted() -> None:
     assert sorted(when) == sorted(old)
     assert min(when.values()) >= drainer.evictions[old[0]] + 10 * MINUTE
     assert all(drainer.given_back.get(node, math.inf) >= when[node] for node in old)
+
+
+def test_a_node_that_comes_to_a_group_to_delete_keeps_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a replacement of one that was drained, and is not cordoned."""
+    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK, vanished="leave")
+    before, real, came = set(ids(train, "old")), Stack._cluster, list[str]()
+
+    def cluster(self: Stack, progress: Any) -> Any:
+        if not came:
+            hyperpod = train.model.client(principal="hyperpod")
+            hyperpod.batch_replace_cluster_nodes(ClusterName="train", NodeIds=[min(before)])
+            train.clock.advance(40 * MINUTE)
+            came.extend(set(ids(train, "old")) - before)
+            train.drainer.pods[came[0]] = 10 * MINUTE
+        return real(self, progress)
+
+    monkeypatch.setattr(Stack, "_cluster", cluster)
+    assert train.deploy(replace(TWO, groups_to_delete=("old",))) == "complete", train.reasons
+    assert gone(train)[came[0]] >= train.drainer.evictions[came[0]] + 10 * MINUTE
+
+
+def test_a_rollback_that_cannot_give_back_says_so() -> None:
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
+
+    def away() -> None:
+        train.drainer.fails = "TooManyRequestsException"
+
+    assert train.deploy(replace(FOUR, groups_to_delete=("old",)), fail="before", meanwhile=away) == "rolled back"
+    assert "The drainer did not give back " in train.attributes[PREPARE]["NodesTaken"]
 
 
 def test_a_rollback_gives_back_what_it_does_not_take() -> None:

@@ -66,19 +66,22 @@ class Drains:
                 raise
             return frozenset()
 
-    def hold(self, wanted: Iterable[Node], live: Cluster | None, lease: timedelta, *, drained: bool = False) -> None:
+    def hold(
+        self, wanted: Iterable[Node], live: Cluster | None, lease: timedelta, *, drained: Container[str] = ()
+    ) -> None:
         """Ask for these nodes and for no other, but for those that are on their way out already: nothing may start there.
 
-        `live`: the cluster; absent: it is no more. `drained`: they were, for an earlier wish, which they keep, since by another
-        they would be saved once more; and nobody waits any longer for one that is not held. Nothing is asked of a drainer that
-        has just not told what it holds.
+        `live`: the cluster; absent: it is no more. `drained`: names of those that were, for an earlier wish, which they keep, since
+        by another they would be saved once more; and nobody waits any longer for one of them that is not held. Nothing is asked of
+        a drainer that has just not told what it holds.
         """
         if self.said.unreachable:
             return
         there = [node for node in wanted if node.is_there]
-        asked = {node.name: self._wish(node, lease, self.ask.wish, backup=not drained) for node in there}
+        asked = {node.name: self._wish(node, lease, self.ask.wish, backup=node.name not in drained) for node in there}
+        kept = self._kept(node for node in there if node.name in drained)
         try:
-            self._write(self._kept(_going_already(live)) | asked | self._kept(there if drained else ()))
+            self._write(self._kept(_going_already(live)) | asked | kept)
         except api.CALL_ERRORS as error:
             # One call that failed is no silence.
             self._miss(error, timedelta(0))
@@ -128,6 +131,7 @@ class Drains:
             **found,
             "request": wish,
             "deadline": self.ask.deadline(node).timestamp(),
+            "limit": self.ask.limit(node).timestamp(),
             "expires": (self.ask.now + lease).timestamp(),
             "on_timeout": "force" if self.ask.forces else "fail",
             "backup": backup,

@@ -20,9 +20,9 @@ from .channels import Bucket, Channel, Function
 from .drains import KEPT, LEASE, TAKEN, Drains
 from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
-from .model import MOVING, Cluster, Desired, Drain, Occasion
+from .model import MOVING, Cluster, Desired, Drain, Node, Occasion
 from .planner import plan
-from .ready import BACK, DEADLINE, SILENT, Ask, going, judge, judge_first
+from .ready import BACK, DEADLINE, JOINING, SILENT, Ask, going, judge, judge_first
 from .removal import plan_removal, standing
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
@@ -106,9 +106,7 @@ class Provider:
             return _nothing(found)
         state = wire.read_state(event)
         if state.pending is False:
-            if found.kind == PREPARE:
-                self._release(found, state)
-            return _nothing(found)
+            return _answer(found, self._release(found, state) or messages.NOTHING)
         try:
             return self._poll(found, state)
         except ScaleDownError as error:
@@ -307,7 +305,7 @@ class Provider:
     # -- prepare --
 
     def _prepare(self, event: Event, desired: Desired, state: State) -> Answer:
-        live = self._live(desired, tags=state.pending is None)
+        looked, live = self._now(), self._live(desired, tags=state.pending is None)
         drains = self._heard(event, desired, state)
         occasion = _with_said(self._occasion(event, desired, state, first=False), drains)
         found = plan(live, desired, occasion)
@@ -325,7 +323,8 @@ class Provider:
                 return self._unfinished(event, state, waits, live, found.held)
             if drains is not None:
                 drains.hold(going(found, live), live, KEPT)
-        if drains is not None and drains.ask.drain.eks and self._is_overtaken(found, desired, occasion):
+        late = drains is not None and (drains.ask.drain.eks or self._now() - looked >= STALE)
+        if late and self._is_overtaken(found, desired, occasion):
             return self._unfinished(event, state, [messages.OVERTAKEN], live, pending)
         if not found.changes:
             return self._complete(event, state, live)
@@ -356,8 +355,8 @@ class Provider:
     # -- draining --
 
     def _is_overtaken(self, found: Plan, desired: Desired, occasion: Occasion) -> bool:
-        """Whether the plan is another by now. A drainer may have taken minutes to answer, and others act meanwhile: no node goes,
-        and CloudFormation sends no count, by what was true before."""
+        """Whether the plan is another by now. A drainer or S3 may have taken minutes to answer, and others act meanwhile: no node
+        goes, and CloudFormation sends no count, by what was true before."""
         return plan(self._live(desired, tags=False), desired, occasion) != found
 
     def _drains(self, event: Event, desired: Desired, state: State, *, before: bool = False) -> Drains | None:
@@ -408,26 +407,43 @@ class Provider:
         try:
             desired = self._desired(event, state)
             drains = None if desired is None else self._drains(event, desired, state, before=True)
-            if desired is None or drains is None or self._given_up(event, state):
+            if desired is None or drains is None:
                 return ""
             wanted, giver = desired, drains
-            self._again(
-                lambda: giver.give_back(lambda: self._live(wanted, tags=False), accepted), self._now() + GIVING_BACK
-            )
+
+            def give_back() -> None:
+                if not self._given_up(event, state):
+                    giver.give_back(lambda: self._live(wanted, tags=False), accepted)
+
+            self._again(give_back, self._now() + GIVING_BACK)
         except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")
             if drains is not None and drains.ask.drain.eks:
                 return messages.not_given_back(drains.held)
         return ""
 
-    def _release(self, event: Event, state: State) -> None:
-        """Give back what an earlier deployment's rollback had no right to. Raises ScaleDownError where others changed the cluster
-        while nobody answered, so that there is something to do by now: the polls have no state to do it by."""
+    def _make_doomed_ready(self, drains: Drains, live: Cluster, desired: Desired, state: State) -> tuple[Wait, ...]:
+        """Hold the nodes of groups to delete, which prepare had drained; and have those drained that came since, during the
+        cluster's own update. What is still waited for: until the time is up, and then the group stays."""
+        doomed = [node for node in live.nodes if node.group in standing(live, desired)]
+        ready = frozenset(name for name, wish in drains.said.wishes().items() if wish != drains.ask.wish)
+        came = [node for node in doomed if node.name not in ready and _is_young(node, state)]
+        drains.ask = drains.ask._replace(nowhere=drains.locate(came))
+        drains.hold(doomed, live, TAKEN, drained=frozenset(node.name for node in doomed if node not in came))
+        verdict = judge(came, drains.said, drains.ask)
+        return (*verdict.waits, *(Wait(why=why) for why in verdict.never))
+
+    def _release(self, event: Event, state: State) -> str:
+        """Give back what an earlier deployment's rollback had no right to; `_give_back` tells what is returned. Raises
+        ScaleDownError where others changed the cluster while nobody answered, so that there is something to do by now: the polls
+        have no state to do it by."""
+        if event.kind == FINALIZE:
+            return ""
         began = self._now()
-        self._give_back(event, state)
+        held = self._give_back(event, state)
         desired = self._desired(event, state)
         if self._now() - began < STALE or state.rolling_back or desired is None:
-            return
+            return held
         try:
             live = self._patiently(lambda: self._live(desired, tags=False), state)
         except api.CALL_ERRORS as error:
@@ -435,6 +451,7 @@ class Provider:
         found = plan(live, desired, self._occasion(event, desired, state, first=False))
         if not found.done or found.deletions:
             raise ScaleDownError(messages.failed(desired.cluster, [messages.OVERTAKEN_FIRST]))
+        return held
 
     def _fail_undrained(self, drains: Drains, desired: Desired, why: Sequence[str], *, first: bool) -> None:
         if why:
@@ -454,11 +471,11 @@ class Provider:
         drains = None if state.rolling_back else self._heard(event, desired, state)
         if over := self._given_up(event, state):
             return self._unfinished(event, state, [over], live)
+        waits = () if removal.wait is None else (removal.wait,)
         if drains is not None:
-            doomed = standing(live, desired)
-            drains.hold([node for node in live.nodes if node.group in doomed], live, TAKEN, drained=True)
-        if removal.wait is not None:
-            return self._unfinished(event, state, [removal.wait], live)
+            waits = (*self._make_doomed_ready(drains, live, desired, state), *waits)
+        if waits:
+            return self._unfinished(event, state, waits, live)
         self._log(f"delete groups: {', '.join(removal.groups)}")
         moment = Moment(now=self._now(), began=state.began)
         outcome = delete_groups(removal.groups, live, desired, self._sagemaker(), moment)
@@ -559,6 +576,12 @@ def _taken_from(state: State, live: Cluster) -> frozenset[str]:
     """Groups of whose nodes to take some are gone."""
     here = live.staying
     return frozenset(pick.group for pick in state.picked if pick.name not in here)
+
+
+def _is_young(node: Node, state: State) -> bool:
+    """Whether it may have come after prepare's last look: since the update of the stack began, or so shortly before that it had
+    not joined."""
+    return node.launched is not None and state.updated is not None and node.launched > state.updated - JOINING
 
 
 def _not_yet(live: Cluster, state: State) -> tuple[Wait, ...]:
