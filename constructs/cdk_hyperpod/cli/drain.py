@@ -33,6 +33,7 @@ ENDED = ("ready", "unknown", "refused", "timed-out", "backup-failed")
 """What a node stays in unless somebody does something."""
 INSTALL = "install it with `cdk-hyperpod lifecycle run drain | bash`, or look at `journalctl -u cdk-hyperpod-drain` on the controller"
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([mh])")
+_INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
 
 _DRAIN = """\
 Ask the agent on the controller for these nodes. It lets no new job start there,
@@ -95,6 +96,7 @@ def drain(
     as_json: bool,
 ) -> int:
     """Ask for the nodes, or say what the agent does."""
+    hold_s, force_s = _words(nodes, hold, force_after)
     if status_only == bool(nodes):
         raise click.UsageError("name the nodes to drain, or say --status")
     if as_json and not status_only:
@@ -109,10 +111,6 @@ def drain(
     channel = _open(live.find(config=config, cluster=cluster, region=region, profile=profile), config, by_kubectl)
     if status_only:
         return _show_status(channel, as_json=as_json)
-    hold_s = seconds(hold, "--hold")
-    force_s = None if force_after is None else seconds(force_after, "--force-after")
-    if force_s is not None and force_s > hold_s:
-        raise click.UsageError(f"--force-after {force_after} is later than the end of --hold {hold}")
     found = channel.addresses(nodes)
     status, now = channel.status()
     expires = now + hold_s
@@ -188,9 +186,10 @@ def _moment(moment: float) -> str:
 @live.target_options
 def undrain(nodes: Sequence[str], config: str, cluster: str | None, region: str | None, profile: str | None) -> None:
     """Give nodes back that `drain` asked for. Drains of others, and of HyperPod, stay. For Slurm; under EKS it is `kubectl uncordon`."""
+    _words(nodes)
     found = live.find(config=config, cluster=cluster, region=region, profile=profile)
     channel = _open(found, config, _kubectl("uncordon", nodes))
-    named = _instance_ids(nodes)
+    named = list(dict.fromkeys(nodes))
     gone: list[str] = []
 
     def remove(wishes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -204,21 +203,30 @@ def undrain(nodes: Sequence[str], config: str, cluster: str | None, region: str 
     _check_awake(status, now)
 
 
-def seconds(text: str, option: str) -> int:
-    """A span of time, as it is typed. Raises UsageError."""
+def _words(nodes: Sequence[str], hold: str = "12h", force_after: str | None = None) -> tuple[int, int | None]:
+    """How long the hold is, and when jobs end. Raises UsageError for all words that are wrong, before anybody is asked."""
+    hold_s, force_s = _seconds(hold), None if force_after is None else _seconds(force_after)
+    strange = [node for node in nodes if not _INSTANCE.fullmatch(node)]
+    wrong = [
+        f"{option}: must be minutes or hours such as 90m or 12h, at most 24h, got {text!r}"
+        for option, text, span in (("--hold", hold, hold_s), ("--force-after", force_after, force_s))
+        if span == 0
+    ]
+    if not wrong and force_s is not None and force_s > hold_s:
+        wrong.append(f"--force-after {force_after} is later than the end of --hold {hold}")
+    if strange:
+        shown = ", ".join(ascii(node) for node in strange[:10])
+        wrong.append(f"{shown}: is not an instance id such as i-0123456789abcdef0; `cdk-hyperpod nodes` lists them")
+    if wrong:
+        raise click.UsageError("\n".join(wrong))
+    return hold_s, force_s
+
+
+def _seconds(text: str) -> int:
+    """A span of time, as it is typed; 0: it is none, or too long."""
     found = _SPAN.fullmatch(text)
     span = int(found[1]) * (60 if found[2] == "m" else 3600) if found else 0
-    if not 0 < span <= MOST_HOLD_S:
-        raise click.UsageError(f"{option}: must be minutes or hours such as 90m or 12h, at most 24h, got {text!r}")
-    return span
-
-
-def _instance_ids(nodes: Sequence[str]) -> list[str]:
-    wrong = [node for node in nodes if not re.fullmatch(r"i-[0-9a-f]{8,17}", node)]
-    if wrong:
-        shown = ", ".join(ascii(node) for node in wrong[:10])
-        raise DrainError(f"{shown}: is not an instance id such as i-0123456789abcdef0; `cdk-hyperpod nodes` lists them")
-    return list(dict.fromkeys(nodes))
+    return span if span <= MOST_HOLD_S else 0
 
 
 # -- the channel ------------------------------------------------------------------------------------------------------
@@ -226,7 +234,7 @@ def _instance_ids(nodes: Sequence[str]) -> list[str]:
 
 def _kubectl(verb: str, nodes: Sequence[str], options: str = "") -> str:
     """What does it under EKS, where HyperPod calls its nodes hyperpod-INSTANCE."""
-    return " ".join(["kubectl", verb, *(f"hyperpod-{node}" for node in _instance_ids(nodes)), *options.split()])
+    return " ".join(["kubectl", verb, *(f"hyperpod-{node}" for node in dict.fromkeys(nodes)), *options.split()])
 
 
 def _open(target: Target, path: str, by_kubectl: str) -> Channel:
@@ -269,11 +277,10 @@ class Channel:
     def addresses(self, nodes: Sequence[str]) -> dict[str, str]:
         """The nodes' addresses, as HyperPod has them now. Raises DrainError for all that are none to drain."""
         sagemaker = self.target.client("sagemaker")
-        named = _instance_ids(nodes)
         # A file knows the groups; otherwise the cluster does.
         kinds = live.node_types(self.target, {} if self.target.config else live.describe(self.target))
         found, wrong = {}, []
-        for node in named:
+        for node in dict.fromkeys(nodes):
             try:
                 reply = sagemaker.describe_cluster_node(ClusterName=self.target.name, NodeId=node)["NodeDetails"]
             except self._errors as error:
