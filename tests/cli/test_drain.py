@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from cdk_hyperpod.cli import drain as drain_command
+from cdk_hyperpod.cli import live
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
@@ -244,6 +250,177 @@ def test_two_operators_at_once_lose_nothing(
     monkeypatch.setattr(drain_command.Channel, "_read", read)
     assert run("drain", one)[0] == 0
     assert set(world.wishes()) == {one, two}
+
+
+# -- what stands in the request already
+
+agent = load("drain_agent.py")
+NOW = 1_800_000_000.0
+ONE = "i-0123456789abcdef0"
+OTHER: dict[str, Any] = {
+    "id": "i-0fedcba9876543210",
+    "ip": "10.0.0.5",
+    "request": "abc",
+    "deadline": NOW + 3600,
+    "expires": NOW + 3600,
+    "on_timeout": "fail",
+    "backup": True,
+}
+
+
+class Held(drain_command.Channel):
+    """A bucket of one request, and an agent that is there."""
+
+    def __init__(self, content: bytes) -> None:
+        self._errors = (ClientError, ClientError)
+        self.target = live.Target(name="small", region="us-west-2", client=lambda _: None, config=None)
+        self._bucket = "bucket"
+        self._s3 = self
+        self.content = content
+
+    def get_object(self, **asked: str) -> dict[str, Any]:
+        status = json.dumps({"beat": NOW}).encode()
+        return {"Body": io.BytesIO(status if asked["Key"].endswith("status.json") else self.content), "ETag": "e"}
+
+    def put_object(self, **asked: Any) -> None:
+        self.content = asked["Body"]
+
+    def addresses(self, nodes: Any) -> dict[str, str]:
+        return dict.fromkeys(nodes, "10.0.0.4")
+
+    def run(self, *words: str) -> int:
+        with (
+            patch.object(live, "find", lambda **_: self.target),
+            patch.object(drain_command, "Channel", lambda _: self),
+            patch.object(drain_command, "_clock", lambda _: NOW),
+        ):
+            return main([*words])
+
+    def wanted(self) -> set[str]:
+        """As the agent reads it."""
+        return {wish.instance for wish in agent.parse_request("operator", self.content, NOW)[1]}
+
+
+def request(*nodes: object) -> bytes:
+    return json.dumps({"schema": 1, "id": "q", "nodes": nodes}).encode()
+
+
+def sound(content: bytes) -> set[str]:
+    """The nodes that the agent holds where each wish stands by itself."""
+    try:
+        nodes = json.loads(content)["nodes"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return set()
+    found = set()
+    for node in nodes if isinstance(nodes, list) else ():
+        try:
+            ((wish,),) = agent.parse_request("operator", request(node), NOW)[1:]
+        except agent.RequestError:
+            continue
+        # Of deployments; an operator's may have one that is a time.
+        limit = node.get("limit", NOW)
+        if wish.expires > NOW and agent._is_time(limit, NOW):
+            found.add(wish.instance)
+    return found
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+    lambda of: st.lists(of) | st.dictionaries(st.sampled_from([*OTHER, "schema", "nodes"]), of),
+    max_leaves=5,
+)
+TIMES: list[Any] = [
+    NOW - 1,
+    NOW,
+    NOW + 60,
+    NOW + 26 * 3600,
+    NOW + 26 * 3600 + 1,
+    NOW * 1000,
+    -1,
+    10**400,
+    True,
+    math.nan,
+]
+GIVEN: dict[str, list[Any]] = {
+    "id": [ONE, OTHER["id"], "i-01234567", "i-0; reboot", f"{ONE}\n", ["x"]],
+    "ip": ["10.0.0.4", "10.0.0.300", "10.0.0.1\n", 167772161],
+    "request": ["abc", "$(reboot)", "a" * 64, "a" * 65, ""],
+    "deadline": TIMES,
+    "limit": TIMES,
+    "expires": TIMES,
+    "on_timeout": ["fail", "force", "kill"],
+    "backup": [True, False, 1],
+}
+
+
+EACH = [
+    {**OTHER, "id": f"i-{number:08x}", name: value}
+    for number, (name, value) in enumerate((name, value) for name in GIVEN for value in GIVEN[name])
+]
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> dict[str, Any]:
+    """One that is sound, but for what is changed."""
+    found = {**OTHER, "id": draw(st.sampled_from([f"i-0123456{i}" for i in range(10)]))}
+    if draw(st.booleans()):
+        name = draw(st.sampled_from(list(GIVEN)))
+        found[name] = draw(st.sampled_from(GIVEN[name]) | JUNK)
+    return found
+
+
+@given((JUNK | st.lists(wishes() | JUNK)).map(lambda found: json.dumps({"nodes": found}).encode()))
+@example(b"[]")
+@example(b"")
+@example(b"{not json")
+@example(b"\xff\xfe")
+@example(b"[" * 100_000)
+@example(b'{"nodes": ' + b"[" * 100_000)
+@example(b'{"nodes": [' + b"1" * 5000 + b"]}")
+@example(request(*EACH))
+@example(request({**OTHER, "expires": 1}, *({**OTHER, "id": f"i-0123456{i}", "more": "x" * 150_000} for i in range(2))))
+@example(request({**OTHER, "expires": 1}, OTHER))
+def test_whatever_stands_there_the_agent_takes_what_is_written_anew(content: bytes) -> None:
+    drained, undrained = Held(content), Held(content)
+    assert drained.run("drain", ONE, "--force-after", "1h") == 0
+    assert drained.wanted() == sound(content) | {ONE}
+    assert undrained.run("undrain", ONE) == 0
+    assert undrained.wanted() == sound(content) - {ONE}
+
+
+def test_what_is_left_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    over = {**OTHER, "expires": NOW - 1}
+    bucket = Held(request(over, OTHER, {**OTHER, "id": "i-0; reboot"}, {**over, "ip": None}, 7, OTHER))
+    assert bucket.run("undrain", ONE) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{ONE}: nobody had asked for it\n"
+    assert err == (
+        "note: left out of the request, since the agent refuses it: nodes[2] (id), i-0fedcba9876543210 (ip), "
+        "nodes[4] (no object), i-0fedcba9876543210 (once more); `cdk-hyperpod drain` asks for them again\n"
+    )
+    assert bucket.run("undrain", ONE) == 0
+    assert capsys.readouterr().err == ""
+    assert Held(request(*range(12))).run("undrain", ONE) == 0
+    assert capsys.readouterr().err.endswith(
+        "nodes[9] (no object), and 2 more; `cdk-hyperpod drain` asks for them again\n"
+    )
+    assert Held(b"[" * 100_000).run("undrain", ONE) == 0
+    assert "refuses it: all that stood there, which has no list of nodes; `cdk" in capsys.readouterr().err
+    assert Held(b"").run("undrain", ONE) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_no_more_nodes_are_asked_for_than_the_agent_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    many = [{**OTHER, "id": f"i-{i:017x}", "ip": "255.255.255.255", "request": "a" * 64} for i in range(1000)]
+    bucket = Held(before := request(*many))
+    assert bucket.run("drain", ONE) == 1
+    assert "would name 1001 nodes, and the agent takes 1000 at most; give some back" in capsys.readouterr().err
+    assert bucket.content == before
+    assert bucket.run("drain", many[0]["id"]) == 0
+    assert len(bucket.wanted()) == 1000
+
+
+# -- what it says
 
 
 def test_it_waits_and_tells_what_changes(

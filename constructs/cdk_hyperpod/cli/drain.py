@@ -7,6 +7,7 @@ cluster. Several operators may ask at once: each changes the request only as it 
 from __future__ import annotations
 
 import email.utils
+import ipaddress
 import json
 import re
 import sys
@@ -29,11 +30,16 @@ SILENT_S = 180
 """The agent writes its status every minute; after this long it is taken for dead."""
 POLL_S = 5.0
 MOST_HOLD_S = 24 * 3600
+MOST_AHEAD_S = 26 * 3600
+MOST_NODES = 1000
+"""What the agent takes; these two and `_wrong` are its rules (lifecycle/drain_agent.py, parse_request)."""
 ENDED = ("ready", "unknown", "refused", "timed-out", "backup-failed")
 """What a node stays in unless somebody does something."""
 INSTALL = "install it with `cdk-hyperpod lifecycle run drain | bash`, or look at `journalctl -u cdk-hyperpod-drain` on the controller"
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([mh])")
 _INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
+_REQUEST = re.compile(r"[A-Za-z0-9-]{1,64}")
+_OF_A_WISH = ("id", "ip", "request", "deadline", "limit", "expires", "on_timeout", "backup")
 
 _DRAIN = """\
 Ask the agent on the controller for these nodes. It lets no new job start there,
@@ -305,25 +311,37 @@ class Channel:
         return _object(content), now
 
     def change(self, do: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """Change what operators want, from what it is now; what they want then."""
+        """Change what operators want, from what it is now; what they want then.
+
+        What the agent would refuse of what is there is left out, and told.
+        """
         key = request_key(self.target.name, "operator")
         for _ in range(10):
             content, etag, now = self._read(key)
-            wishes = do(_live(content, now))
+            there, left_out = _live(content, now)
+            wishes = do(there)
+            if len(wishes) > MOST_NODES:
+                problem = f"the request would name {len(wishes)} nodes, and the agent takes {MOST_NODES} at most"
+                raise DrainError(f"nothing was changed: {problem}; give some back by `undrain`")
             body = json.dumps({"schema": 1, "id": uuid.uuid4().hex[:12], "nodes": wishes}).encode()
             only: dict[str, str] = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
             try:
                 self._s3.put_object(Bucket=self._bucket, Key=key, Body=body, ContentType="application/json", **only)
-                return wishes
             except self._errors as error:
                 if aws.code(error) not in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
                     raise self._error("write", key, error) from None
+                continue
+            if left_out:
+                more = f", and {len(left_out) - 10} more" if len(left_out) > 10 else ""
+                shown = f"{', '.join(left_out[:10])}{more}; `cdk-hyperpod drain` asks for them again"
+                print(f"note: left out of the request, since the agent refuses it: {shown}", file=sys.stderr)
+            return wishes
         raise DrainError("other operators change the request all the time; try again")
 
     def wishes(self) -> dict[str, dict[str, Any]]:
         """What operators want now, by node."""
         content, _, now = self._read(request_key(self.target.name, "operator"))
-        return {wish["id"]: wish for wish in _live(content, now)}
+        return {wish["id"]: wish for wish in _live(content, now)[0]}
 
     def _read(self, key: str) -> tuple[bytes, str, float]:
         try:
@@ -344,19 +362,63 @@ class Channel:
         return DrainError(f"cannot {verb} s3://{self._bucket}/{key}: {aws.sentence(error)}")
 
 
-def _live(content: bytes, now: float) -> list[dict[str, Any]]:
-    """The wishes of a request that hold a node still."""
-    return [
-        wish
-        for wish in _object(content).get("nodes") or []
-        if isinstance(wish, dict) and "id" in wish and "request" in wish and _after(wish.get("expires"), now)
-    ]
+def _live(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
+    """The wishes of a request that hold a node still; and what the agent refuses of it, for which it would refuse all of it.
+
+    Somebody may have written it by hand, or with another version.
+    """
+    nodes = _object(content).get("nodes")
+    if not isinstance(nodes, list):
+        return [], ["all that stood there, which has no list of nodes"] if content else []
+    found: dict[str, dict[str, Any]] = {}
+    left_out = []
+    for i, wish in enumerate(nodes):
+        wrong = _wrong(wish, now)
+        if wrong is None and wish["expires"] <= now:
+            continue
+        if wrong is None and wish["id"] in found:
+            wrong = "once more"
+        if wrong is None:
+            # No more than is known: the agent refuses what is too large.
+            found[wish["id"]] = {name: wish[name] for name in _OF_A_WISH if name in wish}
+        else:
+            left_out.append(f"{f'nodes[{i}]' if wrong in ('no object', 'id') else wish['id']} ({wrong})")
+    return list(found.values()), left_out
+
+
+def _wrong(wish: object, now: float) -> str | None:
+    """The first member of a wish that the agent refuses."""
+    if not isinstance(wish, dict):
+        return "no object"
+    rules: dict[str, Callable[[Any], bool]] = {
+        "id": lambda value: isinstance(value, str) and bool(_INSTANCE.fullmatch(value)),
+        "ip": _is_address,
+        "request": lambda value: isinstance(value, str) and bool(_REQUEST.fullmatch(value)),
+        **dict.fromkeys(("deadline", "limit", "expires"), lambda value: _is_time(value, now)),
+        "on_timeout": lambda value: value in ("fail", "force"),
+        "backup": lambda value: isinstance(value, bool),
+    }
+    given = {"limit": now, **wish}
+    return next((name for name, is_right in rules.items() if not is_right(given.get(name))), None)
+
+
+def _is_address(value: object) -> bool:
+    try:
+        ipaddress.IPv4Address(value if isinstance(value, str) else "")
+    except ValueError:
+        return False
+    return True
+
+
+def _is_time(value: object, now: float) -> bool:
+    # NaN compares with nothing.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= now + MOST_AHEAD_S
 
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content) if content else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
