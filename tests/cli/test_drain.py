@@ -488,7 +488,7 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
     assert "has not been heard of for 10 minutes" in err
     assert json.loads(run("drain", "--status", "--json")[1])["nodes"][0]["state"] == "ready"
     assert run("drain", one, "--json")[0] == 2
-    monkeypatch.setattr(time, "sleep", lambda _: world.answer(refused={"operator": "is no JSON"}))
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(beat=time.time() + 5, refused={"operator": "is no JSON"}))
     world.answer()
     (world.folder / "requests/operator.json").unlink()
     assert "the agent refuses it: is no JSON" in run("drain", one, "--wait")[2]
@@ -556,6 +556,18 @@ def test_a_cluster_by_its_name_needs_no_file(
     assert run("undrain", one, *where) == (0, f"{one}: is given back\n", "")
     status, _, err = run("drain", one, "--wait", *where)
     assert status == 2 and "does not know what the file wants saved" in err
+
+
+def test_who_waits_hears_no_refusal_of_what_stood_there_before(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    world.answer(refused={"operator": "is no JSON"})
+    (world.folder / "requests").mkdir()
+    (world.folder / "requests/operator.json").write_text("{not json")
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer())
+    status, out, err = run("drain", one, "--wait")
+    assert (status, out.splitlines()[-1]) == (0, f"{one}  ip-1  ready"), err
 
 
 def test_ctrl_c_while_it_waits_says_that_the_request_stands(
