@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cdk_hyperpod_local import environment
 
 Json = Any
+_OPEN = ("unknown-account", "unknown-region")
+"""What a manifest has for a stack that can go anywhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,24 +25,39 @@ class Stack:
 
 
 def stacks(assembly: Path) -> tuple[Stack, ...]:
-    """The stacks of a cloud assembly. What it leaves open is the engine's own account and the region us-east-1."""
+    """The stacks of a cloud assembly. What one leaves open is as the others have it; where all do, it is the engine's own
+    account, and the region us-east-1."""
+    found = _as_synthesized(assembly)
+    account = next((stack.account for stack in found if stack.account != _OPEN[0]), environment.ACCOUNT)
+    region = next((stack.region for stack in found if stack.region != _OPEN[1]), "us-east-1")
+    return tuple(
+        replace(
+            stack,
+            account=account if stack.account == _OPEN[0] else stack.account,
+            region=region if stack.region == _OPEN[1] else stack.region,
+        )
+        for stack in found
+    )
+
+
+def _as_synthesized(assembly: Path) -> list[Stack]:
     manifest: dict[str, Json] = json.loads((assembly / "manifest.json").read_text("utf-8"))
     found: list[Stack] = []
     for artifact_id, artifact in manifest["artifacts"].items():
         if artifact["type"] == "cdk:cloud-assembly":  # of a Stage
-            found += stacks(assembly / artifact["properties"]["directoryName"])
+            found += _as_synthesized(assembly / artifact["properties"]["directoryName"])
         if artifact["type"] != "aws:cloudformation:stack":
             continue
         account, region = artifact["environment"].removeprefix("aws://").split("/")
         found.append(
             Stack(
                 name=artifact["properties"].get("stackName", artifact_id),
-                account=environment.ACCOUNT if account == "unknown-account" else account,
-                region="us-east-1" if region == "unknown-region" else region,
+                account=account,
+                region=region,
                 template=assembly / artifact["properties"]["templateFile"],
             )
         )
-    return tuple(found)
+    return found
 
 
 def are_equal(one: Path, other: Path) -> bool:

@@ -25,7 +25,8 @@ Rehearse a deployment on this machine: the real CDK CLI deploys to an engine on 
 run their real code, IAM answers each request, and HyperPod terminates nodes at random when you lower a count. You need
 no account and no docker, and the network only once, for the set-up.
 
-It works for any CDK app, in any language, and plain CloudFormation templates with an AWS::SageMaker::Cluster.
+It works for any CDK app with one account and region, in any language, and plain CloudFormation templates with an
+AWS::SageMaker::Cluster.
 What it proves, and what not: docs/local-aws.md of cdk-hyperpod.
 """
 

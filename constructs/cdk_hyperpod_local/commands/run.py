@@ -199,9 +199,12 @@ def _alone(place: Place) -> Iterator[None]:
 
 
 def _check(job: Job) -> None:
-    """A wrong cluster file is said before an engine is started for it. Raises ConfigError."""
+    """What is wrong is said before an engine is started for it, where that can be known. Raises ConfigError or
+    EngineError."""
     if job.app.config is not None:
         load_config(job.app.config)
+    if job.app.made is not None and job.app.made.is_dir():
+        _refuse_several_environments(job, job.app.made)
 
 
 def _ask(job: Job, question: str, *more: str) -> int:
@@ -239,6 +242,8 @@ def _synthesize(job: Job, assembly: Path) -> Path:
         if _is_as_before(job, fresh):
             return job.assembly
         _need(_synth(job, fresh, validate=True), f"{job.app} failed")
+        # Before it takes the place of what was deployed.
+        _refuse_several_environments(job, fresh)
         shutil.rmtree(assembly, ignore_errors=True)
         fresh.rename(assembly)
     finally:
@@ -270,6 +275,17 @@ def _stacks(job: Job, assembly: Path) -> tuple[Stack, ...]:
     if not found:
         raise EngineError(f"{job.app}: there is no stack in it")
     return found
+
+
+def _refuse_several_environments(job: Job, assembly: Path) -> None:
+    """A deployment here has one account and region: its bootstrap, its credentials, and whom it is asked for afterwards."""
+    found = stacks(assembly)
+    if len({(stack.account, stack.region) for stack in found}) > 1:
+        where = ", ".join(f"{stack.name} in aws://{stack.account}/{stack.region}" for stack in found)
+        raise EngineError(
+            f"{job.app}: a rehearsal has one account and region, and these stacks have several: {where}; let the app make "
+            "the stacks of one alone, as by context that it reads (-c KEY=VALUE) or by a command of its own (--app)"
+        )
 
 
 def _ended(aws: LocalAws) -> list[Json]:

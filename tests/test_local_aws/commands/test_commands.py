@@ -18,9 +18,11 @@ import pytest
 
 from cdk_hyperpod.cli.main import main as check_main
 from cdk_hyperpod_local import apps, cdk, daemon, installation
-from cdk_hyperpod_local.assemblies import Stack
+from cdk_hyperpod_local.assemblies import Stack, stacks
 from cdk_hyperpod_local.commands import __main__ as command_line
 from cdk_hyperpod_local.commands import report, run, spelling
+from cdk_hyperpod_local.environment import ACCOUNT
+from cdk_hyperpod_local.errors import EngineError
 from cdk_hyperpod_local.places import DEFAULT_PORT, LAUNCHER, Place
 from synth.synthesis import ROOT
 
@@ -326,6 +328,68 @@ def command_of(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def write_assembly(folder: Path, **environments: str) -> Path:
+    """A cloud assembly with a stack in each environment."""
+    folder.mkdir(parents=True)
+    of = {"type": "aws:cloudformation:stack", "properties": {"templateFile": "a.template.json"}}
+    stacks = {name: {**of, "environment": f"aws://{where}"} for name, where in environments.items()}
+    (folder / "manifest.json").write_text(json.dumps({"artifacts": stacks}), "utf-8")
+    (folder / "a.template.json").write_text("{}", "utf-8")
+    return folder
+
+
+SEVERAL = [
+    {"One": "111122223333/us-east-1", "Two": "111122223333/us-west-2"},
+    {"One": "111122223333/us-west-2", "Two": "444455556666/us-west-2"},
+]
+
+
+@pytest.mark.parametrize("environments", SEVERAL)
+@pytest.mark.parametrize("command", ["deploy", "diff"])
+def test_an_assembly_of_several_environments_is_refused_and_starts_nothing(
+    place: Place,
+    tmp_path: Path,
+    command: str,
+    environments: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(run, "_start", lambda job: pytest.fail("an engine was started"))
+    out = write_assembly(tmp_path / "cdk.out", **environments)
+    assert call(command, "--app", str(out)) == 1
+    assert (said := capsys.readouterr().err).count("\n") == 1
+    where = ", ".join(f"{name} in aws://{environment}" for name, environment in environments.items())
+    assert said.startswith(f"local AWS: reading {out}: a rehearsal has one account and region, and these stacks have ")
+    assert f" several: {where}; let the app make the stacks of one alone" in said
+    assert not place.home.exists()
+
+
+def test_an_app_of_several_environments_leaves_what_was_deployed(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = run.Job(place=place, given=apps.App(folder=tmp_path, command="true"), speed=1)
+    write_assembly(job.assembly, One="111122223333/us-west-2")
+    before = (job.assembly / "manifest.json").read_text("utf-8")
+
+    def synth(self: cdk.Cdk, assembly: Path, *options: str, app: Path, validate: bool) -> cdk.Result:
+        write_assembly(assembly, **SEVERAL[0])
+        return cdk.Result(code=0, output="", seconds=0)
+
+    monkeypatch.setattr(cdk.Cdk, "synth", synth)
+    with pytest.raises(EngineError, match="One in aws://111122223333/us-east-1, Two in "):
+        run._synthesize(job, job.assembly)
+    assert (job.assembly / "manifest.json").read_text("utf-8") == before, "`destroy` needs it"
+
+
+@pytest.mark.parametrize("account", ["111122223333", "unknown-account"])
+def test_a_stack_that_leaves_its_environment_open_is_where_the_others_are(tmp_path: Path, account: str) -> None:
+    environments = {"Anywhere": "unknown-account/unknown-region", "Here": f"{account}/us-west-2"}
+    found = stacks(write_assembly(tmp_path / "cdk.out", **environments))
+    assert {(stack.account, stack.region) for stack in found} == {
+        (account.replace("unknown-account", ACCOUNT), "us-west-2")
+    }
 
 
 @pytest.fixture
