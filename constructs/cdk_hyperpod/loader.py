@@ -82,8 +82,8 @@ def _part(warning: Finding) -> str:
     return "eks" if warning.path.startswith("eks.") or warning.topic == "second-zone" else "cluster"
 
 
-def _refusal(source: str, problem: str, remedy: str) -> ConfigError:
-    return ConfigError([Finding(path="", problem=problem, remedy=remedy)], source)
+def _refusal(source: str, problem: str, remedy: str, line: int | None = None) -> ConfigError:
+    return ConfigError([Finding(path="", problem=problem, remedy=remedy, line=line)], source)
 
 
 def _read(path: Path, source: str) -> str:
@@ -102,7 +102,7 @@ def _read(path: Path, source: str) -> str:
         )
         raise _refusal(source, f"there is no file {shown_name(str(path.absolute()), length=4096)}", remedy) from None
     except YamlProblem as problem:
-        raise _refusal(source, str(problem), "save the file as UTF-8") from None
+        raise _refusal(source, str(problem), "save the file as UTF-8", problem.line) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _refusal(source, f"the file cannot be read ({reason})", "name a readable file") from None
@@ -114,7 +114,7 @@ def _parse(text: str, source: str) -> Document:
     except (yaml.YAMLError, RecursionError) as error:
         why = in_words(error, text)
         remedy = "indent with spaces, never with tabs" if "character '\\t'" in str(why) else "correct it there"
-        raise _refusal(source, f"cannot be read as YAML: {why}", remedy) from None
+        raise _refusal(source, f"cannot be read as YAML: {why}", remedy, why.line) from None
     if document.data is None:
         remedy = "begin with name, region and instance_groups; `cdk-hyperpod init` writes an example in an empty folder"
         raise _refusal(source, "the file is empty", remedy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import time
 from pathlib import Path
 
@@ -128,7 +129,10 @@ def yaml_error(text: str, remedy: str = "correct it there") -> str:
     ],
 )
 def test_a_file_that_is_no_cluster_file_gets_one_message(text: str | bytes, message: str) -> None:
-    assert told(findings_of(text)) == [message]
+    (found,) = findings_of(text)
+    assert told([found]) == [message]
+    if named := re.search(r"\bin line (\d+)", message):
+        assert found.line == int(named[1])
 
 
 @pytest.mark.parametrize(

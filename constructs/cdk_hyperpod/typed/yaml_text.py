@@ -19,6 +19,10 @@ MAX_DEPTH = 50
 class YamlProblem(Exception):
     """Text that cannot be read as YAML; the message is one line, with the number of the line where it is known."""
 
+    def __init__(self, words: str, line: int | None = None) -> None:
+        super().__init__(words)
+        self.line = line
+
 
 class Loader(yaml.SafeLoader):
     """SafeLoader that stops at a file that unfolds to too much, and says where a value is that cannot be read."""
@@ -75,7 +79,7 @@ def decoded(content: bytes) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise YamlProblem(f"byte {error.start}, in line {line}, is not UTF-8 text") from None
+        raise YamlProblem(f"byte {error.start}, in line {line}, is not UTF-8 text", line) from None
 
 
 _PLAINER = {"found unhashable key": "found a key that is not plain text"}
@@ -88,10 +92,13 @@ def in_words(error: yaml.YAMLError | RecursionError, text: str) -> YamlProblem:
     if isinstance(error, yaml.MarkedYAMLError):
         said = [_PLAINER.get(part, part) for part in (error.context, error.problem) if part]
         words = shown_name(", ".join(said).replace(*_TAG), 300)
-        return YamlProblem(words if error.problem_mark is None else f"{words} in line {error.problem_mark.line + 1}")
+        if error.problem_mark is None:
+            return YamlProblem(words)
+        line = error.problem_mark.line + 1
+        return YamlProblem(f"{words} in line {line}", line)
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
-        return YamlProblem(f"the character U+{error.character:04X} is not allowed in line {line}")
+        return YamlProblem(f"the character U+{error.character:04X} is not allowed in line {line}", line)
     return YamlProblem("nested too deeply" if isinstance(error, RecursionError) else shown_name(str(error), 300))
 
 
