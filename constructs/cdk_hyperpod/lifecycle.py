@@ -138,7 +138,7 @@ class LifecycleScripts(Construct):
         :param removal_policy: what becomes of the bucket that is made, and of the upload's log, when they leave the stack: DESTROY
             deletes both with all that is in them; RETAIN keeps them, and the next cluster of this name needs another
             bucket. Default: - RemovalPolicy.DESTROY.
-        :raises HyperPodError: for a folder that lacks a script.
+        :raises HyperPodError: for a folder that is not there or lacks a script.
         :raises ConfigError: for arguments that the scripts would refuse.
         """
         super().__init__(scope, construct_id)
@@ -211,7 +211,7 @@ class LifecycleScripts(Construct):
         :param encryption_key: as the constructor's.
         :param access_logs: as the constructor's.
         :param drain: as the constructor's, for a file that has `slurm.drain`.
-        :raises HyperPodError: for a folder that lacks a script.
+        :raises HyperPodError: for a folder that is not there or lacks a script.
         """
         return _ScriptsOfFile(
             scope, construct_id, loaded, encryption_key=encryption_key, access_logs=access_logs, drain=drain
@@ -422,6 +422,10 @@ def _folder(source: str | Path | None, orchestrator: Orchestrator) -> tuple[Path
     entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
     own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
     folder = own if source is None else Path(source)
+    if not folder.is_dir():
+        raise HyperPodError(
+            f"lifecycle_scripts: there is no folder {folder}; name one, or leave it out to use the library's scripts"
+        )
     missing = [name for name in entry_scripts if not (folder / name).is_file()]
     if missing:
         raise HyperPodError(

@@ -660,6 +660,18 @@ def test_what_it_says(made: Callable[..., object], changes: dict[str, Any], mess
     assert [str(finding) for finding in caught.value.findings] == messages
 
 
+def test_what_holds_the_thing_that_is_wanted_is_no_riddle(world: World) -> None:
+    """A construct in place of what it made: its attribute is named, where it is one alone."""
+    file_system = LustreFileSystem(world.stack, world.next_id(), **CONSTRUCTS[LustreFileSystem](world))
+    wrong = {"file_system": file_system, "encryption_key": world.scripts}
+    with pytest.raises(ConfigError) as caught:
+        HyperPodCluster(world.stack, world.next_id(), **{**CONSTRUCTS[HyperPodCluster](world), **wrong})
+    assert [(each.path, each.remedy) for each in caught.value.findings] == [
+        ("file_system", "give it the .mount of this one"),
+        ("encryption_key", "make or import one"),  # scripts have two keys
+    ]
+
+
 @pytest.mark.parametrize(
     ("made", "name", "said"),
     [

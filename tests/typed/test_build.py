@@ -84,6 +84,17 @@ def test_a_setting_of_the_wrong_shape(changes: Changes, message: str) -> None:
     assert judge(changes) == [message]
 
 
+def test_of_two_settings_that_have_the_word_the_missing_one_is_meant() -> None:
+    """`type` for instance_type, where node_type is the nearer one by its letters."""
+    assert judge({"instance_groups.1.instance_type": REMOVED, "instance_groups.1.type": "ml.m5.large"}) == [
+        "instance_groups[work]: has no instance_type; give it one of instance_type and instance_types",
+        "instance_groups[work].type: is not a setting; did you mean instance_type?",
+    ]
+    assert judge({"instance_groups.1.node_type": REMOVED, "instance_groups.1.type": "compute"})[-1] == (
+        "instance_groups[work].type: is not a setting; did you mean node_type?"
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

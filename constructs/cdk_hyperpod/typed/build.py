@@ -27,6 +27,9 @@ _HINTS = {
     ),
 }
 
+_EITHER = (("instance_type", "instance_types"),)
+"""Settings without a default of their own, of which a value needs one: rules say so, and not the types."""
+
 
 def structure(kind: type[T], data: object, findings: list[Finding], path: str = "") -> T:
     """The value of the kind that the data describes; what is wrong with the data is added to the findings.
@@ -61,17 +64,24 @@ def _build_object(kind: type, data: object, path: str, findings: list[Finding], 
     if not isinstance(data, dict):
         return _wrong(data, "must hold settings", "write it as key: value lines", path, findings)
     fields = {field.name: field for field in dataclasses.fields(kind)}
+    missing = [name for name, field in fields.items() if name not in data and _is_required(field)]
+    eithers = [either for either in _EITHER if {*either} <= fields.keys() and not {*either} & data.keys()]
+    wanted = [*missing, *(name for either in eithers for name in either)]
     for key in data:
         if key not in fields:
-            findings.append(_unknown_key(key, join(path, key), list(fields), whole))
+            findings.append(_unknown_key(key, join(path, key), list(fields), wanted, whole))
     values: dict[str, Any] = {}
-    for name, field in fields.items():
+    for name in fields:
         if name in data:
             values[name] = _build(field_types(kind)[name], data[name], join(path, name), findings, whole)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+        elif name in missing:
             findings.append(Finding(path=join(path, name), problem="is missing", remedy=f"add `{name}:`"))
             values[name] = UNKNOWN
     return kind(**values)
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _build_mapping(kind: Any, data: object, path: str, findings: list[Finding]) -> Any:
@@ -98,17 +108,18 @@ def _wrong(data: object, problem: str, remedy: str, path: str, findings: list[Fi
     return UNKNOWN
 
 
-def _unknown_key(key: object, path: str, names: list[str], whole: type) -> Finding:
+def _unknown_key(key: object, path: str, names: list[str], wanted: list[str], whole: type) -> Finding:
     problem, remedy = _HINTS.get(
-        path, ("is not a setting", _meant(key, names, whole) or f"remove it, or use one of {', '.join(names)}")
+        path, ("is not a setting", _meant(key, names, wanted, whole) or f"remove it, or use one of {', '.join(names)}")
     )
     return Finding(path=path, problem=problem, remedy=remedy)
 
 
-def _meant(key: object, names: list[str], whole: type) -> str | None:
-    """The setting that was probably meant: of this level, or of another one of the whole."""
+def _meant(key: object, names: list[str], wanted: list[str], whole: type) -> str | None:
+    """The setting that was probably meant: of this level, one that is still wanted before the others; or of another one of the
+    whole."""
     text = shown_name(key)
-    here = closest(text, names, certain=True)
+    here = closest(text, wanted, certain=True) or closest(text, names, certain=True)
     # A slip of the finger seldom hits the first letter: count is not account.
     near = closest(text, [name for name in names if name[:1] == text[:1]])
     meant = list(filter(None, [here, _elsewhere(text, here, whole)])) or list(filter(None, [near]))

@@ -183,12 +183,19 @@ def _problem(form: Form, value: object) -> tuple[str, str] | None:
         case Made(kinds) if any(_is_one(kind, value) for kind in kinds):
             return None
         case Made([kind]) if _is_interface(kind):
-            return f"must be an {kind.__name__}", "make or import one"
+            return f"must be an {kind.__name__}", _held(kind, value) or "make or import one"
         case Fields(kind) | Made([kind]):
-            return f"must be of the class {kind.__name__}", "make one"
+            return f"must be of the class {kind.__name__}", _held(kind, value) or "make one"
         case Made(kinds):
             names = ["text" if kind is str else f"{_article(kind)} {kind.__name__}" for kind in kinds]
             return f"must be {', '.join(names[:-1])} or {names[-1]}", "give it one of these"
+
+
+def _held(kind: Any, value: object) -> str | None:
+    """The remedy where what was given has just what is wanted: a LustreFileSystem has its `mount`. None: it has not."""
+    own: dict[str, object] = getattr(value, "__dict__", {})
+    names = [name for name, held in own.items() if not name.startswith("_") and _is_one(kind, held)]
+    return f"give it the .{names[0]} of this one" if len(names) == 1 else None
 
 
 def _are_names(key: Any, item: Any, value: object) -> bool:
