@@ -43,7 +43,10 @@ def test_the_wheel_holds_the_library_and_nothing_else(contents: dict[str, zipfil
     library.remove("cdk_hyperpod/stacks.py")
     stacks = {f"cdk_hyperpod/stacks/{name}" for name in shipped(ROOT / "stacks")}
     project = {f"cdk_hyperpod/_project/{name}" for name in ("cdk.json", "package.json")}
-    assert {name for name in contents if name.startswith("cdk_hyperpod/")} == library | scripts | stacks | project
+    docs = {f"cdk_hyperpod/docs/{name}" for name in shipped(ROOT / "docs")}
+    assert {
+        name for name in contents if name.startswith("cdk_hyperpod/")
+    } == library | scripts | stacks | project | docs
     assert {"cdk_hyperpod/py.typed", "cdk_hyperpod/instance_types.json"} <= library
 
 
@@ -51,6 +54,17 @@ def test_the_local_aws_is_in_it_and_is_small(contents: dict[str, zipfile.ZipInfo
     found = {name.partition("/")[2]: info for name, info in contents.items() if name.startswith("cdk_hyperpod_local/")}
     assert found.keys() == shipped(ROOT / "constructs" / "cdk_hyperpod_local") - {"local.mk"}
     assert sum(info.compress_size for info in found.values()) < 1_000_000
+
+
+def test_every_page_that_a_file_in_it_names_is_in_it_too(wheel: Path, contents: dict[str, zipfile.ZipInfo]) -> None:
+    """A message that names docs/eks.md means a page that whoever reads the message has."""
+    with zipfile.ZipFile(wheel) as archive:
+        texts = [archive.read(name).decode() for name in contents if name.endswith((".py", ".yaml", ".md"))]
+    named = {page for text in texts for page in re.findall(r"(?<![\w/])docs/[\w./-]*\w\.(?:md|json)\b", text)}
+    assert {"docs/deploying.md", "docs/eks.md", "docs/adr/0010-a-rollback-at-its-deadline.md"} <= named
+    assert {f"cdk_hyperpod/{page}" for page in named} - contents.keys() == set()
+    pages = [info for name, info in contents.items() if name.startswith("cdk_hyperpod/docs/")]
+    assert sum(info.compress_size for info in pages) < 250_000
 
 
 def test_the_stacks_and_pins_in_it_are_the_repositorys_own(wheel: Path, contents: dict[str, zipfile.ZipInfo]) -> None:
@@ -79,6 +93,11 @@ def test_the_library_comes_from_the_wheel(environment: Path, tmp_path: Path) -> 
 def test_the_command_line_tool_is_installed(environment: Path, tmp_path: Path) -> None:
     assert "Usage: cdk-hyperpod" in run(environment / "cdk-hyperpod", "--help", cwd=tmp_path)
     assert "llm-train" in run(environment / "cdk-hyperpod", "check", "--config", ROOT / "cluster.yaml", cwd=tmp_path)
+
+
+def test_the_tool_says_where_the_pages_are(environment: Path, tmp_path: Path) -> None:
+    folder = Path(run(environment / "cdk-hyperpod", "docs", cwd=tmp_path).strip())
+    assert folder.is_relative_to(environment.parent) and (folder / "scale-down.md").is_file()
 
 
 def test_the_extra_for_eks_brings_the_layer_of_kubectl(environment: Path, tmp_path: Path) -> None:

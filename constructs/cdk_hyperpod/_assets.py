@@ -16,6 +16,12 @@ def lifecycle_dir() -> Path:
     raise FileNotFoundError(f"the lifecycle scripts are neither in {places[0]} nor in {places[1]}; install again")
 
 
+def docs_dir() -> Path:
+    """The pages that messages and docstrings name, as docs/eks.md."""
+    within = _PACKAGE / "docs"
+    return within if within.is_dir() else _PACKAGE.parents[1] / "docs"
+
+
 def lambda_dir() -> Path:
     """The custom resource's code and the API models that it uses."""
     return _PACKAGE / "_lambda"

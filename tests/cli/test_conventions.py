@@ -23,19 +23,19 @@ _OF_AN_APP = ("local deploy", "local diff", "local plan", "local drift")
 WITHOUT: dict[str, dict[str, str]] = {
     "--config": {
         "init": "writes the file",
-        **dict.fromkeys(("schema", "completion"), _OF_THE_TOOL),
+        **dict.fromkeys(("schema", "docs", "completion"), _OF_THE_TOOL),
         **dict.fromkeys(("credentials", "denied"), _NO_FILE),
         **{name: why for name, why in _LOCAL.items() if name not in _OF_AN_APP},
     },
     "--profile": {
         **dict.fromkeys(
-            ("init", "check", "schema", "completion", "denied", "job render", "lifecycle run"), _ASKS_NOBODY
+            ("init", "check", "schema", "docs", "completion", "denied", "job render", "lifecycle run"), _ASKS_NOBODY
         ),
         **_LOCAL,
     },
     "--cluster": {
         **_LOCAL,
-        **dict.fromkeys(("init", "schema", "completion"), _OF_THE_TOOL),
+        **dict.fromkeys(("init", "schema", "docs", "completion"), _OF_THE_TOOL),
         **dict.fromkeys(("credentials", "denied"), "is about no cluster"),
         **dict.fromkeys(("check", "preflight", "cost", "plan", "retained", "job render", "lifecycle run"), _THE_FILE),
     },
@@ -43,6 +43,7 @@ WITHOUT: dict[str, dict[str, str]] = {
         **_LOCAL,
         "init": "writes files, and names them",
         "schema": "prints JSON already",
+        "docs": "prints a folder",
         "completion": "prints a script",
         "lifecycle run": "prints a script",
         "job render": "prints YAML",

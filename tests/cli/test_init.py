@@ -65,6 +65,20 @@ def test_it_writes_an_app(orchestrator: str, folder: Path, capsys: pytest.Captur
     ]
 
 
+@pytest.mark.parametrize("orchestrator", [[], ["--eks"]], ids=["slurm", "eks"])
+def test_the_pages_that_the_file_names_are_where_it_says(
+    orchestrator: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", *GIVEN, *orchestrator]) == 0
+    text = Path("cluster.yaml").read_text("utf-8")
+    assert "`cdk-hyperpod docs` prints the folder" in text
+    capsys.readouterr()
+    assert main(["docs"]) == 0
+    folder = Path(capsys.readouterr().out.strip())
+    named = set(re.findall(r"docs/([\w.-]*\w)", text))
+    assert "reference.md" in named and [page for page in named if not (folder / page).is_file()] == []
+
+
 @pytest.mark.parametrize("name", ["123", "on", "1e3"])
 def test_a_name_that_yaml_would_read_as_something_else(name: str) -> None:
     assert main(["init", "--name", name, "--region", "us-west-2"]) == 0

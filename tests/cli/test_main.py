@@ -88,6 +88,11 @@ def test_retained_lists_what_stays(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == ""
 
 
+def test_docs_prints_the_folder_of_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs"]) == 0
+    assert capsys.readouterr() == (f"{ROOT / 'docs'}\n", "")
+
+
 def test_schema_prints_the_committed_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema"]) == 0
     assert capsys.readouterr() == ((ROOT / "cluster.schema.json").read_text("utf-8"), "")

@@ -35,6 +35,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "job": ("job", "write a training job as YAML, elastic or of one size"),
     },
     "The tool": {
+        "docs": ("docs", "print the folder of the pages that messages name, as docs/eks.md"),
         "completion": ("completion", "print what makes bash, zsh or fish complete commands and options"),
     },
 }

@@ -1,0 +1,13 @@
+"""`cdk-hyperpod docs`: where the pages lie that messages, docstrings and new files name."""
+
+from __future__ import annotations
+
+import rich_click as click
+
+from .._assets import docs_dir
+
+
+@click.command(epilog="Exit code 0: printed.")
+def docs() -> None:
+    """Print the folder of the pages that messages name, as docs/deploying.md. README.md in it lists them all."""
+    print(docs_dir())
