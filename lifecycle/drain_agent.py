@@ -176,6 +176,14 @@ class Backup(NamedTuple):
     said: str
 
 
+class Reservation(NamedTuple):
+    """One of ours."""
+
+    nodes: tuple[str, ...]
+    start: str
+    """When it began, as Slurm writes it: a node that went back to work between has another."""
+
+
 class World(NamedTuple):
     """All that one look reads."""
 
@@ -186,8 +194,8 @@ class World(NamedTuple):
     """Addresses of nodes that are never drained, and what they are."""
     nodes: Mapping[str, SlurmNode]
     """By name."""
-    reservations: Mapping[str, tuple[str, ...]]
-    """Ours: the instance's id, and the nodes."""
+    reservations: Mapping[str, Reservation]
+    """Ours, by the instance's id."""
     jobs: Mapping[str, tuple[Job, ...]]
     """What is on each node, without backups of ours."""
     naming: Mapping[str, tuple[Job, ...]]
@@ -351,7 +359,8 @@ def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings:
         # Somebody else's, HyperPod's `Action:Replace` for example: neither ended nor renamed.
         by = f"was {node.foreign} by somebody else ({node.reason[:200] or 'no reason'})"
         note = f"{by}; nothing is saved"
-        if save and settings["backup"]["on_failure"] == "fail" and _tries(wishes, world):
+        tried = tuple(backup_name(wish, "") for wish in wishes if wish.backup)
+        if save and settings["backup"]["on_failure"] == "fail" and any(job.startswith(tried) for job in world.backups):
             # A Prolog that fails, for example: Slurm has drained the node for the backup's own job.
             return Judgement("backup-failed", f"could not be saved: {by}; mend that, and resume the node")
         if not jobs and not node.busy:
@@ -391,8 +400,12 @@ def _can_be_saved(how: str, node: SlurmNode, save: bool, settings: Mapping[str, 
 
 
 def _tries(wishes: Sequence[Wish], world: World) -> list[Backup]:
-    """The jobs by which it was to be saved. One that was made for one of the wishes is good for the other, too."""
-    return [job for wish in wishes if wish.backup for job in world.backups.get(backup_name(wish), ())]
+    """The jobs by which it was to be saved. One that was made for one of the wishes is good for the other, too.
+
+    None of before it went back to work, where jobs may have written since.
+    """
+    start = world.reservations[wishes[0].instance].start
+    return [job for wish in wishes if wish.backup for job in world.backups.get(backup_name(wish, start), ())]
 
 
 def _judge_backup(
@@ -406,7 +419,7 @@ def _judge_backup(
     if live:
         return Judgement("backing-up", f"job {live[0].id}, {live[0].state.lower()}: {live[0].said}".rstrip(": "))
     if len(tries) < MOST_TRIES:
-        return Judgement("backing-up", "", (_submit(asked, node, settings, world.now),))
+        return Judgement("backing-up", "", (_submit(asked, node, settings, world),))
     last = max(tries, key=lambda job: int(job.id))
     said = f"could not be saved in {len(tries)} tries: {last.said or last.state}"
     if settings["backup"]["on_failure"] == "continue":
@@ -425,7 +438,7 @@ def give_back(keep: frozenset[str], world: World) -> tuple[Act, ...]:
     owners = {address: instance for instance, address in world.instances.items()}
     acts: list[Act] = []
     held: set[str] = set()
-    for instance, names in world.reservations.items():
+    for instance, (names, _) in world.reservations.items():
         nodes = [world.nodes[name] for name in names if name in world.nodes]
         replaced = instance not in world.instances and any(owners.get(a) for node in nodes for a in node.addresses)
         if instance in keep and not replaced:
@@ -437,7 +450,7 @@ def give_back(keep: frozenset[str], world: World) -> tuple[Act, ...]:
         if name.split(":")[1] not in keep:
             live = [job for job in backups if job.state == "PENDING" or job.state not in ENDED]
             acts += [Act(f"nobody wants backup {job.id}", ("scancel", job.id)) for job in live]
-    for instance, names in world.reservations.items():
+    for instance, (names, _) in world.reservations.items():
         if instance not in keep or not held.issuperset(names):
             why = f"give {','.join(names) or instance} back"
             acts.append(Act(why, ("scontrol", "delete", f"reservationname={PREFIX}-{instance}")))
@@ -455,9 +468,9 @@ def _told_jobs(jobs: Sequence[Job]) -> list[dict[str, str]]:
     return [{"id": job.id, "user": job.user} for job in jobs]
 
 
-def backup_name(wish: Wish) -> str:
-    """The name of its backup's job: only one that was made for this wish proves anything."""
-    return f"{PREFIX}-backup:{wish.instance}:{wish.request}"
+def backup_name(wish: Wish, start: str) -> str:
+    """The name of its backup's job: only one that was made for this wish, since the reservation began, proves anything."""
+    return f"{PREFIX}-backup:{wish.instance}:{wish.request}:{start}"
 
 
 def _reserve(instance: str, node: SlurmNode) -> Act:
@@ -501,19 +514,20 @@ def _forget(instance: str, job: Job) -> Act:
     return Act(f"job {job.id} may run elsewhere", command, instance=instance)
 
 
-def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any], now: float) -> Act:
+def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any], world: World) -> Act:
     backup, wish = settings["backup"], asked[0]
+    name = backup_name(wish, world.reservations[wish.instance].start)
     order = {
         **{name: value for name, value in backup.items() if name != "on_failure"},
         "instance": wish.instance,
         "request": wish.request,
         # Where jobs are ended at the deadline, there is time beyond it, until nobody wants the node any more.
-        "seconds": max(0, round(max(each.expires if each.force else each.deadline for each in asked) - now)),
+        "seconds": max(0, round(max(each.expires if each.force else each.deadline for each in asked) - world.now)),
     }
     program = Path(__file__).with_name("backup.py").read_text("utf-8")
     script = f"{program}\n\nraise SystemExit(main(json.loads({json.dumps(order)!r})))\n"
     command = (
-        *("sbatch", "--parsable", f"--job-name={backup_name(wish)}", f"--reservation={PREFIX}-{wish.instance}"),
+        *("sbatch", "--parsable", f"--job-name={name}", f"--reservation={PREFIX}-{wish.instance}"),
         *(f"--nodelist={node.name}", "--nodes=1", "--exclusive", "--mem=0", "--no-requeue", "--export=NONE"),
         *(
             "--chdir=/",
@@ -638,15 +652,16 @@ def _addresses(name: str) -> frozenset[str]:
         return frozenset()
 
 
-def parse_reservations(text: str) -> dict[str, tuple[str, ...]]:
+def parse_reservations(text: str) -> dict[str, Reservation]:
     """Ours, in the output of `scontrol --oneliner show reservation`. Each is of one node."""
-    found: dict[str, tuple[str, ...]] = {}
+    found = {}
     for line in text.splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         name = OUR_RESERVATION.fullmatch(words.get("ReservationName", ""))
         if name and words.get("Users") == "root":
             nodes = words.get("Nodes", "")
-            found[name[1]] = () if nodes in ("", "(null)") else (nodes,)
+            held = () if nodes in ("", "(null)") else (nodes,)
+            found[name[1]] = Reservation(held, words.get("StartTime", ""))
     return found
 
 

@@ -22,6 +22,7 @@ agent = load("drain_agent.py")
 NOW = 1_800_000_000.0
 SETTINGS: dict[str, Any] = {"backup": {"paths": ["/data"], "to": "/fsx/backup", "on_failure": "fail"}}
 ONE, TWO = "i-00000000000000001", "i-00000000000000002"
+START = "2026-11-23T05:00:00"
 
 
 def wish_json(**change: Any) -> dict[str, Any]:
@@ -42,9 +43,13 @@ def slurm(name: str = "n1", state: str = "IDLE", reason: str = "", *, number: in
     return agent.SlurmNode(name, frozenset({f"10.0.0.{number}"}), frozenset(state.split("+")), False, reason, ("p5",))
 
 
+def held(node: str = "n1", start: str = START) -> Any:
+    return agent.Reservation((node,), start)
+
+
 def world(*nodes: Any, **change: Any) -> Any:
     usual: dict[str, Any] = {"now": NOW, "instances": {ONE: "10.0.0.1", TWO: "10.0.0.2"}, "barred": {}}
-    usual.update(nodes={node.name: node for node in nodes or (slurm(),)}, reservations={ONE: ("n1",)})
+    usual.update(nodes={node.name: node for node in nodes or (slurm(),)}, reservations={ONE: held()})
     return agent.World(**{**usual, "jobs": {}, "naming": {}, "backups": {}, **change})
 
 
@@ -53,7 +58,9 @@ def job(number: int, user: str = "alice", state: str = "RUNNING") -> Any:
 
 
 def backups(*states: str, said: str = "") -> dict[str, Any]:
-    return {agent.backup_name(wish()): tuple(agent.Backup(str(i), state, said) for i, state in enumerate(states))}
+    return {
+        agent.backup_name(wish(), START): tuple(agent.Backup(str(i), state, said) for i, state in enumerate(states))
+    }
 
 
 def words(acts: Any) -> list[str]:
@@ -159,7 +166,7 @@ def test_jobs_are_counted_where_they_are_and_backups_are_none() -> None:
 
 
 def test_only_jobs_of_ours_are_backups() -> None:
-    name = agent.backup_name(wish())
+    name = agent.backup_name(wish(), START)
     text = f"7|RUNNING|None|{name}|3 of 4 GB | more\n8|PENDING|Priority|{name}|(null)\n9|RUNNING|None|wrap|{name}\n"
     assert agent.parse_backups(text) == {
         name: (agent.Backup("7", "RUNNING", "3 of 4 GB | more"), agent.Backup("8", "PENDING", "waits, Priority"))
@@ -168,10 +175,10 @@ def test_only_jobs_of_ours_are_backups() -> None:
 
 def test_only_reservations_of_ours_are_read() -> None:
     text = (
-        f"ReservationName=cdk-hyperpod-{ONE} Nodes=n1 Users=root Flags=MAINT\n"
+        f"ReservationName=cdk-hyperpod-{ONE} StartTime={START} Nodes=n1 Users=root Flags=MAINT\n"
         f"ReservationName=cdk-hyperpod-{TWO} Nodes=n2 Users=alice\nReservationName=theirs Nodes=n1 Users=root\n"
     )
-    assert agent.parse_reservations(text) == {ONE: ("n1",)}
+    assert agent.parse_reservations(text) == {ONE: held()}
     assert agent.parse_reservations("No reservations in the system\n") == {}
 
 
@@ -200,6 +207,19 @@ def test_only_reservations_of_ours_are_read() -> None:
             "reason=cdk-hyperpod:deployment:r2:saved",
         ),
         ([wish()], world(backups=backups("FAILED", "NODE_FAIL")), "backing-up", "sbatch"),
+        # It went back to work since: the reservation is another.
+        (
+            [wish()],
+            world(backups=backups("COMPLETED"), reservations={ONE: held(start="2026-11-23T05:01:00")}),
+            "backing-up",
+            "05:01:00 --reservation",
+        ),
+        (
+            [wish()],
+            world(backups=backups(*["FAILED"] * 3), reservations={ONE: held(start="2026-11-23T05:01:00")}),
+            "backing-up",
+            "sbatch",
+        ),
         ([wish()], world(backups=backups(*["FAILED"] * 3)), "backup-failed", None),
         ([wish()], world(slurm(state="DOWN"), jobs={"n1": (job(1),)}), "draining", ":lost"),
         ([wish()], world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:saved")), "ready", None),
@@ -272,9 +292,9 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
 ) -> None:
     """HyperPod repairs a node by such a reason: it is neither renamed nor resumed, and its jobs are waited for."""
     node = slurm(state=state, reason=reason)
-    held = {ONE: ("n1",)} if reserved else {}
-    busy = world(node, jobs={"n1": (job(1),)}, reservations=held)
-    free = world(node._replace(state=node.state - {"MIXED"}), reservations=held)
+    ours = {ONE: held()} if reserved else {}
+    busy = world(node, jobs={"n1": (job(1),)}, reservations=ours)
+    free = world(node._replace(state=node.state - {"MIXED"}), reservations=ours)
     for look, said in ((busy, "draining"), (free, "ready")):
         found = agent.judge([wish()], look, SETTINGS)
         assert (found.state, found.acts, found.saved) == (said, (), False)
@@ -408,7 +428,7 @@ def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
     look = world(
         slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"),
         slurm("n2", "IDLE+DRAIN", "Action:Replace", number=2),
-        reservations={ONE: ("n1",), TWO: ("n2",)},
+        reservations={ONE: held(), TWO: held("n2")},
         backups=backups("RUNNING"),
     )
     assert words(agent.give_back(frozenset(), look)) == [
@@ -633,8 +653,8 @@ def test_sixteen_nodes_are_the_work_of_one_look(loop: Loop) -> None:
     said = loop.look()
     assert {one["state"] for one in said["nodes"].values()} == {"draining"} and len(said["nodes"]) == 16
     assert len(loop.done) == len(set(loop.done)) == 16
-    held = {name: (f"n{number}",) for number, name in enumerate(names, 1)}
-    loop.world = world(*nodes, instances=names, reservations=held)
+    ours = {name: held(f"n{number}") for number, name in enumerate(names, 1)}
+    loop.world = world(*nodes, instances=names, reservations=ours)
     loop.look()
     assert len(loop.done) == 16 and all(command.startswith("sbatch ") for command in loop.done)
 

@@ -224,6 +224,28 @@ def test_what_is_no_node_to_drain_is_refused_and_nothing_is_touched(
     assert cluster.states() == before
 
 
+@both
+def test_what_was_saved_before_the_node_went_back_to_work_counts_no_more(
+    cluster: Cluster, drains: Drains, node: Node
+) -> None:
+    """A deployment that leaves a node, and takes it after all, asks for it by the same name."""
+    request = json.dumps({"schema": 1, "id": "r-1", "nodes": [drains.wish(node, "again")]})
+    drains.write("operator", request)
+    drains.await_state(node, "ready", "again")
+    drains.ask()
+    drains.await_given_back(node)
+    cluster.until(lambda: not drains.of(node), "it says nothing more of the node")
+    node.run(f"echo more >{WORK}/later")
+    drains.write("operator", request)
+    cluster.until(lambda: node.instance.instance_id in drains.reservations(), "it is reserved")
+    began = "scontrol --oneliner show reservation | grep -o ' StartTime=[^ ]*'"
+    before = drains.controller.run(began)
+    drains.controller.run("systemctl restart slurmctld")
+    cluster.until(lambda: drains.controller.try_run(began).output == before, "the reservation began when it did")
+    assert drains.await_state(node, "ready", "again")["saved"] is True
+    assert node.read(f"{SAVED}/{node.instance.instance_id}/files{WORK}/later") == "more"
+
+
 @pytest.mark.worlds("24.11-extended")
 def test_it_goes_on_wherever_it_is_killed(cluster: Cluster, drains: Drains, node: Node) -> None:
     """Before and after every command by which it changes anything."""
