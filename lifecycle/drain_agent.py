@@ -39,6 +39,11 @@ VERSION = 3
 """Of the agent, in its status."""
 SCHEMA = 1
 WRITERS = ("deployment", "operator")
+UNKNOWN = {
+    "operator": "gives nothing back until the operator's request is written anew, by `cdk-hyperpod drain` or `undrain`",
+    "deployment": "gives nothing back until the deployment's request is written anew, by the next deployment",
+}
+"""Of a broken request, where an agent that started after it cannot know what was wanted before."""
 POLL_S = float(os.environ.get("DRAIN_POLL_S", "10"))
 """Between two looks: two requests to S3 each, so 12 a minute, and one for the status."""
 BEAT_S = 60
@@ -206,6 +211,8 @@ class World(NamedTuple):
     """Addresses of nodes whose type HyperPod's files do not tell."""
 
 
+    gives_back: bool = True
+    """Whether what nobody wants is given back: it is not known before both requests are."""
 class Act(NamedTuple):
     """One command, and the one to run where Slurm can never do the first."""
 
@@ -368,7 +375,8 @@ def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings:
         said = f"{note}; {_running(jobs) or WORKS}"
         return Judgement("draining" if waiting else "timed-out", said)
     if not waiting:
-        return Judgement("timed-out", f"went back to work at its deadline; {_running(jobs)}", keep=False)
+        how = "went back to work at its deadline" if world.gives_back else "is past its deadline, and still held"
+        return Judgement("timed-out", f"{how}; {_running(jobs)}", keep=False)
     if instance not in world.reservations:
         return Judgement("draining", _running(jobs), (_reserve(instance, node),))
     if mark and _can_be_saved(mark[3], node, save, settings):
@@ -747,10 +755,10 @@ class Agent:
         busy: dict[str, Any] = {}
         problem = ""
         try:
-            world = read_world(now)
+            world = read_world(now)._replace(gives_back=known)
             judged = {instance: judge(wishes, world, self.settings) for instance, wishes in wanted.items()}
             acts = [act for judgement in judged.values() for act in judgement.acts]
-            if None not in self.wishes.values():
+            if known:
                 keep = frozenset(instance for instance, judgement in judged.items() if judgement.keep)
                 acts += give_back(keep, world)
             failed = {act.instance: said for act in acts for said in [self._do(act)] if said}
@@ -763,6 +771,7 @@ class Agent:
         self._write_status(now, nodes, busy, problem)
         return done
 
+        known = None not in self.wishes.values()
     def _read_requests(self) -> None:
         for writer in WRITERS:
             key = f"{self.settings['cluster']}/requests/{writer}.json"
@@ -836,7 +845,7 @@ class Agent:
             "cluster": self.settings["cluster"],
             "requests": self.ids,
             "refused": self.refused,
-            "problem": "; ".join(filter(None, (problem, *self.unread.values()))),
+            "problem": "; ".join(filter(None, (problem, *self.unread.values(), *unknown))),
             "backup": backup.get("hook") or backup.get("to"),
             "nodes": nodes,
         }
@@ -847,6 +856,7 @@ class Agent:
             return
         # Who is busy changes all the time, and is told as often as the status is written anyway.
         content = json.dumps({**status, "beat": round(now), "busy": busy}, sort_keys=True).encode()
+        unknown = [UNKNOWN[writer] for writer in self.refused if self.wishes[writer] is None]
         try:
             self.bucket.put(f"{self.settings['cluster']}/status.json", content)
             self.written, self.written_at = json.loads(json.dumps(status)), time.monotonic()

@@ -643,6 +643,30 @@ def test_a_status_says_who_has_jobs_and_names_some(loop: Loop) -> None:
     busy = loop.look()["busy"]
     assert list(busy) == [ONE]
     assert busy[ONE] == [{"id": str(number), "user": "alice"} for number in range(6)]
+@pytest.mark.parametrize("trouble", [b"{half", agent.S3Error("GET: 503")], ids=["broken", "away"])
+@pytest.mark.parametrize("writer", agent.WRITERS)
+def test_an_agent_that_gives_nothing_back_says_so(loop: Loop, trouble: Any, writer: str) -> None:
+    other = next(each for each in agent.WRITERS if each != writer)
+    loop.world = world(jobs={"n1": (job(1),)})
+    loop.ask(request(wish_json(deadline=NOW - 1)), other)
+    loop.ask(trouble, writer)
+    said = loop.look()
+    assert loop.done == []
+    assert said["nodes"][ONE]["state"] == "timed-out"
+    assert said["nodes"][ONE]["message"] == "is past its deadline, and still held; jobs: 1 of alice"
+    mend = f"gives nothing back until the {writer}'s request is written anew, by "
+    assert said["problem"].startswith(mend if trouble == b"{half" else "GET: 503")
+    loop.ask(request(), writer)
+    said = loop.look()
+    assert loop.done == [f"scontrol delete reservationname=cdk-hyperpod-{ONE}"]
+    assert said["nodes"][ONE]["message"] == "went back to work at its deadline; jobs: 1 of alice"
+    assert said["problem"] == ""
+    # What was understood before a request broke stands, and all else is given back.
+    loop.ask(b"{half", writer)
+    assert loop.look()["problem"] == ""
+    assert len(loop.done) == 1
+
+
 
 
 def test_sixteen_nodes_are_the_work_of_one_look(loop: Loop) -> None:
