@@ -246,8 +246,16 @@ def parse_request(writer: str, content: bytes, now: float) -> tuple[str, tuple[W
     if len(content) > MOST_BYTES:
         raise RequestError(f"is larger than {MOST_BYTES} bytes")
     try:
+        return _parse_request(writer, content, now)
+    except RecursionError:
+        # What could be read is shown, which takes a little more of the stack.
+        raise RequestError("is nested too deep") from None
+
+
+def _parse_request(writer: str, content: bytes, now: float) -> tuple[str, tuple[Wish, ...]]:
+    try:
         found = json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError):
+    except ValueError:
         raise RequestError("is no JSON, or only a part of it") from None
     if not isinstance(found, dict):
         raise RequestError("is no object")

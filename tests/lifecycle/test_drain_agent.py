@@ -76,7 +76,7 @@ def words(acts: Any) -> list[str]:
         (b"", "is no JSON"),
         (request(wish_json())[:-9], "is no JSON"),
         (b"\xff\xfe", "is no JSON"),
-        (b"[" * 100_000, "is no JSON"),
+        (b"[" * 100_000, "is nested too deep"),
         (b"[]", "is no object"),
         (request(wish_json(), schema=2), "schema: this agent reads 1, got 2"),
         (request(wish_json(), schema=True), "schema: this agent reads 1, got true"),
@@ -111,6 +111,17 @@ def test_a_request() -> None:
     assert agent.parse_request("deployment", request(), NOW) == ("q1", ())
 
 
+    assert agent.parse_request("operator", request(wish_json(limit=NOW + 90)), NOW) == ("q1", (wish(limit=NOW + 90),))
+
+
+@pytest.mark.parametrize(
+    "where", ['{"schema": %s}', '{"schema": 1, "nodes": [%s]}', '{"schema": 1, "nodes": [{"ip": %s}]}']
+)
+def test_a_request_that_is_nested_as_deep_as_it_can_be_read_is_refused(where: str) -> None:
+    """Who shows what is wrong needs more of the stack than who reads it."""
+    for depth in range(1000):
+        with pytest.raises(agent.RequestError):
+            agent.parse_request("operator", (where % ("[" * depth + "]" * depth)).encode(), NOW)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
