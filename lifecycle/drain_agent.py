@@ -118,6 +118,8 @@ class Wish(NamedTuple):
     force: bool
     """At the deadline: end the jobs. Else the node goes back."""
     backup: bool
+    limit: float | None = None
+    """Until when it is waited for in all, where that is sooner than the node is held: a deployment renews what it holds."""
 
 
 class SlurmNode(NamedTuple):
@@ -209,10 +211,10 @@ class World(NamedTuple):
     """By the job's name."""
     untold: frozenset[str] = frozenset()
     """Addresses of nodes whose type HyperPod's files do not tell."""
-
-
     gives_back: bool = True
     """Whether what nobody wants is given back: it is not known before both requests are."""
+
+
 class Act(NamedTuple):
     """One command, and the one to run where Slurm can never do the first."""
 
@@ -243,8 +245,6 @@ class Judgement(NamedTuple):
 
 def parse_request(writer: str, content: bytes, now: float) -> tuple[str, tuple[Wish, ...]]:
     """A request's id and its wishes. Raises RequestError for all of it where anything is wrong: nothing is done by halves."""
-    if len(content) > MOST_BYTES:
-        raise RequestError(f"is larger than {MOST_BYTES} bytes")
     try:
         return _parse_request(writer, content, now)
     except RecursionError:
@@ -253,6 +253,8 @@ def parse_request(writer: str, content: bytes, now: float) -> tuple[str, tuple[W
 
 
 def _parse_request(writer: str, content: bytes, now: float) -> tuple[str, tuple[Wish, ...]]:
+    if len(content) > MOST_BYTES:
+        raise RequestError(f"is larger than {MOST_BYTES} bytes")
     try:
         found = json.loads(content.decode("utf-8"))
     except ValueError:
@@ -281,7 +283,7 @@ def _parse_wish(writer: str, path: str, node: Any, now: float) -> Wish:
         ipaddress.IPv4Address(address if isinstance(address, str) else "")
     except ValueError:
         raise RequestError(f"{path}.ip: must be an address, got {_show(address)}") from None
-    for name in ("deadline", "expires"):
+    for name in ("deadline", "expires", *(["limit"] if "limit" in node else [])):
         if not _is_time(node.get(name), now):
             hours = MOST_AHEAD_S // 3600
             raise RequestError(f"{path}.{name}: must be a time at most {hours} h ahead, got {_show(node.get(name))}")
@@ -300,6 +302,7 @@ def _parse_wish(writer: str, path: str, node: Any, now: float) -> Wish:
         expires=float(node["expires"]),
         force=node["on_timeout"] == "force",
         backup=node["backup"],
+        limit=float(node["limit"]) if "limit" in node else None,
     )
 
 
@@ -537,8 +540,7 @@ def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any],
         **{name: value for name, value in backup.items() if name != "on_failure"},
         "instance": wish.instance,
         "request": wish.request,
-        # Where jobs are ended at the deadline, there is time beyond it, until nobody wants the node any more.
-        "seconds": max(0, round(max(each.expires if each.force else each.deadline for each in asked) - world.now)),
+        "seconds": max(0, round(max(_end_of_time(each) for each in asked) - world.now)),
     }
     program = Path(__file__).with_name("backup.py").read_text("utf-8")
     script = f"{program}\n\nraise SystemExit(main(json.loads({json.dumps(order)!r})))\n"
@@ -552,6 +554,13 @@ def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any],
         ),
     )
     return Act(f"save {node.name}", command, script, instance=wish.instance)
+
+
+def _end_of_time(wish: Wish) -> float:
+    """Until when its backup has time. Where jobs are ended at the deadline, that is beyond it."""
+    if not wish.force:
+        return wish.deadline
+    return wish.expires if wish.limit is None else wish.limit
 
 
 def _running(jobs: Sequence[Job]) -> str:
@@ -762,6 +771,7 @@ class Agent:
         nodes: dict[str, Any] = {}
         busy: dict[str, Any] = {}
         problem = ""
+        known = None not in self.wishes.values()
         try:
             world = read_world(now)._replace(gives_back=known)
             judged = {instance: judge(wishes, world, self.settings) for instance, wishes in wanted.items()}
@@ -779,7 +789,6 @@ class Agent:
         self._write_status(now, nodes, busy, problem)
         return done
 
-        known = None not in self.wishes.values()
     def _read_requests(self) -> None:
         for writer in WRITERS:
             key = f"{self.settings['cluster']}/requests/{writer}.json"
@@ -847,6 +856,7 @@ class Agent:
 
     def _write_status(self, now: float, nodes: Mapping[str, Any], busy: Mapping[str, Any], problem: str) -> None:
         backup = self.settings.get("backup") or {}
+        unknown = [UNKNOWN[writer] for writer in self.refused if self.wishes[writer] is None]
         status = {
             "schema": SCHEMA,
             "agent": VERSION,
@@ -864,7 +874,6 @@ class Agent:
             return
         # Who is busy changes all the time, and is told as often as the status is written anyway.
         content = json.dumps({**status, "beat": round(now), "busy": busy}, sort_keys=True).encode()
-        unknown = [UNKNOWN[writer] for writer in self.refused if self.wishes[writer] is None]
         try:
             self.bucket.put(f"{self.settings['cluster']}/status.json", content)
             self.written, self.written_at = json.loads(json.dumps(status)), time.monotonic()

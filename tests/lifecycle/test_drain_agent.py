@@ -94,6 +94,8 @@ def words(acts: Any) -> list[str]:
         (request(wish_json(expires=NOW * 10)), "nodes[0].expires: must be a time at most 26 h ahead"),
         (request(wish_json(expires=10**400)), "nodes[0].expires: must be a time"),
         (request(wish_json(expires=True)), "nodes[0].expires: must be a time"),
+        (request(wish_json(limit=None)), "nodes[0].limit: must be a time"),
+        (request(wish_json(limit=NOW * 10)), "nodes[0].limit: must be a time at most 26 h ahead"),
         (request(wish_json(on_timeout="kill")), 'nodes[0].on_timeout: must be "fail" or "force", got "kill"'),
         (request(wish_json(backup=1)), "nodes[0].backup: must be true or false, got 1"),
         (b" " * 300_000, "is larger than"),
@@ -109,8 +111,6 @@ def test_a_request_that_is_wrong_anywhere_is_refused_as_a_whole(content: bytes, 
 def test_a_request() -> None:
     assert agent.parse_request("operator", request(wish_json(new="ignored")), NOW) == ("q1", (wish(),))
     assert agent.parse_request("deployment", request(), NOW) == ("q1", ())
-
-
     assert agent.parse_request("operator", request(wish_json(limit=NOW + 90)), NOW) == ("q1", (wish(limit=NOW + 90),))
 
 
@@ -122,6 +122,8 @@ def test_a_request_that_is_nested_as_deep_as_it_can_be_read_is_refused(where: st
     for depth in range(1000):
         with pytest.raises(agent.RequestError):
             agent.parse_request("operator", (where % ("[" * depth + "]" * depth)).encode(), NOW)
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
@@ -435,6 +437,23 @@ def test_an_owner_s_hook_is_the_backup(loop: Loop) -> None:
     assert loop.look()["backup"] == "/fsx/admin/save-node"
 
 
+@pytest.mark.parametrize(
+    ("change", "seconds"),
+    [
+        ({}, 60),
+        ({"limit": NOW + 90}, 60),
+        ({"force": True}, 120),
+        ({"force": True, "limit": NOW + 90}, 90),
+        ({"force": True, "limit": NOW + 900}, 900),
+    ],
+)
+def test_a_backup_has_the_time_that_is_left(change: dict[str, Any], seconds: int) -> None:
+    """A deployment holds a node for ten minutes at a time, which says nothing of how long it waits."""
+    (act,) = agent.judge([wish(**change)], world(), SETTINGS).acts
+    order = json.loads(ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))")))
+    assert order["seconds"] == seconds
+
+
 def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
     look = world(
         slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"),
@@ -624,6 +643,30 @@ def test_an_agent_that_starts_anew_gives_nothing_back_before_it_knows_what_is_wa
     assert len(loop.done) == 2
 
 
+@pytest.mark.parametrize("trouble", [b"{half", agent.S3Error("GET: 503")], ids=["broken", "away"])
+@pytest.mark.parametrize("writer", agent.WRITERS)
+def test_an_agent_that_gives_nothing_back_says_so(loop: Loop, trouble: Any, writer: str) -> None:
+    other = next(each for each in agent.WRITERS if each != writer)
+    loop.world = world(jobs={"n1": (job(1),)})
+    loop.ask(request(wish_json(deadline=NOW - 1)), other)
+    loop.ask(trouble, writer)
+    said = loop.look()
+    assert loop.done == []
+    assert said["nodes"][ONE]["state"] == "timed-out"
+    assert said["nodes"][ONE]["message"] == "is past its deadline, and still held; jobs: 1 of alice"
+    mend = f"gives nothing back until the {writer}'s request is written anew, by "
+    assert said["problem"].startswith(mend if trouble == b"{half" else "GET: 503")
+    loop.ask(request(), writer)
+    said = loop.look()
+    assert loop.done == [f"scontrol delete reservationname=cdk-hyperpod-{ONE}"]
+    assert said["nodes"][ONE]["message"] == "went back to work at its deadline; jobs: 1 of alice"
+    assert said["problem"] == ""
+    # What was understood before a request broke stands, and all else is given back.
+    loop.ask(b"{half", writer)
+    assert loop.look()["problem"] == ""
+    assert len(loop.done) == 1
+
+
 def test_a_request_that_was_read_in_part_is_read_again(loop: Loop) -> None:
     loop.world = world(reservations={})
     whole = request(wish_json())
@@ -654,30 +697,6 @@ def test_a_status_says_who_has_jobs_and_names_some(loop: Loop) -> None:
     busy = loop.look()["busy"]
     assert list(busy) == [ONE]
     assert busy[ONE] == [{"id": str(number), "user": "alice"} for number in range(6)]
-@pytest.mark.parametrize("trouble", [b"{half", agent.S3Error("GET: 503")], ids=["broken", "away"])
-@pytest.mark.parametrize("writer", agent.WRITERS)
-def test_an_agent_that_gives_nothing_back_says_so(loop: Loop, trouble: Any, writer: str) -> None:
-    other = next(each for each in agent.WRITERS if each != writer)
-    loop.world = world(jobs={"n1": (job(1),)})
-    loop.ask(request(wish_json(deadline=NOW - 1)), other)
-    loop.ask(trouble, writer)
-    said = loop.look()
-    assert loop.done == []
-    assert said["nodes"][ONE]["state"] == "timed-out"
-    assert said["nodes"][ONE]["message"] == "is past its deadline, and still held; jobs: 1 of alice"
-    mend = f"gives nothing back until the {writer}'s request is written anew, by "
-    assert said["problem"].startswith(mend if trouble == b"{half" else "GET: 503")
-    loop.ask(request(), writer)
-    said = loop.look()
-    assert loop.done == [f"scontrol delete reservationname=cdk-hyperpod-{ONE}"]
-    assert said["nodes"][ONE]["message"] == "went back to work at its deadline; jobs: 1 of alice"
-    assert said["problem"] == ""
-    # What was understood before a request broke stands, and all else is given back.
-    loop.ask(b"{half", writer)
-    assert loop.look()["problem"] == ""
-    assert len(loop.done) == 1
-
-
 
 
 def test_sixteen_nodes_are_the_work_of_one_look(loop: Loop) -> None:
