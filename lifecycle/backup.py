@@ -41,14 +41,25 @@ MOST_BYTES_S = 500e6
 """No node saves more in a second: each byte is read, hashed, written, read again and hashed again, by one process."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 """How a folder is opened: a link to one is refused."""
+READ = "read on the node"
+WRITTEN = "written at the target"
 
 
 class BackupError(Exception):
     """Why the folders cannot be saved: one sentence."""
 
 
+@contextlib.contextmanager
+def told(path: str, what: str) -> Iterator[None]:
+    """Raise BackupError where a file system fails, with all of the path: an OSError has its last part, or nothing of it."""
+    try:
+        yield
+    except OSError as error:
+        raise BackupError(f"{json.dumps(path)[:300]} could not be {what}: {error.strerror or error}") from None
+
+
 def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
-    """Do it. Raises BackupError, and OSError where a file system fails."""
+    """Do it. Raises BackupError, and OSError where something fails before anything is read or copied."""
     folder = target_folder(order["to"], order["instance"])
     paths = [path for path in order["paths"] if os.path.lexists(path)]
     for path in paths:
@@ -64,28 +75,30 @@ def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
     sums: list[str] = []
     copy = Copy(folder)
     for path, found in entries:
-        source_in, copy_in, name = copy.beside(path)
-        if stat.S_ISDIR(found.st_mode):
-            os.close(copy.folder_in(copy_in, name))
-        elif stat.S_ISLNK(found.st_mode):
-            copy_link(source_in, copy_in, name, copy)
-            counts["links"] += 1
-        elif stat.S_ISREG(found.st_mode):
-            digest, size = copy_file(source_in, copy_in, name, copy, path)
-            sums.append(sum_line(digest, path))
-            counts["files"] += 1
-            counts["bytes"] += size
-        else:
-            counts["left"] += 1
+        with told(copy.of(path), WRITTEN):
+            source_in, copy_in, name = copy.beside(path)
+            if stat.S_ISDIR(found.st_mode):
+                os.close(copy.folder_in(copy_in, name))
+            elif stat.S_ISLNK(found.st_mode):
+                copy_link(source_in, copy_in, name, copy, path)
+                counts["links"] += 1
+            elif stat.S_ISREG(found.st_mode):
+                digest, size = copy_file(source_in, copy_in, name, copy, path)
+                sums.append(sum_line(digest, path))
+                counts["files"] += 1
+                counts["bytes"] += size
+            else:
+                counts["left"] += 1
         if time.monotonic() - last > TELL_EVERY_S:
             last = time.monotonic()
             tell(f"{counts['bytes'] / 1e9:.1f} of {total / 1e9:.1f} GB, {counts['files']} of {len(files)} files")
     # From the deepest: what is written into a folder changes its time.
     for path, found in reversed(entries):
         if stat.S_ISDIR(found.st_mode):
-            opened = copy.open_folder(path)
-            keep_attributes(opened, found)
-            os.close(opened)
+            with told(copy.of(path), WRITTEN):
+                opened = copy.open_folder(path)
+                keep_attributes(opened, found)
+                os.close(opened)
     write_whole(f"{folder}/SHA256SUMS", "".join(sums))
     manifest = {
         "schema": 1,
@@ -188,10 +201,7 @@ def check_path(path: str) -> None:
 
 def open_folder(path: str) -> int:
     """A folder of this node, which the caller closes. Raises OSError where a link stands in its path."""
-    try:
-        return descend("/", path.split("/"), lambda parent, name: os.open(name, FOLDER, dir_fd=parent))
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from None
+    return descend("/", path.split("/"), lambda parent, name: os.open(name, FOLDER, dir_fd=parent))
 
 
 def descend(top: str, names: list[str], step: Callable[[int, str], int]) -> int:
@@ -214,6 +224,10 @@ class Copy:
         self._parent = ""
         self._opened: tuple[int, int] | None = None
 
+    def of(self, path: str) -> str:
+        """Where something is saved."""
+        return f"{self.folder}/files{path}"
+
     def beside(self, path: str) -> tuple[int, int, str]:
         """The folder that something is in, its copy, and the name it has there.
 
@@ -224,7 +238,9 @@ class Copy:
             for opened in self._opened or ():
                 os.close(opened)
             self._opened = None
-            self._opened, self._parent = (open_folder(parent), self.open_folder(parent)), parent
+            with told(parent, READ):
+                source_in = open_folder(parent)
+            self._opened, self._parent = (source_in, self.open_folder(parent)), parent
         return (*self._opened, name)
 
     def open_folder(self, path: str) -> int:
@@ -249,19 +265,24 @@ class Copy:
 
 def walk(path: str) -> Iterator[tuple[str, os.stat_result]]:
     """The folder and all below it on its own file system, a folder before what is in it. Links are not followed."""
-    top = os.lstat(path)
+    with told(path, READ):
+        top = os.lstat(path)
     yield path, top
     pending = [path]
     while pending:
         folder = pending.pop()
-        opened = open_folder(folder)
+        with told(folder, READ):
+            opened = open_folder(folder)
         try:
-            with os.scandir(opened) as entries:
-                for entry in sorted(entries, key=lambda each: os.fsencode(each.name)):
-                    found = os.lstat(entry.name, dir_fd=opened)
-                    yield f"{folder}/{entry.name}", found
-                    if stat.S_ISDIR(found.st_mode) and found.st_dev == top.st_dev:
-                        pending.append(f"{folder}/{entry.name}")
+            with told(folder, READ), os.scandir(opened) as entries:
+                names = sorted((entry.name for entry in entries), key=os.fsencode)
+            for name in names:
+                entry = f"{folder}/{name}"
+                with told(entry, READ):
+                    found = os.lstat(name, dir_fd=opened)
+                yield entry, found
+                if stat.S_ISDIR(found.st_mode) and found.st_dev == top.st_dev:
+                    pending.append(entry)
         finally:
             os.close(opened)
 
@@ -292,9 +313,11 @@ def check_time(missing: int, seconds: float) -> None:
         )
 
 
-def copy_link(source_in: int, copy_in: int, name: str, copy: Copy) -> None:
+def copy_link(source_in: int, copy_in: int, name: str, copy: Copy, path: str) -> None:
     """A link, and not what it leads to."""
-    wanted = os.readlink(name, dir_fd=source_in)
+    with told(path, READ):
+        wanted = os.readlink(name, dir_fd=source_in)
+        found = os.lstat(name, dir_fd=source_in)
     try:
         os.symlink(wanted, name, dir_fd=copy_in)
     except FileExistsError:
@@ -302,7 +325,6 @@ def copy_link(source_in: int, copy_in: int, name: str, copy: Copy) -> None:
         if not (stat.S_ISLNK(there.st_mode) and os.readlink(name, dir_fd=copy_in) == wanted):
             copy.set_aside(copy_in, name)
             os.symlink(wanted, name, dir_fd=copy_in)
-    found = os.lstat(name, dir_fd=source_in)
     os.chown(name, found.st_uid, found.st_gid, dir_fd=copy_in, follow_symlinks=False)
     os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=copy_in, follow_symlinks=False)
 
@@ -314,14 +336,16 @@ def copy_file(source_in: int, copy_in: int, name: str, copy: Copy, path: str) ->
     """
     source_sum, size = hashlib.sha256(), 0
     # A name may be a link or a pipe by now: neither is followed, nor waited for.
-    source_file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=source_in)
+    with told(path, READ):
+        source_file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=source_in)
     opened = target_file(copy_in, name, copy)
     with open(source_file, "rb", buffering=0) as source, open(opened, "r+b", buffering=0) as at:
         before = os.fstat(source_file)
         if not stat.S_ISREG(before.st_mode):
             raise BackupError(f"{json.dumps(path)[:200]} was another file when it was saved")
         while True:
-            chunk = source.read(CHUNK)
+            with told(path, READ):
+                chunk = source.read(CHUNK)
             if not chunk:
                 break
             source_sum.update(chunk)
@@ -378,11 +402,12 @@ def sum_line(digest: str, path: str) -> str:
 
 def write_whole(path: str, text: str) -> None:
     """The whole file or the old one."""
-    with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{path}.new", path)
+    with told(path, WRITTEN):
+        with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{path}.new", path)
 
 
 def tell_slurm(text: str) -> None:
@@ -412,5 +437,6 @@ def main(order: dict[str, Any], tell: Callable[[str], None] = tell_slurm) -> int
     except BackupError as error:
         tell(str(error))
     except OSError as error:
-        tell(f"{error.strerror}: {json.dumps(str(error.filename))[:200]}")
+        where = f": {json.dumps(str(error.filename))[:200]}" if error.filename else ""
+        tell(f"{error.strerror or error}{where}")
     return 1

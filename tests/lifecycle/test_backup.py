@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -231,6 +233,69 @@ def test_a_file_that_is_written_while_it_is_saved_is_not_saved(place: Place, mon
     assert place.run() == 1
     assert 'model.bin" was written while it was saved' in place.said[-1]
     assert not (place.folder / "manifest.json").exists()
+
+
+FULL = "could not be written at the target: No space left on device"
+SQUASHED = "could not be written at the target: Operation not permitted"
+
+
+@ROOT
+@pytest.mark.parametrize(
+    ("call", "number", "path", "says"),
+    [
+        ("write_all", errno.ENOSPC, "{copy}/model.bin", FULL),
+        ("os.fsync", errno.ENOSPC, "{copy}/model.bin", FULL),
+        ("os.symlink", errno.ENOSPC, "{copy}/latest", FULL),
+        ("os.fchown", errno.EPERM, "{copy}/model.bin", SQUASHED),
+        ("os.replace", errno.ENOSPC, "{folder}/SHA256SUMS", FULL),
+        ("os.readlink", errno.EIO, "{source}/latest", "could not be read on the node: Input/output error"),
+        ("os.scandir", errno.EIO, "{source}", "could not be read on the node: Input/output error"),
+    ],
+)
+def test_a_file_system_that_fails_is_told_with_the_whole_path_and_its_side(
+    place: Place, monkeypatch: pytest.MonkeyPatch, call: str, number: int, path: str, says: str
+) -> None:
+    (place.source / "latest").symlink_to("model.bin")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    module, _, name = call.rpartition(".")
+    monkeypatch.setattr(backup.os if module else backup, name, fail)
+    assert place.run() == 1
+    where = path.format(copy=place.copy, folder=place.folder, source=place.source)
+    assert place.said[-1] == f'"{where}" {says}'
+
+
+@ROOT
+@pytest.mark.parametrize(
+    ("gone", "then", "says"),
+    [
+        ("z", None, "No such file or directory"),
+        ("z", "/etc/shadow", "Too many levels of symbolic links"),
+        ("below", None, "No such file or directory"),
+        ("below", "/etc", "Not a directory"),
+    ],
+)
+def test_what_changes_before_it_is_saved_is_told_with_its_whole_path(
+    place: Place, monkeypatch: pytest.MonkeyPatch, gone: str, then: str | None, says: str
+) -> None:
+    changed = place.source / gone
+    (place.source / "below").mkdir()
+    for file in (place.source / "z", place.source / "below/file"):
+        file.write_text("")
+    real = backup.copy_file
+
+    def copy_file(*given: Any) -> Any:
+        if not changed.is_symlink() and changed.exists():
+            shutil.rmtree(changed) if changed.is_dir() else changed.unlink()
+            if then:
+                changed.symlink_to(then)
+        return real(*given)
+
+    monkeypatch.setattr(backup, "copy_file", copy_file)
+    assert place.run() == 1
+    assert place.said[-1] == f'"{changed}" could not be read on the node: {says}'
 
 
 @ROOT
