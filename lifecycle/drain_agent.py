@@ -48,8 +48,11 @@ POLL_S = float(os.environ.get("DRAIN_POLL_S", "10"))
 """Between two looks: two requests to S3 each, so 12 a minute, and one for the status."""
 BEAT_S = 60
 """The status is written when it changes, and this often."""
-MOST_BYTES = 256 * 1024
-MOST_NODES = 1000
+ACT_S = 30
+"""A look acts no longer than this before it tells: an agent that says nothing for three minutes is taken for dead."""
+MOST_BYTES = 2 * 1024**2
+MOST_NODES = 6758
+"""HyperPod's own limit for a group, and the most that scale_down.max_nodes can be."""
 MOST_AHEAD_S = 26 * 3600
 """No request holds a node longer: one that outlives this is no request of ours."""
 MOST_TRIES = 3
@@ -191,7 +194,7 @@ class Reservation(NamedTuple):
     """When it began, as Slurm writes it: a node that went back to work between has another."""
 
 
-class World(NamedTuple):
+class Seen(NamedTuple):
     """All that one look reads."""
 
     now: float
@@ -213,6 +216,19 @@ class World(NamedTuple):
     """Addresses of nodes whose type HyperPod's files do not tell."""
     gives_back: bool = True
     """Whether what nobody wants is given back: it is not known before both requests are."""
+
+
+class World(Seen):
+    """What one look reads, with what is looked up for each node."""
+
+    @functools.cached_property
+    def at(self) -> Mapping[str, Sequence[SlurmNode]]:
+        """Slurm's nodes by address."""
+        found: dict[str, list[SlurmNode]] = {}
+        for node in self.nodes.values():
+            for address in node.addresses:
+                found.setdefault(address, []).append(node)
+        return found
 
 
 class Act(NamedTuple):
@@ -340,7 +356,7 @@ def judge(wishes: Sequence[Wish], world: World, settings: Mapping[str, Any]) -> 
         return Judgement("unknown", f"has the address {address} on the controller, and {others} in the request")
     if address in world.barred:
         return Judgement("refused", f"is {world.barred[address]}, which is never drained")
-    named = [node for node in world.nodes.values() if address in node.addresses]
+    named = world.at.get(address, ())
     if len(named) != 1:
         many = "no node" if not named else f"{len(named)} nodes"
         doubt = "" if named else _doubt(world)
@@ -779,7 +795,14 @@ class Agent:
             if known:
                 keep = frozenset(instance for instance, judgement in judged.items() if judgement.keep)
                 acts += give_back(keep, world)
-            failed = {act.instance: said for act in acts for said in [self._do(act)] if said}
+            failed: dict[str, str] = {}
+            began = time.monotonic()
+            for act in acts:
+                if time.monotonic() - began > ACT_S:
+                    break  # the next look sees what is left to do
+                said = self._do(act)
+                if said:
+                    failed[act.instance] = said
             done = bool(acts) and not failed
             nodes = {instance: self._tell(wanted[instance], one, world, failed) for instance, one in judged.items()}
             busy = busy_instances(world)
@@ -835,8 +858,7 @@ class Agent:
     @staticmethod
     def _tell(wishes: Sequence[Wish], one: Judgement, world: World, failed: Mapping[str, str]) -> dict[str, Any]:
         instance = wishes[0].instance
-        address = world.instances.get(instance)
-        names = [node.name for node in world.nodes.values() if address in node.addresses]
+        names = [node.name for node in world.at.get(world.instances.get(instance, ""), ())]
         name = names[0] if len(names) == 1 else ""
         late = [wish.writer for wish in wishes if wish.deadline <= world.now and not wish.force]
         told: dict[str, Any] = {

@@ -82,7 +82,7 @@ def words(acts: Any) -> list[str]:
         (request(wish_json(), schema=True), "schema: this agent reads 1, got true"),
         (request(wish_json(), id="a b"), "id: must be of the form"),
         (request(*[wish_json()] * 2), "nodes: names an instance twice"),
-        (request(*[wish_json()] * 1001), "nodes: must be a list of at most 1000"),
+        (request(*[{}] * 6759), "nodes: must be a list of at most 6758"),
         (request(nodes={}), "nodes: must be a list"),
         (request("i-1"), "nodes[0]: must be an object"),
         (request(wish_json(id="i-0; reboot")), "nodes[0].id: must be of the form"),
@@ -98,7 +98,7 @@ def words(acts: Any) -> list[str]:
         (request(wish_json(limit=NOW * 10)), "nodes[0].limit: must be a time at most 26 h ahead"),
         (request(wish_json(on_timeout="kill")), 'nodes[0].on_timeout: must be "fail" or "force", got "kill"'),
         (request(wish_json(backup=1)), "nodes[0].backup: must be true or false, got 1"),
-        (b" " * 300_000, "is larger than"),
+        (b" " * 3_000_000, "is larger than"),
     ],
 )
 def test_a_request_that_is_wrong_anywhere_is_refused_as_a_whole(content: bytes, says: str) -> None:
@@ -711,6 +711,47 @@ def test_sixteen_nodes_are_the_work_of_one_look(loop: Loop) -> None:
     loop.world = world(*nodes, instances=names, reservations=ours)
     loop.look()
     assert len(loop.done) == 16 and all(command.startswith("sbatch ") for command in loop.done)
+
+
+class Addresses(frozenset[str]):
+    """Of a node that must not be asked whether an address is its own: whoever asks one asks all, for each of them."""
+
+    def __contains__(self, address: object) -> bool:
+        raise AssertionError("all nodes are gone through for each node")
+
+
+def test_as_many_nodes_as_a_deployment_may_take_are_the_work_of_one_look(loop: Loop) -> None:
+    places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(agent.MOST_NODES)}
+    nodes = [slurm(f"n{name}")._replace(addresses=Addresses({ip})) for name, ip in places.items()]
+    loop.world = world(*nodes, instances=places, reservations={}, jobs={node.name: (job(1),) for node in nodes})
+    exact = NOW + 0.123456
+    longest = {"request": "r" * 64, "deadline": exact, "expires": exact + 1, "limit": exact, "on_timeout": "force"}
+    asked = request(*(wish_json(id=name, ip=ip, **longest, backup=False) for name, ip in places.items()))
+    loop.ask(asked, "deployment")
+    said = loop.look()
+    assert len(loop.done) == len(said["nodes"]) == agent.MOST_NODES
+    # Whoever reads the status reads 8 MiB of it.
+    assert len(json.dumps(said)) < 6 * 1024**2
+
+
+def test_a_look_that_has_much_to_do_tells_before_it_is_taken_for_dead(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {f"i-{number:017x}": f"10.0.0.{number}" for number in range(1, 17)}
+    nodes = [slurm(f"n{number}", number=number) for number in range(1, 17)]
+    loop.world = world(*nodes, instances=names, reservations={})
+    loop.ask(request(*(wish_json(id=name, ip=ip) for name, ip in names.items())), "deployment")
+    clock = [0.0]
+    monkeypatch.setattr(agent.time, "monotonic", lambda: clock[0])
+
+    def slow(act: Any) -> str:
+        clock[0] += 10
+        return loop._do(act)
+
+    monkeypatch.setattr(loop.agent, "_do", slow)
+    assert len(loop.look()["nodes"]) == 16
+    assert clock[0] == len(loop.done) * 10 == 40
+    assert loop.agent.look() is True
 
 
 @pytest.mark.parametrize("off_s", [-300, 300])

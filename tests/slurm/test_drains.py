@@ -218,7 +218,7 @@ def test_what_is_no_node_to_drain_is_refused_and_nothing_is_touched(
         cluster.until(
             lambda: "the request of the operator" in drains.status()["refused"].get("operator", ""), "refused"
         )
-    drains.write("operator", "x" * 300_000)
+    drains.write("operator", "x" * 3_000_000)
     cluster.until(lambda: "is larger than" in drains.status()["refused"].get("operator", ""), "it is refused")
     assert drains.reservations() == ""
     assert cluster.states() == before
