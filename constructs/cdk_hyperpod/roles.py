@@ -135,7 +135,7 @@ class GivenRole:
         self.role_arn = role.role_arn
         if isinstance(role, iam.Role) and Stack.of(role) is not Stack.of(scope):
             # Its own policy is in its own stack, which would wait for the cluster's, as the cluster's waits for the role.
-            role = iam.Role.from_role_name(scope, f"{node_type.capitalize()}RoleReference", role.role_name)
+            role = _reference(scope, node_type, role)
         self.role = role
         self._allowed: list[dict[str, Any]] = []
         # Not the role's own policy, in which CDK puts what an app grants: if one grant names the cluster, all of them come
@@ -169,6 +169,27 @@ class GivenRole:
                 f"CDK may not change the role given for {self._node_type}; make sure that it trusts sagemaker.amazonaws.com and "
                 f"allows {_as_sub(Stack.of(self._scope).resolve(documents))}",
             )
+
+
+def _reference(scope: Construct, node_type: str, role: iam.Role) -> iam.IRole:
+    """A role of another stack as one of this. Told its name alone, CDK leaves the path out of its ARN; told an ARN that is
+    known at deployment only, it takes the path for the name."""
+    path = getattr(role.node.default_child, "path", None) or "/"
+    if not is_known(path):
+        finding = Finding(
+            path=f"roles[{node_type}]",
+            problem="is made in another stack, and its path is known at deployment only",
+            remedy="write its path out, or make it in the cluster's stack",
+        )
+        raise_errors([finding], scope.node.path)
+    role_arn = Stack.of(scope).format_arn(
+        service="iam",
+        region="",
+        account=role.env.account,
+        resource="role",
+        resource_name=path.removeprefix("/") + role.role_name,
+    )
+    return iam.Role.from_role_arn(scope, f"{node_type.capitalize()}RoleReference", role_arn)
 
 
 def _as_sub(value: object) -> str:

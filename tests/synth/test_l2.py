@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from aws_cdk import CfnResource, Duration, Environment, Stack
+from aws_cdk import CfnParameter, CfnResource, Duration, Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
@@ -425,6 +425,48 @@ def test_a_role_of_another_stack_gets_its_policy_in_the_clusters() -> None:
         (policy,) = (each for each in template.of("AWS::IAM::Policy") if each.startswith(name))
         assert action in str(template.resources[policy])
         assert policy in first
+
+
+@pytest.mark.parametrize("more", [{}, {"role_name": "nodes"}])
+def test_a_role_of_another_stack_keeps_its_path(more: dict[str, Any]) -> None:
+    """The ARN without it is that of another role, or of none, and a bucket's policy may name either."""
+    app = new_app()
+    env = Environment(region="us-west-2", account="111122223333")
+    other, stack = Stack(app, "Other", env=env), Stack(app, "Stack", env=env)
+    trust = iam.ServicePrincipal("sagemaker.amazonaws.com")
+    cluster = cluster_in(stack, roles={"compute": iam.Role(other, "Nodes", assumed_by=trust, path="/hp/", **more)})
+    arn = cluster.roles["compute"].role_arn
+    s3.Bucket(stack, "Bucket").add_to_resource_policy(
+        iam.PolicyStatement(actions=["s3:GetObject"], principals=[cluster.grant_principal], resources=["*"])
+    )
+    assert flat(stack.resolve(arn)).startswith("arn:aws:iam::111122223333:role/hp/<Nodes")
+    template = templates_in(folder_of(app))["Stack"]
+    (policy,) = (each for name, each in template.of("AWS::S3::BucketPolicy").items() if name.startswith("Bucket"))
+    named = [flat(each) for each in policy["Properties"]["PolicyDocument"]["Statement"][-1]["Principal"]["AWS"]]
+    assert len([each for each in named if each.startswith("arn:aws:iam::111122223333:role/hp/<")]) == 1
+    # A policy is attached by the name, which has no path.
+    attached = [flat(role) for each in template.properties("AWS::IAM::Policy") for role in each.get("Roles", [])]
+    assert not [role for role in attached if "/" in role or role == "hp"]
+
+
+def test_a_role_of_another_stack_has_the_account_of_that_stack() -> None:
+    app = new_app()
+    trust = iam.ServicePrincipal("sagemaker.amazonaws.com")
+    other = Stack(app, "Other", env=Environment(region="us-west-2", account="444455556666"))
+    stack = Stack(app, "Stack", env=Environment(region="us-west-2", account="111122223333"))
+    role = iam.Role(other, "Nodes", role_name="nodes", assumed_by=trust)
+    cluster = cluster_in(stack, roles={"compute": role})
+    assert stack.resolve(cluster.roles["compute"].role_arn) == "arn:aws:iam::444455556666:role/nodes"
+    Annotations.from_stack(stack).has_warning("/Stack/Cluster", Match.string_like_regexp("role given for compute"))
+
+
+def test_a_role_of_another_stack_whose_path_nobody_knows_is_an_error() -> None:
+    app = new_app()
+    other = Stack(app, "Other")
+    path = CfnParameter(other, "Path").value_as_string
+    role = iam.Role(other, "Nodes", path=path, assumed_by=iam.ServicePrincipal("sagemaker.amazonaws.com"))
+    with pytest.raises(ConfigError, match=r"roles\[compute\]: is made in another stack, and its path is known at depl"):
+        cluster_in(Stack(app, "Stack"), roles={"compute": role})
 
 
 def test_a_role_that_is_imported_in_another_stack_is_an_error() -> None:
