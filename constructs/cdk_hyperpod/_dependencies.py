@@ -9,6 +9,7 @@ from typing import Any
 
 import jsii
 from aws_cdk import CfnResource, Stack
+from aws_cdk import aws_iam as iam
 from constructs import Dependable, IConstruct, IDependable
 
 _IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)")
@@ -30,8 +31,13 @@ class AtSynth(Dependable):
         return list(self._roots())
 
 
-def without_circle(needed: Iterable[IConstruct], resource: CfnResource) -> list[IConstruct]:
-    """The resources of constructs that a resource can wait for: those that do not refer to it, nor to what does."""
+def without_circle(
+    needed: Iterable[IConstruct], resource: CfnResource, *, late: Callable[[IConstruct, IConstruct], None]
+) -> list[IConstruct]:
+    """The resources of constructs that a resource can wait for: those that do not refer to it, nor to what does.
+
+    `late` is told of a policy that could come first but for some of what it allows, and of one thing that this is about.
+    """
     stack = Stack.of(resource)
     own = stack.resolve(resource.logical_id)
     found = [child for each in needed for child in each.node.find_all() if CfnResource.is_cfn_resource(child)]
@@ -50,7 +56,24 @@ def without_circle(needed: Iterable[IConstruct], resource: CfnResource) -> list[
                 left += named_by(name)
         return False
 
-    return [child for child, names in zip(found, named, strict=True) if not lead_to_it(names)]
+    first = []
+    for child, names in zip(found, named, strict=True):
+        if not lead_to_it(names):
+            first.append(child)
+        elif isinstance(child, iam.CfnPolicy | iam.CfnManagedPolicy):
+            allowed = [set(_names(each)) for each in _permissions(stack.resolve(child.policy_document))]
+            about = [sorted(name for name in each if lead_to_it({name})) for each in allowed]
+            if [] in about and any(about):
+                late(child, known[next(filter(None, about))[0]])
+    return first
+
+
+def _permissions(document: Any) -> Iterator[Any]:
+    """A policy's statements, one for each resource: CDK makes one of those that allow the same."""
+    for statement in document["Statement"]:
+        resources = statement.get("Resource")
+        for each in resources if isinstance(resources, list) else [resources]:
+            yield {**statement, "Resource": each}
 
 
 def _resources(stack: Stack) -> dict[str, IConstruct]:

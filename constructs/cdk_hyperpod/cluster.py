@@ -513,7 +513,22 @@ class HyperPodCluster(IHyperPodCluster):
         if role not in self._awaited and Stack.of(role) is self._stack:
             self._awaited.append(role)
             if len(self._awaited) == 1:
-                self.resource.node.add_dependency(AtSynth(lambda: without_circle(self._awaited, self.resource)))
+                self.resource.node.add_dependency(
+                    AtSynth(lambda: without_circle(self._awaited, self.resource, late=self._tell_late))
+                )
+
+    def _tell_late(self, policy: IConstruct, about: IConstruct) -> None:
+        """Nodes start before all that a policy allows, and not only before what has to wait for the cluster."""
+        named = (
+            "the cluster"
+            if about is self.resource
+            else f"{about.node.path.removesuffix('/Resource')}, which comes after the cluster"
+        )
+        Annotations.of(self).add_warning_v2(
+            "cdk-hyperpod:late-permissions",
+            f"nodes start before they have any permission of {policy.node.path.removesuffix('/Resource')}, because one of them is on "
+            f"{named}; put that one into an iam.Policy of its own",
+        )
 
     def _security_groups(self) -> list[ec2.ISecurityGroup]:
         return [self._network.security_group]

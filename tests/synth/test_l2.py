@@ -12,6 +12,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_ssm as ssm
@@ -161,6 +162,96 @@ def test_a_right_to_the_cluster_itself_comes_after_it(grant: Callable[[Stack, Hy
     cluster = template.only_id("AWS::SageMaker::Cluster")
     assert cluster not in needs(template, cluster)
     assert [name for name in template.of("AWS::IAM::Policy") if cluster in needs(template, name)]
+
+
+def told(stack: Stack) -> list[str]:
+    """The warnings that permissions are late."""
+    found = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("nodes start before"))
+    return [str(each.entry.data) for each in found]
+
+
+def function(stack: Stack, construct_id: str, **environment: str) -> lambda_.Function:
+    return lambda_.Function(
+        stack,
+        construct_id,
+        code=lambda_.Code.from_inline("pass"),
+        handler="index.handler",
+        runtime=lambda_.Runtime.PYTHON_3_13,
+        environment=environment,
+    )
+
+
+def late_grants(stack: Stack, cluster: HyperPodCluster) -> None:
+    s3.Bucket(stack, "Bucket").grant_read(cluster.roles["compute"])
+    function(stack, "Late", CLUSTER=cluster.cluster_arn).grant_invoke(cluster.roles["compute"])
+
+
+def grants_of_one_action(stack: Stack, cluster: HyperPodCluster) -> None:
+    for name, environment in {"Early": {}, "Late": {"CLUSTER": cluster.cluster_arn}}.items():
+        function(stack, name, **environment).grant_invoke(cluster.roles["compute"])
+
+
+def grants_of_ones_own(stack: Stack, cluster: HyperPodCluster) -> None:
+    s3.Bucket(stack, "Bucket").grant_read(cluster.roles["controller"])
+    cluster.log_group.grant_read(cluster.roles["controller"])
+
+
+@pytest.mark.parametrize(
+    ("grant", "policy", "about"),
+    [
+        (late_grants, "Stack/Cluster/ComputeRoleReference/Policy", "Stack/Late, which comes after the cluster;"),
+        (grants_of_one_action, "Stack/Cluster/ComputeRoleReference/Policy", "Stack/Late, which comes after"),
+        (grants_of_ones_own, "Stack/Nodes/DefaultPolicy", "the cluster; put that one into an iam.Policy of its own"),
+    ],
+)
+def test_permissions_that_one_grant_makes_late_are_told(
+    grant: Callable[[Stack, HyperPodCluster], None], policy: str, about: str
+) -> None:
+    stack = Stack(app := new_app(), "Stack")
+    grant(stack, cluster_in(stack, roles={"controller": made_role(stack)}))
+    template = templates_in(folder_of(app))["Stack"]
+    cluster = template.only_id("AWS::SageMaker::Cluster")
+    assert [name for name in template.of("AWS::IAM::Policy") if cluster in needs(template, name)]
+    (said,) = told(stack)
+    assert said.startswith(f"nodes start before they have any permission of {policy}")
+    assert f"because one of them is on {about}" in said
+    assert said.endswith(" [ack: cdk-hyperpod:late-permissions]")
+
+
+def only_late(stack: Stack, cluster: HyperPodCluster) -> None:
+    function(stack, "Late", CLUSTER=cluster.cluster_arn).grant_invoke(cluster)
+
+
+def apart(stack: Stack, cluster: HyperPodCluster) -> None:
+    s3.Bucket(stack, "Bucket").grant_read(cluster)
+    late = function(stack, "Late", CLUSTER=cluster.cluster_arn)
+    statement = iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[late.function_arn])
+    iam.Policy(stack, "Apart", statements=[statement], roles=[cluster.roles["compute"]])
+
+
+@pytest.mark.parametrize("grant", [to_all, its_log, by_another, only_late, apart])
+def test_permissions_that_nothing_makes_late_are_not_told(grant: Callable[[Stack, HyperPodCluster], None]) -> None:
+    stack = Stack(app := new_app(), "Stack")
+    grant(stack, cluster_in(stack))
+    template = templates_in(folder_of(app))["Stack"]
+    assert not told(stack)
+    granted = policies(template, "s3:GetObject*").keys()
+    assert granted <= needs(template, template.only_id("AWS::SageMaker::Cluster"))
+    assert bool(granted) == (grant is apart)
+
+
+def test_nodes_wait_for_a_policy_of_ones_own_where_the_cluster_is_told_to() -> None:
+    def build(stack: Stack) -> None:
+        cluster = cluster_in(stack)
+        statement = iam.PolicyStatement(actions=["s3:GetObject"], resources=["*"])
+        policy = iam.Policy(stack, "Own", statements=[statement], roles=[cluster.roles["compute"]])
+        cluster.resource.node.add_dependency(policy)
+
+    template = of_stack(build)
+    (policy,) = (name for name in template.of("AWS::IAM::Policy") if name.startswith("Own"))
+    for kind in ("AWS::SageMaker::Cluster", "Custom::HyperPodScaleDown"):
+        before = needs(template, template.only_id(kind))
+        assert policy in before and template.only_id(kind) not in before, kind
 
 
 def test_a_right_to_the_cluster_itself_takes_nothing_away_that_nodes_need_to_start() -> None:
