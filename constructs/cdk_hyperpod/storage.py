@@ -83,9 +83,18 @@ class ILustreFileSystem(Construct):
     @property
     @jsii.member(jsii_name="connections")
     def connections(self) -> ec2.Connections:
-        """Its servers' security group, for others than the cluster's nodes to be let in: Lustre's ports are 988 and 1018 to 1023."""
+        """Its servers' security group, for others than the cluster's nodes to be let in: Lustre's ports are 988 and 1018 to 1023.
+
+        Raises ConfigError where none is known, which CDK passes on as RuntimeError.
+        """
         if self._connections is None:
-            self._connections = ec2.Connections(security_groups=self._servers(), default_port=ec2.Port.tcp(988))
+            groups = self._servers()
+            if not groups:
+                finding = Finding(
+                    path="security_group", problem="none is known that could be let in", remedy="give the servers' one"
+                )
+                raise_errors([finding], lambda: self.node.path)
+            self._connections = ec2.Connections(security_groups=groups, default_port=ec2.Port.tcp(988))
         return self._connections
 
     def metric(

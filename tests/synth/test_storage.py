@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from aws_cdk import CfnParameter, Fn, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_kms as kms
 
 from cdk_hyperpod import (
@@ -501,6 +502,22 @@ def test_an_existing_file_system_whose_group_is_not_named_gets_no_rules() -> Non
     template, _ = existing()
     without = of_stack(lambda stack: HyperPodNetwork(stack, "Network", availability_zones=["us-west-2a"]))
     assert template.body == without.body
+
+
+def test_an_existing_file_system_without_its_group_lets_nothing_in_in_silence() -> None:
+    stack = Stack()
+    known = LustreFileSystem.from_attributes(
+        stack,
+        "Existing",
+        network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2a"]),
+        file_system_id="fs-0123456789abcdef0",
+        mount_name="abcdef12",
+    )
+    said = "security_group: none is known that could be let in; give the servers' one"
+    with pytest.raises(ConfigError, match=said):
+        _ = known.connections
+    with pytest.raises(RuntimeError, match=said):  # what Python raises within CDK comes back as this
+        ec2.Connections(security_groups=[]).allow_to(known, ec2.Port.tcp(988))
 
 
 def test_a_wrong_existing_file_system_is_refused_at_synth() -> None:
