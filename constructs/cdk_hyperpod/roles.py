@@ -121,7 +121,19 @@ class InstanceRole:
     @cached_property
     def role(self) -> iam.IRole:
         """The role, for grants: what is granted is a policy of its own."""
-        return iam.Role.from_role_name(self._scope, self._reference_id, self._role.ref)
+        role = iam.Role.from_role_name(self._scope, self._reference_id, self._role.ref)
+        attach = role.add_managed_policy
+
+        def add_managed_policy(policy: iam.IManagedPolicy) -> None:
+            """CDK takes the role for one of another app, to which it attaches policies of this app alone."""
+            arns = self._role.managed_policy_arns or []
+            if isinstance(policy, iam.ManagedPolicy):
+                attach(policy)
+            elif policy.managed_policy_arn not in arns:
+                self._role.managed_policy_arns = [*arns, policy.managed_policy_arn]
+
+        role.add_managed_policy = add_managed_policy  # type: ignore[method-assign]
+        return role
 
 
 class GivenRole:

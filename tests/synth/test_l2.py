@@ -632,6 +632,25 @@ def test_a_role_that_must_not_change_is_told_what_it_needs(make: Callable[[Stack
     assert not [child for child in stack.node.find_all() if isinstance(child, CfnResource) and child.cfn_resource_type == "AWS::IAM::Policy" and "Nodes" in child.node.path]  # fmt: skip
 
 
+def test_a_role_made_here_gets_a_policy_of_aws() -> None:
+    """CDK takes the role for an imported one, and drops the policy with a warning."""
+    app = new_app()
+    stack = Stack(app, "Stack")
+    role = cluster_in(stack).roles["compute"]
+    for name in ("AmazonSSMPatchAssociation", "AmazonSSMPatchAssociation"):
+        role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(name))
+    statement = iam.PolicyStatement(actions=["s3:GetObject"], resources=["*"])
+    role.add_managed_policy(iam.ManagedPolicy(stack, "Own", statements=[statement]))
+    assert not Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("Can't combine"))
+    template = templates_in(folder_of(app))["Stack"]
+    (name,) = (name for name in template.of("AWS::IAM::Role") if name.startswith("ClusterComputeRole"))
+    needed, attached = template.resources[name]["Properties"]["ManagedPolicyArns"]
+    assert needed["Ref"].startswith("ClusterComputePolicy")
+    assert flat(attached) == "arn:<AWS::Partition>:iam::aws:policy/AmazonSSMPatchAssociation"
+    (own,) = (each for name, each in template.of("AWS::IAM::ManagedPolicy").items() if name.startswith("Own"))
+    assert own["Properties"]["Roles"] == [{"Ref": name}]
+
+
 def test_an_app_whose_roles_are_made_by_others_is_synthesized() -> None:
     """`Role.customize_roles`: CDK makes no role of its own, and no policy."""
 
