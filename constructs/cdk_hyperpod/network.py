@@ -46,6 +46,8 @@ _DUMMY_VPC = "vpc-12345"
 """What CDK's look-up says of a VPC in its first pass (aws-cdk-lib, aws-ec2/lib/vpc.ts)."""
 _DUMMY_ZONE = "dummy1a"
 """What it says of the zones of an account (core/lib/stack.ts); a VPC that the app makes has them."""
+_LIST_TOKEN = "#{Token["
+"""What stands in the place of all items of a list that is known at deployment only."""
 _ANYWHERE = "0.0.0.0/0"
 # A security group without an egress rule gets one for everything; this one leads nowhere.
 _NO_EGRESS = ec2.CfnSecurityGroup.EgressProperty(ip_protocol="-1", cidr_ip="127.0.0.1/32", description="No egress")
@@ -716,6 +718,15 @@ def _given(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, findings: list[
         subnets, why = [], _first_sentence(error)
     if not subnets:
         findings.append(_no_subnets(selection, why))
+        return None
+    if any(each.subnet_id.startswith(_LIST_TOKEN) for each in subnets):
+        findings.append(
+            Finding(
+                path="vpc",
+                problem="has a list of subnets of which nobody knows the length before the deployment",
+                remedy="use Fn.import_list_value, or Fn.select for each one",
+            )
+        )
         return None
     return _Given(
         vpc=vpc,

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from aws_cdk import Environment, Stack
+from aws_cdk import Environment, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 
@@ -143,6 +143,26 @@ def test_a_vpc_without_a_subnet_for_nodes_is_an_error(chosen: ec2.SubnetSelectio
     )
     with pytest.raises(ConfigError, match=re.escape(said)):
         HyperPodNetwork(stack, "Network", vpc=vpc, vpc_subnets=chosen)
+
+
+def with_subnets(stack: Stack, subnets: list[str], zones: list[str]) -> None:
+    vpc = ec2.Vpc.from_vpc_attributes(
+        stack, "Vpc", vpc_id=Fn.import_value("Vpc"), availability_zones=zones, private_subnet_ids=subnets
+    )
+    cluster_in(stack, vpc=vpc)
+
+
+def test_a_list_of_subnets_whose_length_nobody_knows_is_an_error() -> None:
+    said = "vpc: has a list of subnets of which nobody knows the length before the deployment; use Fn.import_list_value"
+    with pytest.raises(ConfigError, match=said):
+        of_stack(lambda stack: with_subnets(stack, Fn.split(",", Fn.import_value("Subnets")), ["us-west-2a"]))
+
+
+def test_a_list_of_subnets_whose_length_is_said_may_be_imported() -> None:
+    zones = ["us-west-2a", "us-west-2b"]
+    template = of_stack(lambda stack: with_subnets(stack, Fn.import_list_value("Subnets", 2), zones))
+    subnets = {"Fn::Split": [",", {"Fn::ImportValue": "Subnets"}]}
+    assert template.only("AWS::SageMaker::Cluster")["VpcConfig"]["Subnets"] == [{"Fn::Select": [0, subnets]}]
 
 
 def test_a_note_has_no_line_of_cdk_s_own_code_above_it() -> None:
