@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jsii
-from aws_cdk import Fn, Resource
+from aws_cdk import Fn, Resource, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -17,6 +17,7 @@ from constructs import Construct, DependencyGroup
 from ._acknowledge import without_traces
 from .errors import Finding, raise_errors
 from .typed.judge import check_value
+from .typed.known import is_known
 
 if TYPE_CHECKING:
     from aws_cdk import aws_events as events
@@ -143,7 +144,7 @@ class IHyperPodCluster(Resource):
             repair that it recommends), `event` (launches, scaling, patching; under continuous provisioning only). Default: - all.
         :param detail: narrows them, as in `{"EventDetails": {"EventLevel": ["Error"]}}`. Default: - all of these kinds.
         :param description: the rule's description. Default: - none.
-        :raises ConfigError: for kinds that there are not, and a target that is none.
+        :raises ConfigError: for kinds that there are not, a target that is none, and a cluster of another region.
         """
         from aws_cdk import aws_events as events  # only here: most apps have no use for it
 
@@ -154,6 +155,15 @@ class IHyperPodCluster(Resource):
         ]
         if not findings and not kinds:
             findings.append(Finding(path="kinds", problem="names no kind of event", remedy="leave it out for all"))
+        here, there = Stack.of(self).region, self.env.region
+        if is_known((here, there)) and here != there:
+            findings.append(
+                Finding(
+                    path="cluster_arn",
+                    problem=f"the cluster is in {there}, and no event of it reaches a rule in {here}",
+                    remedy=f"make the rule in a stack of {there}",
+                )
+            )
         raise_errors(findings, f"{self.node.path}/{construct_id}")
         return events.Rule(
             self,

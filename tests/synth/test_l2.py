@@ -365,6 +365,18 @@ def test_kinds_of_events_that_there_are_not(kinds: Any, said: str) -> None:
     known.on_event("Rule")
 
 
+def test_events_of_another_region_reach_no_rule_here() -> None:
+    app = new_app()
+    said = "cluster_arn: the cluster is in us-west-2, and no event of it reaches a rule in eu-west-1; make the rule in a stack of us"
+    with pytest.raises(ConfigError, match=said):
+        known_cluster(Stack(app, "Other", env=Environment(region="eu-west-1"))).on_event("Rule")
+    known_cluster(Stack(app, "Same", env=Environment(region="us-west-2"))).on_event("Rule")
+    known_cluster(Stack(app, "Unknown")).on_event("Rule")
+    arn = CfnParameter(stack := Stack(app, "Late", env=Environment(region="eu-west-1")), "Arn").value_as_string
+    late = HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=arn)
+    late.on_event("Rule")
+
+
 def test_a_target_that_is_none() -> None:
     known = known_cluster(Stack(new_app(), "Stack"))
     with pytest.raises(ConfigError, match="target: must be an IRuleTarget, got 'queue'; make or import one"):
