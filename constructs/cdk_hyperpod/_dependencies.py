@@ -70,10 +70,14 @@ def without_circle(
 
 def _permissions(document: Any) -> Iterator[Any]:
     """A policy's statements, one for each resource: CDK makes one of those that allow the same."""
-    for statement in document["Statement"]:
-        resources = statement.get("Resource")
-        for each in resources if isinstance(resources, list) else [resources]:
+    for statement in _listed(document["Statement"]):
+        for each in _listed(statement.get("Resource")):
             yield {**statement, "Resource": each}
+
+
+def _listed(value: Any) -> list[Any]:
+    """IAM takes one thing for a list of one."""
+    return value if isinstance(value, list) else [value]
 
 
 def _resources(stack: Stack) -> dict[str, IConstruct]:
