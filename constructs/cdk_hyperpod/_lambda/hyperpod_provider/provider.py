@@ -305,7 +305,8 @@ class Provider:
     # -- prepare --
 
     def _prepare(self, event: Event, desired: Desired, state: State) -> Answer:
-        looked, live = self._now(), self._live(desired, tags=state.pending is None)
+        live = self._live(desired, tags=state.pending is None)
+        looked = self._now()
         drains = self._heard(event, desired, state)
         occasion = _with_said(self._occasion(event, desired, state, first=False), drains)
         found = plan(live, desired, occasion)
@@ -425,11 +426,12 @@ class Provider:
     def _make_doomed_ready(self, drains: Drains, live: Cluster, desired: Desired, state: State) -> tuple[Wait, ...]:
         """Hold the nodes of groups to delete, which prepare had drained; and have those drained that came since, during the
         cluster's own update. What is still waited for: until the time is up, and then the group stays."""
-        doomed = [node for node in live.nodes if node.group in standing(live, desired)]
+        groups = standing(live, desired)
+        doomed = [node for node in live.nodes if node.group in groups]
         ready = frozenset(name for name, wish in drains.said.wishes().items() if wish != drains.ask.wish)
         came = [node for node in doomed if node.name not in ready and _is_young(node, state)]
         drains.ask = drains.ask._replace(nowhere=drains.locate(came))
-        drains.hold(doomed, live, TAKEN, drained=frozenset(node.name for node in doomed if node not in came))
+        drains.hold(doomed, live, TAKEN, drained=frozenset(node.name for node in doomed) - {node.name for node in came})
         verdict = judge(came, drains.said, drains.ask)
         return (*verdict.waits, *(Wait(why=why) for why in verdict.never))
 
