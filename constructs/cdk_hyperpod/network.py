@@ -46,7 +46,7 @@ _DUMMY_VPC = "vpc-12345"
 """What CDK's look-up says of a VPC in its first pass (aws-cdk-lib, aws-ec2/lib/vpc.ts)."""
 _DUMMY_ZONE = "dummy1a"
 """What it says of the zones of an account (core/lib/stack.ts); a VPC that the app makes has them."""
-_LIST_TOKEN = "#{Token["
+_UNKNOWN_ITEMS = "#{Token["
 """What stands in the place of all items of a list that is known at deployment only."""
 _ANYWHERE = "0.0.0.0/0"
 # A security group without an egress rule gets one for everything; this one leads nowhere.
@@ -719,7 +719,7 @@ def _given(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, findings: list[
     if not subnets:
         findings.append(_no_subnets(selection, why))
         return None
-    if any(each.subnet_id.startswith(_LIST_TOKEN) for each in subnets):
+    if any(each.subnet_id.startswith(_UNKNOWN_ITEMS) for each in subnets):
         findings.append(
             Finding(
                 path="vpc",
