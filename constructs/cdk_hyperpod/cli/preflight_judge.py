@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
 from ..config.cluster import ClusterConfig, InstanceGroup
@@ -430,9 +431,6 @@ def _of_plan(
 # -- what has to stand ------------------------------------------------------------------------------------------------
 
 
-_NOT_THERE = "it is not there, or not yours: make it, or name another one"
-
-
 def _standing(config: ClusterConfig, world: World) -> Iterator[Row]:
     shown = {"check": "CDK's bootstrap", "needed": str(BOOTSTRAP_VERSION), "in_use": "-"}
     if isinstance(world.bootstrap, NotRead):
@@ -443,18 +441,23 @@ def _standing(config: ClusterConfig, world: World) -> Iterator[Row]:
     else:
         yield Row(**shown, allowed=str(world.bootstrap), verdict="passed")
     for name, there in world.needed.items():
-        if isinstance(there, NotRead):
-            yield Row(check=name, needed="-", allowed="-", in_use="-", verdict="not checked", remedy=there.why)
-        elif there:
-            yield Row(check=name, needed="-", allowed="-", in_use="-", verdict="passed")
-        else:
-            yield Row(check=name, needed="-", allowed="-", in_use="-", verdict="impossible", remedy=_NOT_THERE)
+        yield _standing_row(name, there, lambda _: ("passed", ""))
     for name, system in world.file_systems.items():
-        verdict, remedy = _of_file_system(config, name, system)
-        yield Row(check=f"file system {name}", needed="-", allowed="-", in_use="-", verdict=verdict, remedy=remedy)
+        yield _standing_row(f"file system {name}", system, partial(_of_file_system, config, name))
     for name, cluster in world.eks_clusters.items():
-        verdict, remedy = _of_eks_cluster(config, name, cluster)
-        yield Row(check=f"EKS cluster {name}", needed="-", allowed="-", in_use="-", verdict=verdict, remedy=remedy)
+        yield _standing_row(f"EKS cluster {name}", cluster, partial(_of_eks_cluster, config, name))
+
+
+def _standing_row(check: str, found: Read[T | None], judge: Callable[[T], tuple[Verdict, str]]) -> Row:
+    """Whether something is there, and what there is to say of it then."""
+    verdict: Verdict
+    if isinstance(found, NotRead):
+        verdict, remedy = "not checked", found.why
+    elif not found:
+        verdict, remedy = "impossible", "it is not there, or not yours: make it, or name another one"
+    else:
+        verdict, remedy = judge(found)
+    return Row(check=check, needed="-", allowed="-", in_use="-", verdict=verdict, remedy=remedy)
 
 
 def file_systems(config: ClusterConfig) -> tuple[str, ...]:
@@ -471,11 +474,7 @@ def eks_clusters(config: ClusterConfig) -> tuple[str, ...]:
     return () if there is None else (there.name,)
 
 
-def _of_file_system(config: ClusterConfig, name: str, found: Read[LiveFileSystem | None]) -> tuple[Verdict, str]:
-    if isinstance(found, NotRead):
-        return "not checked", found.why
-    if found is None:
-        return "impossible", _NOT_THERE
+def _of_file_system(config: ClusterConfig, name: str, found: LiveFileSystem) -> tuple[Verdict, str]:
     # UPDATING it can be used (FSx API Reference, FileSystem: Lifecycle).
     if found.lifecycle not in ("AVAILABLE", "UPDATING"):
         return "impossible", f"it is {found.lifecycle}, and nodes mount it when it is AVAILABLE"
@@ -493,12 +492,8 @@ def _of_file_system(config: ClusterConfig, name: str, found: Read[LiveFileSystem
     return "passed", ""
 
 
-def _of_eks_cluster(config: ClusterConfig, name: str, found: Read[LiveEksCluster | None]) -> tuple[Verdict, str]:
+def _of_eks_cluster(config: ClusterConfig, name: str, found: LiveEksCluster) -> tuple[Verdict, str]:
     """EKS prerequisites of HyperPod: AWS documentation "Prerequisites for using SageMaker HyperPod with Amazon EKS"."""
-    if isinstance(found, NotRead):
-        return "not checked", found.why
-    if found is None:
-        return "impossible", _NOT_THERE
     if found.status not in ("ACTIVE", "UPDATING"):
         return "impossible", f"it is {found.status}, and HyperPod takes one that is ACTIVE"
     if found.vpc is None or found.authentication_mode is None:
