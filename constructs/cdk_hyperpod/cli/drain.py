@@ -33,14 +33,13 @@ POLL_S = 5.0
 MOST_HOLD_S = 24 * 3600
 MOST_AHEAD_S = 26 * 3600
 MOST_NODES = 6758
-"""What the agent takes; these two and `_wrong` are its rules (lifecycle/drain_agent.py, parse_request)."""
+"""What the agent takes; these two and `_RULES` are its rules (lifecycle/drain_agent.py, parse_request)."""
 ENDED = ("ready", "unknown", "refused", "timed-out", "backup-failed")
 """What a node stays in unless somebody does something."""
 INSTALL = "install it with `cdk-hyperpod lifecycle run drain | bash`, or look at `journalctl -u cdk-hyperpod-drain` on the controller"
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([mh])")
 _INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
 _REQUEST = re.compile(r"[A-Za-z0-9-]{1,64}")
-_OF_A_WISH = ("id", "ip", "request", "deadline", "limit", "expires", "on_timeout", "backup")
 
 _DRAIN = """\
 Ask the agent on the controller for these nodes. It lets no new job start there,
@@ -381,7 +380,7 @@ def _live(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
             wrong = "once more"
         if wrong is None:
             # No more than is known: the agent refuses what is too large.
-            found[wish["id"]] = {name: wish[name] for name in _OF_A_WISH if name in wish}
+            found[wish["id"]] = {name: wish[name] for name in _RULES if name in wish}
         else:
             left_out.append(f"{f'nodes[{i}]' if wrong in ('no object', 'id') else wish['id']} ({wrong})")
     return list(found.values()), left_out
@@ -391,16 +390,8 @@ def _wrong(wish: object, now: float) -> str | None:
     """The first member of a wish that the agent refuses."""
     if not isinstance(wish, dict):
         return "no object"
-    rules: dict[str, Callable[[Any], bool]] = {
-        "id": lambda value: isinstance(value, str) and bool(_INSTANCE.fullmatch(value)),
-        "ip": _is_address,
-        "request": lambda value: isinstance(value, str) and bool(_REQUEST.fullmatch(value)),
-        **dict.fromkeys(("deadline", "limit", "expires"), lambda value: _is_time(value, now)),
-        "on_timeout": lambda value: value in ("fail", "force"),
-        "backup": lambda value: isinstance(value, bool),
-    }
     given = {"limit": now, **wish}
-    return next((name for name, is_right in rules.items() if not is_right(given.get(name))), None)
+    return next((name for name, is_right in _RULES.items() if not is_right(given.get(name), now)), None)
 
 
 def _is_address(value: object) -> bool:
@@ -414,6 +405,17 @@ def _is_address(value: object) -> bool:
 def _is_time(value: object, now: float) -> bool:
     # NaN compares with nothing.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= now + MOST_AHEAD_S
+
+
+_RULES: dict[str, Callable[[Any, float], bool]] = {
+    "id": lambda value, _: isinstance(value, str) and bool(_INSTANCE.fullmatch(value)),
+    "ip": lambda value, _: _is_address(value),
+    "request": lambda value, _: isinstance(value, str) and bool(_REQUEST.fullmatch(value)),
+    **dict.fromkeys(("deadline", "limit", "expires"), _is_time),
+    "on_timeout": lambda value, _: value in ("fail", "force"),
+    "backup": lambda value, _: isinstance(value, bool),
+}
+"""The members of a wish, and whether the agent takes a value at this time."""
 
 
 def _object(content: bytes) -> dict[str, Any]:
