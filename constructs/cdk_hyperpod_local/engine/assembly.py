@@ -5,14 +5,24 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from cdk_hyperpod_local.engine import control, kubernetes, resources, seam
-from cdk_hyperpod_local.engine.gate import Gate
+from cdk_hyperpod_local.engine import control, resources, seam
+from cdk_hyperpod_local.engine.gate import ANY, Gate, Handler, Route
 from cdk_hyperpod_local.engine.journal import Checks, Journal
+from cdk_hyperpod_local.engine.kubernetes import assembly as kubernetes
+from cdk_hyperpod_local.engine.kubernetes import real
 from cdk_hyperpod_local.engine.options import EngineOptions
 from cdk_hyperpod_local.engine.resources.ec2_network import Ec2Network
 from cdk_hyperpod_local.engine.resources.eks_account import EksAccount
 from cdk_hyperpod_local.engine.schemas import Schemas
-from cdk_hyperpod_local.engine.seam import cloudformation, condition_keys, endpoints, execution_role, layers, signatures
+from cdk_hyperpod_local.engine.seam import (
+    answers,
+    cloudformation,
+    condition_keys,
+    endpoints,
+    execution_role,
+    layers,
+    signatures,
+)
 from cdk_hyperpod_local.engine.seam import services as requests
 from cdk_hyperpod_local.engine.services import (
     eks,
@@ -37,6 +47,17 @@ def save() -> None:
         requests.save_state()
 
 
+def routes(controls: Handler, review: Handler | None) -> tuple[Route, ...]:
+    """What is answered without a signature of AWS's kind. `review`: of tokens; absent where no API server asks."""
+    return (
+        Route("GET", f"{control.PREFIX}status", controls),  # that it is up
+        Route(ANY, control.PREFIX, controls, needs_secret=True),
+        Route("PUT", answers.RESOURCES, answers.of_a_resource),
+        Route("PUT", answers.SIGNALS, answers.of_a_wait_condition),
+        Route("POST", real.ROUTE, review),  # an API server that asks whose a token is: it holds the token
+    )
+
+
 def assemble(options: EngineOptions, secret: str) -> Any:
     """The ASGI application. `secret`: the root key's, for this start."""
     seam.check_version()
@@ -44,7 +65,7 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     model = Fsx(network=Ec2Network(), now=time.time, speed=options.speed, seed=options.seed)
     file_systems = fsx.install(model, journal)
     # Each of the three asks the next one, and the last the first: none does before all are there.
-    apis = kubernetes.make(options, lambda cluster, caller: control_planes.identify(cluster, caller))
+    apis, review = kubernetes.make(options, lambda cluster, caller: control_planes.identify(cluster, caller))
     account = EksAccount(lambda: clusters)
     world = World(account=account, kubernetes=apis, now=time.time, speed=options.speed, seed=options.seed)
     control_planes = eks.install(world, journal)
@@ -74,12 +95,12 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     requests.repair_logs()
     requests.observe_requests(observe)
     requests.observe_checks(Checks(options.checks).record)
-    requests.add_route(control.PREFIX, control.Control(options, clusters).handle)
     if options.owner is None:
         cloudformation.after_stack_operation(save)
     return Gate(
         seam.asgi(),
         hosts=frozenset(f"{name}:{options.port}" for name in ("127.0.0.1", "localhost")),
+        routes=routes(control.Control(options, clusters).handle, review),
         secret=secret,
         signature_problem=signatures.signature_problem,
         refusal=signatures.refusal,

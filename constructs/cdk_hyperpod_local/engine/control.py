@@ -8,8 +8,8 @@ import math
 import os
 from typing import Any
 
+from cdk_hyperpod_local.engine.gate import Reply, Request
 from cdk_hyperpod_local.engine.options import EngineOptions
-from cdk_hyperpod_local.engine.seam import services as requests
 from cdk_hyperpod_local.engine.services.hyperpod import HandlerOptions, HyperPodService
 from cdk_hyperpod_local.hyperpod import Behaviour, Faults, Plan
 
@@ -18,7 +18,7 @@ Json = Any
 
 
 class Control:
-    """Answers below PREFIX, to who has the engine's secret; whether it is up, to everybody (`gate.py`)."""
+    """Answers below PREFIX, to who has the engine's secret; whether it is up, to everybody (`assembly.py`)."""
 
     def __init__(self, options: EngineOptions, clusters: HyperPodService) -> None:
         self._options = options
@@ -26,23 +26,23 @@ class Control:
         self._limited: set[str] = set()
         self._named: set[str] = set()
 
-    async def handle(self, method: str, path: str, body: bytes) -> requests.Reply:
-        match method, path.removeprefix(PREFIX):
+    async def handle(self, request: Request) -> Reply:
+        match request.method, request.path.removeprefix(PREFIX):
             case "GET", "status":
                 return _json(200, {"pid": os.getpid(), "port": self._options.port, "speed": self._options.speed})
             case "GET", "hyperpod":
                 return _json(200, self._facts())
             case "POST", "hyperpod":
                 try:
-                    self._change(json.loads(body))
+                    self._change(json.loads(request.body))
                 except (TypeError, ValueError, KeyError) as error:
                     return _json(400, {"message": str(error)})
                 return _json(200, self._facts())
             case "POST", "clock":
-                return self._skip(json.loads(body))
-        return _json(404, {"message": f"{method} {path} is not served"})
+                return self._skip(json.loads(request.body))
+        return _json(404, {"message": f"{request.method} {request.path} is not served"})
 
-    def _skip(self, seconds: Json) -> requests.Reply:
+    def _skip(self, seconds: Json) -> Reply:
         """Let the clock of Lambda functions jump, on top of where it is."""
         if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
             return _json(400, {"message": f"{seconds} is no time to skip: give seconds above 0"})
@@ -119,5 +119,5 @@ class Control:
             model.set_named_quota(name, None)
 
 
-def _json(status: int, reply: Json) -> requests.Reply:
+def _json(status: int, reply: Json) -> Reply:
     return status, {"Content-Type": "application/json"}, json.dumps(reply).encode()

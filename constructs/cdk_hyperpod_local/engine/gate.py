@@ -1,8 +1,8 @@
 """What stands in front of the engine: who is on this machine is not yet its owner.
 
-The engine runs the code of Lambda functions as whoever started it, so a request is heard only if it is signed with a
+The engine runs the code of Lambda functions as whoever started it, so it gets a request only if that is signed with a
 secret: the root key's, new at every start and in a file that only its owner reads, or that of a role's session or a
-user, which IAM gave out. What AWS itself sends unsigned has an address that nobody guesses.
+user, which IAM gave out. What AWS itself sends unsigned goes to a handler of its own, and to nothing behind it.
 A browser is not heard at all: whatever page it shows could ask.
 """
 
@@ -10,30 +10,49 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, quote
-
-from cdk_hyperpod_local.engine import control
-from cdk_hyperpod_local.engine.kubernetes import real
 
 Json = Any
 Problem = tuple[str, str]
 Reply = tuple[int, Mapping[str, str], bytes]
+Receive = Callable[[], Awaitable[Json]]
 Send = Callable[[Json], Awaitable[None]]
 
-UNSIGNED = (
-    ("GET", f"{control.PREFIX}status"),  # that it is up
-    ("PUT", "/_ministack/cfn-response/"),  # a custom resource's answer: the rest of the path is a random UUID
-    ("PUT", "/_ministack/cfn-signal/"),  # the same, of a wait condition
-    ("POST", real.ROUTE),  # an API server that asks whose a token is: it holds the token
-)
-"""Methods and how their paths begin."""
+LONGEST_BODY = 1024 * 1024
+"""Bytes of a request to a route: a custom resource's answer has 4,096 at most, a TokenReview holds one token."""
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """All that a route's handler gets: no query, and no header that could say who asks, or for what service."""
+
+    method: str
+    path: str
+    content_type: str
+    body: bytes
+
+
+Handler = Callable[[Request], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method (or ANY), how its paths begin, and who answers. No handler: 404, as where no API server is installed."""
+
+    method: str
+    prefix: str
+    handler: Handler | None
+    needs_secret: bool = False
 
 
 class Gate:
-    """ASGI. `hosts`: what a request may have as Host. `secret`: the root key's, which opens the control routes too.
+    """ASGI. `hosts`: what a request may have as Host. `secret`: the root key's, which opens routes that need it, too.
 
+    `routes`: the first that fits a request answers it, and the engine never sees it.
     signature_problem(method, raw path, query, headers, body) -> AWS's code and sentence, or None.
     refusal(method, path, query, headers, problem) -> the reply.
     """
@@ -43,18 +62,20 @@ class Gate:
         engine: Callable[..., Awaitable[None]],
         *,
         hosts: frozenset[str],
+        routes: Sequence[Route],
         secret: str,
         signature_problem: Callable[..., Problem | None],
         refusal: Callable[..., Reply],
     ) -> None:
         self._engine = engine
         self._hosts = hosts
+        self._routes = tuple(routes)
         self._secret = secret
         self._signature_problem = signature_problem
         self._refusal = refusal
 
-    async def __call__(self, scope: Json, receive: Callable[[], Awaitable[Json]], send: Send) -> None:
-        """Let a request through, or answer it."""
+    async def __call__(self, scope: Json, receive: Receive, send: Send) -> None:
+        """Let a signed request through, and answer every other."""
         if scope["type"] == "lifespan":
             await self._engine(scope, receive, send)
             return
@@ -66,20 +87,35 @@ class Gate:
             await _answer(send, _plain(421, f"no such host; this is {', '.join(sorted(self._hosts))}"))
         elif "origin" in headers or "sec-fetch-site" in headers:
             await _answer(send, _plain(403, "a browser is not heard here"))
-        elif scope["path"].startswith(control.PREFIX) or _is_unsigned(scope):
-            if _is_unsigned(scope) or self._has_secret(headers):
-                await self._engine(scope, receive, send)
-            else:
-                await _answer(send, _plain(403, "the engine's secret is missing"))
+        elif route := self._route(scope):
+            await _answer(send, await self._handled(route, scope, headers, receive))
         else:
             await self._let_in_signed(scope, headers, receive, send)
+
+    def _route(self, scope: Json) -> Route | None:
+        fitting = (
+            route
+            for route in self._routes
+            if route.method in (ANY, scope["method"]) and scope["path"].startswith(route.prefix)
+        )
+        return next(fitting, None)
+
+    async def _handled(self, route: Route, scope: Json, headers: Mapping[str, str], receive: Receive) -> Reply:
+        if route.needs_secret and not self._has_secret(headers):
+            return _plain(403, "the engine's secret is missing")
+        if route.handler is None:
+            return _plain(404, "nobody answers here")
+        body = await _short(receive)
+        if body is None:
+            return _plain(413, f"the body is longer than {LONGEST_BODY} bytes")
+        return await route.handler(
+            Request(method=scope["method"], path=scope["path"], content_type=headers.get("content-type", ""), body=body)
+        )
 
     def _has_secret(self, headers: Mapping[str, str]) -> bool:
         return hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self._secret}".encode())
 
-    async def _let_in_signed(
-        self, scope: Json, headers: Mapping[str, str], receive: Callable[[], Awaitable[Json]], send: Send
-    ) -> None:
+    async def _let_in_signed(self, scope: Json, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         query = parse_qs(scope.get("query_string", b"").decode("utf-8", "replace"), keep_blank_values=True)
         messages = await _whole(receive)
         raw_path = (scope.get("raw_path") or quote(scope["path"]).encode()).decode("latin-1")
@@ -107,15 +143,22 @@ def _headers(scope: Json) -> dict[str, str]:
     return found
 
 
-def _is_unsigned(scope: Json) -> bool:
-    return any(scope["method"] == method and scope["path"].startswith(path) for method, path in UNSIGNED)
-
-
-async def _whole(receive: Callable[[], Awaitable[Json]]) -> list[Json]:
+async def _whole(receive: Receive) -> list[Json]:
     messages = [await receive()]
     while messages[-1]["type"] == "http.request" and messages[-1].get("more_body"):
         messages.append(await receive())
     return messages
+
+
+async def _short(receive: Receive) -> bytes | None:
+    """The body; None where it is longer than a route takes, of which the rest is read and forgotten."""
+    body, is_short, more = b"", True, True
+    while more:
+        message = await receive()
+        is_short = is_short and len(body) + len(message.get("body", b"")) <= LONGEST_BODY
+        body = body + message.get("body", b"") if is_short else b""
+        more = message["type"] == "http.request" and bool(message.get("more_body"))
+    return body if is_short else None
 
 
 def _without_cors(send: Send) -> Send:

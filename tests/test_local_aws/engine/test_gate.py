@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
 import stat
 from typing import Any
 
@@ -17,23 +15,10 @@ from cdk_hyperpod_local import environment
 from cdk_hyperpod_local.environment import client
 from cdk_hyperpod_local.session import LocalAws
 from local_aws.fixtures import REGION, running_engine
+from local_aws.sending import send
 
 pytestmark = pytest.mark.slow
 WRONG = "wrong"
-
-
-def ask(
-    aws: LocalAws, method: str, path: str, *, headers: dict[str, str] | None = None
-) -> tuple[int, dict[str, str], str]:
-    """A request as it is, over TLS; the Host is the engine's unless the headers say another."""
-    context = ssl.create_default_context(cafile=str(aws.place.authority))
-    connection = http.client.HTTPSConnection("127.0.0.1", aws.place.port, context=context, timeout=30)
-    try:
-        connection.request(method, path, headers=headers or {})
-        reply = connection.getresponse()
-        return reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read().decode()
-    finally:
-        connection.close()
 
 
 @pytest.mark.parametrize("secret", [WRONG, "local", "test", ""], ids=repr)
@@ -110,10 +95,10 @@ def test_a_presigned_address_works_until_it_is_changed_or_old(engine: LocalAws, 
     forged = wrong.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "k"})
     old = right.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "k"}, ExpiresIn=-5)
 
-    assert ask(engine, "GET", path)[0::2] == (200, "v")
-    assert ask(engine, "GET", path.replace("/k?", "/other?"))[0] == 403
-    assert ask(engine, "GET", forged.removeprefix(engine.place.url))[0] == 403
-    assert ask(engine, "GET", old.removeprefix(engine.place.url))[0] == 403
+    assert send(engine, "GET", path)[0::2] == (200, "v")
+    assert send(engine, "GET", path.replace("/k?", "/other?"))[0] == 403
+    assert send(engine, "GET", forged.removeprefix(engine.place.url))[0] == 403
+    assert send(engine, "GET", old.removeprefix(engine.place.url))[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -133,21 +118,21 @@ def test_a_presigned_address_works_until_it_is_changed_or_old(engine: LocalAws, 
     ],
 )
 def test_what_is_not_signed_is_refused(engine: LocalAws, method: str, path: str) -> None:
-    status, _, text = ask(engine, method, path)
+    status, _, text = send(engine, method, path)
 
     assert status in (400, 401, 403), text
 
 
 def test_who_is_up_is_said_to_everybody_and_nothing_else_is(engine: LocalAws) -> None:
-    assert ask(engine, "GET", "/_local_aws/status")[0] == 200
-    assert ask(engine, "GET", "/_local_aws/hyperpod")[0] == 403
-    assert ask(engine, "POST", "/_local_aws/hyperpod", headers={"Authorization": f"Bearer {WRONG}"})[0] == 403
+    assert send(engine, "GET", "/_local_aws/status")[0] == 200
+    assert send(engine, "GET", "/_local_aws/hyperpod")[0] == 403
+    assert send(engine, "POST", "/_local_aws/hyperpod", headers={"Authorization": f"Bearer {WRONG}"})[0] == 403
     assert engine.hyperpod()["terminations"] is not None
 
 
 def test_an_answer_to_a_custom_resource_needs_its_address(engine: LocalAws) -> None:
     """Nobody waits for an address that was guessed."""
-    status, _, _ = ask(engine, "PUT", "/_ministack/cfn-response/00000000-0000-4000-8000-000000000000")
+    status, _, _ = send(engine, "PUT", "/_ministack/cfn-response/00000000-0000-4000-8000-000000000000")
 
     assert status in (200, 404)
 
@@ -157,17 +142,17 @@ def test_an_answer_to_a_custom_resource_needs_its_address(engine: LocalAws) -> N
 )
 def test_another_host_is_refused(engine: LocalAws, host: str) -> None:
     """A name that somebody's DNS leads here (rebinding), of which a browser takes this for the site."""
-    status, _, text = ask(engine, "GET", "/_local_aws/status", headers={"Host": host.format(port=engine.place.port)})
+    status, _, text = send(engine, "GET", "/_local_aws/status", headers={"Host": host.format(port=engine.place.port)})
 
     assert (status, json.loads(text)["message"].partition(";")[0]) == (421, "no such host")
 
 
 def test_a_browser_is_refused_and_no_reply_says_that_it_may_ask(engine: LocalAws) -> None:
-    assert ask(engine, "GET", "/_local_aws/status", headers={"Origin": "https://example.com"})[0] == 403
-    assert ask(engine, "GET", "/_local_aws/status", headers={"Sec-Fetch-Site": "cross-site"})[0] == 403
+    assert send(engine, "GET", "/_local_aws/status", headers={"Origin": "https://example.com"})[0] == 403
+    assert send(engine, "GET", "/_local_aws/status", headers={"Sec-Fetch-Site": "cross-site"})[0] == 403
     url = presigning(engine, environment.secret(engine.place), "s3v4").generate_presigned_url("list_buckets")
-    replies = [ask(engine, "GET", path) for path in ("/", "/_local_aws/status", url.removeprefix(engine.place.url))]
-    replies += [ask(engine, "OPTIONS", "/", headers={"Access-Control-Request-Method": "PUT"})]
+    replies = [send(engine, "GET", path) for path in ("/", "/_local_aws/status", url.removeprefix(engine.place.url))]
+    replies += [send(engine, "OPTIONS", "/", headers={"Access-Control-Request-Method": "PUT"})]
 
     assert not [name for _, headers, _ in replies for name in headers if name.startswith("access-control-")]
     assert replies[2][0] == 200

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from cdk_hyperpod_local.engine.options import EngineOptions
-
 Json = Any
 Identify = Callable[[str, str], tuple[str, list[str]] | None]
 """identify(cluster, caller) -> user name and groups; None where no access entry lets the caller in.
@@ -38,10 +36,3 @@ class KubernetesApis(Protocol):
 
     def delete(self, cluster: str) -> None:
         """End it and forget what it held; nothing where there is none."""
-
-
-def make(options: EngineOptions, identify: Identify) -> KubernetesApis:
-    """Real API servers where kube-apiserver is built, and otherwise recording ones."""
-    from cdk_hyperpod_local.engine.kubernetes import assembly  # what only the engine has
-
-    return assembly.make(options, identify)

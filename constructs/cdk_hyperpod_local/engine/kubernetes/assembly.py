@@ -6,15 +6,16 @@ import asyncio
 import json
 import os
 
+from cdk_hyperpod_local.engine.gate import Handler, Reply, Request
 from cdk_hyperpod_local.engine.kubernetes import Identify, KubernetesApis, real, recording
 from cdk_hyperpod_local.engine.kubernetes.control_plane import built
 from cdk_hyperpod_local.engine.kubernetes.running import Apis
 from cdk_hyperpod_local.engine.kubernetes.tokens import Callers
 from cdk_hyperpod_local.engine.options import EngineOptions
-from cdk_hyperpod_local.engine.seam import services as requests
 
 
-def make(options: EngineOptions, identify: Identify) -> KubernetesApis:
+def make(options: EngineOptions, identify: Identify) -> tuple[KubernetesApis, Handler | None]:
+    """The APIs, and who answers API servers that ask whose a token is; nobody where none is built."""
     url = f"https://127.0.0.1:{options.port}"
     callers = Callers(url, options.authority)
 
@@ -25,17 +26,17 @@ def make(options: EngineOptions, identify: Identify) -> KubernetesApis:
     folder = options.state / "kubernetes"
     if built() is None:
         schemas, authority = options.kubernetes_schemas, options.authority
-        return Apis(folder, recording.start(schemas, authority, options.certificate, options.key, who))
+        return Apis(folder, recording.start(schemas, authority, options.certificate, options.key, who)), None
     preferences = options.state / "kuberc"
     real.write_preferences(preferences)
     # Of the Lambda functions.
     os.environ.update({"KUBERC": str(preferences), "LOCAL_AWS_EVICTIONS": real.EVICTIONS})
 
-    async def review(method: str, path: str, body: bytes) -> requests.Reply:
-        cluster = path.removeprefix(real.ROUTE).partition("?")[0]
+    async def review(request: Request) -> Reply:
+        cluster = request.path.removeprefix(real.ROUTE)
         # In a thread: the answer needs STS, which is this very engine.
-        answer = await asyncio.to_thread(real.review, body, lambda token: who(cluster, token))
-        return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()
+        answer = await asyncio.to_thread(real.review, request.body, lambda token: who(cluster, token))
+        status = 400 if answer is None else 200
+        return status, {"Content-Type": "application/json"}, json.dumps(answer).encode()
 
-    requests.add_route(real.ROUTE, review)
-    return Apis(folder, real.start(url, options.authority))
+    return Apis(folder, real.start(url, options.authority)), review

@@ -80,9 +80,15 @@ def start(engine: str, authority: Path) -> Start:
     return started
 
 
-def review(body: bytes, who: Callable[[str], tuple[str, list[str]] | None]) -> Json:
-    """The answer to a TokenReview. who(token) -> user name and groups."""
-    found = who(str(json.loads(body)["spec"].get("token", "")))
+def review(body: bytes, who: Callable[[str], tuple[str, list[str]] | None]) -> Json | None:
+    """The answer to a TokenReview; None to anything else. who(token) -> user name and groups."""
+    try:
+        token = json.loads(body)["spec"]["token"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    if not isinstance(token, str):
+        return None
+    found = who(token)
     status: Json = {"authenticated": False}
     if found is not None:
         name, groups = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -199,18 +199,6 @@ def before_operations(name: str, operations: AbstractSet[str], act: Callable[[Js
         return reply
 
     app.SERVICE_HANDLERS[name] = served
-
-
-def add_route(prefix: str, handler: Callable[[str, str, bytes], Awaitable[Reply]]) -> None:
-    """Serve paths below `prefix` to whoever the gate lets in: handler(method, path, body)."""
-    shortcuts = app._handle_post_body_shortcuts
-
-    async def routed(method: str, path: str, headers: Json, body: bytes, query: Json, request_id: str) -> Json:
-        if path.startswith(prefix):
-            return await handler(method, path, body)
-        return await shortcuts(method, path, headers, body, query, request_id)
-
-    app._handle_post_body_shortcuts = routed
 
 
 def repair_logs() -> None:
