@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -192,3 +193,39 @@ def test_the_same_template_runs_for_the_owner(asked: LocalAws, tmp_path: Path) -
     assert proof.read_text()
     cloudformation.delete_stack(StackName="mine")
     cloudformation.get_waiter("stack_delete_complete").wait(StackName="mine", WaiterConfig={"Delay": 1})
+
+
+def test_a_signal_to_a_wait_condition_arrives(asked: LocalAws) -> None:
+    condition = {"Handle": {"Ref": "Handle"}, "Timeout": "20", "Count": 1}
+    template = {
+        "Resources": {
+            "Handle": {"Type": "AWS::CloudFormation::WaitConditionHandle"},
+            "Condition": {"Type": "AWS::CloudFormation::WaitCondition", "Properties": condition},
+        }
+    }
+    cloudformation = asked.client("cloudformation")
+    cloudformation.create_stack(StackName="waiting", TemplateBody=json.dumps(template))
+    signal = json.dumps({"Status": "SUCCESS", "UniqueId": "one", "Data": "there", "Reason": ""}).encode()
+
+    path = until(lambda: handle(cloudformation)).removeprefix(asked.place.url)
+    assert send(asked, "PUT", path, headers=JSON, body=signal)[0] == 403
+    assert send(asked, "PUT", path, body=b"{}")[0] == 400
+    assert send(asked, "PUT", path, body=signal)[0] == 200
+
+    cloudformation.get_waiter("stack_create_complete").wait(StackName="waiting", WaiterConfig={"Delay": 1})
+    cloudformation.delete_stack(StackName="waiting")
+
+
+def handle(cloudformation: Any) -> str:
+    resources = cloudformation.describe_stack_resources(StackName="waiting")["StackResources"]
+    return next(
+        (str(item.get("PhysicalResourceId", "")) for item in resources if item["LogicalResourceId"] == "Handle"), ""
+    )
+
+
+def until(found: Callable[[], str]) -> str:
+    deadline = time.monotonic() + 10
+    while not (value := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return value

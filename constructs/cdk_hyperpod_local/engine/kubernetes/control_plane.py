@@ -3,8 +3,9 @@
     with control_plane(folder) as cluster:
         client = Client(cluster)
 
-Everything is in the folder, listens on 127.0.0.1 at free ports, and ends with the block; should this process be killed,
-or the thread that entered the block end, the kernel ends it. What the cluster holds stays in the folder for the next one.
+Everything is in the folder, which its owner alone may enter, and ends with the block; should this process be killed, or the
+thread that entered the block end, the kernel ends it. The API server listens on 127.0.0.1 and asks for a token. etcd asks
+nobody who they are, so it listens on sockets in the folder. What the cluster holds stays in the folder for the next one.
 
 The standard library only: the tests use it, and the local AWS's engine, which runs in an environment of its own.
 """
@@ -31,6 +32,8 @@ PACKAGE = "kubernetes=1.20.5+really1.20.2-1.1+deb12u1"
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 BINARIES = (*COMPONENTS, "etcd")
 START_LIMIT_S = 120
+ETCD, PEERS = "unix://etcd:1", "unix://etcd:2"
+"""Files of these names ("etcd:1") in the working folder of etcd and the API server. etcd wants a port in each."""
 # What the API server's own objects need (namespaces, service accounts, volumes), and what this package's need.
 CONTROLLERS = (
     "namespace,serviceaccount,serviceaccount-token,resourcequota,disruption,"
@@ -79,28 +82,28 @@ def control_plane(
     binaries = built()
     if binaries is None:
         raise FileNotFoundError("kube-apiserver is not built (in a clone: make kubernetes-apiserver)")
-    etcd_port, peer_port, free_port = free_ports(3)
-    etcd, url = f"http://127.0.0.1:{etcd_port}", f"https://127.0.0.1:{port or free_port}"
+    folder, binaries = folder.absolute(), binaries.absolute()  # what is started here works in the folder
+    (free_port,) = free_ports(1)
+    url = f"https://127.0.0.1:{port or free_port}"
     cluster = _prepare(folder, url)
     with ExitStack() as processes:
 
         def start(name: str, *options: str) -> subprocess.Popen[bytes]:
-            return processes.enter_context(_process([str(binaries / name), *options], folder / f"{name}.log"))
+            return processes.enter_context(_process([str(binaries / name), *options], folder, f"{name}.log"))
 
-        peer = f"http://127.0.0.1:{peer_port}"
         start(
             "etcd",
             f"--data-dir={folder / 'etcd'}",
-            f"--listen-client-urls={etcd}",
-            f"--advertise-client-urls={etcd}",
-            f"--listen-peer-urls={peer}",
-            f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=default={peer}",
+            f"--listen-client-urls={ETCD}",
+            f"--advertise-client-urls={ETCD}",
+            f"--listen-peer-urls={PEERS}",
+            f"--initial-advertise-peer-urls={PEERS}",
+            f"--initial-cluster=default={PEERS}",
             "--unsafe-no-fsync",
         )
         server = start(
             "kube-apiserver",
-            f"--etcd-servers={etcd}",
+            f"--etcd-servers={ETCD}",
             "--bind-address=127.0.0.1",
             f"--secure-port={port or free_port}",
             f"--cert-dir={folder / 'certs'}",
@@ -155,6 +158,7 @@ def kubeconfig(name: str, url: str, certificate: Path, token: str | None = None)
 def _prepare(folder: Path, url: str) -> ControlPlane:
     """The administrator and the service accounts' key of the folder, new where there are none."""
     folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
     tokens, key = folder / "tokens.csv", folder / "service-accounts.key"
     if not key.exists():
         subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
@@ -173,14 +177,15 @@ def _prepare(folder: Path, url: str) -> ControlPlane:
 
 
 @contextmanager
-def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as output:
+def _process(command: list[str], folder: Path, log: str) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / log).open("wb") as output:
         process = subprocess.Popen(
             # Linux then ends it as soon as the process that started it is gone, however that went.
             ["setpriv", "--pdeathsig", "KILL", *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            cwd=folder,
         )
     try:
         yield process
