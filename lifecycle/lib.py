@@ -23,6 +23,9 @@ NAME = os.path.basename(sys.argv[0])
 OWN_MARK = "Written by cdk-hyperpod's lifecycle scripts, which write it again when they run."
 """Stands in the first line of every file that is ours as a whole."""
 
+RUN_AGAIN = "run this step again when they have ended"
+"""How a step ends its line when jobs kept it from a part of its work. `cdk-hyperpod lifecycle run` looks for it."""
+
 
 class StepError(Exception):
     """Why a step cannot do its work, and what to do about it: one sentence."""
@@ -128,13 +131,17 @@ def owe(action: str) -> None:
     file.touch()
 
 
+def is_owed(action: str) -> bool:
+    """Whether a written file asks for the action, and nobody has done it yet."""
+    return on_node(f"{OWED}/{action}").exists()
+
+
 def settle(action: str, act: Callable[[], None]) -> bool:
     """Do what is owed, by this run or by one before it that did not get so far. Whether anything was."""
-    file = on_node(f"{OWED}/{action}")
-    if not file.exists():
+    if not is_owed(action):
         return False
     act()
-    file.unlink()
+    on_node(f"{OWED}/{action}").unlink()
     return True
 
 

@@ -47,6 +47,7 @@ STEPS = (
     "accounting",
     "drain",
     "access",
+    "upgrades",
     "system",
     "container_data",
     "checks",
@@ -136,9 +137,10 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
         Step("users", "30_users.py", (cluster.file,)),
         *(_controller_steps(cluster, settings) if node.type == "controller" else ()),
         Step("access", "50_access.py", (node.type,)) if node.type != "controller" else None,
+        Step("upgrades", "55_upgrades.py"),
         Step("system", "60_system.py", (node.type,)),
         Step("container_data", "65_container_data.py"),
-        Step("checks", "70_checks.py", (node.instance.type or "-",)),
+        Step("checks", "70_checks.py", (node.type, node.instance.type or "-")),
     ]
     return tuple(step for step in steps if step is not None and step.name not in cluster.off)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 
-from lib import OWN_MARK, install_unit, log, must_run, on_node, run, run_step, settle, write_file
+from lib import OWN_MARK, RUN_AGAIN, install_unit, is_owed, log, must_run, on_node, run, run_step, settle, write_file
 
 OPEN_FILES = 1_048_576
 LIMITS = f"""\
@@ -29,6 +29,8 @@ SLURMD = f"""\
 LimitMEMLOCK=infinity
 LimitNOFILE={OPEN_FILES}
 """
+RESTART = "slurmd-restart"
+"""What a change of SLURMD asks for (lib.settle)."""
 LOGS = {
     "/var/log/provision/*.log": "",
     "/var/log/slurm/*.log": (
@@ -43,17 +45,25 @@ def raise_limits(node_type: str) -> None:
     write_file("/etc/security/limits.d/99-cdk-hyperpod.conf", LIMITS)
     if node_type != "compute":
         return
-    install_unit("slurmd.service.d/cdk-hyperpod-limits.conf", SLURMD, owes=("slurmd-restart",))
-    settle("slurmd-restart", restart_slurmd)
+    install_unit("slurmd.service.d/cdk-hyperpod-limits.conf", SLURMD, owes=(RESTART,))
+    if is_owed(RESTART) and runs_job_steps():
+        log("WARNING", f"slurmd was not restarted, because jobs run here: {RUN_AGAIN}")
+        return
+    settle(RESTART, restart_slurmd)
 
 
 def restart_slurmd() -> None:
     """Give a slurmd that runs, or is starting, the limits; one that is off starts with them."""
     running = run("systemctl", "show", "--property", "ActiveState", "slurmd.service").stdout
     if re.search("=(active|activating|reloading)$", running.strip()):
-        # Jobs go on: each has a process of its own, which the new slurmd finds.
         must_run("systemctl", "restart", "slurmd.service")
         log("INFO", "restarted slurmd, whose jobs may lock all memory now")
+
+
+def runs_job_steps() -> bool:
+    """Whether a job step runs on this node. Each has a slurmstepd of its own; slurmd keeps one more as `slurmstepd infinity`."""
+    shown = run("pgrep", "--list-full", "--exact", "slurmstepd").stdout
+    return any("infinity" not in line for line in shown.splitlines())
 
 
 def rotate_logs() -> None:

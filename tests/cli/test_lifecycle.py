@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk_hyperpod.cli.lifecycle import STEPS, has_step
+from cdk_hyperpod.cli.lifecycle import _RUN_AGAIN, STEPS, has_step
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.config.cluster import ENTRY_SCRIPTS
 from cdk_hyperpod.loader import load_config
 from config.judging import changed
-from lifecycle import provision
+from lifecycle import lib, provision
 from lifecycle.node_folder import CLUSTER, Node
 
 LOGIN = {"name": "door", "instance_type": "ml.m5.xlarge", "instance_count": 1, "node_type": "login"}
@@ -37,6 +37,8 @@ elif words[:2] == ["ssm", "start-session"]:
     target = words[words.index("--target") + 1]
     if "UNREACHED" in os.environ and os.environ["UNREACHED"] in target:
         sys.exit("TargetNotConnected")
+    if "BUSY" in os.environ and os.environ["BUSY"] in target:
+        print("2026-11-23T10:00:00Z WARNING 60_system.py: slurmd waits: run this step again when they have ended\r")
     # As it ends whatever its command ended with. The plug-in's lines end as a terminal's do.
     code = 1 if "FAILS" in os.environ and os.environ["FAILS"] in target else 0
     step = words[words.index("--parameters") + 1].split("exit code")[0].split()[-1]
@@ -110,6 +112,17 @@ def test_a_node_that_is_not_reached_or_fails_is_named_and_the_others_go_on(
     ]
     assert (tmp_path / "calls").read_text().count("start-session") == 4
     assert "TargetNotConnected" in done.stdout, "why is told where it happens"
+
+
+def test_a_node_whose_jobs_kept_the_step_from_its_work_is_named_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = run_printed(tmp_path, "system", capsys, BUSY="i-0aaaaaaaaaaaaaaa2")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == (
+        "Jobs kept a part of step system from being done on work i-0aaaaaaaaaaaaaaa2: run it again when they have ended."
+    )
+    assert _RUN_AGAIN == lib.RUN_AGAIN
 
 
 NOBODY = pwd.getpwnam("nobody").pw_uid

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,68 @@ def test_limits_reach_logins_and_jobs(node: Part) -> None:
     assert said[-1] == "limits and log rotation are set"
     assert node.step("system", changes_nothing=True) == said[-1:]
     assert node.asked.count("restart slurmd.service") == 1
+
+
+@pytest.mark.parametrize(
+    ("processes", "restarted"),
+    [("811 slurmstepd: [7.batch]\n", False), ("640 /opt/slurm/sbin/slurmstepd infinity\n", True), ("", True)],
+)
+def test_slurmd_is_not_restarted_while_job_steps_run(node: Part, processes: str, restarted: bool) -> None:
+    node.command("pgrep", f"printf '{processes}'")
+    said = node.step("system")
+    assert ("restart slurmd.service" in node.asked) == restarted
+    later = "slurmd was not restarted, because jobs run here: run this step again when they have ended"
+    assert (later in said) != restarted
+    node.command("pgrep", "exit 1")
+    node.step("system")
+    assert node.asked.count("restart slurmd.service") == 1, "once, now or later"
+
+
+PACKAGES = (
+    "installed linux-image-6.8.0-1021-aws\ninstalled lustre-client-modules-aws\ninstalled bash\nconfig-files efa\n"
+)
+
+
+def test_an_upgrade_leaves_kernel_and_drivers_alone(node: Part) -> None:
+    """What is there is held, and nothing else; needrestart reads its file, and leaves the daemons alone."""
+    node.write("packages", PACKAGES)
+    node.command("dpkg-query", f'cat "{node.root}/packages"')
+    node.command(
+        "apt-mark",
+        f'[[ $1 != hold ]] || printf "%s\\n" "${{@:2}}" >>"{node.root}/held"; cat "{node.root}/held" || true',
+    )
+    assert "held linux-image-6.8.0-1021-aws, lustre-client-modules-aws" in node.step("upgrades")
+    conf = node.root / "etc/needrestart/conf.d/cdk-hyperpod.conf"
+    for service, restarts in {"slurmd": 0, "munge": 0, "ssh": 1, "my-slurmd": 1}.items():
+        # As needrestart reads its files, and asks for each service.
+        asks = (
+            "our %nrconf = (override_rc => {}); my ($file, $service) = @ARGV; "
+            "eval do { local (@ARGV, $/) = $file; <> }; die $@ if $@; my $found = 1; "
+            "for my $each (keys %{$nrconf{override_rc}}) "
+            "{ $found = $nrconf{override_rc}{$each} if $service =~ /$each/ } exit $found"
+        )
+        done = subprocess.run(["perl", "-e", asks, str(conf), f"{service}.service"], check=False)
+        assert done.returncode == restarts, service
+    assert "2 packages of kernel, Lustre client, EFA and drivers are held" in node.step(
+        "upgrades", changes_nothing=True
+    )
+
+
+def test_a_busy_dpkg_is_no_reason_to_fail_a_node(node: Part) -> None:
+    node.write("packages", PACKAGES)
+    node.command("dpkg-query", f'cat "{node.root}/packages"')
+    node.command("apt-mark", "[[ $1 != hold ]] || { echo 'dpkg frontend lock is held'; exit 100; }")
+    said = node.step("upgrades")
+    assert [line for line in said if line.startswith("`apt-mark hold` failed: dpkg frontend lock is held")]
+
+
+@pytest.mark.parametrize("mode", ["process", "control-group"])
+def test_a_restart_of_slurmd_ends_no_job(node: Part, mode: str) -> None:
+    node.command("dpkg-query", "exit 127")
+    node.command("systemctl", f'echo LoadState=loaded; echo KillMode={mode}; echo "$*" >>"{node.root}/asked"')
+    assert node.step("upgrades")[-1] == "a restart of slurmd ends no job"
+    drop_in = node.root / "etc/systemd/system/slurmd.service.d/cdk-hyperpod-kill-mode.conf"
+    assert drop_in.exists() == ("daemon-reload" in node.asked) == (mode != "process")
 
 
 @pytest.mark.parametrize("failing", ["daemon-reload", "restart slurmd.service"])
@@ -199,7 +263,42 @@ def test_checks_warn_and_never_fail(node: Part) -> None:
         "7 of 8 GPUs that an ml.p5.48xlarge has; look at `dmesg`",
         "32 EFA devices, as an ml.p5.48xlarge has",
     ]
-    assert "GiB are free on /" in said[2]
+    assert "GiB are free on /" in said[-2 if shutil.which("srun") else -1]
+
+
+@pytest.mark.parametrize(("listed", "warned"), [(8, False), (7, True)])
+def test_checks_ask_the_driver_for_each_device(node: Part, listed: int, warned: bool) -> None:
+    node.command("nvidia-smi", f'for i in $(seq 0 {listed - 1}); do echo "GPU $i: NVIDIA H100 (UUID: GPU-$i)"; done')
+    said = node.step("checks")
+    assert ("nvidia-smi lists 7 of 8 GPUs; look at `dmesg`, and replace the node" in said) == warned
+    node.command("nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
+    failed = "nvidia-smi failed: Failed to initialize NVML: Driver/library version mismatch; look at `dmesg`, and replace the node"
+    assert failed in node.step("checks")
+
+
+@pytest.mark.parametrize(
+    ("help_text", "known"), [("--container-image=[USER@][REGISTRY#]IMAGE", True), ("--nodes", False)]
+)
+def test_checks_ask_whether_containers_run(node: Part, help_text: str, known: bool) -> None:
+    node.command("srun", f"echo '{help_text}'")
+    said = node.step("checks")
+    assert ("srun knows --container-image" in said) == known
+    assert ("srun does not know --container-image; load Pyxis in plugstack.conf beside slurm.conf" in said) != known
+
+
+@pytest.mark.parametrize(("plugin", "missing"), [("topology/tree", True), ("topology/default", False)])
+def test_checks_look_for_the_topology_that_slurm_conf_names(node: Part, plugin: str, missing: bool) -> None:
+    etc = node.root / "opt/slurm/etc"
+    etc.mkdir(parents=True)
+    (etc / "slurm.conf").write_text(f"ClusterName=x\nTopologyPlugin={plugin}\n")
+    node.addresses("10.1.0.10")
+    warning = (
+        f"/opt/slurm/etc/slurm.conf has TopologyPlugin={plugin}, but there is no topology.conf or topology.yaml beside it; "
+        "add it"
+    )
+    assert (warning in node.step("checks", "controller.sh")) == missing
+    (etc / "topology.conf").write_text("SwitchName=s0 Nodes=p5-[1-8]\n")
+    assert warning not in node.step("checks", "controller.sh")
 
 
 SSHD = "@include common-auth\naccount required pam_nologin.so\n@include common-account\n"

@@ -93,6 +93,55 @@ def test_the_login_node_runs_no_job(cluster: Cluster) -> None:
     assert cluster.states()[cluster.login.name] in ("drained", "draining")
 
 
+@pytest.mark.worlds("22.05-extended", "24.11-customer_managed")
+def test_a_job_lives_when_needrestart_restarts_slurmd_on_an_image_without_kill_mode(
+    cluster: Cluster, scripts: Path
+) -> None:
+    """Without the step the job's steps end with slurmd. With it slurmd restarts and the job goes on."""
+    node = partition(cluster, "p5")[0]
+    units = "/etc/systemd/system"
+    node.run(f"sed -i /KillMode/d {units}/slurmd.service && systemctl daemon-reload")
+    process = f"pgrep --full --exact 'sleep 31{node.instance.number}'"
+    submit = f"sbatch --parsable --no-requeue -w {node.name} --partition=p5 --output=/dev/null --wrap 'sleep 31{node.instance.number}'"
+
+    def start_job() -> str:
+        cluster.await_idle([node])
+        cluster.login.run(submit, user="alice")
+        return cluster.until(lambda: node.try_run(process).output, "the job runs", 30)
+
+    try:
+        start_job()
+        node.run("systemctl restart slurmd")
+        assert node.try_run(process).returncode != 0, "it shows the defect"
+        cluster.controller.run("scancel --user alice")
+        start_job()
+        node.run("touch /var/lib/cdk-hyperpod/owed/slurmd-restart")
+        daemon = node.run("systemctl show --property MainPID slurmd")
+        again = node.provision(scripts)
+        assert again.returncode == 0
+        warning = "slurmd was not restarted, because jobs run here: run this step again when they have ended"
+        assert [line for line in again.lines if warning in line]
+        assert node.run("systemctl show --property MainPID slurmd") == daemon
+        number = node.run(process)
+        node.run("systemctl restart slurmd")
+        assert node.run(process) == number
+        cluster.controller.run("scancel --user alice")
+        cluster.until(
+            lambda: node.try_run("pgrep slurmstepd | grep -v infinity; " + process).returncode, "it ended", 30
+        )
+        cluster.await_idle([node])
+        daemon = node.run("systemctl show --property MainPID slurmd")
+        assert node.provision(scripts).returncode == 0
+        assert node.run("systemctl show --property MainPID slurmd") != daemon, "it has its limits now"
+    finally:
+        cluster.controller.run("scancel --user alice")
+        node.run(f"rm -f {units}/slurmd.service.d/cdk-hyperpod-kill-mode.conf")
+        node.run(
+            f"sed -i 's/^Delegate=yes/KillMode=process\\nDelegate=yes/' {units}/slurmd.service && systemctl daemon-reload"
+        )
+        cluster.await_idle([node])
+
+
 def test_auto_resume_is_an_option_of_srun_alone(cluster: Cluster) -> None:
     assert cluster.login.run("srun --auto-resume=1 -p trn1 hostname", user="alice")
     assert cluster.login.try_run("srun --auto-resume=2 -p trn1 hostname", user="alice").returncode != 0

@@ -26,8 +26,9 @@ plug-in of the AWS CLI:
 \b
   cdk-hyperpod lifecycle run users | bash
 
-A step changes nothing where nothing is to be done, and ends no job. accounting
-brings slurm_conf along: Slurm enforces no account without it. A node that fails
+A step changes nothing where nothing is to be done, and ends no job. If jobs keep
+a step from a part of its work, the last lines say on which nodes to run it again.
+accounting brings slurm_conf along: Slurm enforces no account without it. A node that fails
 or is not reached is named at the end, with exit code 1; the others go on.
 
 STEP is one of {steps}.
@@ -44,6 +45,7 @@ _SCRIPT = """\
 set -euo pipefail
 export AWS_REGION={region} AWS_DEFAULT_REGION={region} AWS_PAGER=
 failed=()
+again=()
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
 cluster_arn=$(aws sagemaker describe-cluster --cluster-name {name} --output text --query ClusterArn)
@@ -61,16 +63,22 @@ run_on() { # GROUP SCRIPT
 			--parameters "$(printf {parameters} "$scripts" "$2")" </dev/null 2>&1 | tee "$said" || true
 		# A session does not end with the exit code of its command, so the command says it.
 		grep -qF "{ended} 0" "$said" || failed+=("$1 $node")
+		if grep -qF "{run_again}" "$said"; then again+=("$1 $node"); fi
 	done
 }
 """
-_END = """if ((${#failed[@]})); then
+_END = """if ((${#again[@]})); then
+	printf 'Jobs kept a part of step {step} from being done on %s: run it again when they have ended.\\n' "${again[@]}"
+fi
+if ((${#failed[@]})); then
 	printf 'FAILED: step {step} on %s\\n' "${failed[@]}" >&2
 	exit 1
 fi
 """
 _ENDED = "lifecycle run {step}: exit code"
 """What the last line of a node says before the number. No quotes and no percent sign: printf and JSON read it."""
+_RUN_AGAIN = "run this step again when they have ended"
+"""How a step ends its line when jobs kept it from a part of its work: RUN_AGAIN of lifecycle/lib.py."""
 # On the node. The first %s is where the scripts are, the second which of them runs.
 _ON_NODE = (
     "sudo bash -c 'd=$(mktemp -d) && aws s3 cp --recursive --only-show-errors %s/ $d && bash $d/%s {step}; s=$?; "
@@ -105,6 +113,7 @@ def script(config: ClusterConfig, step: str, *, source: str = "") -> str:
     for key, value in {
         "{step}": step,
         "{ended}": ended,
+        "{run_again}": _RUN_AGAIN,
         "{name}": config.name,
         "{region}": config.region,
         "{parameters}": shlex.quote(on_node),

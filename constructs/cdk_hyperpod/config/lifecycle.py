@@ -34,13 +34,17 @@ class LifecycleSteps:
     """Start the agent that drains nodes, where the file has `slurm.drain`."""
     access: bool = True
     """Drain login nodes, so that they run no jobs; let users log in to compute nodes only while they have a job there."""
+    upgrades: bool = True
+    """Keep upgrades of packages from ending jobs: hold kernel, Lustre client, EFA and drivers as the image has them, and
+    keep needrestart from restarting Slurm, munge, Docker and containerd. Fixes come with a new image."""
     system: bool = True
     """Raise memlock and nofile, rotate logs."""
     container_data: bool = True
     """Put the data of containers on NVMe disks, else on the second volume: Docker's and Enroot's, under EKS containerd's
     and the kubelet's."""
     checks: bool = True
-    """Say which GPUs, Neuron and EFA devices and disks are there; warn, and never fail."""
+    """Say which GPUs, Neuron and EFA devices and disks are there, and whether Slurm knows containers and its topology;
+    warn, and never fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
