@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from aws_cdk import CfnResource, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Dependable, IConstruct, IDependable
 
-_IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)")
+from ._order import names_in, reachable
 
 
 @jsii.implements(IDependable)
@@ -43,25 +42,17 @@ def without_circle(
     found = [child for each in needed for child in each.node.find_all() if CfnResource.is_cfn_resource(child)]
     named = [_references(child) for child in found]
     known = _resources(stack) if any(named) else {}
-    named_by = functools.cache(lambda name: _references(known[name]))
+    named_by = functools.cache(lambda name: _references(known[name]) if name in known else set())
 
     def lead_to_it(names: set[str]) -> bool:
-        left, seen = list(names), set[str]()
-        while left:
-            name = left.pop()
-            if name == own:
-                return True
-            if name in known and name not in seen:
-                seen.add(name)
-                left += named_by(name)
-        return False
+        return own in reachable(names, named_by)
 
     first = []
     for child, names in zip(found, named, strict=True):
         if not lead_to_it(names):
             first.append(child)
         elif isinstance(child, iam.CfnPolicy | iam.CfnManagedPolicy):
-            allowed = [set(_names(each)) for each in _permissions(stack.resolve(child.policy_document))]
+            allowed = [set(names_in(each)) for each in _permissions(stack.resolve(child.policy_document))]
             about = [sorted(name for name in each if lead_to_it({name})) for each in allowed]
             if [] in about and any(about):
                 late(child, known[next(filter(None, about))[0]])
@@ -88,19 +79,5 @@ def _resources(stack: Stack) -> dict[str, IConstruct]:
 
 def _references(resource: Any) -> set[str]:
     """The logical ids that a resource names."""
-    named = set(_names(Stack.of(resource).resolve(resource._cfn_properties)))
+    named = set(names_in(Stack.of(resource).resolve(resource._cfn_properties)))
     return named | {Stack.of(other).resolve(other.logical_id) for other in resource.obtain_dependencies()}
-
-
-def _names(value: Any) -> Iterator[str]:
-    match value:
-        case {"Ref": str(name)} | {"Fn::GetAtt": [str(name), *_]}:
-            yield name
-        case {"Fn::Sub": said}:
-            yield from _IN_SUB.findall(str(said))
-        case dict():
-            for item in value.values():
-                yield from _names(item)
-        case list():
-            for item in value:
-                yield from _names(item)

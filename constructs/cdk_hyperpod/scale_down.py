@@ -36,12 +36,13 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
-from constructs import Construct, Dependable, IConstruct, IDependable, IValidation
+from constructs import Construct, IValidation
 
 from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk, without_traces
 from ._functions import log_group as make_log_group
 from ._functions import python_function
+from ._order import order_around, order_before
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from ._rendered_template import template_of
 from .config.cluster import ScaleDownConfig, ScaleDownDrain
@@ -127,7 +128,6 @@ class ScaleDown(Construct):
         drain_channel: DrainChannel | IEksDrainer | None = None,
         retry: str | None = None,
         autoscaled_groups: Sequence[str] = (),
-        depends_on: Sequence[IDependable] = (),
         encryption_key: kms.IKey | None = None,
         log_group: logs.ILogGroup | None = None,
         removal_policy: RemovalPolicy | None = None,
@@ -136,8 +136,9 @@ class ScaleDown(Construct):
 
         What the guard sends is rendered at synthesis, so whatever is changed of the cluster until then counts;
         `add_property_override` of what the guard goes by is an error at synthesis, and so is an override of `DependsOn` that
-        takes the cluster out of the guard's order. Whatever the cluster depends on, now or later, comes first, so that nothing can fail
-        between the guard and the cluster.
+        takes the cluster out of the guard's order. The guard deletes nodes after every other resource of the stack and of the stacks
+        around it has changed, and groups after those that need the cluster too, so that another resource's failure costs no node. A warning
+        names what cannot be ordered so.
 
         :param cluster: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
             already, unless it was made with `unguarded=True`.
@@ -154,7 +155,6 @@ class ScaleDown(Construct):
         :param retry: any text; another one makes the next deployment go on where a group still stands. Default: - none.
         :param autoscaled_groups: groups whose count an autoscaler owns, of which only named nodes are taken; a
             `HyperPodCluster` adds its own. Default: - none.
-        :param depends_on: what else should come before the guard. Default: - what the cluster depends on.
         :param encryption_key: encrypts the logs, and a drain channel that is made. Default: - the key of a `HyperPodCluster`, of another cluster CloudWatch's own.
         :param log_group: where its functions log. Default: - three are made, which keep a year.
         :param removal_policy: what becomes of those when they leave the stack: RETAIN or DESTROY. Default: - RemovalPolicy.DESTROY.
@@ -176,7 +176,6 @@ class ScaleDown(Construct):
                     ScaleDown.__init__,
                     cluster=cluster,
                     autoscaled_groups=autoscaled_groups,
-                    depends_on=depends_on,
                     encryption_key=encryption_key,
                     drain_channel=drain_channel,
                     log_group=log_group,
@@ -186,7 +185,6 @@ class ScaleDown(Construct):
                 *check_config(config, "scale_down", lambda known: check_scale_down(known, ())),
             ],
             autoscaled_groups=autoscaled_groups,
-            depends_on=depends_on,
             encryption_key=encryption_key,
             drain_channel=drain_channel,
             log_group=log_group,
@@ -218,7 +216,6 @@ class ScaleDown(Construct):
         findings: Sequence[Finding],
         *,
         autoscaled_groups: Sequence[str] = (),
-        depends_on: Sequence[IDependable] = (),
         encryption_key: kms.IKey | None = None,
         drain_channel: DrainChannel | IEksDrainer | None = None,
         log_group: logs.ILogGroup | None = None,
@@ -253,12 +250,10 @@ class ScaleDown(Construct):
         names = [*config.nodes_to_delete, *config.instance_groups_to_delete]
         self.node.add_validation(_Guarded(self, names))
         self.drain_channel = None if config.drain is None else drain_channel or self._made_channel()
-        self._add_resources(config, autoscaled_groups, depends_on)
+        self._add_resources(config, autoscaled_groups)
         self._add_outputs()
 
-    def _add_resources(
-        self, config: ScaleDownConfig, autoscaled_groups: Sequence[str], depends_on: Sequence[IDependable]
-    ) -> None:
+    def _add_resources(self, config: ScaleDownConfig, autoscaled_groups: Sequence[str]) -> None:
         role = self._role()
         on_event = self._function("OnEvent", "on_event", role)
         is_complete = self._function("IsComplete", "is_complete", role)
@@ -282,7 +277,7 @@ class ScaleDown(Construct):
                 "CreateOnly": self._properties.late(lambda seen: seen.create_only),
             },
         )
-        self.prepare.node.add_dependency(reading, *depends_on, _Needs(self._cluster, self))
+        self.prepare.node.add_dependency(reading)
         if self.drain_channel is not None and Stack.of(self.drain_channel) is self._stack:
             self.prepare.node.add_dependency(self.drain_channel)
         self._cluster.node.add_dependency(self.prepare)
@@ -338,11 +333,40 @@ class ScaleDown(Construct):
         for name in ("prepare", "finalize"):
             if ids[name] in resources:
                 yield from check_sent(name, said[name], resources[ids[name]].get("Properties", {}))
+        if resources.keys() >= {*ids.values()}:
+            self._put_in_order(resources, ids)
         seen = self._properties.judge(said["cluster"], resources[ids["cluster"]])
         yield from check_overrides(seen.overridden)
         yield from check_guarded(seen.properties, name=self._name)
         yield from check_groups(seen.properties)
         yield from check_size(seen.properties, names_to_delete, ())
+
+    def _put_in_order(self, resources: Mapping[str, Any], ids: Mapping[str, str]) -> None:
+        """Let the guard wait for the rest of the stack, so that nothing else can fail once it has deleted nodes."""
+        around = order_around(resources, **ids)
+        for name, made, added in (
+            ("prepare", self.prepare, around.prepare),
+            ("finalize", self.finalize, around.finalize),
+        ):
+            _depend_on(typing.cast(CfnResource, made.node.default_child), resources[ids[name]], added)
+        self._warn_of_loose(around.unordered, resources)
+        stack = self._stack
+        # The parent's resources come before the nested stack as a whole.
+        while stack.nested_stack_resource is not None and stack.nested_stack_parent is not None:
+            nested, stack = stack.nested_stack_resource, stack.nested_stack_parent
+            resources = template_of(stack)["Resources"]
+            own = stack.resolve(nested.logical_id)
+            added, loose = order_before(resources, own)
+            _depend_on(nested, resources[own], added)
+            self._warn_of_loose(loose, resources)
+
+    def _warn_of_loose(self, loose: Sequence[str], resources: Mapping[str, Any]) -> None:
+        if loose:
+            Annotations.of(self).add_warning_v2(
+                "cdk-hyperpod:unordered",
+                f"{', '.join(_path(name, resources[name]) for name in loose)} cannot come before ScaleDown; if one of them fails, the "
+                "deployment has deleted nodes already; remove what makes it wait for ScaleDown, or move it to another stack",
+            )
 
     def _said(self, properties: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
         """Logical id and properties, as they were set, of the cluster and of what the guard sends: one call to Node."""
@@ -639,6 +663,19 @@ def _check_alone(cluster: sagemaker.CfnCluster) -> Iterator[Finding]:
         )
 
 
+def _depend_on(resource: CfnResource, rendered: Mapping[str, Any], added: Sequence[str]) -> None:
+    """Add to what a resource waits for; it is rendered already."""
+    if added:
+        needed = rendered.get("DependsOn") or []
+        resource.add_override("DependsOn", [*([needed] if isinstance(needed, str) else needed), *added])
+
+
+def _path(logical_id: str, resource: Any) -> str:
+    """A resource's path in the app, by which its author knows it."""
+    metadata = resource.get("Metadata", {}) if isinstance(resource, Mapping) else {}
+    return str(metadata.get("aws:cdk:path", logical_id)).removesuffix("/Resource")
+
+
 def _each(groups: Sequence[Mapping[str, Any]], key: str) -> list[str]:
     """What the groups say under a key, without doubles; absent: nothing."""
     return list(dict.fromkeys(str(group[key]) for group in groups if group.get(key)))
@@ -662,31 +699,6 @@ def _prefix(construct: Construct, stack: Stack) -> str:
     inside = construct.node.path.removeprefix(f"{stack.node.path}/")
     digest = hashlib.sha256(f"{name}/{inside}".encode()).hexdigest()[:8]
     return f"hyperpod-{name.removeprefix('hyperpod-')[:35]}-{digest}"
-
-
-@jsii.implements(IDependable)
-class _Needs(Dependable):
-    """What a cluster depends on besides its guard, looked up when the template is made, so that what came last counts too."""
-
-    def __init__(self, cluster: sagemaker.CfnCluster, guard: ScaleDown) -> None:
-        super().__init__()
-        self._cluster = cluster
-        self._guard = guard.node.path
-        self._inside = [scope for scope in cluster.node.scopes if not _is_in(self._guard, scope.node.path)]
-        Dependable.implement(self, self)
-
-    @property
-    @jsii.member(jsii_name="dependencyRoots")
-    def dependency_roots(self) -> list[IConstruct]:
-        """`add_dependency` of the cluster's own node, of a construct around it, and of CloudFormation's resource itself."""
-        found = [root for scope in self._inside for root in scope.node.dependencies]
-        found += typing.cast(list[IConstruct], self._cluster.obtain_dependencies())
-        return [root for root in found if not _is_in(root.node.path, self._guard)]
-
-
-def _is_in(path: str, scope: str) -> bool:
-    """Whether a construct is in a scope, or is it; the app's own path is empty."""
-    return not scope or f"{path}/".startswith(f"{scope}/")
 
 
 class _Properties:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from aws_cdk import App, CfnResource
 
+from cdk_hyperpod.loader import load_config
 from end_to_end.configs import STANDING, TRN1
 from end_to_end.steps import Step, refused, settle, wait_until
 from local_aws.rehearsal import Edit, Rehearsal, broken, resized, taking, with_group, without_group
+from stacks import add_stacks
 
 pytestmark = pytest.mark.slow
 Json = Any
@@ -179,3 +185,32 @@ def test_a_scale_up_by_20_without_capacity_is_rolled_back(life: Rehearsal) -> No
     settle(life)
     assert life.nodes() == before
     assert life.groups()["p5"] == (6, 2, 6)
+
+
+# -- another resource of the stack ------------------------------------------------------------------------------------
+
+
+def test_an_alarm_that_does_not_need_the_cluster_fails_before_anything_goes(life: Rehearsal, tmp_path: Path) -> None:
+    """It was added to the cluster's stack behind everything else, and comes late: no node and no group has been deleted."""
+    before, groups = life.nodes(), life.groups()
+    named = next(iter(life.nodes("p5")))
+    config = taking(resized(without_group(STANDING, "trn1"), "p5", 5), nodes=[named], groups=["trn1"])
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    app = App(outdir=str(tmp_path / "cdk.out"), analytics_reporting=False)
+    add_stacks(app, load_config(tmp_path / "cluster.yaml"))
+    stack = app.node.find_child(life.cluster)
+    slow = [CfnResource(stack, f"Slow{n}", type="AWS::CloudFormation::WaitConditionHandle") for n in range(20)]
+    for one, other in itertools.pairwise(slow):
+        other.add_dependency(one)
+    properties = {"ComparisonOperator": "GreaterThanThreshold", "EvaluationPeriods": 1, "Metrics": [{"Id": "m1"}]}
+    alarm = CfnResource(stack, "Alarm", type="AWS::CloudWatch::Alarm", properties=properties)
+    alarm.add_dependency(slow[-1])
+    step = Step(life)
+    failed = life.cdk.deploy(Path(app.synth().directory), only=life.cluster, seconds=300)
+    assert not failed.ok
+    assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
+    (reason,) = step.failures()
+    assert "Metrics" in reason
+    assert step.ended() == {}
+    assert step.calls() == {}
+    assert (life.nodes(), life.groups()) == (before, groups)

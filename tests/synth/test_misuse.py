@@ -327,7 +327,6 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "drain_channel": None,
         "retry": None,
         "autoscaled_groups": [],
-        "depends_on": [],
         "encryption_key": world.key,
         "log_group": None,
         "removal_policy": RemovalPolicy.DESTROY,

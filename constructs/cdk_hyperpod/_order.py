@@ -1,0 +1,124 @@
+"""In which order CloudFormation makes a template's resources, by the logical ids that each one names. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
+
+_IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)")
+_SIGNALLED = "AWS::CloudFormation::WaitCondition"
+"""Complete when it gets a signal, which may come from a node of the cluster: who waits for it first waits for ever."""
+
+
+class Order:
+    """A template's resources, each with those that it waits for.
+
+    A condition that is false leaves a resource out of the stack, and with it whatever it waits for: an order that is only due to such
+    a resource does not count.
+    """
+
+    def __init__(self, resources: Mapping[str, Any]) -> None:
+        """`resources`: a template's, with every override."""
+        # A macro such as Fn::ForEach is none: it becomes resources at deployment, by names that are not known.
+        self._resources = {name: each for name, each in resources.items() if isinstance(each, Mapping)}
+        self._waits_for = {name: self._named_by(each) for name, each in self._resources.items()}
+
+    def waits_for(self, name: str) -> AbstractSet[str]:
+        """Everything that it waits for, directly or not."""
+        return reachable(self._waits_for[name], self._waits_for.__getitem__)
+
+    def not_before(self, name: str) -> AbstractSet[str]:
+        """Everything that waits for it, directly or not."""
+        waiting: dict[str, set[str]] = {each: set() for each in self._waits_for}
+        for each, needed in self._waits_for.items():
+            for other in needed:
+                waiting[other].add(each)
+        return reachable(waiting[name], waiting.__getitem__)
+
+    def signalled(self) -> AbstractSet[str]:
+        """What is complete when somebody says so, and everything that waits for it."""
+        found = {name for name, each in self._resources.items() if each.get("Type") == _SIGNALLED}
+        return found.union(*(self.not_before(name) for name in found))
+
+    def put_after(self, name: str, *, late: AbstractSet[str] = frozenset()) -> list[str]:
+        """Let a resource wait for every other one that does not wait for it and is not `late`. Returns what its DependsOn needs
+        for that besides."""
+        free = self._waits_for.keys() - self.not_before(name) - late - {name}
+        wanted = free - reachable(self._waits_for[name], self._surely_waits_for)
+        covered = (reachable(self._surely_waits_for(each), self._surely_waits_for) for each in wanted)
+        missing = wanted.difference(*covered)
+        self._waits_for[name] |= missing
+        return sorted(missing)
+
+    def _surely_waits_for(self, name: str) -> AbstractSet[str]:
+        return set() if "Condition" in self._resources[name] else self._waits_for[name]
+
+    def _named_by(self, resource: Mapping[str, Any]) -> set[str]:
+        return {name for name in names_in(resource) if name in self._resources}
+
+
+class Around(NamedTuple):
+    """What orders a stack around its cluster's guard."""
+
+    prepare: list[str]
+    """Additions to the DependsOn of what comes before the cluster."""
+    finalize: list[str]
+    """Additions to the DependsOn of what comes after it."""
+    unordered: list[str]
+    """What does not need the cluster and cannot come before `prepare`, and what cannot come before `finalize`."""
+
+
+def order_around(resources: Mapping[str, Any], *, prepare: str, cluster: str, finalize: str) -> Around:
+    """Everything that does not need the cluster comes before `prepare`, and everything else before `finalize`."""
+    order = Order(resources)
+    # In this order: what comes before the one comes before the other.
+    before, after = order.put_after(prepare, late=order.signalled()), order.put_after(finalize)
+    needs_cluster = {cluster, *order.not_before(cluster)}
+    loose = resources.keys() - order.waits_for(prepare) - needs_cluster - {prepare}
+    return Around(before, after, sorted(loose | order.not_before(finalize)))
+
+
+def order_before(resources: Mapping[str, Any], name: str) -> tuple[list[str], list[str]]:
+    """Additions to a resource's DependsOn, so that everything that can comes before it; and what cannot."""
+    order = Order(resources)
+    added = order.put_after(name, late=order.signalled())
+    return added, sorted(resources.keys() - order.waits_for(name) - {name})
+
+
+def reachable(start: Iterable[str], following: Callable[[str], Iterable[str]]) -> set[str]:
+    """Where one comes to from these, which belong to it."""
+    left, found = list(start), set[str]()
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += following(name)
+    return found
+
+
+def names_in(value: Any) -> Iterator[str]:
+    """The logical ids that a part of a template names, parameters and pseudo parameters included."""
+    match value:
+        case dict():
+            for key, item in value.items():
+                yield from _named(key, item)
+                yield from names_in(item)
+        case list():
+            for item in value:
+                yield from names_in(item)
+
+
+def _named(key: str, item: Any) -> Iterator[str]:
+    match key, item:
+        case ("Ref" | "DependsOn", str(name)):
+            yield name
+        case "Fn::GetAtt", [str(name), *_]:
+            yield name
+        case "Fn::GetAtt", str(path):
+            yield path.split(".")[0]
+        case "DependsOn", [*names]:
+            yield from (name for name in names if isinstance(name, str))
+        case "Fn::Sub", (str(text) | [str(text), *_]):
+            yield from _IN_SUB.findall(text)
