@@ -4,16 +4,18 @@ of the drain agent's.
 
 The agent sends this file to Slurm with a last line that calls `main`: nothing of it is on the node. Every regular file
 is copied, read again at the target and compared by its sha256; then the manifest is written, by a rename. What an earlier
-try has copied is compared and not written again. Links are copied as links; pipes, sockets and devices are counted, and
-left. Nothing at the target is ever deleted: what has another kind by now, as a folder that is a link, is set aside.
+try has copied is compared and not written again. Links are copied as links, holes stay holes, hard links stay links within a
+path; ACLs and extended attributes are copied, or counted. Pipes, sockets and devices are counted, and left. Mounts are named,
+and left. Nothing at the target is ever deleted: what has another kind by now, as a folder that is a link, is set aside.
 
-This runs as root in folders where users write, now and in an earlier try. So every folder is opened name by name, and
+This runs as root in folders where users write, now and in an earlier try. So every folder is opened in the one above it, and
 nothing is reached through a link, neither here nor at the target. A hook is run only where root alone could have written it.
 
-    TO/INSTANCE/files/...      the folders, by their own paths
-    TO/INSTANCE/aside/...      what had such a path in an earlier try and was of another kind
-    TO/INSTANCE/SHA256SUMS     as `sha256sum --check` reads it in files/
-    TO/INSTANCE/manifest.json  {"schema": 1, "request": ..., "node": ..., "paths": [...], "files": N, "bytes": N, ...}
+    TO/INSTANCE/files/...          the folders, by their own paths
+    TO/INSTANCE/aside/...          what had such a path in an earlier try and was of another kind
+    TO/INSTANCE/SHA256SUMS         as `sha256sum --check` reads it in files/
+    TO/INSTANCE/SHA256SUMS.sparse  the same of files with large holes: the sum of their blocks of data (Sum) alone
+    TO/INSTANCE/manifest.json      {"schema": 1, "request": ..., "node": ..., "paths": [...], "files": N, "bytes": N, ...}
 
 Only the standard library, and nothing newer than Python 3.8.
 """
@@ -21,32 +23,103 @@ Only the standard library, and nothing newer than Python 3.8.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import hashlib
+import heapq
 import json
 import os
+import pwd
+import re
+import resource
 import shutil
 import signal
 import stat
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 LOG = "/var/log/cdk-hyperpod-backup.log"
 """What a try says, on the node: the job's output."""
 CHUNK = 8 * 2**20
+BLOCK = 64 * 2**10
+"""Of a file with holes: blocks of zeros are not written."""
+MOST_ZEROS = 2**30
+"""A file with more bytes in holes has no sum that sha256sum could compare in time."""
+BATCH_FILES = 500
+BATCH_BYTES = 2**30
+"""So much is synced to the target at once, then read again there."""
 TELL_EVERY_S = 10
 MOST_BYTES_S = 500e6
 """No node saves more in a second: each byte is read, hashed, written, read again and hashed again, by one process."""
+MOST_FILES_S = 10_000
+"""The same in files, however small."""
+MOST_TOLD = 600
+"""Characters of a sentence that the agent gets, and passes on."""
+MOST_LISTED = 10_000
+"""Names in the manifest of what was left out."""
+OPEN_FILES = 65_536
+TICK_S = 0.05
+"""More than the kernel's clock takes from one time of a file to the next."""
+FIRST_USER = 1001
+"""Uids below are root's, the system's and the image's own user's."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 """How a folder is opened: a link to one is refused."""
 READ = "read on the node"
 WRITTEN = "written at the target"
+READ_AGAIN = "read again at the target"
+CHANGED = "was written while it was saved"
+OTHER_NAME = "is another name of a file that was not saved"
+ABOUT_ONE = frozenset([errno.EFBIG, errno.ENAMETOOLONG, errno.EILSEQ])
+"""Errors of the target that are about one file: others can be saved all the same."""
+ACCESS = "system.posix_acl_access"
+ACLS = (ACCESS, "system.posix_acl_default")
+OWN_ATTRIBUTES = re.compile(
+    r"system\.(?!posix_acl_)|lustre\.|security\.(selinux|ima|evm)$|trusted\.(lov|lma|lmv|link|fid|som|hsm)"
+)
+"""What a file system keeps for itself."""
 
 
 class BackupError(Exception):
     """Why the folders cannot be saved: one sentence."""
+
+
+class UnsavableError(BackupError):
+    """Why one file or folder cannot be saved."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{shown(path)} {why}")
+        self.why = why
+
+
+def shown(path: str, most: int = 300) -> str:
+    """A name on one printable line: it may hold anything."""
+    quoted = json.dumps(path)
+    return quoted if len(quoted) <= most else f'{quoted[: most - 4]}..."'
+
+
+def owner(uid: int) -> str:
+    """A user's name, or the number where there is none that could be shown."""
+    with contextlib.suppress(KeyError, OSError):
+        name = pwd.getpwuid(uid).pw_name
+        if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", name):
+            return name
+    return f"uid {uid}"
+
+
+def amount(size: float) -> str:
+    """Bytes, for people."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size / 1e3:.1f} kB"
+
+
+def several(count: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 @contextlib.contextmanager
@@ -55,63 +128,956 @@ def told(path: str, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BackupError(f"{json.dumps(path)[:300]} could not be {what}: {error.strerror or error}") from None
+        why = f"could not be {what}: {error.strerror or error}"
+        if what == READ or error.errno in ABOUT_ONE:
+            raise UnsavableError(path, why) from None
+        raise BackupError(f"{shown(path)} {why}") from None
+
+
+# -- the whole --------------------------------------------------------------------------------------------------------
 
 
 def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
     """Do it. Raises BackupError, and OSError where something fails before anything is read or copied."""
     folder = target_folder(order["to"], order["instance"])
     paths = [path for path in order["paths"] if os.path.lexists(path)]
+    absent = [path for path in order["paths"] if path not in paths]
+    if not paths:
+        raise BackupError(f"none of the folders is on the node ({', '.join(absent)}): is a disk not mounted?")
     for path in paths:
         check_path(path)
-    entries = [entry for path in paths for entry in walk(path)]
-    files = [(path, found.st_size) for path, found in entries if stat.S_ISREG(found.st_mode)]
-    total = sum(size for _, size in files)
-    missing = total - already_there(folder, files)
-    check_room(folder, missing)
-    check_time(missing, order["seconds"])
-    counts = {"files": 0, "bytes": 0, "links": 0, "left": 0}
-    last = 0.0
-    sums: list[str] = []
-    copy = Copy(folder)
-    for path, found in entries:
-        with told(copy.of(path), WRITTEN):
-            source_in, copy_in, name = copy.beside(path)
-            if stat.S_ISDIR(found.st_mode):
-                os.close(copy.folder_in(copy_in, name))
-            elif stat.S_ISLNK(found.st_mode):
-                copy_link(source_in, copy_in, name, copy, path)
-                counts["links"] += 1
-            elif stat.S_ISREG(found.st_mode):
-                digest, size = copy_file(source_in, copy_in, name, copy, path)
-                sums.append(sum_line(digest, path))
-                counts["files"] += 1
-                counts["bytes"] += size
-            else:
-                counts["left"] += 1
-        if time.monotonic() - last > TELL_EVERY_S:
-            last = time.monotonic()
-            tell(f"{counts['bytes'] / 1e9:.1f} of {total / 1e9:.1f} GB, {counts['files']} of {len(files)} files")
-    # From the deepest: what is written into a folder changes its time.
-    for path, found in reversed(entries):
-        if stat.S_ISDIR(found.st_mode):
-            with told(copy.of(path), WRITTEN):
-                opened = copy.open_folder(path)
-                keep_attributes(opened, found)
-                os.close(opened)
-    write_whole(f"{folder}/SHA256SUMS", "".join(sums))
+    depth = allow_open_files()
+    mounts = mounts_below(paths)
+    survey = Survey(folder)
+    for path in paths:
+        walk(path, mounts, depth, survey)
+    check_room(folder, survey)
+    check_time(survey, order["seconds"])
+    save = Save(folder, survey, tell)
+    for path in paths:
+        save.begin(path)
+        walk(path, mounts, depth, save)
+    save.flush()
+    for path in paths:
+        walk(path, mounts, depth, Check(save))
+    ended: list[str] = []
+    if order.get("last") and save.left.count:
+        ended = save_again(save)
+        for path in paths:
+            walk(path, mounts, depth, Check(save))
+    notes = [f"ended {each}" for each in ended]
+    if save.left.count and not (order.get("last") and order.get("skip")):
+        raise BackupError("; ".join([save.left.sentence(), *notes]))
+    save.finish()
     manifest = {
         "schema": 1,
         "request": order["request"],
         "instance": order["instance"],
         "node": os.uname().nodename,
         "paths": paths,
-        "absent": [path for path in order["paths"] if path not in paths],
+        "absent": absent,
+        "mounts": sorted({*mounts, *save.elsewhere_at})[:MOST_LISTED],
         "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        **counts,
+        **save.counts,
+        "left_out": save.left.count,
+        "left_out_by_owner": save.left.by_owner(),
+        "ended_processes": ended,
     }
     write_whole(f"{folder}/manifest.json", json.dumps(manifest, indent=1) + "\n")
-    tell(f"saved {counts['files']} files, {counts['bytes'] / 1e9:.1f} GB in {folder}, {counts['left']} left out")
+    tell(conclusion(save, absent, mounts, notes))
+
+
+def conclusion(save: Save, absent: list[str], mounts: Iterable[str], notes: list[str]) -> str:
+    """What was saved, and what was not: counts first, which the agent keeps, then names."""
+    counts, left = save.counts, save.left
+    mounted = sorted({*mounts, *save.elsewhere_at})
+    parts = [
+        (left.count, f"{several(left.count, 'file')} left out ({left.owners()})"),
+        (len(absent), f"{several(len(absent), 'path')} absent"),
+        (len(mounted), f"{several(len(mounted), 'mount')} left out"),
+        (counts["left"], f"{several(counts['left'], 'special file')} left out"),
+        (counts["acls_lost"], f"{several(counts['acls_lost'], 'ACL')} lost, so the group has no access"),
+        (counts["attributes_lost"], f"{several(counts['attributes_lost'], 'extended attribute')} lost"),
+        (counts["links_lost"], f"{several(counts['links_lost'], 'hard link')} copied as a file"),
+    ]
+    names = [
+        *([left.sentence()] if left.count else []),
+        *([f"absent {', '.join(absent)}"] if absent else []),
+        *([f"mounted {', '.join(shown(each, 100) for each in mounted[:3])}"] if mounted else []),
+        *notes,
+    ]
+    head = "; ".join(
+        [f"saved {several(counts['files'], 'file')}, {amount(counts['bytes'])}", *(say for n, say in parts if n)]
+    )
+    return f"{head}: {'; '.join(names)}" if names else head
+
+
+class Left:
+    """What cannot be saved, and whose it is."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, tuple[int, int, str]] = {}
+        """Path -> uid, bytes, why. No more than the manifest lists."""
+        self.by_uid: dict[int, int] = {}
+
+    @property
+    def count(self) -> int:
+        return sum(self.by_uid.values())
+
+    def add(self, path: str, uid: int, size: int, why: str) -> None:
+        if path in self.found:
+            return
+        self.by_uid[uid] = self.by_uid.get(uid, 0) + 1
+        if len(self.found) < MOST_LISTED:
+            self.found[path] = (uid, size, why)
+
+    def take(self, path: str) -> None:
+        """It is saved after all."""
+        uid, _, _ = self.found.pop(path)
+        self.by_uid[uid] -= 1
+
+    def sentence(self) -> str:
+        """The largest, with their owners."""
+        largest = heapq.nlargest(3, self.found.items(), key=lambda each: each[1][1])
+        told = [
+            f"{shown(path, 120)} of {owner(uid)}{f' ({amount(size)})' if size else ''} {why}"
+            for path, (uid, size, why) in largest
+        ]
+        more = [f"and {self.count - len(largest)} more"] if self.count > len(largest) else []
+        return f"{several(self.count, 'file')} not saved: {'; '.join([*told, *more])}"
+
+    def owners(self) -> str:
+        """Who has most of it, with counts."""
+        most = heapq.nlargest(3, self.by_uid.items(), key=lambda each: each[1])
+        told = [f"{owner(uid)} {count}" for uid, count in most if count]
+        return ", ".join([*told, *(["others"] if len(self.by_uid) > 3 else [])])
+
+    def by_owner(self) -> dict[str, Any]:
+        """For the manifest."""
+        told: dict[str, Any] = {}
+        for path, (uid, size, why) in self.found.items():
+            of = told.setdefault(owner(uid), {"uid": uid, "files": self.by_uid[uid], "bytes": 0, "paths": []})
+            of["bytes"] += size
+            of["paths"].append({"path": path, "bytes": size, "why": why})
+        return told
+
+
+# -- reading the node -------------------------------------------------------------------------------------------------
+
+
+class Folder:
+    """A folder of this node, open while what is in it is read."""
+
+    def __init__(self, path: str, opened: int, parent: Folder | None) -> None:
+        self.path, self.opened, self.parent = path, opened, parent
+        self.found = os.fstat(opened)
+        self.copy = -1
+        """Its copy, where a visitor has opened it."""
+        self.below: list[str] = []
+        """Names of folders in it that were not read yet."""
+
+
+class Visitor:
+    """What is done with everything that `walk` finds. Each raises UnsavableError where it cannot be done with this one."""
+
+    def enter(self, folder: Folder) -> None:
+        """Before what is in it."""
+
+    def entry(self, folder: Folder, name: str, found: os.stat_result) -> None:
+        """What is no folder."""
+
+    def leave(self, folder: Folder) -> None:
+        """After all that is in it and below."""
+
+    def elsewhere(self, path: str) -> None:
+        """A folder of another file system, of which the mounts say nothing."""
+
+    def refuse(self, path: str, found: os.stat_result, size: int, why: str) -> None:
+        """What cannot be read, or done. `found`: of it, or of the folder it is in."""
+
+
+def walk(top: str, mounts: frozenset[str], depth: int, visitor: Visitor) -> None:
+    """The folder and all below it on its own file system. Links are not followed.
+
+    Each folder is opened in the one above it, which stays open: however deep they are, each is opened once.
+    """
+    try:
+        with told(top, READ):
+            first = Folder(top, open_folder(top), None)
+    except UnsavableError as error:
+        visitor.refuse(top, os.lstat("/"), 0, error.why)
+        return
+    stack: list[Folder] = []
+    try:
+        _open_in(stack, first, visitor)
+        if stack:
+            _read(first, first, mounts, visitor)
+        while stack:
+            folder = stack[-1]
+            if not folder.below:
+                _leave(stack.pop(), visitor)
+                continue
+            name = folder.below.pop()
+            below = _open_below(folder, name, len(stack) >= depth, visitor)
+            if below is not None and _open_in(stack, below, visitor):
+                _read(below, first, mounts, visitor)
+    finally:
+        for folder in stack:
+            _close(folder)
+
+
+def _open_below(folder: Folder, name: str, too_deep: bool, visitor: Visitor) -> Folder | None:
+    path = f"{folder.path}/{name}"
+    if too_deep:
+        visitor.refuse(path, folder.found, 0, "is nested too deep")
+        return None
+    try:
+        with told(path, READ):
+            return Folder(path, os.open(name, FOLDER, dir_fd=folder.opened), folder)
+    except UnsavableError as error:
+        visitor.refuse(path, folder.found, 0, error.why)
+        return None
+
+
+def _open_in(stack: list[Folder], folder: Folder, visitor: Visitor) -> bool:
+    """Whether what is in it is of use."""
+    stack.append(folder)
+    try:
+        visitor.enter(folder)
+    except UnsavableError as error:
+        visitor.refuse(folder.path, folder.found, 0, error.why)
+        _close(stack.pop())
+        return False
+    return True
+
+
+def _leave(folder: Folder, visitor: Visitor) -> None:
+    try:
+        visitor.leave(folder)
+    except UnsavableError as error:
+        visitor.refuse(folder.path, folder.found, 0, error.why)
+    finally:
+        _close(folder)
+
+
+def _close(folder: Folder) -> None:
+    for opened in (folder.opened, folder.copy):
+        if opened >= 0:
+            os.close(opened)
+
+
+def _read(folder: Folder, top: Folder, mounts: frozenset[str], visitor: Visitor) -> None:
+    try:
+        with told(folder.path, READ), os.scandir(folder.opened) as entries:
+            names = sorted((entry.name for entry in entries), key=os.fsencode)
+    except UnsavableError as error:
+        visitor.refuse(folder.path, folder.found, 0, error.why)
+        return
+    for name in names:
+        path = f"{folder.path}/{name}"
+        # A user's own mount may refuse root, or never answer: it is not even looked at.
+        if path in mounts:
+            continue
+        found = folder.found
+        try:
+            with told(path, READ):
+                found = os.lstat(name, dir_fd=folder.opened)
+            if not stat.S_ISDIR(found.st_mode):
+                visitor.entry(folder, name, found)
+            elif found.st_dev == top.found.st_dev:
+                folder.below.append(name)
+            else:
+                visitor.elsewhere(path)
+        except UnsavableError as error:
+            size = allocated(found) if stat.S_ISREG(found.st_mode) else 0
+            visitor.refuse(path, found, size, error.why)
+    folder.below.reverse()
+
+
+def mounts_below(paths: Iterable[str], table: str = "/proc/self/mountinfo") -> frozenset[str]:
+    """What is mounted below these folders."""
+    with open(table, encoding="utf-8", errors="surrogateescape") as file:
+        points = [re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split()[4]) for line in file]
+    return frozenset(point for point in points for path in paths if point.startswith(f"{path}/"))
+
+
+def allow_open_files() -> int:
+    """How deep folders may be nested: two files are open for each level."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for limit in ((OPEN_FILES, max(hard, OPEN_FILES)), (min(hard, OPEN_FILES), hard)):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+            soft = limit[0]
+            break
+    return max(100, (soft - BATCH_FILES - 100) // 2)
+
+
+def allocated(found: os.stat_result) -> int:
+    """Bytes that a file holds: of one with holes fewer than its size, which may be any number."""
+    return min(found.st_size, found.st_blocks * 512)
+
+
+class Survey(Visitor):
+    """How much there is, and how much of it an earlier try has copied."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.files = self.bytes = self.missing_files = self.missing_bytes = 0
+        self.largest: list[tuple[int, str, int]] = []
+        self.by_uid: dict[int, tuple[int, int]] = {}
+        """Uid -> bytes, files."""
+        self._linked: set[tuple[int, int]] = set()
+
+    def enter(self, folder: Folder) -> None:
+        with contextlib.suppress(OSError):
+            if folder.parent is None:
+                folder.copy = descend(self.target, ["files", *folder.path.split("/")], _open)
+            elif folder.parent.copy >= 0:
+                folder.copy = _open(folder.parent.copy, os.path.basename(folder.path))
+
+    def entry(self, folder: Folder, name: str, found: os.stat_result) -> None:
+        if not stat.S_ISREG(found.st_mode):
+            return
+        self.files += 1
+        if found.st_nlink > 1:
+            if (found.st_dev, found.st_ino) in self._linked:
+                return
+            self._linked.add((found.st_dev, found.st_ino))
+        size = allocated(found)
+        self.bytes += size
+        of_owner = self.by_uid.get(found.st_uid, (0, 0))
+        self.by_uid[found.st_uid] = (of_owner[0] + size, of_owner[1] + 1)
+        if len(self.largest) < 3 or size > self.largest[0][0]:
+            put = heapq.heappush if len(self.largest) < 3 else heapq.heapreplace
+            put(self.largest, (size, f"{folder.path}/{name}", found.st_uid))
+        there = self._there(folder, name)
+        self.missing_files += there is None
+        self.missing_bytes += max(0, size - (there or 0))
+
+    @staticmethod
+    def _there(folder: Folder, name: str) -> int | None:
+        if folder.copy < 0:
+            return None
+        try:
+            return allocated(os.lstat(name, dir_fd=folder.copy))
+        except OSError:
+            return None
+
+    def most(self) -> str:
+        """Whose most of it is."""
+        files = [
+            f"{shown(path, 100)} of {owner(uid)} ({amount(size)})" for size, path, uid in sorted(self.largest)[::-1]
+        ]
+        users = heapq.nlargest(3, self.by_uid.items(), key=lambda each: each[1])
+        owners = [f"{owner(uid)} {amount(size)} in {several(count, 'file')}" for uid, (size, count) in users]
+        return f"most is of {', '.join(owners)}; the largest: {', '.join(files)}" if files else "there are no files"
+
+
+class Check(Visitor):
+    """Find what was written in a folder since it was saved."""
+
+    def __init__(self, save: Save) -> None:
+        self._save = save
+        self._changed: list[list[tuple[str, bytes, os.stat_result]]] = []
+        self._states: list[int] = []
+
+    def enter(self, folder: Folder) -> None:
+        self._states.append(fingerprint(line_of("", folder.found)))
+        self._changed.append([])
+
+    def entry(self, folder: Folder, name: str, found: os.stat_result) -> None:
+        path, line = f"{folder.path}/{name}", line_of(name, found)
+        self._states[-1] += fingerprint(line)
+        if found.st_ctime_ns >= self._save.began_ns and line != self._save.recent.get(path):
+            self._changed[-1].append((path, line, found))
+
+    def leave(self, folder: Folder) -> None:
+        seen, changed = self._states.pop(), self._changed.pop()
+        key = (folder.found.st_dev, folder.found.st_ino)
+        if self._save.states.get(key) == seen:
+            return
+        self._save.states[key] = seen
+        self._save.recent.update((path, line) for path, line, _ in changed)
+        for path, _, found in changed or [(folder.path, b"", folder.found)]:
+            self._save.left.add(path, found.st_uid, allocated(found), CHANGED)
+
+    def refuse(self, path: str, found: os.stat_result, size: int, why: str) -> None:
+        self._save.left.add(path, found.st_uid, size, why)
+
+
+def line_of(name: str, found: os.stat_result) -> bytes:
+    """What changes with a file or folder, whoever changes it."""
+    return os.fsencode(name) + b"/%d %d %d %d" % (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def fingerprint(line: bytes) -> int:
+    """Those of all that is in a folder are summed up: so one may be taken out for another."""
+    return int.from_bytes(hashlib.sha256(line).digest(), "big")
+
+
+# -- writing the copy -------------------------------------------------------------------------------------------------
+
+
+class Pending(NamedTuple):
+    """A file at the target that was written, and is still to be read again."""
+
+    path: str
+    opened: int
+    size: int
+    holes: bool
+    """Whether it is read block by block."""
+    gaps: bool
+    digest: bytes
+
+
+class Save(Visitor):
+    """Copy everything into the instance's folder at the target."""
+
+    def __init__(self, target: str, survey: Survey, tell: Callable[[str], None]) -> None:
+        self.target, self.survey = target, survey
+        self.left = Left()
+        self.counts = dict.fromkeys(
+            ("files", "bytes", "links", "left", "hard_links", "acls_lost", "attributes_lost", "links_lost"), 0
+        )
+        self.states: dict[tuple[int, int], int] = {}
+        """Folder -> what was in it when it was saved: the sum of the fingerprints."""
+        self.began_ns = int((time.time() - 1) * 1e9)
+        self.recent: dict[str, bytes] = {}
+        """What has changed since then, or was not saved -> its line in the folder's sum."""
+        self.elsewhere_at: set[str] = set()
+        self._tell = tell
+        self._told = time.monotonic()
+        self._batch: list[Pending] = []
+        self._batch_bytes = 0
+        self._sums: dict[str, Any] = {}
+        """Name -> file of sums that is being written."""
+        self._states: list[int] = []
+        self._linked: dict[tuple[int, int], tuple[str, bytes, bool] | None] = {}
+        """A file with several names -> the copy's name among the links, its sum; absent: it could not be saved."""
+        self._claimed: set[int] = set()
+        """Files at the target that have several names, and are a copy of this try's."""
+        self._links = self._make_links()
+        with told(target, WRITTEN):
+            sync(self._links)  # what a try that was killed has left in memory
+
+    # -- the walk
+
+    def begin(self, path: str) -> None:
+        """Another of the folders: hard links lead from none to another."""
+        self._linked = {}
+
+    def enter(self, folder: Folder) -> None:
+        with told(self._copy_of(folder.path), WRITTEN):
+            if folder.parent is None:
+                folder.copy = descend(self.target, ["files", *folder.path.split("/")], self._folder_in)
+            else:
+                folder.copy = self._folder_in(folder.parent.copy, os.path.basename(folder.path))
+        self._states.append(fingerprint(line_of("", folder.found)))
+
+    def entry(self, folder: Folder, name: str, found: os.stat_result) -> None:
+        path, line = f"{folder.path}/{name}", line_of(name, found)
+        self._states[-1] += fingerprint(line)
+        if found.st_ctime_ns >= self.began_ns:
+            self.recent[path] = line
+        try:
+            with told(self._copy_of(path), WRITTEN):
+                self._one(folder.opened, folder.copy, name, path, found)
+        except UnsavableError:
+            self.recent[path] = line
+            raise
+        if time.monotonic() - self._told > TELL_EVERY_S:
+            self._told = time.monotonic()
+            of = f"of {amount(self.survey.bytes)}, {self.counts['files']} of {self.survey.files} files"
+            self._tell(f"{amount(self.counts['bytes'])} {of}")
+
+    def leave(self, folder: Folder) -> None:
+        """After what is in it: that changes its time."""
+        self.states[folder.found.st_dev, folder.found.st_ino] = self._states.pop()
+        with told(self._copy_of(folder.path), WRITTEN):
+            self._keep_attributes(folder.opened, folder.copy, folder.found)
+
+    def elsewhere(self, path: str) -> None:
+        self.elsewhere_at.add(path)
+
+    def refuse(self, path: str, found: os.stat_result, size: int, why: str) -> None:
+        self.left.add(path, found.st_uid, size, why)
+
+    # -- files
+
+    def save_again(self, path: str) -> None:
+        """What could not be saved, once more. Raises UnsavableError."""
+        parent, name = os.path.split(path)
+        with told(path, READ):
+            source_in = open_folder(parent)
+        copy_in = -1
+        try:
+            with told(path, READ):
+                found = os.lstat(name, dir_fd=source_in)
+            self._linked = {key: first for key, first in self._linked.items() if first}
+            with told(self._copy_of(path), WRITTEN):
+                copy_in = descend(self.target, ["files", *parent.split("/")], self._folder_in)
+                self._one(source_in, copy_in, name, path, found)
+                here = os.fstat(source_in)
+                self._keep_attributes(source_in, copy_in, here)
+            line, key = line_of(name, found), (here.st_dev, here.st_ino)
+            if path in self.recent:
+                self.states[key] += fingerprint(line) - fingerprint(self.recent[path])
+                self.recent[path] = line
+        finally:
+            os.close(source_in)
+            if copy_in >= 0:
+                os.close(copy_in)
+
+    def _one(self, source_in: int, copy_in: int, name: str, path: str, found: os.stat_result) -> None:
+        if stat.S_ISREG(found.st_mode):
+            self._file(source_in, copy_in, name, path, found)
+        elif stat.S_ISLNK(found.st_mode):
+            self._symlink(source_in, copy_in, name, path)
+            self.counts["links"] += 1
+        elif stat.S_ISDIR(found.st_mode):
+            self._folder(source_in, copy_in, name, path)
+        else:
+            self.counts["left"] += 1
+
+    def _folder(self, source_in: int, copy_in: int, name: str, path: str) -> None:
+        """The folder alone: what is in it is saved, or is not."""
+        with told(path, READ):
+            opened = _open(source_in, name)
+        try:
+            copy = self._folder_in(copy_in, name)
+            self._keep_attributes(opened, copy, os.fstat(opened))
+            os.close(copy)
+        finally:
+            os.close(opened)
+
+    def _file(self, source_in: int, copy_in: int, name: str, path: str, found: os.stat_result) -> None:
+        key = (found.st_dev, found.st_ino)
+        if found.st_nlink > 1:
+            if key in self._linked and self._link(copy_in, name, path, key):
+                return
+            self._linked[key] = None
+        # A name may be a link or a pipe by now: neither is followed, nor waited for.
+        with told(path, READ):
+            source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=source_in)
+        try:
+            copy = self._open_copy(copy_in, name)
+            try:
+                pending = self._copy(source, copy, path, found)
+            except BaseException:
+                os.close(copy)
+                raise
+        finally:
+            os.close(source)
+        self._sum(path, pending.digest, pending.gaps)
+        self.counts["files"] += 1
+        self.counts["bytes"] += allocated(found)
+        if found.st_nlink > 1:
+            self._keep_link(copy_in, name, copy, key, pending)
+        self._batch.append(pending)
+        self._batch_bytes += pending.size if pending.gaps else allocated(found)
+        if len(self._batch) >= BATCH_FILES or self._batch_bytes >= BATCH_BYTES:
+            self.flush()
+
+    def _copy(self, source: int, copy: int, path: str, found: os.stat_result) -> Pending:
+        """Make the target the same, where it differs. Raises UnsavableError where it was written meanwhile."""
+        before = os.fstat(source)
+        if not stat.S_ISREG(before.st_mode) or (before.st_dev, before.st_ino) != (found.st_dev, found.st_ino):
+            raise UnsavableError(path, "was another file when it was saved")
+        if 0 <= time.time() - before.st_ctime < TICK_S:
+            time.sleep(TICK_S)  # else a write that comes now would leave the times as they are
+        holes = before.st_blocks * 512 < before.st_size
+        gaps = before.st_size - before.st_blocks * 512 <= MOST_ZEROS
+        there = os.fstat(copy).st_size
+        if there:
+            # Else it would be compared with what memory holds, and not with what was stored.
+            os.posix_fadvise(copy, 0, 0, os.POSIX_FADV_DONTNEED)
+        sums, at = Sum(gaps), 0
+        for offset, data in pieces(source, before.st_size, holes, path, READ):
+            sums.add(offset, data)
+            if at < min(offset, there):
+                zero_out(copy, at, min(offset, there))
+            if offset >= there or os.pread(copy, len(data), offset) != data:
+                write_all(copy, data, offset)
+            at = offset + len(data)
+        size = before.st_size if holes else at
+        if at < min(size, there):
+            zero_out(copy, at, min(size, there))
+        os.ftruncate(copy, size)
+        after = os.fstat(source)
+        if (after.st_size, after.st_mtime_ns, after.st_ctime_ns) != (size, before.st_mtime_ns, before.st_ctime_ns):
+            raise UnsavableError(path, CHANGED)
+        self._keep_attributes(source, copy, after)
+        return Pending(path, copy, size, holes, gaps, sums.end(size))
+
+    def _open_copy(self, copy_in: int, name: str) -> int:
+        """The file at the target, made where it is not there, open for reading and writing."""
+        with contextlib.suppress(FileNotFoundError):
+            there = os.lstat(name, dir_fd=copy_in)
+            # One with several names may be another file's copy.
+            if not stat.S_ISREG(there.st_mode) or there.st_ino in self._claimed:
+                self._set_aside(copy_in, name)
+        copy = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=copy_in)
+        there = os.fstat(copy)
+        if there.st_nlink > 1:
+            self._claimed.add(there.st_ino)
+        return copy
+
+    def flush(self) -> None:
+        """Have the target store what was written, then read it again. Raises BackupError where it is not the same."""
+        if self._batch:
+            with told(self.target, WRITTEN):
+                sync(self._batch[0].opened)
+        try:
+            while self._batch:
+                pending = self._batch[-1]
+                self._prove(pending)
+                os.close(self._batch.pop().opened)
+        finally:
+            for pending in self._batch:
+                os.close(pending.opened)
+            self._batch, self._batch_bytes = [], 0
+
+    def _prove(self, pending: Pending) -> None:
+        copy = self._copy_of(pending.path)
+        with told(copy, WRITTEN):
+            os.posix_fadvise(pending.opened, 0, 0, os.POSIX_FADV_DONTNEED)
+            sums, end = Sum(pending.gaps), 0
+            for offset, data in pieces(pending.opened, pending.size, pending.holes, copy, READ_AGAIN):
+                sums.add(offset, data)
+                end = offset + len(data)
+            size = max(end, os.fstat(pending.opened).st_size)
+            if sums.end(size) != pending.digest or size != pending.size:
+                os.fsync(pending.opened)  # which tells why, where the file system knows
+                raise BackupError(f"{shown(pending.path)} differs at the target after it was copied")
+
+    def _sum(self, path: str, digest: bytes, gaps: bool) -> None:
+        name = "SHA256SUMS" if gaps else "SHA256SUMS.sparse"
+        if name not in self._sums:
+            opened = os.open(f"{self.target}/{name}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            self._sums[name] = os.fdopen(opened, "w", encoding="utf-8", errors="surrogateescape")
+        self._sums[name].write(sum_line(digest.hex(), path))
+
+    def finish(self) -> None:
+        """What is beside the copy."""
+        self.flush()
+        with told(f"{self.target}/links", WRITTEN):
+            os.close(self._links)
+            self._make_links(remove=True)
+        for name in ("SHA256SUMS", "SHA256SUMS.sparse"):
+            path = f"{self.target}/{name}"
+            with told(path, WRITTEN):
+                file = self._sums.get(name)
+                if file is not None:
+                    file.flush()
+                    os.fsync(file.fileno())
+                    file.close()
+                    os.replace(f"{path}.new", path)
+                elif os.path.lexists(path) or name == "SHA256SUMS":
+                    write_whole(path, "")
+        with told(self.target, WRITTEN):
+            opened = os.open(self.target, FOLDER)
+            sync(opened)
+            os.close(opened)
+
+    # -- names
+
+    def _link(self, copy_in: int, name: str, path: str, key: tuple[int, int]) -> bool:
+        """Another name of a file that is saved; false where no more names lead to its copy."""
+        first = self._linked[key]
+        if first is None:
+            raise UnsavableError(path, OTHER_NAME)
+        link, digest, gaps = first
+        try:
+            there = os.lstat(name, dir_fd=copy_in)
+        except FileNotFoundError:
+            there = None
+        if there is None or not os.path.samestat(there, os.lstat(link, dir_fd=self._links)):
+            if there is not None:
+                self._set_aside(copy_in, name)
+            try:
+                os.link(link, name, src_dir_fd=self._links, dst_dir_fd=copy_in, follow_symlinks=False)
+            except OSError as error:
+                if error.errno != errno.EMLINK:
+                    raise
+                self.counts["links_lost"] += 1
+                return False
+        self._sum(path, digest, gaps)
+        self.counts["files"] += 1
+        self.counts["hard_links"] += 1
+        return True
+
+    def _keep_link(self, copy_in: int, name: str, copy: int, key: tuple[int, int], pending: Pending) -> None:
+        """Remember where its next name leads."""
+        link = uuid.uuid4().hex
+        try:
+            os.link(name, link, src_dir_fd=copy_in, dst_dir_fd=self._links, follow_symlinks=False)
+        except OSError:
+            # A file system without hard links: each name gets a copy.
+            del self._linked[key]
+            self.counts["links_lost"] += 1
+            return
+        self._claimed.add(os.fstat(copy).st_ino)
+        self._linked[key] = (link, pending.digest, pending.gaps)
+
+    def _make_links(self, *, remove: bool = False) -> int:
+        """A folder of other names of files with several, for this try alone: it is open, and removed at the end."""
+        path = f"{self.target}/links"
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(path):
+                os.unlink(f"{path}/{name}")
+            os.rmdir(path)
+        if remove:
+            return -1
+        os.mkdir(path, 0o700)
+        return os.open(path, FOLDER)
+
+    def _symlink(self, source_in: int, copy_in: int, name: str, path: str) -> None:
+        """A link, and not what it leads to."""
+        with told(path, READ):
+            wanted = os.readlink(name, dir_fd=source_in)
+            found = os.lstat(name, dir_fd=source_in)
+        try:
+            os.symlink(wanted, name, dir_fd=copy_in)
+        except FileExistsError:
+            there = os.lstat(name, dir_fd=copy_in)
+            if not (stat.S_ISLNK(there.st_mode) and os.readlink(name, dir_fd=copy_in) == wanted):
+                self._set_aside(copy_in, name)
+                os.symlink(wanted, name, dir_fd=copy_in)
+        os.chown(name, found.st_uid, found.st_gid, dir_fd=copy_in, follow_symlinks=False)
+        os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=copy_in, follow_symlinks=False)
+
+    def _copy_of(self, path: str) -> str:
+        return f"{self.target}/files{path}"
+
+    def _folder_in(self, parent: int, name: str) -> int:
+        """A folder in another; closed to all but root until it gets its own mode at the end."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=parent)
+        if not stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode):
+            self._set_aside(parent, name)
+            os.mkdir(name, 0o700, dir_fd=parent)
+        return os.open(name, FOLDER, dir_fd=parent)
+
+    def _set_aside(self, parent: int, name: str) -> None:
+        """Take what has a name away from it."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(f"{self.target}/aside", 0o700)
+        os.rename(name, f"{self.target}/aside/{uuid.uuid4().hex}", src_dir_fd=parent)
+
+    def _keep_attributes(self, source: int, copy: int, found: os.stat_result) -> None:
+        """Owner, mode, ACLs, extended attributes and times of what was saved, for its copy."""
+        wanted = attributes(source)
+        os.fchown(copy, found.st_uid, found.st_gid)
+        mode = stat.S_IMODE(found.st_mode)
+        # With an ACL the group's bits are the most that anybody named there may: until it is there the group has nothing.
+        for name in attributes(copy).keys() - wanted.keys():
+            with contextlib.suppress(OSError):
+                os.removexattr(copy, name)
+        os.fchmod(copy, mode & ~0o070 if ACCESS in wanted else mode)
+        for name, value in wanted.items():
+            try:
+                os.setxattr(copy, name, value)
+            except OSError:
+                self.counts["acls_lost" if name in ACLS else "attributes_lost"] += 1
+        os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+class Sum:
+    """The sha256 of a file that is read piece by piece. `gaps`: as sha256sum has it; else of its blocks of data, each after its
+    offset in eight bytes, and of its size."""
+
+    def __init__(self, gaps: bool) -> None:
+        self._sum, self._gaps, self._at = hashlib.sha256(), gaps, 0
+
+    def add(self, offset: int, data: bytes) -> None:
+        self._skip(offset)
+        self._sum.update(data)
+        self._at = offset + len(data)
+
+    def end(self, size: int) -> bytes:
+        self._skip(size)
+        return self._sum.digest()
+
+    def _skip(self, offset: int) -> None:
+        if not self._gaps:
+            self._sum.update(offset.to_bytes(8, "big"))
+            return
+        while self._at < offset:
+            zeros = min(CHUNK, offset - self._at)
+            self._sum.update(bytes(zeros))
+            self._at += zeros
+
+
+def pieces(opened: int, size: int, holes: bool, path: str, what: str) -> Iterator[tuple[int, bytes]]:
+    """A file's bytes with their offsets, up to this size; of one with holes only blocks that are not all zeros."""
+    at = 0
+    while not holes:
+        with told(path, what):
+            data = os.pread(opened, min(CHUNK, size - at), at)
+        if not data:
+            return
+        yield at, data
+        at += len(data)
+    zeros = bytes(BLOCK)
+    while at < size:
+        with told(path, what):
+            at = next_data(opened, at, size) // BLOCK * BLOCK
+            data = os.pread(opened, min(BLOCK, size - at), at) if at < size else b""
+        if data and data != zeros[: len(data)]:
+            yield at, data
+        at += BLOCK
+
+
+def next_data(opened: int, at: int, size: int) -> int:
+    """Where the next byte is that is in no hole, or the end."""
+    try:
+        return os.lseek(opened, at, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return (size + BLOCK - 1) // BLOCK * BLOCK
+        raise
+
+
+def zero_out(copy: int, at: int, end: int) -> None:
+    """Where an earlier try has copied something, and there is a hole by now."""
+    while at < end:
+        at = next_data(copy, at, end)
+        data = os.pread(copy, min(BLOCK, end - at), at) if at < end else b""
+        if data != bytes(len(data)):
+            write_all(copy, bytes(len(data)), at)
+        at += BLOCK
+
+
+def write_all(copy: int, data: bytes, offset: int) -> None:
+    """All of it: a write may take less than it was given."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(copy, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def sync(opened: int) -> None:
+    """Have the file system of an open file store all that it was given."""
+    if ctypes.CDLL(None, use_errno=True).syncfs(opened) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def attributes(opened: int) -> dict[str, bytes]:
+    """Extended attributes, ACLs and capabilities among them, but for those that a file system keeps for itself."""
+    try:
+        names = os.listxattr(opened)
+    except OSError:
+        return {}
+    found = {}
+    for name in names:
+        if not OWN_ATTRIBUTES.match(name):
+            with contextlib.suppress(OSError):
+                found[name] = os.getxattr(opened, name)
+    return found
+
+
+# -- who keeps writing ------------------------------------------------------------------------------------------------
+
+
+def save_again(save: Save) -> list[str]:
+    """End what keeps writing to files that could not be saved, and save them once more; whom it has ended."""
+    changed = [path for path, (_, _, why) in save.left.found.items() if why in (CHANGED, OTHER_NAME)]
+    ended = end_writers(changed)
+    for path in changed:
+        uid, size, _ = save.left.found[path]
+        save.left.take(path)
+        try:
+            save.save_again(path)
+        except UnsavableError as error:
+            save.left.add(path, uid, size, error.why)
+    save.flush()
+    return ended
+
+
+def end_writers(paths: Iterable[str]) -> list[str]:
+    """End processes that have these files open to write, and say whose they were. Never one of root's, the system's or the
+    image's own user's, and none while another job is on the node."""
+    wanted = set()
+    for path in paths:
+        with contextlib.suppress(OSError):
+            file = os.lstat(path)
+            wanted.add((file.st_dev, file.st_ino))
+    if not wanted or other_jobs():
+        return []
+    found: dict[int, tuple[str, int]] = {}
+    for pid in processes():
+        who = writer(pid, wanted)
+        if who:
+            found[pid] = who
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        alive = [pid for pid in found if writer(pid, wanted)]
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        until = time.monotonic() + 5
+        while time.monotonic() < until and any(writer(pid, wanted) for pid in alive):
+            time.sleep(0.1)
+    return [f"process {pid} ({name}) of {owner(uid)}" for pid, (name, uid) in found.items()]
+
+
+def processes() -> list[int]:
+    """Ids of all of the node's."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def writer(pid: int, wanted: set[tuple[int, int]]) -> tuple[str, int] | None:
+    """The name and the user of a process that may write one of these files, and may be ended."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            status = dict(line.split(":\t", 1) for line in file if ":\t" in line)
+        uids = [int(uid) for uid in status["Uid"].split()]
+        if min(uids) < FIRST_USER or not (_holds(pid, wanted) or _maps(pid, wanted)):
+            return None
+    except (OSError, ValueError, KeyError):
+        return None  # it has ended
+    return re.sub(r"[^A-Za-z0-9_.+-]", "?", status["Name"].strip()), uids[0]
+
+
+def _holds(pid: int, wanted: set[tuple[int, int]]) -> bool:
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError, StopIteration):
+            with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii", errors="replace") as file:
+                flags = next(int(line.split()[1], 8) for line in file if line.startswith("flags:"))
+            if flags & os.O_ACCMODE != os.O_RDONLY and _is_one_of(f"/proc/{pid}/fd/{number}", wanted):
+                return True
+    return False
+
+
+def _maps(pid: int, wanted: set[tuple[int, int]]) -> bool:
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+        shared = [line.split()[0] for line in file if line.split()[1:2] == ["rw-s"]]
+    for where in shared:
+        with contextlib.suppress(OSError):
+            if _is_one_of(f"/proc/{pid}/map_files/{where}", wanted):
+                return True
+    return False
+
+
+def _is_one_of(path: str, wanted: set[tuple[int, int]]) -> bool:
+    found = os.stat(path)
+    return (found.st_dev, found.st_ino) in wanted
+
+
+def other_jobs() -> bool:
+    """Whether a job may be on the node beside this one."""
+    job, node = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURMD_NODENAME")
+    if not (job and node):
+        return True
+    command = ["squeue", "--noheader", f"--nodelist={node}", "--format=%A"]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return done.returncode != 0 or bool(set(done.stdout.decode("ascii", "replace").split()) - {job})
+
+
+# -- the hook ---------------------------------------------------------------------------------------------------------
 
 
 def run_hook(order: dict[str, Any], tell: Callable[[str], None]) -> None:
@@ -121,7 +1087,7 @@ def run_hook(order: dict[str, Any], tell: Callable[[str], None]) -> None:
     # What it says may be nobody else's to read.
     if stat.S_ISREG(os.fstat(1).st_mode):
         os.fchmod(1, 0o600)
-    told = {
+    environment = {
         "DRAIN_INSTANCE_ID": order["instance"],
         "DRAIN_NODE": os.environ.get("SLURMD_NODENAME", os.uname().nodename),
         "DRAIN_REQUEST": order["request"],
@@ -130,7 +1096,7 @@ def run_hook(order: dict[str, Any], tell: Callable[[str], None]) -> None:
     tell(f"{hook} runs")
     # A session of its own, so that all that it starts can be ended with it.
     running = subprocess.Popen(
-        [hook], stdin=subprocess.DEVNULL, cwd="/", env={**os.environ, **told}, start_new_session=True
+        [hook], stdin=subprocess.DEVNULL, cwd="/", env={**os.environ, **environment}, start_new_session=True
     )
     try:
         code = running.wait()
@@ -152,6 +1118,9 @@ def check_hook(hook: str) -> None:
         raise BackupError(f"{hook} is not a file that root alone may write: it is not run")
     if not found.st_mode & stat.S_IXUSR:
         raise BackupError(f"{hook} may not be executed: chmod 755 it")
+
+
+# -- the target, and what is asked of it -------------------------------------------------------------------------------
 
 
 def target_folder(to: str, instance: str) -> str:
@@ -194,14 +1163,14 @@ def check_path(path: str) -> None:
     """Raise BackupError for what is no folder, or is reached by a link: the link would be saved, and not what it leads to."""
     real = os.path.realpath(path)
     if real != os.path.normpath(path):
-        raise BackupError(f"{path} leads by a link to {json.dumps(real)[:200]}: name that folder")
+        raise BackupError(f"{path} leads by a link to {shown(real)}: name that folder")
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         raise BackupError(f"{path} is no folder")
 
 
 def open_folder(path: str) -> int:
     """A folder of this node, which the caller closes. Raises OSError where a link stands in its path."""
-    return descend("/", path.split("/"), lambda parent, name: os.open(name, FOLDER, dir_fd=parent))
+    return descend("/", path.split("/"), _open)
 
 
 def descend(top: str, names: list[str], step: Callable[[int, str], int]) -> int:
@@ -216,181 +1185,28 @@ def descend(top: str, names: list[str], step: Callable[[int, str], int]) -> int:
     return opened
 
 
-class Copy:
-    """The copy of the folders, in the instance's folder at the target."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self._parent = ""
-        self._opened: tuple[int, int] | None = None
-
-    def of(self, path: str) -> str:
-        """Where something is saved."""
-        return f"{self.folder}/files{path}"
-
-    def beside(self, path: str) -> tuple[int, int, str]:
-        """The folder that something is in, its copy, and the name it has there.
-
-        Both stay open until another folder is asked for: what is in one folder is copied one after the other.
-        """
-        parent, name = os.path.split(path.rstrip("/"))
-        if self._opened is None or parent != self._parent:
-            for opened in self._opened or ():
-                os.close(opened)
-            self._opened = None
-            with told(parent, READ):
-                source_in = open_folder(parent)
-            self._opened, self._parent = (source_in, self.open_folder(parent)), parent
-        return (*self._opened, name)
-
-    def open_folder(self, path: str) -> int:
-        """The copy of a folder, made where it is not there, which the caller closes."""
-        return descend(self.folder, ["files", *path.split("/")], self.folder_in)
-
-    def folder_in(self, parent: int, name: str) -> int:
-        """A folder in another; closed to all but root until it gets its own mode at the end."""
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(name, 0o700, dir_fd=parent)
-        if not stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode):
-            self.set_aside(parent, name)
-            os.mkdir(name, 0o700, dir_fd=parent)
-        return os.open(name, FOLDER, dir_fd=parent)
-
-    def set_aside(self, parent: int, name: str) -> None:
-        """Take what has a name away from it."""
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(f"{self.folder}/aside", 0o700)
-        os.rename(name, f"{self.folder}/aside/{uuid.uuid4().hex}", src_dir_fd=parent)
+def _open(parent: int, name: str) -> int:
+    return os.open(name, FOLDER, dir_fd=parent)
 
 
-def walk(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The folder and all below it on its own file system, a folder before what is in it. Links are not followed."""
-    with told(path, READ):
-        top = os.lstat(path)
-    yield path, top
-    pending = [path]
-    while pending:
-        folder = pending.pop()
-        with told(folder, READ):
-            opened = open_folder(folder)
-        try:
-            with told(folder, READ), os.scandir(opened) as entries:
-                names = sorted((entry.name for entry in entries), key=os.fsencode)
-            for name in names:
-                entry = f"{folder}/{name}"
-                with told(entry, READ):
-                    found = os.lstat(name, dir_fd=opened)
-                yield entry, found
-                if stat.S_ISDIR(found.st_mode) and found.st_dev == top.st_dev:
-                    pending.append(entry)
-        finally:
-            os.close(opened)
-
-
-def already_there(folder: str, files: list[tuple[str, int]]) -> int:
-    """Bytes that an earlier try has copied."""
-    there = 0
-    for path, size in files:
-        with contextlib.suppress(OSError):
-            there += min(size, os.lstat(f"{folder}/files{path}").st_size)
-    return there
-
-
-def check_room(folder: str, missing: int) -> None:
+def check_room(folder: str, survey: Survey) -> None:
     """Raise BackupError where the target has no room for what is not there yet."""
     free = shutil.disk_usage(folder).free
+    missing = survey.missing_bytes
     if missing > free:
-        raise BackupError(f"{folder} has room for {free / 1e9:.2f} GB, and {missing / 1e9:.2f} GB are to be saved")
+        room = f"{folder} has room for {free / 1e9:.2f} GB, and {missing / 1e9:.2f} GB are to be saved"
+        raise BackupError(f"{room}; {survey.most()}")
 
 
-def check_time(missing: int, seconds: float) -> None:
+def check_time(survey: Survey, seconds: float) -> None:
     """Raise BackupError at once for what cannot be there in time, however fast the disks are."""
-    if missing > seconds * MOST_BYTES_S:
-        least = missing / MOST_BYTES_S / 60
+    least = survey.missing_bytes / MOST_BYTES_S + survey.missing_files / MOST_FILES_S
+    if least > seconds:
+        what = f"{amount(survey.missing_bytes)} in {several(survey.missing_files, 'file')} are to be saved"
         raise BackupError(
-            f"{missing / 1e9:.0f} GB are to be saved, which takes {least:.0f} minutes at the very least, and there are "
-            f"{seconds / 60:.0f}: ask beforehand for longer, by `cdk-hyperpod drain --hold 12h`"
+            f"{what}, which takes {least / 60:.0f} minutes at the very least, and there are {seconds / 60:.0f}: ask "
+            f"beforehand for longer, by `cdk-hyperpod drain --hold 12h`; {survey.most()}"
         )
-
-
-def copy_link(source_in: int, copy_in: int, name: str, copy: Copy, path: str) -> None:
-    """A link, and not what it leads to."""
-    with told(path, READ):
-        wanted = os.readlink(name, dir_fd=source_in)
-        found = os.lstat(name, dir_fd=source_in)
-    try:
-        os.symlink(wanted, name, dir_fd=copy_in)
-    except FileExistsError:
-        there = os.lstat(name, dir_fd=copy_in)
-        if not (stat.S_ISLNK(there.st_mode) and os.readlink(name, dir_fd=copy_in) == wanted):
-            copy.set_aside(copy_in, name)
-            os.symlink(wanted, name, dir_fd=copy_in)
-    os.chown(name, found.st_uid, found.st_gid, dir_fd=copy_in, follow_symlinks=False)
-    os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=copy_in, follow_symlinks=False)
-
-
-def copy_file(source_in: int, copy_in: int, name: str, copy: Copy, path: str) -> tuple[str, int]:
-    """Make the target the same, chunk by chunk where it differs; its sha256, read again there, and its size.
-
-    Raises BackupError where it is not the same: the file was written meanwhile, or the file system lies.
-    """
-    source_sum, size = hashlib.sha256(), 0
-    # A name may be a link or a pipe by now: neither is followed, nor waited for.
-    with told(path, READ):
-        source_file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=source_in)
-    opened = target_file(copy_in, name, copy)
-    with open(source_file, "rb", buffering=0) as source, open(opened, "r+b", buffering=0) as at:
-        before = os.fstat(source_file)
-        if not stat.S_ISREG(before.st_mode):
-            raise BackupError(f"{json.dumps(path)[:200]} was another file when it was saved")
-        while True:
-            with told(path, READ):
-                chunk = source.read(CHUNK)
-            if not chunk:
-                break
-            source_sum.update(chunk)
-            if at.read(len(chunk)) != chunk:
-                at.seek(size)
-                write_all(at, chunk)
-            size += len(chunk)
-            at.seek(size)
-        at.truncate(size)
-        os.fsync(at.fileno())
-        # Else it would be compared with what memory holds, and not with what was stored.
-        os.posix_fadvise(at.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        at.seek(0)
-        copy_sum = hashlib.sha256()
-        for chunk in iter(lambda: at.read(CHUNK), b""):
-            copy_sum.update(chunk)
-        if copy_sum.digest() != source_sum.digest():
-            raise BackupError(f"{json.dumps(path)[:200]} differs at the target after it was copied")
-        after = os.fstat(source_file)
-        if (after.st_size, after.st_mtime_ns, after.st_ctime_ns) != (size, before.st_mtime_ns, before.st_ctime_ns):
-            raise BackupError(f"{json.dumps(path)[:200]} was written while it was saved")
-        keep_attributes(at.fileno(), after)
-    return copy_sum.hexdigest(), size
-
-
-def target_file(copy_in: int, name: str, copy: Copy) -> int:
-    """The file at the target, made where it is not there, open for reading and writing."""
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.lstat(name, dir_fd=copy_in).st_mode):
-            copy.set_aside(copy_in, name)
-    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=copy_in)
-
-
-def write_all(copy: Any, chunk: bytes) -> None:
-    """All of it: a write may take less than it was given."""
-    view = memoryview(chunk)
-    while view:
-        view = view[copy.write(view) :]
-
-
-def keep_attributes(opened: int, found: os.stat_result) -> None:
-    """Owner, mode and times of what was saved, for its copy."""
-    os.fchown(opened, found.st_uid, found.st_gid)
-    os.fchmod(opened, stat.S_IMODE(found.st_mode))
-    os.utime(opened, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def sum_line(digest: str, path: str) -> str:
@@ -415,7 +1231,7 @@ def tell_slurm(text: str) -> None:
     job = os.environ.get("SLURM_JOB_ID")
     if job:
         # What is said of a file's name must be no second line.
-        line = " ".join(text.encode("ascii", "replace").decode().split())[:400]
+        line = re.sub(r"[^ -~]+", " ", text.encode("ascii", "replace").decode())[:MOST_TOLD]
         subprocess.run(["scontrol", "update", f"jobid={job}", f"comment={line}"], timeout=60, check=False)
 
 

@@ -6,6 +6,10 @@ import errno
 import json
 import os
 import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,6 +69,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(source, target)
 
 
+@pytest.fixture
+def other_disk() -> Iterator[Path]:
+    """A file system that has ACLs and extended attributes of users', unlike some."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
 @ROOT
 def test_what_was_copied_is_not_written_again(place: Place) -> None:
     assert place.run() == 0, place.said
@@ -91,9 +103,9 @@ def test_only_the_chunk_that_differs_is_written(place: Place, monkeypatch: pytes
     written: list[bytes] = []
     real = backup.write_all
 
-    def write_all(file: Any, chunk: bytes) -> None:
+    def write_all(copy: int, chunk: bytes, offset: int) -> None:
         written.append(chunk)
-        real(file, chunk)
+        real(copy, chunk, offset)
 
     monkeypatch.setattr(backup, "write_all", write_all)
     assert place.run() == 0
@@ -103,7 +115,7 @@ def test_only_the_chunk_that_differs_is_written(place: Place, monkeypatch: pytes
 
 @ROOT
 def test_a_target_that_lies_is_no_backup(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backup, "write_all", lambda file, chunk: file.write(b"x" * len(chunk)))
+    monkeypatch.setattr(backup, "write_all", lambda copy, chunk, offset: os.pwrite(copy, b"x" * len(chunk), offset))
     assert place.run() == 1
     assert "model.bin" in place.said[-1]
     assert "differs at the target" in place.said[-1]
@@ -117,7 +129,9 @@ def test_what_cannot_be_there_in_time_is_refused_before_anything_is_copied(
     monkeypatch.setattr(backup, "MOST_BYTES_S", 1)
     assert place.run() == 1
     assert "which takes" in place.said[-1]
-    assert place.said[-1].endswith("there are 10: ask beforehand for longer, by `cdk-hyperpod drain --hold 12h`")
+    assert (
+        "there are 10: ask beforehand for longer, by `cdk-hyperpod drain --hold 12h`; most is of root" in place.said[-1]
+    )
     assert not (place.folder / "files").exists()
 
 
@@ -224,14 +238,14 @@ def test_a_file_that_is_written_while_it_is_saved_is_not_saved(place: Place, mon
     monkeypatch.setattr(backup, "CHUNK", 60_000)
     real = backup.write_all
 
-    def write_all(file: Any, chunk: bytes) -> None:
-        real(file, chunk)
+    def write_all(copy: int, chunk: bytes, offset: int) -> None:
+        real(copy, chunk, offset)
         with (place.source / "model.bin").open("r+b") as source:
             source.write(b"new")
 
     monkeypatch.setattr(backup, "write_all", write_all)
     assert place.run() == 1
-    assert 'model.bin" was written while it was saved' in place.said[-1]
+    assert 'model.bin" of root (100.0 kB) was written while it was saved' in place.said[-1]
     assert not (place.folder / "manifest.json").exists()
 
 
@@ -244,7 +258,7 @@ SQUASHED = "could not be written at the target: Operation not permitted"
     ("call", "number", "path", "says"),
     [
         ("write_all", errno.ENOSPC, "{copy}/model.bin", FULL),
-        ("os.fsync", errno.ENOSPC, "{copy}/model.bin", FULL),
+        ("sync", errno.ENOSPC, "{folder}", FULL),
         ("os.symlink", errno.ENOSPC, "{copy}/latest", FULL),
         ("os.fchown", errno.EPERM, "{copy}/model.bin", SQUASHED),
         ("os.replace", errno.ENOSPC, "{folder}/SHA256SUMS", FULL),
@@ -264,7 +278,8 @@ def test_a_file_system_that_fails_is_told_with_the_whole_path_and_its_side(
     monkeypatch.setattr(backup.os if module else backup, name, fail)
     assert place.run() == 1
     where = path.format(copy=place.copy, folder=place.folder, source=place.source)
-    assert place.said[-1] == f'"{where}" {says}'
+    one = f'1 file not saved: "{where}" of root ' if "on the node" in says else f'"{where}" '
+    assert place.said[-1] == one + says
 
 
 @ROOT
@@ -284,18 +299,18 @@ def test_what_changes_before_it_is_saved_is_told_with_its_whole_path(
     (place.source / "below").mkdir()
     for file in (place.source / "z", place.source / "below/file"):
         file.write_text("")
-    real = backup.copy_file
+    real = backup.Save._file
 
-    def copy_file(*given: Any) -> Any:
-        if not changed.is_symlink() and changed.exists():
+    def save_file(*given: Any) -> Any:
+        if given[3] == "z" and not changed.is_symlink() and changed.exists():
             shutil.rmtree(changed) if changed.is_dir() else changed.unlink()
             if then:
                 changed.symlink_to(then)
         return real(*given)
 
-    monkeypatch.setattr(backup, "copy_file", copy_file)
+    monkeypatch.setattr(backup.Save, "_file", save_file)
     assert place.run() == 1
-    assert place.said[-1] == f'"{changed}" could not be read on the node: {says}'
+    assert f'"{changed}" of root could not be read on the node: {says}' in place.said[-1]
 
 
 @ROOT
@@ -316,6 +331,375 @@ def test_owner_mode_and_times_are_those_of_what_was_saved(place: Place) -> None:
             path.stat().st_mode,
             2_000_000_000,
         )
+
+
+# -- what an unprivileged user of the node can put there --------------------------------------------------------------
+
+
+@ROOT
+def test_holes_stay_holes_and_count_for_nothing(place: Place) -> None:
+    """15 TB that are not there: neither room nor time is needed for them."""
+    large, small = place.source / "large", place.source / "small"
+    for path, size in ((large, 15 * 10**12), (small, 50 * 2**20)):
+        with path.open("wb") as file:
+            file.truncate(size)
+            for offset in (0, size // 2, size - 5):
+                file.seek(offset)
+                file.write(b"data!")
+    assert place.run() == 0, place.said
+    for path in (large, small):
+        copy = place.copy / path.name
+        assert copy.stat().st_size == path.stat().st_size
+        assert copy.stat().st_blocks <= 3 * 128 + 8
+        with copy.open("rb") as file:
+            for offset in (0, path.stat().st_size // 2, path.stat().st_size - 5):
+                file.seek(offset)
+                assert file.read(5) == b"data!"
+    check = ["sha256sum", "--check", "--quiet", "--strict", "../SHA256SUMS"]
+    subprocess.run(check, cwd=place.folder / "files", check=True)
+    assert "large" not in (place.folder / "SHA256SUMS").read_text()
+    assert "large" in (place.folder / "SHA256SUMS.sparse").read_text()
+    # A hole where an earlier try has copied something, and something where there was a hole.
+    with small.open("r+b") as file:
+        file.truncate(1000)
+        file.truncate(50 * 2**20)
+        file.seek(10 * 2**20)
+        file.write(b"later")
+    assert place.run() == 0, place.said
+    subprocess.run(["cmp", str(small), str(place.copy / "small")], check=True)
+    subprocess.run(check, cwd=place.folder / "files", check=True)
+
+
+@ROOT
+def test_hard_links_stay_links_within_a_path(place: Place) -> None:
+    other = place.source.parent / "other"
+    (other / "x").mkdir(parents=True)
+    for name in ("b", "c"):
+        os.link(place.source / "model.bin", place.source / name)
+    os.link(place.source / "model.bin", other / "x/elsewhere")
+    (place.source / "d").write_text("alone")
+    paths = [str(place.source), str(other)]
+    assert place.run(paths=paths) == 0, place.said
+    kept = {(place.copy / name).stat().st_ino for name in ("b", "c", "model.bin")}
+    assert len(kept) == 1
+    elsewhere = Path(f"{place.folder}/files{other}/x/elsewhere")
+    assert elsewhere.stat().st_ino not in kept
+    assert elsewhere.read_bytes() == (place.copy / "b").read_bytes()
+    assert (place.copy / "b").stat().st_nlink == 3
+    assert not (place.folder / "links").exists()
+    manifest = json.loads((place.folder / "manifest.json").read_text())
+    assert (manifest["files"], manifest["hard_links"], manifest["bytes"]) == (5, 2, 2 * 102_400 + 5 - 2 * 2400)
+    # What was linked to another once must not be written through it.
+    (place.source / "c").unlink()
+    (place.source / "c").write_text("now another")
+    (place.source / "d").unlink()
+    os.link(place.source / "b", place.source / "d")
+    assert place.run(paths=paths) == 0, place.said
+    assert (place.copy / "c").read_text() == "now another"
+    assert (place.copy / "d").samefile(place.copy / "b")
+    assert (place.copy / "b").read_bytes() == (place.source / "b").read_bytes()
+
+
+@ROOT
+def test_folders_as_deep_as_a_user_likes_are_opened_once_each(
+    place: Place, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    opened, levels = os.open(place.source, os.O_RDONLY), 1000
+    for _ in range(levels):
+        os.mkdir("d" * 20, dir_fd=opened)
+        below = os.open("d" * 20, os.O_RDONLY, dir_fd=opened)
+        os.close(opened)
+        opened = below
+    os.close(os.open("last", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=opened))
+    os.close(opened)
+    # pytest's own way to remove them is recursive.
+    request.addfinalizer(lambda: subprocess.run(["rm", "-rf", str(place.source), str(place.folder)], check=True))
+    opens: list[object] = []
+    real = os.open
+
+    def count(*given: Any, **more: Any) -> int:
+        opens.append(given[0])
+        return real(*given, **more)
+
+    monkeypatch.setattr(backup.os, "open", count)
+    assert place.run() == 0, place.said
+    # Three looks, each at both sides.
+    assert len(opens) < 6 * levels + 200
+    monkeypatch.undo()
+    found = subprocess.run(["find", ".", "-name", "last"], cwd=place.copy, capture_output=True, check=True)
+    assert found.stdout.count(b"/") == levels + 1
+
+
+@ROOT
+def test_folders_that_are_too_deep_are_told_with_their_owner(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.source / "a/b/c/d").mkdir(parents=True)
+    os.chown(place.source / "a/b", 65534, 65534)
+    monkeypatch.setattr(backup, "allow_open_files", lambda: 3)
+    assert place.run() == 1
+    assert place.said[-1] == f'1 file not saved: "{place.source}/a/b/c" of nobody is nested too deep'
+
+
+@ROOT
+def test_what_is_mounted_below_is_named_and_not_looked_at(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's own mount (FUSE) refuses root, or never answers."""
+    mounted = place.source / "my mount"
+    mounted.mkdir()
+    (mounted / "file").write_text("")
+    looked: list[object] = []
+    real = os.lstat
+
+    def lstat(path: Any, **more: Any) -> Any:
+        looked.append(path)
+        return real(path, **more)
+
+    monkeypatch.setattr(backup.os, "lstat", lstat)
+    table = place.source.parent / "mountinfo"
+    table.write_text(
+        "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
+        f"23 22 254:0 / {place.source} rw - ext4 /dev/vdb rw\n"
+        f"24 23 0:33 / {str(mounted).replace(' ', chr(92) + '040')} rw - fuse.sshfs x rw\n"
+    )
+    real_mounts = backup.mounts_below
+    monkeypatch.setattr(backup, "mounts_below", lambda paths: real_mounts(paths, str(table)))
+    assert place.run() == 0, place.said
+    assert f'1 mount left out: mounted "{mounted}"' in place.said[-1]
+    assert "my mount" not in looked
+    assert json.loads((place.folder / "manifest.json").read_text())["mounts"] == [str(mounted)]
+
+
+@ROOT
+def test_paths_that_are_absent_are_told_and_all_of_them_fail(place: Place) -> None:
+    assert place.run(paths=["/no/such", "/nor/this"]) == 1
+    assert place.said == ["none of the folders is on the node (/no/such, /nor/this): is a disk not mounted?"]
+    assert place.run(paths=["/no/such", str(place.source)]) == 0
+    assert place.said[-1] == "saved 1 file, 100.0 kB; 1 path absent: absent /no/such"
+
+
+@ROOT
+def test_acls_attributes_and_capabilities_are_copied(place: Place, other_disk: Path) -> None:
+    place = Place(other_disk / "work", other_disk / "fsx")
+    for folder in (place.source / "below", place.target):
+        folder.mkdir(parents=True)
+    file = place.source / "file"
+    file.write_text("")
+    file.chmod(0o640)
+    (place.source / "tool").write_text("")
+    os.setxattr(file, "system.posix_acl_access", ACL)
+    os.setxattr(place.source / "below", "system.posix_acl_default", ACL)
+    os.setxattr(file, "user.note", b"a note")
+    os.setxattr(place.source / "tool", "security.capability", CAPABILITY)
+    assert place.run() == 0, place.said
+    assert place.said == ["saved 2 files, 0.0 kB"]
+    for path in (file, place.source / "below", place.source / "tool"):
+        copy = Path(f"{place.folder}/files{path}")
+        assert {name: os.getxattr(copy, name) for name in os.listxattr(copy)} == {
+            name: os.getxattr(path, name) for name in os.listxattr(path)
+        }
+        assert copy.stat().st_mode == path.stat().st_mode
+    # What is gone by the next try is gone there, too.
+    os.removexattr(file, "user.note")
+    os.removexattr(file, "system.posix_acl_access")
+    assert place.run() == 0
+    assert os.listxattr(Path(f"{place.folder}/files{file}")) == []
+
+
+ACL = struct.pack(
+    "<I" + "HHI" * 5,
+    2,
+    *(1, 6, 0xFFFFFFFF),
+    *(2, 6, 1234),
+    *(4, 4, 0xFFFFFFFF),
+    *(16, 6, 0xFFFFFFFF),
+    *(32, 0, 0xFFFFFFFF),
+)
+"""user::rw-, user:1234:rw-, group::r--, mask::rw-, other::---"""
+CAPABILITY = struct.pack("<5I", 0x02000001, 1 << 10, 0, 0, 0)
+"""cap_net_bind_service=ep"""
+
+
+@ROOT
+def test_an_acl_that_cannot_be_copied_gives_the_group_nothing(
+    place: Place, other_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(other_disk / "work", other_disk / "fsx")
+    for folder in (place.source, place.target):
+        folder.mkdir()
+    file = place.source / "file"
+    file.write_text("")
+    file.chmod(0o640)
+    os.setxattr(file, "system.posix_acl_access", ACL)
+    os.setxattr(file, "user.note", b"a note")
+    assert file.stat().st_mode & 0o777 == 0o660
+
+    def setxattr(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(backup.os, "setxattr", setxattr)
+    assert place.run() == 0, place.said
+    said = "saved 1 file, 0.0 kB; 1 ACL lost, so the group has no access; 1 extended attribute lost"
+    assert place.said[-1] == said
+    assert Path(f"{place.folder}/files{file}").stat().st_mode & 0o777 == 0o600
+
+
+def grow(path: Path) -> Any:
+    """A `write_all` that has a file grow while any is saved."""
+    real = backup.write_all
+
+    def write_all(copy: int, data: bytes, offset: int) -> None:
+        real(copy, data, offset)
+        with path.open("ab") as file:
+            file.write(b"more")
+
+    return write_all
+
+
+@ROOT
+def test_all_that_can_be_saved_is_and_the_largest_of_the_rest_are_named_with_their_owners(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size, uid in (("a", 8192, 1234), ("b", 4096, 0), ("evil\n\x1b[2J\u202e", 40960, 65534), ("z", 1, 0)):
+        (place.source / name).write_bytes(b"x" * size)
+        os.chown(place.source / name, uid, 0)
+    growing = {"a", "b", "evil\n\x1b[2J\u202e", "z"}
+    real = backup.Save._copy
+
+    def copy(self: Any, source: int, copy: int, path: str, found: Any) -> Any:
+        if os.path.basename(path) in growing:
+            raise backup.UnsavableError(path, backup.CHANGED)
+        return real(self, source, copy, path, found)
+
+    monkeypatch.setattr(backup.Save, "_copy", copy)
+    assert place.run() == 1
+    (said,) = place.said
+    assert said.startswith(
+        f'4 files not saved: "{place.source}/evil\\n\\u001b[2J\\u202e" of nobody (41.0 kB) was written'
+    )
+    assert '/a" of uid 1234 (' in said
+    assert said.endswith("; and 1 more")
+    assert said.isprintable()
+    assert (place.copy / "model.bin").read_bytes() == (place.source / "model.bin").read_bytes()
+    assert not (place.folder / "manifest.json").exists()
+    # on_unsavable: skip
+    assert place.run(last=True, skip=True) == 0
+    assert place.said[-1].startswith("saved 1 file, 100.0 kB; 4 files left out (root 2, ")
+    assert place.said[-1].isprintable()
+    manifest = json.loads((place.folder / "manifest.json").read_text())
+    assert manifest["left_out"] == 4
+    assert manifest["left_out_by_owner"]["uid 1234"] == {
+        "uid": 1234,
+        "files": 1,
+        "bytes": 8192,
+        "paths": [{"path": f"{place.source}/a", "bytes": 8192, "why": "was written while it was saved"}],
+    }
+    assert "evil" not in (place.folder / "SHA256SUMS").read_text()
+
+
+@ROOT
+def test_what_is_written_after_it_was_saved_is_no_backup(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = place.source / "below"
+    below.mkdir()
+    (below / "file").write_text("")
+    real = backup.Save.leave
+
+    def leave(self: Any, folder: Any) -> None:
+        real(self, folder)
+        if folder.path == str(below):
+            (below / "new").write_text("new")
+
+    monkeypatch.setattr(backup.Save, "leave", leave)
+    assert place.run() == 1
+    assert place.said == [f'1 file not saved: "{below}/new" of root (0.0 kB) was written while it was saved']
+
+
+@ROOT
+@pytest.mark.parametrize("uid", [1001, 1000, 0])
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_user_s_process_that_keeps_writing_is_ended_before_the_last_look(
+    place: Place, monkeypatch: pytest.MonkeyPatch, uid: int, maps: bool
+) -> None:
+    file = place.source / "log"
+    file.write_bytes(b"x" * 10_000)
+    writer = WRITES_A_MAPPING if maps else WRITES_A_FILE
+    process = subprocess.Popen(["python3", "-c", writer, str(file), str(uid)], stdout=subprocess.PIPE)
+    assert process.stdout
+    process.stdout.readline()
+    monkeypatch.setattr(backup, "other_jobs", lambda: False)
+    try:
+        assert place.run() == 1
+        assert '/log" of root' in place.said[-1]
+        assert process.poll() is None
+        if uid == 1001:
+            monkeypatch.setattr(backup, "other_jobs", lambda: True)
+            assert place.run(last=True) == 1
+            assert process.poll() is None
+            monkeypatch.setattr(backup, "other_jobs", lambda: False)
+            assert place.run(last=True) == 0, place.said
+            assert f"ended process {process.pid} (python3) of uid 1001" in place.said[-1]
+            assert process.wait(10) < 0
+            assert (place.copy / "log").read_bytes() == file.read_bytes()
+        else:
+            assert place.run(last=True) == 1
+            assert process.poll() is None
+            assert place.run(last=True, skip=True) == 0
+            assert "1 file left out (root 1)" in place.said[-1]
+            assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+WRITES_A_FILE = """
+import os, sys
+at = open(sys.argv[1], "r+b", buffering=0)
+os.setresuid(*[int(sys.argv[2])] * 3)
+print("writes", flush=True)
+while True:
+    at.seek(0)
+    at.write(os.urandom(100))
+"""
+WRITES_A_MAPPING = """
+import mmap, os, sys, time
+file = open(sys.argv[1], "r+b")
+at = mmap.mmap(file.fileno(), 0)
+file.close()
+os.setresuid(*[int(sys.argv[2])] * 3)
+print("writes", flush=True)
+while True:
+    at[:100] = os.urandom(100)
+    at.flush()
+"""
+
+
+@ROOT
+def test_small_files_are_synced_in_batches_and_not_written_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(1200):
+        (place.source / f"{i:04}").write_text(str(i))
+    synced: list[int] = []
+    real = backup.sync
+
+    def sync(opened: int) -> None:
+        synced.append(opened)
+        real(opened)
+
+    monkeypatch.setattr(backup, "sync", sync)
+    assert place.run() == 0, place.said
+    assert len(synced) == 5
+    written: list[bytes] = []
+    monkeypatch.setattr(backup, "write_all", lambda *given: written.append(given))
+    assert place.run() == 0, place.said
+    assert written == []
+
+
+@ROOT
+def test_the_number_of_files_counts_for_the_time(place: Place) -> None:
+    for i in range(100):
+        (place.source / str(i)).write_text("")
+    assert place.run(seconds=0.005) == 1
+    assert "100.0 kB in 101 files are to be saved, which takes 0 minutes at the very least" in place.said[-1]
+    assert not (place.folder / "files").exists()
+    assert place.run(seconds=600) == 0
+    assert place.run(seconds=0.005) == 0
 
 
 def test_names_are_written_as_sha256sum_reads_them() -> None:
