@@ -553,7 +553,8 @@ def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any],
     backup, wish = settings["backup"], asked[0]
     name = backup_name(wish, world.reservations[wish.instance].start)
     order = {
-        **{name: value for name, value in backup.items() if name != "on_failure"},
+        **{name: value for name, value in backup.items() if not name.startswith("on_")},
+        **last_try(backup, len(_tries(asked, world))),
         "instance": wish.instance,
         "request": wish.request,
         "seconds": max(0, round(max(_end_of_time(each) for each in asked) - world.now)),
@@ -570,6 +571,15 @@ def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any],
         ),
     )
     return Act(f"save {node.name}", command, script, instance=wish.instance)
+
+
+def last_try(backup: Mapping[str, Any], tries: int) -> dict[str, bool]:
+    """What the next try may do besides. In the last one processes that keep writing are ended; where the file says so, it leaves
+    out what cannot be saved, and the second is the last: a program that was about to end has ended by then."""
+    if "paths" not in backup:
+        return {}
+    skip = backup.get("on_unsavable") == "skip"
+    return {"last": tries + 1 >= (2 if skip else MOST_TRIES), "skip": skip}
 
 
 def _end_of_time(wish: Wish) -> float:

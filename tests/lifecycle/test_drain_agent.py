@@ -427,6 +427,16 @@ def test_the_backup_s_order_is_data_in_its_script() -> None:
     assert found["instance"] == ONE
 
 
+@pytest.mark.parametrize(
+    ("on_unsavable", "last"),
+    [("fail", [False, False, True]), ("skip", [False, True, True]), (None, [False, False, True])],
+)
+def test_only_the_last_try_ends_writers_and_leaves_files_out(on_unsavable: str | None, last: list[bool]) -> None:
+    backup = {**SETTINGS["backup"], "paths": ["/data"], **({"on_unsavable": on_unsavable} if on_unsavable else {})}
+    told = [agent.last_try(backup, tries) for tries in range(3)]
+    assert told == [{"last": each, "skip": on_unsavable == "skip"} for each in last]
+
+
 def test_an_owner_s_hook_is_the_backup(loop: Loop) -> None:
     hook = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "on_failure": "fail"}
     (act,) = agent.judge([wish()], world(), {"backup": hook}).acts

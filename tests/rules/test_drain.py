@@ -28,6 +28,10 @@ def hooked(**more: Any) -> dict[str, Any]:
         hooked(timeout_minutes=1440, on_failure="continue"),
         {"slurm": {"drain": {}}},
         drain(["/data", "/scratch"]),
+        {
+            "slurm": {"drain": {"backup": {"paths": ["/data"], "to": "/fsx/b", "on_unsavable": "skip"}}},
+            "storage": STORAGE,
+        },
         drain(["/opt"], "/fsx/a/b/c"),
     ],
 )
@@ -61,6 +65,11 @@ def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
         ({"slurm": {"drain": {"backup": {"paths": ["/data"]}}}}, "slurm.drain.backup.to: is missing"),
         (hooked(paths=["/data"]), "slurm.drain.backup.paths: says what is copied, and slurm.drain.backup.hook"),
         (hooked(to="/fsx/backup"), "slurm.drain.backup.to: says what is copied, and slurm.drain.backup.hook"),
+        (
+            hooked(on_unsavable="skip"),
+            "slurm.drain.backup.on_unsavable: is about files that are copied from slurm.drain.backup.paths",
+        ),
+        (hooked(on_unsavable="kill"), "slurm.drain.backup.on_unsavable: must be one of fail, skip"),
         (hooked(hook="save-node"), "slurm.drain.backup.hook: must be a program such as /fsx/admin/save-node"),
         (hooked(hook="/fsx/admin/save node; reboot"), "slurm.drain.backup.hook: must be a program such as"),
         (hooked(timeout_minutes=0), "slurm.drain.backup.timeout_minutes: "),

@@ -196,6 +196,7 @@ CASES: Mapping[str, Case] = {
     "DrainConfig.backup": ("drained", {"slurm.drain.backup": {"paths": ["/opt/a"], "to": "/shared/backup"}}, "slurm.drain.backup"),
     "DrainBackup.paths": ("saved", {"slurm.drain.backup.paths": ["/opt/b"]}, "slurm.drain.backup.paths"),
     "DrainBackup.to": ("saved", {"slurm.drain.backup.to": "/shared/other"}, "slurm.drain.backup.to"),
+    "DrainBackup.on_unsavable": ("saved", {"slurm.drain.backup.on_unsavable": "skip"}, "slurm.drain.backup.on_unsavable"),
     "DrainBackup.hook": ("saved", {"slurm.drain.backup": {"hook": "/shared/admin/save-node"}}, "slurm.drain.backup.hook"),
     "DrainBackup.timeout_minutes": ("saved", {"slurm.drain.backup.timeout_minutes": 15}, "slurm.drain.backup.timeout_minutes"),
     "DrainBackup.on_failure": ("saved", {"slurm.drain.backup.on_failure": "continue"}, "slurm.drain.backup.on_failure"),

@@ -148,8 +148,9 @@ class DrainBackup:
     paths: tuple[
         Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")], ...
     ] = ()
-    """Folders on the node's own disks, 1 to 20. A folder that a node does not have is noted, and is no failure. File
-    systems that are mounted below these folders are left out. Absent: `hook` saves the node."""
+    """Folders on the node's own disks, 1 to 20. The status names folders that a node does not have; a node that has none of
+    them is not saved. It names file systems that are mounted below these folders, too: they are left out. Absent: `hook`
+    saves the node."""
     to: (
         Annotated[
             str, Pattern(rf"(/{PATH_SEGMENT}){{2,}}", "a folder such as /fsx/backup, and not a file system itself")
@@ -167,6 +168,10 @@ class DrainBackup:
     on_failure: Literal["fail", "continue"] = "fail"
     """fail: the node is not drained; its reservation stays until the backup succeeds or nobody wants the node. continue:
     it is drained all the same, and its status says that nothing could be saved."""
+    on_unsavable: Literal["fail", "skip"] = "fail"
+    """What to do with single files that cannot be saved, such as one that a process keeps writing. fail: the backup fails.
+    skip: from the second try on they are left out, the node is saved, and its status and the manifest say how many files of
+    whom. Before the last try, processes of users (uid 1001 and above) that keep writing below `paths` are ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,12 @@ def check_backup(backup: DrainBackup, mounts: frozenset[str], path: str) -> Iter
     if not isinstance(backup.paths, tuple) or not is_known(backup.hook) or not is_known(backup.to):
         return
     if backup.hook is not None:
+        if backup.on_unsavable == "skip":
+            yield Finding(
+                path=f"{path}.on_unsavable",
+                problem=f"is about files that are copied from {path}.paths, and {path}.hook saves the node by itself",
+                remedy="remove it",
+            )
         for name in ("paths", "to"):
             if getattr(backup, name):
                 yield Finding(
