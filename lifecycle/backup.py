@@ -128,10 +128,10 @@ def told(path: str, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = f"could not be {what}: {error.strerror or error}"
+        why = error.strerror or error
         if what == READ or error.errno in ABOUT_ONE:
-            raise UnsavableError(path, why) from None
-        raise BackupError(f"{shown(path)} {why}") from None
+            raise UnsavableError(path, f"could not be {what}: {why}") from None
+        raise BackupError(f"{shown(path)} could not be {what}: {why}") from None
 
 
 # -- the whole --------------------------------------------------------------------------------------------------------
@@ -1194,8 +1194,8 @@ def check_room(folder: str, survey: Survey) -> None:
     free = shutil.disk_usage(folder).free
     missing = survey.missing_bytes
     if missing > free:
-        room = f"{folder} has room for {free / 1e9:.2f} GB, and {missing / 1e9:.2f} GB are to be saved"
-        raise BackupError(f"{room}; {survey.most()}")
+        wanted = f"{missing / 1e9:.2f} GB are to be saved; {survey.most()}"
+        raise BackupError(f"{folder} has room for {free / 1e9:.2f} GB, and {wanted}")
 
 
 def check_time(survey: Survey, seconds: float) -> None:
