@@ -128,7 +128,7 @@ def status_of_agent(
     busy: object = (), *, ago_s: float = 0, backup: str | None = "/fsx/backup"
 ) -> dict[str, tuple[int, str]]:
     """What it has said last."""
-    told = {"schema": 1, "beat": time.time() - ago_s, "backup": backup, "busy": busy}
+    told = {"beat": time.time() - ago_s, "backup": backup, "busy": busy}
     return {"GetObject": (200, json.dumps(told))}
 
 

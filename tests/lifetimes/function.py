@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError  # type: ignore[im
 
 from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownError
 
-from .hyperpod import Measure, Node, Refused
+from .hyperpod import HyperPod, Measure, Node, Refused
 
 if TYPE_CHECKING:
     from .draining import Heard
@@ -49,6 +49,7 @@ class Look:
     """When it began: what somebody does from then on may be in one half of it only."""
     at: float
     nodes: list[dict[str, Any]]
+    """Each node that it was shown, once, however often and under which id."""
     measures: dict[str, Measure]
     """What was true then, seen or not."""
     before: dict[str, Measure]
@@ -58,6 +59,8 @@ class Look:
     wrote_since: bool = False
     heard: Heard | None = None
     """What the drain agent said, as far as the function asked after this look."""
+    left_out: frozenset[Node] = frozenset()
+    """Nodes that its pages should have shown, and did not."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +111,8 @@ class Request:
     first_look: Look | None = None
     look: Look | None = None
     """The last one of all."""
+    left_out: set[str] = field(default_factory=set)
+    """Groups of nodes that two looks in a row left out."""
     described: float = 0.0
     """When the cluster was last read."""
     writes: list[Write] = field(default_factory=list)
@@ -326,8 +331,7 @@ class Calls:
             if not body:
                 raise Refused("NoSuchKey", "The specified key does not exist.", 404)
             date = email.utils.formatdate(draining.bucket.time, usegmt=True)
-            headers = {"ResponseMetadata": {"HTTPHeaders": {"date": date}}}
-            return {"Body": io.BytesIO(body), "ContentLength": len(body), **headers}
+            return {"Body": io.BytesIO(body), "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> dict[str, Any]:
         with self._served("PutObject") as draining:
@@ -381,7 +385,12 @@ class Calls:
             self._begins(call)
             return
         now, request = self._life.clock.now, self._request
-        look = Look(self._since, now, self._pages, self._life.measures(), self._then, self._shown)
+        look = Look(
+            self._since, now, _distinct(self._pages, self._life.pod), self._life.measures(), self._then, self._shown
+        )
+        look.left_out = _left_out(look, self._life.pod)
+        if request.look is not None:
+            request.left_out |= {node.group for node in look.left_out & request.look.left_out}
         # In one run it goes by what it has heard, also where it looks once more.
         look.heard = self._look.heard if self._look else None
         if request.first_look is None or (call != first and request.first_look is self._look):
@@ -451,3 +460,26 @@ class Calls:
                 raise Killed
             if lost == "lost":
                 raise ReadTimeoutError(endpoint_url="https://api.sagemaker", error="timed out")
+
+
+def _distinct(pages: list[dict[str, Any]], pod: HyperPod) -> list[dict[str, Any]]:
+    """Each node as it was shown last, but with its instance id, if any page had it, and shutting down, if any said so."""
+    if pod.switches.pages == "whole":
+        return pages
+    names = {node.id: node.logical for node in pod.ever.values()}
+    shown: dict[str, dict[str, Any]] = {}
+    for each in pages:
+        name = str(each.get("NodeLogicalId") or names[each.get("InstanceId")])
+        both = [each, shown.get(name, each)]
+        shown[name] = max(
+            both, key=lambda one: (bool(one.get("InstanceId")), one["InstanceStatus"]["Status"] == "ShuttingDown")
+        )
+    return list(shown.values())
+
+
+def _left_out(look: Look, pod: HyperPod) -> frozenset[Node]:
+    if pod.switches.pages not in ("skip", "change"):
+        return frozenset()
+    shown = {name for each in look.nodes for name in (each.get("InstanceId"), each.get("NodeLogicalId")) if name}
+    nodes = (node for group in pod.groups.values() for node in group.nodes if node.id)
+    return frozenset(node for node in nodes if not {node.id, node.logical} & shown)

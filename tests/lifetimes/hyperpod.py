@@ -6,7 +6,7 @@ does not document is a switch (switches.py). Everything takes its time: a call o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -22,6 +22,9 @@ Who = Literal["function", "cloudformation", "person", "autoscaler", "hyperpod"]
 How = Literal[
     "named", "at random", "with its group", "replaced", "with its cluster", "late lowering", "minimum's rollback"
 ]
+
+_DIFFERS = 0.2
+"""How often a list has a page that is not what it should be, if pages may differ."""
 
 BUSY = ("Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting")
 
@@ -179,6 +182,9 @@ class HyperPod:
         """Every node that was ever wished for, by its logical id."""
         self.watch: Callable[[Node], None] | None = None
         """Who looks at a node that is about to end."""
+        self.reads = Random(f"{rng.getrandbits(32)} the reads")
+        """Decides how pages differ from the list."""
+        self._differs_at = 0
         self._addresses = 0
 
     # -- what is seen --
@@ -241,21 +247,54 @@ class HyperPod:
 
     def list_nodes(self, token: str | None, *, logical: bool, most: int) -> dict[str, Any]:
         self._there()
-        # In the order in which they came, so that a page neither skips nor repeats one that stays.
-        seen = [
-            node
-            for group in self.groups.values()
-            for node in group.nodes
-            if node.id or (logical and self.continuous and self.switches.unlaunched_listed)
-        ]
-        seen.sort(key=lambda node: node.logical)
-        if token:
-            seen = [node for node in seen if node.logical > token]
-        most = min(most, self.switches.page)
-        reply: dict[str, Any] = {"ClusterNodeSummaries": [self._summary(node) for node in seen[:most]]}
-        if len(seen) > most:
-            reply["NextToken"] = seen[most - 1].logical
-        return reply
+        # In the order in which they came, so that a page neither skips nor repeats one that stays, unless `pages` says so.
+        seen = sorted(self._listed(logical), key=lambda node: node.logical)
+        most, reply = min(most, self.switches.page), {}
+        if self.switches.pages == "change":
+            return self._changing_page(seen, int(token or 0), most)
+        start = sum(node.logical <= token for node in seen) if token else 0
+        shown = [self._summary(node) for node in seen[start : start + most]]
+        if len(seen) > start + most:
+            reply = {"NextToken": seen[start + most - 1].logical}
+        if self._differs(start // most, len(seen)) and start < len(seen):
+            shown = self._another_page(shown, seen[start - 1])
+        return {"ClusterNodeSummaries": shown, **reply}
+
+    def _listed(self, logical: bool) -> Iterator[Node]:
+        since = self.clock.now - self.switches.list_lag
+        lingering: list[Node] = []
+        for ending in reversed(self.endings):
+            if ending.at <= since:
+                break
+            if ending.node.gone and self.groups.get(ending.node.group) is ending.group:
+                lingering.append(ending.node)
+        for node in (*(node for group in self.groups.values() for node in group.nodes), *lingering):
+            if node.id or (logical and self.continuous and self.switches.unlaunched_listed):
+                yield node
+
+    def _differs(self, page: int, number: int) -> bool:
+        """Whether this page is another than it should be: at most one of a list."""
+        if self.switches.pages == "whole" or not page:
+            pages = number // self.switches.page
+            rare = self.switches.pages == "whole" or self.reads.random() >= _DIFFERS
+            self._differs_at = 0 if rare else self.reads.randint(1, max(1, pages))
+        return page > 0 and page == self._differs_at
+
+    def _another_page(self, shown: list[dict[str, Any]], before: Node) -> list[dict[str, Any]]:
+        """The page as it should not be. `before`: the last node of the page before."""
+        if self.switches.pages == "skip":
+            return shown[1:]
+        repeated = self._summary(before)
+        if self.switches.pages == "repeat by the other id" and self.continuous:
+            repeated = {key: value for key, value in repeated.items() if key not in ("InstanceId", "LaunchTime")}
+        return [repeated, *shown]
+
+    def _changing_page(self, seen: list[Node], start: int, most: int) -> dict[str, Any]:
+        """By place: if the order changes between two pages, some nodes are repeated, and as many left out."""
+        if self._differs(start // most, len(seen)):
+            self.reads.shuffle(seen)
+        more = {"NextToken": str(start + most)} if len(seen) > start + most else {}
+        return {"ClusterNodeSummaries": [self._summary(node) for node in seen[start : start + most]], **more}
 
     def describe_node(self, node_id: str) -> dict[str, Any]:
         """DescribeClusterNode."""
@@ -269,7 +308,8 @@ class HyperPod:
         return {"NodeDetails": details}
 
     def _summary(self, node: Node) -> dict[str, Any]:
-        shown = node.was if node.leaving and self.clock.now < node.ends + self.switches.list_lag else node.status
+        ended = node.leaving or (node.gone and node.id)
+        shown = node.was if ended and self.clock.now < node.ends + self.switches.list_lag else node.status
         summary: dict[str, Any] = {
             "InstanceGroupName": node.group,
             "InstanceStatus": {"Status": shown},
@@ -277,7 +317,7 @@ class HyperPod:
         }
         if node.id:
             summary["InstanceId"] = node.id
-            summary["LaunchTime"] = self.clock.datetime(node.launched)
+            summary["LaunchTime"] = self.clock.datetime((node.launched or 0.0) + self.switches.clocks_apart)
             if node.outdated:
                 summary["ImageVersionStatus"] = "UpdateAvailable"
         elif self.switches.empty_lists:

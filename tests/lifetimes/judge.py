@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from .readiness import Readiness
 
 
+CLOCKS = 60.0
+"""Seconds within which nobody can tell whether a node was launched before something: LaunchTime and the function's clock may be
+30 s apart, either way."""
+
+
 class Cause(StrEnum):
     """What cannot be helped, by name; docs/scale-down.md tells each."""
 
@@ -34,7 +39,7 @@ class Cause(StrEnum):
     LAUNCHED_MEANWHILE = (
         "HyperPod launches a node that the list did not show, between a look and the call that follows it"
     )
-    STALE_LIST = "the list shows a node as it was before it ended"
+    STALE_LIST = "the list shows a node as it was before it ended, and the target does not tell"
     HIDDEN_COUNT = "CurrentCount leaves out booting nodes and still holds ended ones"
     GUARD_NOT_CALLED = "CloudFormation saw no reason to call prepare"
     BACK_TO_TWO = "after an update that was left in failure, prepare and the cluster go back to different templates"
@@ -58,6 +63,7 @@ class Cause(StrEnum):
     MINIMUM_TIMED_OUT = "HyperPod takes a minimum back that was not met in three hours"
     ANOTHERS = "a rollback of a cluster that carries another stack's tag"
     UNDRAINED = "somebody undrains a node between the agent's word and the function's call"
+    LEFT_OUT = "two lists in a row leave out the same node"
     NOT_ENDED = "a rollback that three times continue-update-rollback did not end"
 
 
@@ -182,7 +188,9 @@ class Judge:
                     if (node.wished if listed or node.launched is None else node.launched) <= request.heard
                 }
             )
-            if total > int(request.new["MaxNodes"]):
+            if total > int(request.new["MaxNodes"]) and request.left_out:
+                self.spare(Cause.LEFT_OUT)
+            elif total > int(request.new["MaxNodes"]):
                 self.fault("more than max_nodes", f"{request}: {total}")
 
     def _taken(self, write: Write, name: str, count: int, took: list[Any], named: set[str]) -> None:
@@ -212,9 +220,8 @@ class Judge:
                 if other.look is not None and other.look.at == look.at
                 for node in other.took
             )
-            if (stale := self._stale(look, name, request)) and len(by_count) <= max(
-                0, before.live + stale - count - by_name
-            ):
+            stale = 0 if seen > look.shown[name]["TargetCount"] else self._stale(look, name, request)
+            if stale and len(by_count) <= max(0, before.live + stale - count - by_name):
                 self.spare(Cause.STALE_LIST)
             elif acted and len(by_count) <= max(0, max(then.live, seen) - earlier - count - by_name):
                 self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
@@ -249,10 +256,15 @@ class Judge:
         # In a rollback, whatever the failed update launched is newer than what was there before.
         since = request.deployment.began if request.rollback else request.heard
         old = [node for node in left if node.launched is not None and node.launched <= since]
+        newer = [
+            node
+            for node in left
+            if node.launched is None or node.launched > since + (0 if request.rollback else CLOCKS)
+        ]
         sound = [node for node in by_count if node.launched is not None and node.launched <= since]
         if not request.rollback:
             sound = [node for node in sound if not node.failed]
-        if sound and len(old) < count and len(left) > len(old) and not (acted or self._stale(look, name, request)):
+        if sound and len(old) < count and newer and not (acted or self._stale(look, name, request)):
             self.fault(
                 "an older node goes because of a newer one", f"{request}: {name}: {', '.join(n.name for n in took)}"
             )
@@ -271,6 +283,9 @@ class Judge:
                 standing = {gone, stays} <= then.keys() and then[gone] < then[stays]
                 # Both were chosen, and then fewer had to go: whether they are being drained still does not matter.
                 chosen = {gone, stays} <= write.request.drained and now[gone][1:] < now[stays][1:]
+                if now[stays] < now[gone] and name in write.request.left_out:
+                    self.spare(Cause.LEFT_OUT)
+                    return
                 if now[stays] < now[gone] and not (standing or chosen):
                     self.fault("the wrong order", f"{write.request}: {gone} of {name} goes, {stays} stays")
                     return
@@ -282,38 +297,28 @@ class Judge:
         heard = self.readiness.heard(request, look) if self.readiness else {}
         # What was wished for meanwhile replaces one that went: it may go before all others.
         by_count = {node.name for node in write.took if node.group == name and node.wished <= request.heard} - named
-        since = None
-        began = self.life.clock.datetime(request.heard).timestamp()
-        if request.rollback:
-            since = self.life.clock.datetime(request.deployment.began)
+        nodes = {name: node for node in self.life.pod.ever.values() for name in (node.id, node.logical) if name}
         ranks: dict[str, tuple[Any, ...]] = {}
-        for node in look.nodes:
-            if node["InstanceGroupName"] != name or node["InstanceStatus"]["Status"] == "ShuttingDown":
+        for shown in look.nodes:
+            if shown["InstanceGroupName"] != name or shown["InstanceStatus"]["Status"] == "ShuttingDown":
                 continue
-            node_id = str(node.get("InstanceId") or node.get("NodeLogicalId"))
-            if node_id in named:
+            node = nodes[str(shown.get("InstanceId") or shown["NodeLogicalId"])]
+            if node.name in named:
                 continue
-            launched = node.get("LaunchTime") if node.get("InstanceId") else None
-            if since is None and launched is None and self.life.pod.ever[node_id].wished > request.heard:
+            launched = node.launched if shown.get("InstanceId") else None
+            if request.rollback:
+                ranks[node.name] = (launched is not None and launched < request.deployment.began,)
+                continue
+            if launched is None and node.wished > request.heard:
                 continue  # It replaces one that went, and waits for that one.
-            if launched is None and node_id not in by_count and (write.unheard or isinstance(request.error, Killed)):
+            if launched is None and node.name not in by_count and (write.unheard or isinstance(request.error, Killed)):
                 continue  # What is not launched may go with the target, after the others: the function got no further.
-            if since is not None:
-                ranks[node_id] = (launched is not None and launched < since,)
-            elif launched is not None and launched.timestamp() > began:
-                continue
-            else:
-                ranks[node_id] = (
-                    *heard.get(node_id, (True, False)),
-                    0
-                    if node["InstanceStatus"]["Status"] == "Failure"
-                    else 1
-                    if launched is None
-                    else 2
-                    if node.get("ImageVersionStatus") == "UpdateAvailable"
-                    else 3,
-                    -launched.timestamp() if launched is not None else 0,
-                )
+            if launched is not None and launched > request.heard - CLOCKS:
+                continue  # Perhaps before the request began, perhaps not: clocks differ.
+            order = {"Failure": 0}.get(shown["InstanceStatus"]["Status"], 1 if launched is None else 3)
+            if order == 3 and shown.get("ImageVersionStatus") == "UpdateAvailable":
+                order = 2
+            ranks[node.name] = (*heard.get(node.name, (True, False)), order, -(launched or 0.0))
         return ranks
 
     def cluster_update_is_sent(self, update: ClusterUpdate, gone: Iterable[str]) -> None:
@@ -590,7 +595,7 @@ class Judge:
         left = [group for group in groups if len(group.live) > counts.get(group.name, len(group.live))]
         late = request.answered - request.began > 54 * 60
         # By the last poll: nothing of it is left, and HyperPod may launch it again.
-        just_taken = any(write.took for write in request.writes if request.answered - write.at < 30)
+        just_taken = any(write.took for write in request.writes if request.answered - write.at < 60)
         moving = pod.status in BUSY or any(_checked(group) for group in groups) or any(g.under_way for g in left)
         if killed:
             self.spare(Cause.KILLED)
@@ -641,6 +646,9 @@ class Judge:
                         self._order(write, name)
         first = next((r for r in deployment.requests if r.kind == PREPARE and not r.rollback), None)
         if expected is None or expected.doubtful or first is None or first.over:
+            return
+        if first.left_out:
+            self.spare(Cause.LEFT_OUT)
             return
         if expected.refused:
             if first.succeeded:

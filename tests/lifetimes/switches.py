@@ -16,6 +16,7 @@ AllFail = Literal["ValidationException", "BadRequestException", "InvalidParamete
 InUse = Literal["NodeIdInUse", "NODE_ID_IN_USE"]
 NotFound = Literal["ResourceNotFound", "ResourceNotFoundException"]
 Busy = Literal["ConflictException", "ValidationException"]
+Pages = Literal["whole", "repeat", "repeat by the other id", "skip", "change"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Switches:
     count_below_minimum: bool
     """(o) UpdateCluster takes a count below the live minimum where it brings a lower one; otherwise that goes first."""
     list_lag: float
-    """Seconds for which ListClusterNodes still shows a node as it was before it began to shut down."""
+    """Seconds for which ListClusterNodes still shows a node as it was before it ended, also if it has left by then."""
     delete_alone: bool
     """(d) UpdateCluster takes InstanceGroupsToDelete without InstanceGroups."""
     all_fail: AllFail
@@ -83,6 +84,11 @@ class Switches:
     """Replies hold empty lists; otherwise their keys are absent."""
     page: int
     """Nodes in a page of ListClusterNodes."""
+    pages: Pages
+    """How pages may differ from the list: now and then one begins with the last node of the page before, also without its
+    instance id; or leaves its first node out; or the order changes between two pages."""
+    clocks_apart: float
+    """Seconds by which LaunchTime is ahead of the function's clock."""
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
@@ -109,7 +115,7 @@ def draw(rng: Random) -> Switches:
         group_says_updating=either(),
         minimum_blocks=either(),
         count_below_minimum=rng.random() < 0.8,
-        list_lag=rng.choice([0.0, 0.0, 0.0, 5.0, 20.0, 40.0]),
+        list_lag=rng.choice([0.0, 0.0, 0.0, 5.0, 20.0, 45.0, 100.0]),
         delete_alone=either(),
         all_fail=rng.choice(get_args(AllFail)),
         in_use=rng.choice(get_args(InUse)),
@@ -124,5 +130,7 @@ def draw(rng: Random) -> Switches:
         continuing_is_an_update=either(),
         ref_is_name=either(),
         empty_lists=either(),
-        page=rng.choice([100, 100, 100, 4]),
+        page=rng.choice([100, 100, 4, 2]),
+        pages=rng.choice(["whole", "whole", *get_args(Pages)]),
+        clocks_apart=rng.choice([-30.0, 0.0, 0.0, 30.0]),
     )

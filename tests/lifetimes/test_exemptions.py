@@ -35,7 +35,9 @@ OLD, NEW = Template(groups=(spec(4),)), Template(groups=(spec(3),), digest="2")
 def lifetime(**switches: Any) -> Lifetime:
     """One in which nothing has happened yet, with a group p5 of four nodes."""
     life = Lifetime(0)
-    life.switches = life.pod.switches = replace(life.switches, list_lag=0.0, unlaunched_listed=True, **switches)
+    life.switches = life.pod.switches = replace(
+        life.switches, list_lag=0.0, unlaunched_listed=True, pages="whole", **switches
+    )
     nodes = [Node("p5", f"n{n}", 0.0, "person", id=f"i-{n}", launched=float(n), status="Running") for n in range(1, 5)]
     life.pod.groups["p5"] = Group("p5", spec(4), 4, 0, nodes=nodes)
     life.pod.tags = {TAG: STACK}
@@ -449,7 +451,7 @@ def test_a_list_that_shows_others_as_they_were_makes_an_older_node_go(list_lag: 
     life = lifetime()
     life.switches = life.pod.switches = replace(life.switches, list_lag=list_lag)
     nodes = life.pod.groups["p5"].nodes
-    newer = Node("p5", "n9", 996.0, "hyperpod", id="i-9", launched=999.0, status="Running")
+    newer = Node("p5", "n9", 996.0, "hyperpod", id="i-9", launched=1056.0, status="Running")
     made = request(life)
     taken = write(made, look(life), nodes[3])
     for node in nodes[2:]:

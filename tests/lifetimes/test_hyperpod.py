@@ -11,7 +11,7 @@ import pytest
 from lifetimes import switches
 from lifetimes.clock import Clock
 from lifetimes.hyperpod import HyperPod, Pace, Refused
-from lifetimes.switches import Switches
+from lifetimes.switches import Pages, Switches
 
 BASE = replace(
     switches.draw(Random("base")),
@@ -32,6 +32,8 @@ BASE = replace(
     delete_alone=True,
     all_fail="ValidationException",
     page=100,
+    pages="whole",
+    clocks_apart=0.0,
 )
 
 
@@ -264,6 +266,58 @@ def test_pages_neither_skip_nor_repeat_nodes_while_some_leave() -> None:
         page = pod.list_nodes(token, logical=True, most=100)
         seen += [node["InstanceId"] for node in page["ClusterNodeSummaries"]]
     assert seen == before
+
+
+PAGES: dict[Pages, tuple[list[int], bool]] = {
+    "whole": ([0, 1, 2, 3], True),
+    "repeat": ([0, 1, 1, 2, 3], True),
+    "repeat by the other id": ([0, 1, 1, 2, 3], False),
+    "skip": ([0, 1, 3], True),
+}
+
+
+@pytest.mark.parametrize("pages", PAGES)
+def test_pages_that_are_not_as_the_list_is(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = made(spec(4), how=replace(BASE, page=2, pages=pages))
+    monkeypatch.setattr(pod.reads, "random", lambda: 0.0)
+    places, launched = PAGES[pages]
+    shown = every_page(pod)
+    assert [each["NodeLogicalId"] for each in shown] == [f"n{place + 1:06d}" for place in places]
+    assert all("InstanceId" in each for each in shown) is launched
+
+
+def test_pages_that_change_repeat_as_many_nodes_as_they_skip() -> None:
+    pod = made(spec(9), how=replace(BASE, page=2, pages="change"))
+    found = [[each["InstanceId"] for each in every_page(pod)] for _ in range(20)]
+    assert {len(each) for each in found} == {9}
+    assert any(set(each) != set(ids(pod)) for each in found)
+
+
+def every_page(pod: HyperPod) -> list[dict[str, Any]]:
+    page = pod.list_nodes(None, logical=True, most=100)
+    shown = list(page["ClusterNodeSummaries"])
+    while token := page.get("NextToken"):
+        page = pod.list_nodes(token, logical=True, most=100)
+        shown += page["ClusterNodeSummaries"]
+    return shown
+
+
+def test_list_shows_a_node_as_it_was_for_a_while_also_if_it_has_left() -> None:
+    pod = made(spec(2), how=replace(BASE, list_lag=100.0))
+    first, other = ids(pod)
+    pod.pace.shut_down = (20, 20)
+    pod.batch_delete([first], by="person")
+    for seconds, shown in ((50, {first: "Running", other: "Running"}), (60, {other: "Running"})):
+        pod.clock.pass_time(seconds)
+        listed = every_page(pod)
+        assert {each["InstanceId"]: each["InstanceStatus"]["Status"] for each in listed} == shown
+
+
+def test_launch_time_is_by_another_clock() -> None:
+    pod = made(spec(1), how=replace(BASE, clocks_apart=-30.0))
+    (node,) = pod.groups["p5"].nodes
+    (shown,) = every_page(pod)
+    assert (shown["LaunchTime"] - pod.clock.datetime(node.launched)).total_seconds() == -30
 
 
 @pytest.mark.parametrize(

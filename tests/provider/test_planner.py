@@ -222,9 +222,8 @@ def test_replacement_under_a_fallen_target_ends_no_older_node_and_is_waited_for(
     """The cluster's own update would choose one of the six."""
     crowd = [*nodes("p5", 4), *nodes("p5", 1, first=5, status="Failure"), *late("p5", 9)]
     found = plan(live(group(target=target, current=6), nodes=crowd), desired(wish(count=5)), occasion(first=False))
-    assert [wait.why for wait in found.waits] == [
-        'group "p5" has 6 nodes for a count of 5, while HyperPod replaces some'
-    ]
+    (wait,) = found.waits
+    assert wait.why.startswith('group "p5" has 6 nodes in the list')
 
 
 # -- waits ------------------------------------------------------------------------------------------------------------
@@ -429,10 +428,12 @@ def test_more_named_nodes_than_a_count_that_stays() -> None:
     )
 
 
-def test_named_nodes_above_a_target_that_has_fallen_already() -> None:
+def test_named_nodes_above_a_target_that_has_fallen_already_wait() -> None:
+    """Two may be terminating, and then the names are more than the count allows."""
     wanted = desired(wish(count=6), nodes_to_delete=(node_id(1), node_id(2)))
     found = plan(live(group(target=6, current=8), nodes=nodes("p5", 8)), wanted, occasion())
-    assert taken(found) == [(node_id(1), "named"), (node_id(2), "named")]
+    assert not found.changes
+    assert [pick.node.name for pick in found.held] == [node_id(1), node_id(2)]
 
 
 def test_named_nodes_are_counted_on_the_first_plan_only() -> None:
@@ -748,9 +749,7 @@ def test_nodes_of_the_first_look_stay_chosen() -> None:
     assert taken(more)[2:] == [(node_id(3), "failed")]
 
 
-@pytest.mark.parametrize(
-    ("target", "running", "waits"), [(8, 8, False), (8, 7, False), (7, 8, False), (7, 7, True), (6, 6, True)]
-)
+@pytest.mark.parametrize(("target", "running", "waits"), [(8, 8, False), (8, 7, False), (7, 7, True), (6, 6, True)])
 def test_names_wait_where_somebody_lowered_the_group_after_the_first_look(
     target: int, running: int, waits: bool
 ) -> None:

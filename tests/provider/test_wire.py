@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -235,9 +236,7 @@ def test_bad_property_is_refused_before_anything_is_called(values: object, said:
         "OldResourceProperties": values,
     }
     with pytest.raises(ScaleDownError) as caught:
-        Provider(nothing, Stacks, s3=nothing, functions=nothing, sleep=lambda _: None, log=lambda _: None).on_event(
-            event
-        )
+        Provider(nothing, Stacks, s3=nothing, functions=nothing, log=lambda _: None).on_event(event)
     text = str(caught.value)
     assert text.startswith(
         f"The properties of {PREPARE} are malformed, nothing in the cluster was changed. {said[:60]}"
@@ -320,16 +319,18 @@ def test_state_survives_its_journey() -> None:
         planned=7,
         picked=(Picked("p5", "i-0123456789abcdef0", "newest"),),
         unlaunched={"p5": 2},
+        newest=START,
         settling=True,
     )
     assert wire.read_state(json.loads(json.dumps(state.write()))) == state
 
 
 def test_first_look_counts_the_nodes_that_were_not_launched_when_the_request_began() -> None:
-    """A node that is launched while it looks is one of them."""
+    """A node that is launched while it looks is one of them, but for half a minute: clocks differ."""
     crowd = [*nodes("p5", 3), *late("p5", 4), *waiting("p5", 5), *nodes("trn1", 2, first=6)]
+    crowd.append(replace(crowd[0], instance_id="i-7", launched=START + timedelta(seconds=30)))
     state = wire.with_plan(State(began=START), live(group("p5", 5), group("trn1", 2), nodes=crowd), Plan())
-    assert state.unlaunched == {"p5": 2}
+    assert (state.unlaunched, state.newest) == ({"p5": 2}, START + timedelta(seconds=30))
 
 
 def test_event_of_another_request() -> None:

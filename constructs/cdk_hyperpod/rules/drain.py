@@ -15,33 +15,9 @@ from ..kubernetes.teams import namespace_name
 from ..typed.judge import check_repeated
 from ..typed.known import is_known
 from ..typed.words import item_paths
-from .lifecycle import check_writers
 from .storage import mount_paths
 
 MOST_PATHS = 20
-_SYSTEM = frozenset(
-    [
-        *(
-            "bin",
-            "boot",
-            "dev",
-            "etc",
-            "lib",
-            "lib32",
-            "lib64",
-            "libx32",
-            "proc",
-            "root",
-            "run",
-            "sbin",
-            "snap",
-            "sys",
-            "usr",
-        ),
-        *("opt/amazon", "opt/aws", "opt/ml", "opt/nvidia", "opt/sagemaker", "opt/slurm"),
-    ]
-)
-"""Folders that hold the node's system and its secrets: no work of users is there, and every node has its own from its image."""
 _ALWAYS_THERE = ("default", "kube-system")
 
 
@@ -54,23 +30,9 @@ def check_drain(config: ClusterConfig) -> Iterator[Finding]:
         return
     if config.lifecycle is None or is_known(config.lifecycle):
         yield from _check_started(config)
-    if is_known(slurm.drain):
-        yield from _check_operators(slurm.drain.operators)
     storage_known = config.storage is None or is_known(config.storage)
     if is_known(slurm.drain) and isinstance(slurm.drain.backup, DrainBackup) and storage_known:
         yield from check_backup(slurm.drain.backup, mount_paths(config), "slurm.drain.backup")
-
-
-def _check_operators(operators: object) -> Iterator[Finding]:
-    yield from check_writers(operators, "slurm.drain.operators")
-    if operators == ():
-        yield Finding(
-            path="slurm.drain.operators",
-            problem="is missing, so every principal with s3:PutObject on all buckets can drain nodes",
-            remedy="name the roles of those who run `cdk-hyperpod drain`",
-            level="warning",
-            topic="drain-operators",
-        )
 
 
 def _check_asked(config: ClusterConfig, drain: object) -> Iterator[Finding]:
@@ -174,11 +136,6 @@ def check_backup(backup: DrainBackup, mounts: frozenset[str], path: str) -> Iter
     yield from _check_folders(backup.paths, backup.to, mounts, path)
 
 
-def _is_systems(folder: PurePosixPath) -> bool:
-    parts = folder.parts[1:]
-    return parts == ("var",) or not _SYSTEM.isdisjoint("/".join(parts[:length]) for length in (1, 2))
-
-
 def _check_folders(paths: tuple[str, ...], target: str, mounts: frozenset[str], path: str) -> Iterator[Finding]:
     """Folders that lead in a circle, that are shared anyway, or a target that goes with the node."""
     to = PurePosixPath(target)
@@ -193,13 +150,6 @@ def _check_folders(paths: tuple[str, ...], target: str, mounts: frozenset[str], 
         if not is_known(item):
             continue
         source = PurePosixPath(item)
-        if _is_systems(source):
-            yield Finding(
-                path=item_path,
-                problem=f"{item} is the node's system's, with its secrets, and no work of users is there",
-                remedy="name folders of work, such as /opt/dlami/nvme/work",
-            )
-            continue
         shared = next((mount for mount in sorted(mounts) if PurePosixPath(mount) in (source, *source.parents)), None)
         if shared is not None:
             yield Finding(

@@ -74,7 +74,7 @@ def _need(
     fresh = _replacements(group.name, staying, occasion)
     controller = CONTROLLER in (group.fixed.node_type, wanted.fixed.node_type)
     if occasion.rolling_back:
-        picks = [] if controller else _excess_of_rollback(staying, wanted.count, occasion)
+        picks = [] if controller else _excess_of_rollback(staying, group.target, wanted.count, occasion)
     else:
         picks = [Pick(node=node, reason="named") for node in named]
         if not (wanted.autoscaled or controller):
@@ -111,17 +111,15 @@ def _unnamed(target: int, count: int, rest: list[Node], fresh: frozenset[str], o
 
 
 def _replacements(group: str, staying: list[Node], occasion: Occasion) -> frozenset[str]:
-    """Names of the nodes that came since the request began, most of them the service's replacements.
+    """Names of the nodes that came since the request began, most of them HyperPod's replacements.
 
     A node that is not launched yet has no time of its own. As many as there were at the first look, less those that were
-    launched meanwhile, were there before, and the documented order applies to them; one is as good as another. A node that
-    is launched before the first look is over counts as one that came already there, so that all looks choose the same.
+    launched meanwhile, were there before, and the documented order applies to them; one is as good as another. So were those that the first look found just launched.
     """
-    if occasion.began is None or occasion.rolling_back:
+    if occasion.rolling_back:
         # What a rollback takes is the failed update's, also what was launched since it was asked for.
         return frozenset()
-    began = occasion.began
-    fresh = [node.name for node in staying if node.launched is not None and node.launched > began]
+    fresh = [node.name for node in staying if occasion.came_since(node)]
     waiting = sorted(node.name for node in staying if node.instance_id is None)
     before = len(waiting) if occasion.first else max(0, occasion.unlaunched.get(group, 0) - len(fresh))
     return frozenset([*fresh, *waiting[before:]])
@@ -147,23 +145,24 @@ def _launch_time(node: Node) -> float:
     return node.launched.timestamp() if node.launched else 0.0
 
 
-def _excess_of_rollback(staying: list[Node], count: int, occasion: Occasion) -> list[Pick]:
+def _excess_of_rollback(staying: list[Node], target: int, count: int, occasion: Occasion) -> list[Pick]:
     """The nodes above `count`, the newest first: those of the failed update go before any that was there before it, whether
-    or not CloudFormation tells when it began. Of those, the ones that the first look chose stay chosen, as in an update."""
-
-    def since(node: Node) -> bool:
-        return occasion.updated is not None and node.launched is not None and node.launched >= occasion.updated
+    or not CloudFormation tells when it began. Of those, the ones that the first look chose stay chosen, as in an update. With
+    more nodes than the target, some may be terminating: then only those of the failed update."""
 
     def order(node: Node) -> tuple[bool, bool, float, str]:
-        standing = since(node) and node.name in occasion.chosen
+        standing = occasion.of_failed_update(node) and node.name in occasion.chosen
         return not standing, node.instance_id is not None, -_launch_time(node), node.name
 
     def reason(node: Node) -> Reason:
         if node.instance_id is None:
             return "not yet launched"
-        return "launched by the failed update" if since(node) else "newest"
+        return "launched by the failed update" if occasion.of_failed_update(node) else "newest"
 
-    return [Pick(node=node, reason=reason(node)) for node in sorted(staying, key=order)[: max(0, len(staying) - count)]]
+    picks = [
+        Pick(node=node, reason=reason(node)) for node in sorted(staying, key=order)[: max(0, len(staying) - count)]
+    ]
+    return picks if len(staying) <= target else [pick for pick in picks if pick.reason != "newest"]
 
 
 def settled(live: Cluster, need: Need) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from .actions import Action, DeleteGroup, Lower, Pick, Picked, Refuse, TakeNodes, Wait
 
@@ -251,9 +251,11 @@ def shutting_down(group: str, nodes: Sequence[str]) -> Wait:
     return Wait(why=f'group "{group}" has {several(len(nodes), "node")} shutting down ({some(nodes, 3)})')
 
 
-def too_many_yet(group: str, nodes: int, count: int) -> Wait:
+def ahead_of_target(group: str, nodes: Sequence[str], target: int) -> Wait:
     return Wait(
-        why=f'group "{group}" has {several(nodes, "node")} for a count of {count}, while HyperPod replaces some'
+        why=f'group "{group}" has {several(len(nodes), "node")} in the list ({some(nodes, 3)}) for a target of {target}. Some of '
+        "them may be terminating, so no other node is deleted in their place. If all of them keep running, set the target to "
+        f"{len(nodes)} with `aws sagemaker update-cluster` before you try again"
     )
 
 
@@ -312,15 +314,14 @@ def agent_is_stuck(problem: str) -> Wait:
     return Wait(why=f"the drain agent on the controller says: {one_line(problem)[:300]}")
 
 
-def agent_is_unheard(why: str) -> Wait:
-    return Wait(why=f"the agent that drains nodes {why}")
-
-
-def agent_is_silent(why: str) -> Refuse:
-    """Nobody drains under Slurm."""
+def agent_is_silent(since: timedelta | None) -> Refuse:
+    """Nobody drains; `since` absent: it was never heard of."""
+    heard = (
+        "has never been heard of" if since is None else f"has said nothing for {since.total_seconds() / 60:.0f} minutes"
+    )
     return Refuse(
         path="scale_down.drain",
-        why=f"the agent that drains nodes {why}",
+        why=f"the agent that drains nodes {heard}",
         fix="start it on the controller with `cdk-hyperpod lifecycle run drain | bash`, and where slurm.drain is new in the "
         "file, deploy without taking anything before that; or write on_silent: undrained",
     )

@@ -21,6 +21,10 @@ MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "De
 changes, which is how they are mended."""
 
 
+CLOCKS_APART = timedelta(seconds=30)
+"""How much LaunchTime, CloudFormation's times and the function's clock may differ."""
+
+
 class Network(NamedTuple):
     """Subnets and security groups of a cluster, or of a group that overrides them; their order means nothing."""
 
@@ -189,7 +193,10 @@ class Occasion:
     first: bool = True
     """Nothing has been taken for this request yet: names and limits count now."""
     began: datetime | None = None
-    """When the request began: nodes launched later are the service's replacements. Absent: none is."""
+    """When the request began, by the function's clock. Absent: a dry run."""
+    newest: datetime | None = None
+    """The latest LaunchTime, at the first look, of a node that may be older than the request. Absent: there was none, or no first
+    look."""
     previous: Desired | None = None
     """The properties that CloudFormation held before. Absent: a first deployment. In a rollback: the failed update's."""
     renamed_from: str | None = None
@@ -201,7 +208,7 @@ class Occasion:
     busy: frozenset[str] = frozenset()
     """Names of the nodes that have jobs, as far as somebody says so."""
     unlaunched: Mapping[str, int] = field(default_factory=dict)
-    """Group -> how many of its nodes were not launched yet when the request began; a group without any is missing."""
+    """Group -> how many of its nodes were not launched yet at the first look; a group without any is missing."""
     drained_within: timedelta = timedelta(0)
     """How long after the request began nodes go at the latest, because they are drained first."""
     doubting: bool = False
@@ -215,6 +222,15 @@ class Occasion:
     """In a rollback: when the failed update of the stack began. Absent: CloudFormation does not say."""
     reached: frozenset[str] | None = None
     """In a rollback: ids of the clusters that the failed update got to. Absent: nobody knows."""
+
+    def came_since(self, node: Node) -> bool:
+        """Whether HyperPod launched the node after the request began: by its own clock, if the first look can tell."""
+        since = self.newest or (self.began and self.began + CLOCKS_APART)
+        return since is not None and node.launched is not None and node.launched > since
+
+    def of_failed_update(self, node: Node) -> bool:
+        """In a rollback: whether HyperPod launched the node after the failed update began, also if their clocks differ."""
+        return self.updated is not None and node.launched is not None and node.launched >= self.updated + CLOCKS_APART
 
 
 FIRST = Occasion()

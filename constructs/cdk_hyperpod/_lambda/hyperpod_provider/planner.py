@@ -59,6 +59,11 @@ def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
         if need.crowded:
             waits.append(messages.controller_replaced(need.group.name, len(need.staying)))
             continue
+        if wait := _ahead_of_target(need, occasion):
+            waits.append(wait)
+            # Of the others nobody knows whether they have to go: they are not even drained.
+            held += (pick for pick in need.picks if pick.reason == "named" or pick.node.name in occasion.chosen)
+            continue
         step = _take(live, need, occasion) if need.picks else _settle(live, need, occasion)
         match step:
             case TakeNodes():
@@ -73,6 +78,17 @@ def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
         held += need.picks
     first, then = (lowers, takes) if occasion.minimum_blocks else (takes, lowers)
     return Plan(changes=tuple(first or then), waits=tuple(dict.fromkeys(waits)), held=tuple(held))
+
+
+def _ahead_of_target(need: Need, occasion: Occasion) -> Wait | None:
+    """More nodes in the list than the target: the difference may be terminating, and no other node goes to make up for it."""
+    if need.wanted.autoscaled and not occasion.rolling_back:
+        return None  # Nodes of it go by name alone, and its autoscaler changes the target.
+    if occasion.rolling_back and need.picks and not occasion.doubting:
+        return None  # The difference stays. By now only nodes of the failed update are picked.
+    if len(need.staying) <= max(need.group.target, need.wanted.count):
+        return None
+    return messages.ahead_of_target(need.group.name, _names(need.staying), need.group.target)
 
 
 def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
@@ -168,7 +184,7 @@ def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | No
         return Lower(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum), spec=spec)
     if len(need.staying) > wanted.count and need.counted:
         # Of more nodes than the count, the cluster's own update would choose some.
-        return messages.too_many_yet(group.name, len(need.staying), wanted.count)
+        return messages.ahead_of_target(group.name, _names(need.staying), group.target)
     return messages.shutting_down(group.name, _names(need.leaving)) if need.named_leaving else None
 
 

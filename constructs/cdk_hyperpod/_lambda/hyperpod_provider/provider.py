@@ -27,10 +27,7 @@ from .removal import plan_removal, standing
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
 LOOKING = timedelta(minutes=2)
-"""How long on_event tries to see, be it that AWS throttles or that a permission is on its way; its function has ten minutes."""
-
-LATE = timedelta(seconds=65)
-"""How old may be what CloudFormation tells of a stack, its status and its events."""
+"""How long on_event tries to see, be it that AWS throttles or that a permission is on its way; its function has five minutes."""
 
 PATIENCE = timedelta(minutes=30)
 """How long a count that may stand for nodes on their way out is waited for where there were such nodes, or nodes to take, and
@@ -133,18 +130,10 @@ class Provider:
     # -- looking --
 
     def _look(self, event: Event, state: State) -> State:
-        """Whether the stack rolls back, how far the failed update got, and what there is to do.
-
-        What CloudFormation tells may be of a moment before this request. So where there is something to do, the decision is made by
-        what it tells LATE.
-        """
+        """Whether the stack rolls back, how far the failed update got, and what there is to do."""
         if event.kind == FINALIZE and not self._may_remove(event):
             return state
         if event.request == "Update":
-            seen = self._with_status(event, state)
-            if idle := self._idle(event, seen):
-                return idle
-            self._sleep(max(0.0, (state.began + LATE - self._now()).total_seconds()))
             state = self._with_status(event, state)
         try:
             if state.rolling_back:
@@ -158,22 +147,6 @@ class Provider:
             # The polls will see. A rollback must not end here, and finalize's failure would launch again what was just taken.
             self._log(f"cannot look yet: {api.reason(error)}")
             return replace(state, pending=None)
-
-    def _idle(self, event: Event, state: State) -> State | None:
-        """The state where one look shows that there is nothing to do and nothing to refuse. Absent: there may be."""
-        try:
-            desired = self._desired(event, state)
-            if desired is None or state.rolling_back:
-                return None
-            occasion = self._occasion(event, desired, state, first=True)
-            if occasion.renamed_from is not None:
-                return None
-            live = self._live(desired, tags=True)
-        except Exception:  # noqa: BLE001 - the look that decides tells what is wrong
-            return None
-        found = _with_removal if event.kind == FINALIZE else _with_changes
-        seen = found(state, live, desired, occasion)
-        return seen if seen.pending is False else None
 
     def _with_status(self, event: Event, state: State) -> State:
         """Whether the stack is rolling back, and since when it is being updated. Nothing goes on without: a rollback takes
@@ -213,11 +186,13 @@ class Provider:
             self._refuse(plan(None, desired, occasion), desired, first=True)
         live = self._patiently(lambda: self._live(desired, tags=True), state)
         if event.kind == FINALIZE:
-            return _with_removal(state, live, desired, occasion)
-        found = plan(live, desired, occasion)
+            # The last group cannot be deleted, and a poll's answer says that it stands.
+            left = live is not None and bool(standing(live, desired))
+            return replace(state, pending=left or not plan_removal(live, desired, occasion).done)
+        live, found = self._agreed(live, desired, occasion, state)
         drains = self._drains(event, desired, state) if going(found, live) else None
         if drains is not None:
-            self._listen(drains)
+            drains.read(lambda look: self._patiently(look, state))
             found = plan(live, desired, _with_said(occasion, drains))
         self._tell(found)
         self._refuse(found, desired, first=True)
@@ -226,6 +201,22 @@ class Provider:
             why = judge_first(found, live, drains.said, drains.ask, new=not (previous and previous.drain))
             self._fail_undrained(drains, desired, [str(why)] if why else [], first=True)
         return wire.with_plan(state, live, found)
+
+    def _agreed(
+        self, live: Cluster | None, desired: Desired, occasion: Occasion, state: State
+    ) -> tuple[Cluster | None, Plan]:
+        """What to do, as two looks in a row find it: pages of a list may skip nodes. After five looks the last one counts, because
+        every poll looks again."""
+        found = plan(live, desired, occasion)
+        for _ in range(4):
+            if found.done or live is None:
+                break
+            before = live
+            live = self._patiently(lambda: self._live(desired, tags=True), state)
+            found = plan(live, desired, occasion)
+            if live is not None and live.staying == before.staying:
+                break
+        return live, found
 
     def _may_remove(self, event: Event) -> bool:
         """Whether finalize has anything to look for, be it in an update or in a rollback."""
@@ -248,11 +239,10 @@ class Provider:
             try:
                 return look()
             except api.CALL_ERRORS as error:
-                left = (until - self._now()).total_seconds()
-                if left <= 0:
+                if self._now() + timedelta(seconds=pause) > until:
                     raise
                 self._log(f"cannot look yet: {api.reason(error)}")
-            self._sleep(min(pause, left))
+            self._sleep(pause)
             pause = min(2 * pause, 16.0)
 
     def _stack(self, event: Event) -> Mapping[str, Any]:
@@ -300,6 +290,7 @@ class Provider:
             deployed_ids=frozenset(previous.nodes_to_delete if previous else ()),
             chosen=frozenset(pick.name for pick in state.picked),
             unlaunched=state.unlaunched,
+            newest=state.newest,
             drained_within=drained,
             doubting=age < (patience if state.settling or state.pending is None else SHORT_PATIENCE),
             young=state.settling and age < patience,
@@ -351,7 +342,8 @@ class Provider:
             if drains is not None:
                 drains.hold(going(found, live), live, KEPT)
         late = drains is not None and (drains.ask.drain.eks or self._now() - looked >= STALE)
-        if late and self._is_overtaken(found, desired, occasion):
+        # Pages of a list may skip a node: no node goes that only one look chooses.
+        if (late or found.taken) and self._is_overtaken(found, live, desired, occasion):
             return self._unfinished(event, state, [messages.OVERTAKEN], live, pending)
         if not found.changes:
             return self._complete(event, state, live)
@@ -381,10 +373,11 @@ class Provider:
 
     # -- draining --
 
-    def _is_overtaken(self, found: Plan, desired: Desired, occasion: Occasion) -> bool:
-        """Whether the plan is another by now. A drainer or S3 may have taken minutes to answer, and others act meanwhile: no node
-        goes, and CloudFormation sends no count, by what was true before."""
-        return plan(self._live(desired, tags=False), desired, occasion) != found
+    def _is_overtaken(self, found: Plan, seen: Cluster, desired: Desired, occasion: Occasion) -> bool:
+        """Whether the plan or the list of nodes is another by now. A drainer or S3 may have taken minutes to answer, and others act
+        meanwhile: no node goes, and CloudFormation sends no count, by what was true before."""
+        live = self._live(desired, tags=False)
+        return live is None or live.staying != seen.staying or plan(live, desired, occasion) != found
 
     def _drains(self, event: Event, desired: Desired, state: State, *, before: bool = False) -> Drains | None:
         """Absent: nodes go as they are. A rollback gives back what the failed update asked for, and neither it nor finalize
@@ -403,20 +396,17 @@ class Provider:
         return Bucket(drain.bucket, cluster, self._s3, self._sagemaker)
 
     def _heard(self, event: Event, desired: Desired, state: State) -> Drains | None:
-        """The same, with what is said of the nodes now."""
+        """The same, with what is said of the nodes now. A drainer has three minutes to answer: between polls nobody remembers that
+        it did not."""
         drains = self._drains(event, desired, state)
-        if drains is not None:
-            self._listen(drains)
-        return drains
-
-    def _listen(self, drains: Drains) -> None:
-        """Hear what is said now. Only who does not answer for three minutes is silent. A rollback asks once in each poll: it waits
-        for five minutes at most, whoever answers."""
-        if drains.ask.rolling_back:
-            drains.read()
-        else:
+        if drains is None:
+            return None
+        if drains.ask.drain.eks:
             drains.read(lambda look: self._again(look, self._now() + SILENT))
-        drains.ask = drains.ask._replace(now=self._now())
+            drains.ask = drains.ask._replace(now=self._now())
+        else:
+            drains.read()
+        return drains
 
     def _make_ready(
         self, drains: Drains, found: Plan, live: Cluster, desired: Desired, state: State
@@ -592,16 +582,6 @@ class Provider:
     def _refuse(self, found: Plan, desired: Desired, *, first: bool) -> None:
         if found.refusals:
             raise ScaleDownError(messages.refused(desired.cluster, found.refusals, first=first))
-
-
-def _with_changes(state: State, live: Cluster | None, desired: Desired, occasion: Occasion) -> State:
-    return wire.with_plan(state, live, plan(live, desired, occasion))
-
-
-def _with_removal(state: State, live: Cluster | None, desired: Desired, occasion: Occasion) -> State:
-    # The last group cannot be deleted, and a poll's answer says that it stands.
-    left = live is not None and bool(standing(live, desired))
-    return replace(state, pending=left or not plan_removal(live, desired, occasion).done)
 
 
 def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:

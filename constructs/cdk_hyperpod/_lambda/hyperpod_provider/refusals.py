@@ -141,9 +141,6 @@ def over_limit(live: Cluster, desired: Desired, needs: Sequence[Need], occasion:
     picked = [pick.node for need in needs for pick in need.picks]
     total = [*picked, *(node for node in live.nodes if node.group in going and not node.leaving)]
     # Replacements that came meanwhile, launched or not, are none of the nodes that the limit protects.
-    began = occasion.began
-    count = sum(
-        occasion.first or began is None or (node.launched is not None and node.launched <= began) for node in total
-    )
+    count = sum(occasion.first or not (node.launched is None or occasion.came_since(node)) for node in total)
     if count > desired.max_nodes:
         yield messages.too_many(count, desired.max_nodes)

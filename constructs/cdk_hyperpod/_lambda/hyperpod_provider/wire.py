@@ -43,8 +43,9 @@ State between polls is what on_event returns, which the provider framework adds 
 StartedAt (seconds since 1970), RollingBack, StackUpdatedAt (seconds or null), Reached (ids of the clusters that the failed
 update got to; null: unknown, or no rollback), Pending (true: there is something to do; false: nothing; null: the cluster could
 not be read), and of the first look: Planned (how many nodes there were to take), Picked (the first of them: group, id, reason),
-Unlaunched (group: how many of its nodes were not launched yet when the request began), Settling (nodes were to be taken, were
-shutting down, or were counted and not listed).
+Unlaunched (group: how many of its nodes were not launched yet when the request began), Newest (the latest LaunchTime of the
+others, in seconds, or null), Settling (nodes were to be taken, were shutting down, or were counted and not listed, or the other
+way round).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .actions import Picked
-from .model import CONTROLLER, Cluster, Desired, DesiredGroup, Drain, Fixed, Group, Network, Node
+from .model import CLOCKS_APART, CONTROLLER, Cluster, Desired, DesiredGroup, Drain, Fixed, Group, Network, Node
 
 if TYPE_CHECKING:
     from .actions import Plan
@@ -336,7 +337,7 @@ def read_cluster(
         status=cluster["ClusterStatus"],
         continuous=cluster.get("NodeProvisioningMode") == "Continuous",
         groups=tuple(_live_group(group) for group in cluster.get("InstanceGroups") or ()),
-        nodes=tuple(_node(node) for node in nodes),
+        nodes=tuple(_once(_node(node) for node in nodes)),
         network=_live_network(cluster.get("VpcConfig")),
         eks_cluster=((cluster.get("Orchestrator") or {}).get("Eks") or {}).get("ClusterArn"),
         tags=tags,
@@ -386,6 +387,20 @@ def _node(node: Mapping[str, Any]) -> Node:
         launched=node.get("LaunchTime") if instance_id else None,
         outdated=node.get("ImageVersionStatus") not in (None, "UpToDate"),
     )
+
+
+def _once(nodes: Iterable[Node]) -> list[Node]:
+    """Each node once: pages may repeat one, also by only one of its ids. The last of them counts, but no node loses its
+    instance or stops shutting down."""
+    found: list[Node] = []
+    index: dict[str, int] = {}
+    for node in nodes:
+        ids = [each for each in (node.instance_id, node.logical_id) if each]
+        place = next((index[each] for each in ids if each in index), len(found))
+        shown = [node, *found[place : place + 1]]
+        found[place : place + 1] = [max(shown, key=lambda each: (each.instance_id is not None, each.leaving))]
+        index.update(dict.fromkeys(ids, place))
+    return found
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
@@ -446,6 +461,7 @@ class State:
     planned: int = 0
     picked: tuple[Picked, ...] = ()
     unlaunched: Mapping[str, int] = field(default_factory=dict)
+    newest: datetime | None = None
     settling: bool = False
 
     def write(self) -> dict[str, Any]:
@@ -459,6 +475,7 @@ class State:
             "Planned": self.planned,
             "Picked": [list(pick) for pick in self.picked],
             "Unlaunched": dict(self.unlaunched),
+            "Newest": None if self.newest is None else self.newest.timestamp(),
             "Settling": self.settling,
         }
 
@@ -468,23 +485,23 @@ def with_plan(state: State, live: Cluster | None, plan: Plan) -> State:
     nodes, groups = (live.nodes, live.groups) if live else ((), ())
     listed = Counter(node.group for node in nodes)
     going = (*plan.taken, *plan.held)
+    since = state.began + CLOCKS_APART
     return replace(
         state,
         pending=not plan.done or bool(plan.deletions),
         planned=len(going),
         picked=tuple(Picked(pick.node.group, pick.node.name, pick.reason) for pick in going[:MOST_PICKED]),
-        unlaunched=Counter(
-            node.group for node in nodes if node.instance_id is None or (node.launched or state.began) > state.began
-        ),
+        unlaunched=Counter(node.group for node in nodes if node.launched is None or node.launched > since),
+        newest=max((node.launched for node in nodes if node.launched and node.launched <= since), default=None),
         settling=bool(going)
         or any(node.leaving for node in nodes)
-        or any(group.current > listed[group.name] for group in groups),
+        or any(group.current > listed[group.name] or group.target < listed[group.name] for group in groups),
     )
 
 
 def read_state(event: Mapping[str, Any]) -> State:
     """As is_complete gets it."""
-    updated, reached = event["StackUpdatedAt"], event["Reached"]
+    updated, reached, newest = event["StackUpdatedAt"], event["Reached"], event["Newest"]
     return State(
         began=datetime.fromtimestamp(float(event["StartedAt"]), UTC),
         rolling_back=event["RollingBack"],
@@ -494,5 +511,6 @@ def read_state(event: Mapping[str, Any]) -> State:
         planned=event["Planned"],
         picked=tuple(Picked(*pick) for pick in event["Picked"]),
         unlaunched=event["Unlaunched"],
+        newest=None if newest is None else datetime.fromtimestamp(float(newest), UTC),
         settling=event["Settling"],
     )
