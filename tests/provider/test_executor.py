@@ -308,6 +308,40 @@ def test_group_with_a_node_on_its_way_travels_with_no_deletion(status: str) -> N
     assert hyperpod.updates == []
 
 
+@pytest.mark.parametrize(
+    ("code", "status", "waits"),
+    [
+        pytest.param("ConflictException", "Running", True, id="busy"),
+        pytest.param("ValidationException", "DeepHealthCheckInProgress", True, id="deep health check"),
+        pytest.param("ValidationException", "SystemUpdating", True, id="software update"),
+        pytest.param("ValidationException", "Running", False, id="all is still"),
+    ],
+)
+def test_deletion_that_is_refused_with_a_group_beside_it_too(
+    monkeypatch: pytest.MonkeyPatch, code: str, status: str, waits: bool
+) -> None:
+    """While a node changes, an error that nobody documents may pass; a definite one comes back when all is still."""
+    codes = iter(["ValidationException", code])
+
+    def refuses(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": next(codes), "Message": "No"}}, "UpdateCluster")
+
+    hyperpod = WantsAGroupBeside()
+    hyperpod.there = [*nodes("p5", 7), *nodes("p5", 1, first=8, status=status)]
+    monkeypatch.setattr(hyperpod, "update_cluster", refuses)
+    outcome = delete_groups(("old",), EIGHT, desired(wish()), hyperpod, Moment(now=START, began=START))
+    assert (bool(outcome.waits), outcome.error is None) == (waits, waits)
+    assert next(codes, None) is None, "the second call was made"
+
+
+@pytest.mark.parametrize(("status", "waits"), [("Updating", True), ("Failed", False)])
+def test_deletion_that_is_refused_while_a_group_changes_is_tried_again(status: str, waits: bool) -> None:
+    outcome = delete_groups(
+        ("old",), EIGHT, desired(wish()), WantsAGroupBeside(Status=status), Moment(now=START, began=START)
+    )
+    assert (bool(outcome.waits), outcome.error is None) == (waits, waits)
+
+
 def test_other_refusals_of_a_deletion_send_no_count() -> None:
     hyperpod = WantsAGroupBeside()
     hyperpod.code = "AccessDeniedException"
