@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from aws_cdk import App, CfnResource
+from aws_cdk import App, CfnResource, Stack
 
 from cdk_hyperpod.loader import load_config
 from end_to_end.configs import STANDING, TRN1
@@ -198,7 +199,7 @@ def test_an_alarm_that_does_not_need_the_cluster_fails_before_anything_goes(life
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(config), "utf-8")
     app = App(outdir=str(tmp_path / "cdk.out"), analytics_reporting=False)
     add_stacks(app, load_config(tmp_path / "cluster.yaml"))
-    stack = app.node.find_child(life.cluster)
+    stack = typing.cast(Stack, app.node.find_child(life.cluster))
     slow = [CfnResource(stack, f"Slow{n}", type="AWS::CloudFormation::WaitConditionHandle") for n in range(20)]
     for one, other in itertools.pairwise(slow):
         other.add_dependency(one)

@@ -216,7 +216,9 @@ class HyperPod:
         }
         if self.continuous:
             details["MinCount"] = group.minimum
-        for key in ("LifeCycleConfig", "SlurmConfig", "ThreadsPerCore", "OverrideVpcConfig"):
+        # Patching belongs to the specification: UpdateCluster without it disables it.
+        patching = ("AutoPatchConfig", "ScheduledUpdateConfig")
+        for key in ("LifeCycleConfig", "SlurmConfig", "ThreadsPerCore", "OverrideVpcConfig", *patching):
             if key in group.spec:
                 details[key] = group.spec[key]
         return details

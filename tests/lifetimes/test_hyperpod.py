@@ -331,3 +331,10 @@ def test_launch_time_is_by_another_clock() -> None:
 def test_what_an_update_cannot_change(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match=said):
         made(spec(2)).update([{**spec(2), **wrong}], by="person")
+
+
+def test_an_update_without_patching_turns_it_off() -> None:
+    pod = made(spec(3, AutoPatchConfig={"PatchingStrategy": "WhenIdle"}))
+    assert "AutoPatchConfig" in pod.describe()["InstanceGroups"][0]
+    pod.update([spec(3)], by="cloudformation")
+    assert "AutoPatchConfig" not in pod.describe()["InstanceGroups"][0]

@@ -47,6 +47,7 @@ def behaviours(draw: st.DrawFn) -> Behaviour:
         delete_unknown_group=draw(st.sampled_from(["refuse", "ignore"])),
         delete_deleting_group=draw(st.sampled_from(["accept", "conflict"])),
         absent_minimum_means=draw(st.sampled_from(["unchanged", "zero"])),
+        absent_scheduled_update_means=draw(st.sampled_from(["none", "unchanged"])),
         below_minimum=draw(st.sampled_from(["allow", "refuse", "lowers_minimum"])),
         minimum_blocks=draw(st.sampled_from(["group", "cluster"])),
         count_change_restarts_minimum=draw(st.booleans()),

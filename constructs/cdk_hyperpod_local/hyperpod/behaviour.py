@@ -86,6 +86,9 @@ class Behaviour:
     """InstanceGroupsToDelete names a group that is being deleted."""
     absent_minimum_means: Literal["unchanged", "zero"] = "unchanged"
     """UpdateCluster sends a known group without MinInstanceCount."""
+    absent_scheduled_update_means: Literal["none", "unchanged"] = "none"
+    """UpdateCluster sends a known group without ScheduledUpdateConfig. Without AutoPatchConfig it disables automatic patching
+    ("SageMaker HyperPod AMI automatic patching")."""
     below_minimum: Literal["allow", "refuse", "lowers_minimum"] = "allow"
     """BatchDelete, or a lower InstanceCount without MinInstanceCount, brings the target below the group's minimum."""
     minimum_blocks: Literal["group", "cluster"] = "group"

@@ -43,9 +43,12 @@ def update_cluster(context: Context, request: Json) -> Json:
 
 
 def _completed(context: Context, cluster: Cluster, spec: Json) -> Json:
-    """The specification with the minimum that its absence means (Behaviour.absent_minimum_means, .below_minimum)."""
+    """The specification with what the absence of a member means (Behaviour.absent_minimum_means, .below_minimum,
+    .absent_scheduled_update_means)."""
     group = cluster.groups.get(spec["InstanceGroupName"])
     behaviour = context.world.behaviour
+    if group and "ScheduledUpdateConfig" in group.spec and behaviour.absent_scheduled_update_means == "unchanged":
+        spec = {"ScheduledUpdateConfig": group.spec["ScheduledUpdateConfig"], **spec}
     if group is None or "MinInstanceCount" in spec or not cluster.continuous:
         return spec
     minimum = group.minimum if behaviour.absent_minimum_means == "unchanged" else 0

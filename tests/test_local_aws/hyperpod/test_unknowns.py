@@ -153,6 +153,21 @@ def absent_minimum(model: HyperPod, clock: ManualClock) -> int:
     return int(p5(model)["MinCount"])
 
 
+def absent_patching(model: HyperPod, clock: ManualClock) -> tuple[bool, bool]:
+    start(model)
+    update(
+        model,
+        {
+            **group("p5", 4),
+            "AutoPatchConfig": {"PatchingStrategy": "WhenIdle"},
+            "ScheduledUpdateConfig": {"ScheduleExpression": "cron(0 0 1 * ? *)"},
+        },
+    )
+    assert {"AutoPatchConfig", "ScheduledUpdateConfig"} <= p5(model).keys()
+    update(model, group("p5", 4))
+    return "AutoPatchConfig" in p5(model), "ScheduledUpdateConfig" in p5(model)
+
+
 def under_minimum(model: HyperPod, clock: ManualClock) -> tuple[str, int, int, str]:
     nodes = start(model, minimum=4)
     said = refusal(lambda: delete(model, nodes[0]))
@@ -267,6 +282,7 @@ ROWS: dict[str, tuple[Probe, dict[str, Any], dict[Any, Any]]] = {
     "delete_unknown_group": (delete_unknown, {}, {"refuse": "ValidationException", "ignore": "ok"}),
     "delete_deleting_group": (delete_twice, {}, {"accept": "ok", "conflict": "ConflictException"}),
     "absent_minimum_means": (absent_minimum, {}, {"unchanged": 2, "zero": 0}),
+    "absent_scheduled_update_means": (absent_patching, {}, {"none": (False, False), "unchanged": (False, True)}),
     "below_minimum": (
         under_minimum,
         {},

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from . import api, messages
 from .actions import Plan, TakeNodes
 from .model import MOVING, Cluster, Desired, Node, Occasion
+from .patching import carrying
 from .wire import spec_with
 
 Look = Callable[[Occasion], tuple[Cluster | None, Plan]]
@@ -179,7 +180,7 @@ def _send_counts(
         if _overtaken(lower.group, seen, live):
             waits.append(messages.overtaken(lower.group).why)
         else:
-            specs.append(spec_with(lower.spec, count=lower.count, minimum=lower.minimum))
+            specs.append(carrying(spec_with(lower.spec, count=lower.count, minimum=lower.minimum), live))
     if not specs:
         return Outcome(waits=(*waits, *(wait.why for wait in plan.waits)))
     try:
@@ -257,5 +258,7 @@ def _unchanged(live: Cluster, desired: Desired) -> Mapping[str, Any] | None:
     }
     for group in desired.groups:
         if not group.autoscaled and still.get(group.name) == (group.count, group.minimum):
-            return spec_with(group, count=group.count, minimum=group.minimum if live.continuous else None)
+            return carrying(
+                spec_with(group, count=group.count, minimum=group.minimum if live.continuous else None), live
+            )
     return None

@@ -182,6 +182,19 @@ def immutable(group: str, field: str, live: str, wanted: str) -> Refuse:
     )
 
 
+def patching_dropped(groups: Sequence[str], setting: str) -> Refuse:
+    names = some([f'"{group}"' for group in groups])
+    return Refuse(
+        path="instance_groups",
+        why=f"{names} {'has' if len(groups) == 1 else 'have'} a live {setting}, and the cluster's update does not carry it, which turns it off",
+        fix=(
+            f"write it down (DescribeCluster shows it) and remove it with UpdateCluster, by sending each of these groups without {setting}; "
+            "then deploy. To keep it, send it again with UpdateCluster after the deployment; in an app with its own CfnCluster, set it in the "
+            "cluster's instance groups instead"
+        ),
+    )
+
+
 def too_many(nodes: int, limit: int) -> Refuse:
     return Refuse(
         path="scale_down.max_nodes",

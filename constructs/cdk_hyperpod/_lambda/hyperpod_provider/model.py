@@ -94,6 +94,8 @@ class Group:
     """MinCount. While a new minimum is unmet, HyperPod rejects BatchDeleteClusterNodes."""
     types_in_use: frozenset[str] = frozenset()
     """Instance types of which the group has nodes now."""
+    patching: Spec = field(default_factory=dict)
+    """AutoPatchConfig and ScheduledUpdateConfig, as UpdateCluster takes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

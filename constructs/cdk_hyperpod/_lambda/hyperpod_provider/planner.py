@@ -14,6 +14,7 @@ from . import messages
 from .actions import Change, DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
 from .choice import Need, by_group, find_needs
 from .model import FIRST, MOVING, Cluster, Desired, DesiredGroup, Node, Occasion
+from .patching import dropped
 from .refusals import OWNER_TAGS, absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
 
 
@@ -36,6 +37,7 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
         *chased(needs, occasion),
         *mistaken(live, desired, needs, occasion),
         *over_limit(live, desired, needs, occasion),
+        *dropped(live, desired, occasion),
     )
     if refusals:
         return Plan(refusals=refusals)

@@ -60,6 +60,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .actions import Picked
 from .model import CLOCKS_APART, CONTROLLER, Cluster, Desired, DesiredGroup, Drain, Fixed, Group, Network, Node
+from .patching import patching
 
 if TYPE_CHECKING:
     from .actions import Plan
@@ -365,6 +366,7 @@ def _live_group(group: Mapping[str, Any]) -> Group:
         types_in_use=frozenset(
             detail["InstanceType"] for detail in group.get("InstanceTypeDetails") or () if detail.get("CurrentCount")
         ),
+        patching=patching(group),
     )
 
 
