@@ -125,15 +125,24 @@ DRAINS: dict[str, object] = {
 
 
 def status_of_agent(
-    busy: object = (), *, ago_s: float = 0, backup: str | None = "/fsx/backup"
+    busy: object = (), *, ago_s: float = 0, backup: str | None = "/fsx/backup", **more: object
 ) -> dict[str, tuple[int, str]]:
     """What it has said last."""
-    told = {"beat": time.time() - ago_s, "backup": backup, "busy": busy}
+    told = {"schema": 1, "beat": time.time() - ago_s, "backup": backup, "busy": busy, **more}
     return {"GetObject": (200, json.dumps(told))}
 
 
 def job(number: int) -> dict[str, str]:
     return {"id": str(number), "user": "alice"}
+
+
+def test_files_that_a_backup_has_left_out_are_told(capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+    first, *_ = sorted(nodes(model, "work"))
+    write({"scale_down": {"nodes_to_delete": [first]}, **DRAINS, **keep_old()})
+    said = status_of_agent(left_out={first: 12, "i-0123456789abcdef0": 3, "i-0": "many"})
+    with serve(model, {**STANDS, **said}) as address:
+        words = " ".join(run(capsys, "--endpoint-url", address)[1].split())
+    assert f"Files left out of backups: {first} 12. manifest.json beside each backup lists them by owner." in words
 
 
 @pytest.mark.parametrize("drained", [True, False])

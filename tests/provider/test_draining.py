@@ -26,7 +26,7 @@ from provider import clusters
 from provider import test_draining_under_eks as eks
 from provider.agent import REQUEST, Agent
 from provider.scenarios import QUICK, ended, failure, ids
-from provider.stack import DRAIN, FINALIZE, LAMBDA, Behaviour, Stack, Wish, group, run_until_quiet
+from provider.stack import DRAIN, FINALIZE, LAMBDA, PREPARE, Behaviour, Stack, Wish, group, run_until_quiet
 
 FOUR = Wish(groups=(group("p5", 4),), drain=DRAIN)
 TWO = Wish(groups=(group("p5", 2),), drain=DRAIN)
@@ -95,6 +95,18 @@ def test_nodes_go_when_every_one_is_ready_and_saved() -> None:
     assert all(agent.given_back.get(node, math.inf) >= when[node] for node in last)
     train.clock.advance(3 * 3600)
     assert settled(agent)
+
+
+@pytest.mark.parametrize("count", [3, True, -1, "3 <script>", 2.5])
+def test_files_that_a_backup_has_left_out_are_in_the_answer_after_the_node_is_gone(count: object) -> None:
+    train = four()
+    *_, last = ids(train, "p5")
+    train.agent.distort = lambda status: status.update(left_out={last: count, "i-0": 7})
+    assert train.deploy(TWO) == "complete", train.reasons
+    told = train.attributes[PREPARE]["NodesTaken"]
+    assert (f"{last} (newest; 3 files left out of its backup)" in told) is (count == 3)
+    assert told.count("left out") == (count == 3)
+    assert last in told
 
 
 def test_one_that_is_not_ready_in_time_keeps_all_of_them() -> None:

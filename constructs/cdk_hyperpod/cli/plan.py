@@ -117,7 +117,7 @@ def plan(
     changes = _changes(cluster, live, resources)
     if exit_code(found) != CHANGES:
         unheard = ()
-    told = (*held, *unheard, *unread, *notes, *_standing(name, found, client))
+    told = (*held, *unheard, *_left_out(found, live, said), *unread, *notes, *_standing(name, found, client))
     status = exit_code(found)
     if as_json:
         of_settings = {"changes": None if changes is None else [asdict(each) for each in changes]}
@@ -129,6 +129,21 @@ def plan(
     for note in told:
         print("", *wrapped(note), sep="\n")
     return _confirmed(yes=yes) if confirm and status == CHANGES else status
+
+
+def _left_out(found: Plan, live: Cluster | None, said: Said | None) -> tuple[str, ...]:
+    """Which nodes that would go are saved without some of their files."""
+    if said is None:
+        return ()
+    doomed = {deletion.group for deletion in found.deletions}
+    going = [pick.node for pick in (*found.taken, *found.held)]
+    going += [node for node in (live.nodes if live else ()) if node.group in doomed and not node.leaving]
+    names = sorted({node.name for node in going} & said.left_out.keys())
+    if not names:
+        return ()
+    counts = ", ".join(f"{name} {said.left_out[name]}" for name in names[:20])
+    more = f", and {len(names) - 20} more nodes" if len(names) > 20 else ""
+    return (f"Files left out of backups: {counts}{more}. manifest.json beside each backup lists them by owner.",)
 
 
 def _content(found: Plan, live: Cluster | None, notes: Sequence[str], said: Said | None) -> dict[str, Any]:

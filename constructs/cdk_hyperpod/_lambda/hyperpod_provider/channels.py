@@ -150,6 +150,7 @@ def _said(found: Mapping[str, Any], silent: timedelta) -> Said:
         nodes={name: each for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
         busy=_busy(found.get("busy")),
         saves=bool(found.get("backup")),
+        left_out=_counts(found.get("left_out")),
     )
 
 
@@ -163,6 +164,10 @@ def _object(content: bytes) -> dict[str, Any]:
 
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _counts(told: object) -> dict[str, int]:
+    return {name: count for name, count in _mapping(told).items() if type(count) is int and 0 < count < 2**53}
 
 
 def _busy(told: object) -> dict[str, tuple[str, ...]]:

@@ -509,21 +509,33 @@ ATTRIBUTE_LIMIT = 2_500
 """Characters of an attribute: CloudFormation takes 4,096 bytes of an answer, ids and all."""
 
 
-def nodes_taken(when: datetime, planned: int, picked: Sequence[Picked], still: frozenset[str]) -> str:
-    """Which nodes went. `picked`: the first of those that were to go; `still`: names of nodes that did not go after all."""
+def nodes_taken(
+    when: datetime, planned: int, picked: Sequence[Picked], still: frozenset[str], left_out: Mapping[str, int]
+) -> str:
+    """Which nodes went. `picked`: the first of those that were to go; `still`: names of nodes that did not go after all;
+    `left_out`: node -> files that are not in its backup."""
     gone = [pick for pick in picked if pick.name not in still]
     more = planned - len(picked)
     if not gone and not more:
         return NOTHING
     groups = dict.fromkeys(pick.group for pick in gone)
-    lists = [f"{group}: {_list(gone, group)}" for group in groups]
+    lists = [f"{group}: {_list(gone, group, left_out)}" for group in groups]
     head = f"{when:%Y-%m-%d %H:%M} UTC: {several(len(gone) + more, 'node')}."
     text = " ".join([head, *(f"{each}." for each in lists)])
     return _cut(f"{text} And {more} more, in the log." if more else text)
 
 
-def _list(picked: Sequence[Picked], group: str) -> str:
-    return ", ".join(f"{pick.name} ({pick.reason})" for pick in picked if pick.group == group)
+def _list(picked: Sequence[Picked], group: str, left_out: Mapping[str, int]) -> str:
+    return ", ".join(
+        f"{pick.name} ({pick.reason}{not_in_backup(left_out.get(pick.name, 0))})"
+        for pick in picked
+        if pick.group == group
+    )
+
+
+def not_in_backup(files: int) -> str:
+    """What follows the reason of a node whose backup has left files out."""
+    return f"; {several(files, 'file')} left out of its backup" if files else ""
 
 
 def standing(groups: Mapping[str, Sequence[str]], waits: Sequence[str] = ()) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import tee
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from . import api, messages, wire
@@ -346,7 +347,7 @@ class Provider:
         if (late or found.taken) and self._is_overtaken(found, live, desired, occasion):
             return self._unfinished(event, state, [messages.OVERTAKEN], live, pending)
         if not found.changes:
-            return self._complete(event, state, live)
+            return self._complete(event, state, live, left_out=drains.said.left_out if drains else {})
         return self._carry_out(found, live, event, desired, occasion, state)
 
     def _carry_out(
@@ -508,11 +509,19 @@ class Provider:
 
     # -- answers --
 
-    def _complete(self, event: Event, state: State, live: Cluster | None, waits: Sequence[str] = ()) -> Answer:
-        """`live`: what there still is; absent: no cluster, or nothing in it that should be gone."""
+    def _complete(
+        self,
+        event: Event,
+        state: State,
+        live: Cluster | None,
+        waits: Sequence[str] = (),
+        left_out: Mapping[str, int] = MappingProxyType({}),
+    ) -> Answer:
+        """`live`: what there still is; absent: no cluster, or nothing in it that should be gone. `left_out`: node -> files that
+        are not in its backup."""
         if event.kind == PREPARE:
             still = live.staying if live else frozenset()
-            return _answer(event, messages.nodes_taken(state.began, state.planned, state.picked, still))
+            return _answer(event, messages.nodes_taken(state.began, state.planned, state.picked, still, left_out))
         groups = standing(live, wire.read_properties(event.properties, kind=event.kind)) if live else {}
         return _answer(event, messages.standing(groups, waits))
 

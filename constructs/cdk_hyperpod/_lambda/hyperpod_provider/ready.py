@@ -55,6 +55,8 @@ class Said:
     """Ids of the instances that have jobs -> some of them: `4711 of alice`. An agent of before told of none."""
     saves: bool = False
     """It has been told what to save, and where. One that runs since before slurm.drain.backup was in the file has not."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Node -> how many files its backup has left out (slurm.drain.backup.on_unsavable), also after the node was deleted."""
 
     def wishes(self) -> dict[str, str]:
         """Node -> the wish of a deployment that it is held for."""
