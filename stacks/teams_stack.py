@@ -56,5 +56,11 @@ class TeamsStack(FileStack):
             add_ons=list(self.add_ons.resources.values()),
         )
         if eks.drainer is not None:
-            # In a team's namespace, which is made here.
-            eks.drainer.allow_backup(self, "DrainBackup", teams)
+            # The backup's own namespace is there by now, and the CSI driver of its claim comes with the add-ons.
+            eks.drainer.allow_backup(
+                self,
+                "DrainBackup",
+                teams,
+                file_system=foundation.mount,
+                capacity_gib=1200 if config.storage is None else config.storage.capacity_gib or 1200,
+            )

@@ -567,7 +567,8 @@ def _drain_properties(
     if drain is None or channel is None:
         return {}
     if isinstance(channel, IEksDrainer):
-        asked, must = {"Function": channel.function_arn}, channel.backup_cron_job is not None
+        asked = {"Function": channel.function_arn, "UnmanagedPods": drain.unmanaged_pods}
+        must = channel.backup_cron_job is not None
     else:
         backup = channel.drain.backup
         asked, must = {"Bucket": channel.bucket_name}, backup is not None and backup.on_failure == "fail"

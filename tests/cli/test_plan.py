@@ -354,7 +354,8 @@ esac
 
 
 def on_node(instance: str, name: str, namespace: str = "research", owner: str = "Job") -> dict[str, object]:
-    metadata = {"name": name, "namespace": namespace, "ownerReferences": [{"controller": True, "kind": owner}]}
+    owners = [{"controller": True, "kind": owner}] if owner else []
+    metadata = {"name": name, "namespace": namespace, "ownerReferences": owners}
     return {"metadata": metadata, "spec": {"nodeName": f"hyperpod-{instance}"}}
 
 
@@ -413,6 +414,22 @@ def test_pods_on_what_would_go_are_told_by_the_users_own_kubectl(
         main(["plan", "--json", "--endpoint-url", address])
         (node,) = json.loads(capsys.readouterr().out)["nodes"]
         assert node["jobs"] == [f"research/train-{number}" for number in range(6)]
+
+
+def test_pods_that_no_controller_owns_refuse_the_plan_as_they_would_the_deployment(
+    shrinking: HyperPod, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = sorted(str(node.instance_id) for node in shrinking.nodes("joining", "system"))
+    kubernetes(shrinking, [on_node(name, "lone", owner="") for name in nodes])
+    with serve(shrinking, template(drain=True)) as address:
+        status, out, err = run(capsys, "--endpoint-url", address)
+        assert (status, err) == (1, "")
+        words = " ".join(out.split())
+        assert "has pods that no controller owns, so nothing would create them again: research/lone" in words
+
+        text = Path("cluster.yaml").read_text().replace("drain: {", "drain: {unmanaged_pods: evict, ")
+        Path("cluster.yaml").write_text(text)
+        assert run(capsys, "--endpoint-url", address)[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -378,13 +378,29 @@ def test_the_drainer_is_somebody_with_few_rights_in_kubernetes(stacks: dict[str,
     assert entry["KubernetesGroups"] == ["cdk-hyperpod-drainer"]
     assert "AccessPolicies" not in entry
     ours = [each for each in manifests(stacks["eks"]) if each["metadata"]["name"] == "cdk-hyperpod-drainer"]
-    assert [each["kind"] for each in ours] == ["ClusterRole", "ClusterRoleBinding"]
-    # In the namespace that a team's stack makes.
-    theirs = [each for each in manifests(stacks["teams"]) if each["metadata"]["name"] == "cdk-hyperpod-drainer"]
-    assert [(each["kind"], each["metadata"]["namespace"]) for each in theirs] == [
-        ("Role", "hyperpod-ns-research"),
-        ("RoleBinding", "hyperpod-ns-research"),
+    assert sorted((each["kind"], each["metadata"].get("namespace")) for each in ours) == [
+        ("ClusterRole", None),
+        ("ClusterRoleBinding", None),
+        ("Role", "hyperpod-backup"),
+        ("RoleBinding", "hyperpod-backup"),
     ]
+
+
+def test_the_backup_has_a_namespace_of_its_own_that_stays(stacks: dict[str, Template]) -> None:
+    (made,) = (
+        each
+        for each in stacks["eks"].of("Custom::AWSCDK-EKS-KubernetesResource").values()
+        if '"Namespace"' in flat(each["Properties"]["Manifest"])
+    )
+    (namespace,) = json.loads(flat(made["Properties"]["Manifest"]))
+    assert namespace["metadata"]["name"] == "hyperpod-backup"
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    # The user's CronJob is in it; and it may be there when it is made again.
+    assert (made["DeletionPolicy"], made["UpdateReplacePolicy"]) == ("Retain", "Retain")
+    assert made["Properties"]["Overwrite"] is True
+    # Nothing of a team's is in it, but the claim that the CronJob copies to.
+    inside = [each for each in manifests(stacks["teams"]) if each["metadata"].get("namespace") == "hyperpod-backup"]
+    assert [(each["kind"], each["metadata"]["name"]) for each in inside] == [("PersistentVolumeClaim", "fsx")]
 
 
 def test_the_drainer_knows_where_the_api_is(stacks: dict[str, Template], existing: dict[str, Template]) -> None:
@@ -394,7 +410,7 @@ def test_the_drainer_knows_where_the_api_is(stacks: dict[str, Template], existin
         "CertificateAuthorityData",
     ]
     assert made["EKS_CLUSTER"] == "elastic"
-    assert made["BACKUP_CRON_JOB"] == "hyperpod-ns-research/backup"
+    assert made["BACKUP_CRON_JOB"] == "hyperpod-backup/save-node"
     found = drainer_of(existing["eks"])[1]["Environment"]["Variables"]
     assert found == {
         "KUBERNETES_ENDPOINT": "https://0123456789ABCDEF0123456789ABCDEF.gr7.us-west-2.eks.amazonaws.com",
@@ -419,6 +435,7 @@ def test_the_guard_may_call_the_drainer_and_no_other_function(stacks: dict[str, 
         "TimeoutMinutes": 20,
         "OnTimeout": "fail",
         "OnSilent": "fail",
+        "UnmanagedPods": "fail",
         "MustBeSaved": True,
     }
 
@@ -507,7 +524,8 @@ def test_a_role_in_two_teams_is_one_access_entry_with_both_groups(stacks: dict[s
 def test_each_team_has_a_claim_on_the_file_system_that_nobody_else_can_have(stacks: dict[str, Template]) -> None:
     volumes = of_kind(stacks["teams"], "PersistentVolume")
     claims = [item for item in manifests(stacks["teams"]) if item["kind"] == "PersistentVolumeClaim"]
-    assert len(volumes) == len(claims) == 2
+    # Two teams, and the backup.
+    assert len(volumes) == len(claims) == 3
     for claim in claims:
         volume = volumes[claim["spec"]["volumeName"]]["spec"]
         assert volume["claimRef"] == {"namespace": claim["metadata"]["namespace"], "name": "fsx"}
@@ -515,7 +533,7 @@ def test_each_team_has_a_claim_on_the_file_system_that_nobody_else_can_have(stac
         assert volume["csi"]["driver"] == "fsx.csi.aws.com"
         assert "DNSName" in volume["csi"]["volumeAttributes"]["dnsname"]
         assert "LustreMountName" in volume["csi"]["volumeAttributes"]["mountname"]
-    assert len({volume["spec"]["csi"]["volumeHandle"] for volume in volumes.values()}) == 2
+    assert len({volume["spec"]["csi"]["volumeHandle"] for volume in volumes.values()}) == 3
 
 
 def test_task_governance_has_the_clusters_policy(stacks: dict[str, Template]) -> None:

@@ -248,7 +248,7 @@ class Rig:
     def job_pod(self) -> Manifest:
         """The pod of the one backup, once the scheduler has placed it. (One of a Job that is no more may come late.)"""
         (job,) = self.jobs()
-        listed = f"/api/v1/namespaces/ops/pods?labelSelector=job-name%3D{job['metadata']['name']}"
+        listed = f"/api/v1/namespaces/ops/pods?labelSelector=controller-uid%3D{job['metadata']['uid']}"
 
         def is_placed(answer: Answer) -> bool:
             return any(pod["spec"].get("nodeName") for pod in answer.body["items"])

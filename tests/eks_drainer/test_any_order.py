@@ -44,7 +44,9 @@ class World:
     jobs: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Name -> instance, and running, Complete or Failed."""
     wishes: dict[str, str] = field(default_factory=dict)
-    """Job -> the wish that it was made for."""
+    """The uid of a Job of the drainer's -> the wish that it was made for."""
+    uids: dict[str, str] = field(default_factory=dict)
+    """Job -> its uid."""
     saved: set[tuple[str, str]] = field(default_factory=set)
     """Node and wish: the truth."""
     now: float = NOW
@@ -62,7 +64,7 @@ class World:
             raise Killed
         found = json.loads(body) if body else {}
         place = urlsplit(path).path.split("/")
-        if (method == "GET" and len(place) in (4, 7)) or place[-2] == "cronjobs":
+        if (method == "GET" and (len(place) in (4, 7) or place[-1] == "events")) or place[-2] == "cronjobs":
             return self._read(place[-1] if place[-2] != "cronjobs" else "cronjobs")
         if place[-2] == "nodes":
             return self._node(method, place[-1].removeprefix("hyperpod-"), found)
@@ -71,15 +73,22 @@ class World:
         if place[-1] == "eviction":
             return self._evict(place[-2])
         if method == "POST":
-            metadata = found["metadata"]
-            if metadata["name"] in self.jobs:
-                return Reply(409, b"{}")
-            self.jobs[metadata["name"]] = (metadata["labels"]["cdk-hyperpod.dev/drain-instance"], "running")
-            self.wishes[metadata["name"]] = metadata["annotations"]["cdk-hyperpod.dev/drain-request"]
-        else:
-            assert method == "DELETE"
-            self.jobs.pop(place[-1])
+            return Reply(200, b"{}") if path.endswith("?dryRun=All") else self._make_job(found["metadata"])
+        assert method == "DELETE"
+        uid = self.uids[place[-1]]
+        if found["preconditions"] != {"uid": uid}:
+            return Reply(409, b"{}")
+        del self.jobs[place[-1]]
         return Reply(200, b"{}")
+
+    def _make_job(self, metadata: Any) -> Reply:
+        name = metadata["name"]
+        if name in self.jobs:
+            return Reply(409, b"{}")
+        self.jobs[name] = (metadata["labels"]["cdk-hyperpod.dev/drain-instance"], "running")
+        self.uids[name] = f"u-{next(self.names)}"
+        self.wishes[self.uids[name]] = metadata["annotations"]["cdk-hyperpod.dev/drain-request"]
+        return Reply(201, json.dumps({"metadata": {**metadata, "uid": self.uids[name]}}).encode())
 
     def _read(self, what: str) -> Reply:
         if what == "cronjobs":
@@ -88,6 +97,7 @@ class World:
             "nodes": [self._as_object(name) for name in self.nodes],
             "pods": [self._pod(name) for name in self.pods],
             "jobs": [self._job(name) for name in self.jobs],
+            "events": [],
         }[what]
         return Reply(200, json.dumps({"items": items}).encode())
 
@@ -107,8 +117,9 @@ class World:
     def _job(self, name: str) -> Any:
         instance, state = self.jobs[name]
         conditions = [] if state == "running" else [{"type": state, "status": "True"}]
-        metadata = {"name": name, "labels": {"cdk-hyperpod.dev/drain-instance": instance}}
-        return {"metadata": metadata, "status": {"conditions": conditions}}
+        metadata = {"name": name, "uid": self.uids[name], "labels": {"cdk-hyperpod.dev/drain-instance": instance}}
+        # Whoever forges a Job has no pod that succeeds, or another uid.
+        return {"metadata": metadata, "status": {"conditions": conditions, "succeeded": int(state == "Complete")}}
 
     def _node(self, method: str, name: str, patch: Any) -> Reply:
         node = self.nodes[name]
@@ -159,9 +170,9 @@ class World:
                 assert self.nodes[name].mark is None
 
     def left_on(self, name: str, force: bool) -> list[str]:
-        """Who has to leave. Under force, past the deadline, only who is ending."""
+        """Who has to leave. Under force, past the deadline, nobody."""
         late = force and self.now >= NOW + 1500
-        kinds = ("ending",) if late else ("ending", "running", "guarded")
+        kinds = () if late else ("ending", "running", "guarded")
         return [pod for pod, (node, kind) in self.pods.items() if node == name and kind in kinds]
 
     def look(self, event: Any) -> Any:
@@ -205,7 +216,13 @@ class World:
         for name, (on, state) in self.jobs.items():
             if state == "running":
                 self.jobs[name] = (on, how)
-                self.saved |= {(on, self.wishes[name])} if how == "Complete" else set()
+                if how == "Complete" and self.uids[name] in self.wishes:
+                    self.saved |= {(on, self.wishes[self.uids[name]])}
+
+    def forges(self) -> None:
+        """Somebody deletes all Jobs, and creates others with their names that complete at once."""
+        for name, (on, _) in list(self.jobs.items()):
+            self.jobs[name], self.uids[name] = (on, "Complete"), f"forged-{next(self.names)}"
 
     def passes(self, seconds: int) -> None:
         self.now += seconds
@@ -224,6 +241,7 @@ happening = st.one_of(
     st.tuples(st.just("comes"), name, st.sampled_from(("running", "guarded", "daemon"))),
     st.tuples(st.just("end_pods")),
     st.tuples(st.just("end_jobs"), st.sampled_from(("Complete", "Failed"))),
+    st.tuples(st.just("forges")),
     st.tuples(st.just("passes"), st.sampled_from((30, 400, 1500))),
 )
 

@@ -105,17 +105,65 @@ def test_without_its_cron_job_nothing_leaves(rig: Rig) -> None:
     assert not rig.ends(web)
 
 
-def test_a_backup_that_the_server_refuses_says_why(rig: Rig) -> None:
+def test_a_backup_that_the_server_would_refuse_evicts_nobody(rig: Rig) -> None:
     rig.cron_job()
     rig.quota({"count/jobs.batch": "0"})
     node = rig.node()
-    rig.ask(rig.wish(node))
+    web = rig.pod(node, "web-1")
 
     told = rig.ask(rig.wish(node))["nodes"][node]
 
-    assert told["state"] == "backing-up"
-    assert "make its backup's Job: " in told["message"]
+    assert told["state"] == "backup-failed"
+    assert told["message"].startswith("cannot be saved: the server would refuse its Job: ")
     assert "exceeded quota" in told["message"]
+    assert rig.free(node)
+    assert not rig.ends(web)
+    assert rig.jobs() == []
+
+
+@pytest.mark.parametrize("on_timeout", ["fail", "force"])
+def test_a_backup_without_a_pod_says_what_its_job_says_and_so_does_a_timeout(rig: Rig, on_timeout: str) -> None:
+    """Whether a pod of it will be let in, nobody can try beforehand who may not create pods."""
+    rig.cron_job()
+    rig.quota({"pods": "0"})
+    node = rig.node()
+    wish = {"on_timeout": on_timeout}
+    rig.ask(rig.wish(node, **wish))
+    rig.ask(rig.wish(node, **wish))
+
+    def said() -> str:
+        return str(rig.ask(rig.wish(node, **wish))["nodes"][node]["message"])
+
+    rig.until(lambda: "FailedCreate" in said(), "the Job's event")
+    (job,) = rig.jobs()
+    cause = f"Job ops/{job['metadata']['name']}: has no pod; FailedCreate: Error creating: pods "
+    assert said().startswith(cause)
+    assert "exceeded quota: tight" in said()
+
+    rig.now = NOW + 1500
+    assert "exceeded quota: tight" in said()
+    if on_timeout == "fail":
+        assert rig.free(node)
+        # The guard may ask once more, and its Job is gone by now.
+        assert rig.jobs() == []
+        assert said().startswith("went back to work at its deadline; Job ops/drain-")
+        assert "exceeded quota: tight" in said()
+
+
+def test_under_force_a_pod_that_never_ends_does_not_keep_the_backup(rig: Rig) -> None:
+    """Deleted, with a finalizer or a grace period of ten years, it would have been waited for without an end."""
+    rig.cron_job()
+    node = rig.node()
+    rig.pod(node, "kept", terminationGracePeriodSeconds=10 * 365 * 24 * 3600)
+    rig.ask(rig.wish(node, on_timeout="force"))
+    assert rig.ask(rig.wish(node, on_timeout="force"))["nodes"][node]["state"] == "draining"
+
+    rig.now = NOW + 1500
+    assert rig.ask(rig.wish(node, on_timeout="force"))["nodes"][node]["state"] == "backing-up"
+    rig.job_ends("Succeeded")
+    told = rig.ask(rig.wish(node, on_timeout="force"))["nodes"][node]
+    # It is saved, and the guard waits with a node on which pods run until the time is over.
+    assert (told["state"], told["saved"], told["running"]) == ("ready", True, 1)
 
 
 def test_a_backup_goes_with_the_drain(rig: Rig) -> None:

@@ -26,6 +26,7 @@ def test_a_node_is_cordoned_its_pods_leave_and_then_it_is_ready(rig: Rig) -> Non
         "requests": {"deployment": "20271107T090000"},
         "jobs": [{"id": "team/web-1", "user": "ReplicaSet/web"}],
         "saved": False,
+        "running": 1,
         "message": "pods: team/web-1 of ReplicaSet/web; 25 minutes left",
         "ip": "10.0.0.1",
     }
@@ -77,14 +78,85 @@ def test_what_belongs_to_the_node_stays_there(rig: Rig) -> None:
     assert not any(rig.ends(path) for path in stay)
 
 
-def test_a_pod_without_an_owner_leaves_too(rig: Rig) -> None:
+def test_a_pod_without_a_controller_leaves_where_the_request_says_so(rig: Rig) -> None:
     node = rig.node()
     lone = rig.pod(node, "lone", owner=None)
 
-    answer = rig.ask(rig.wish(node))
+    answer = rig.ask(rig.wish(node, unmanaged_pods="evict"))
 
     assert rig.ends(lone)
     assert answer["nodes"][node]["jobs"] == [{"id": "team/lone", "user": ""}]
+
+
+@pytest.mark.parametrize("on_timeout", ["fail", "force"])
+def test_a_pod_without_a_controller_refuses_the_request_before_anything_is_evicted(rig: Rig, on_timeout: str) -> None:
+    """`kubectl drain` refuses it too: nothing would create it again."""
+    node, other = rig.node(), rig.node()
+    pods = [rig.pod(node, "lone", owner=None), rig.pod(node, "web-1"), rig.pod(other, "web-2")]
+
+    told = rig.ask(rig.wish(node, on_timeout=on_timeout), rig.wish(other, on_timeout=on_timeout))["nodes"]
+
+    said = (
+        "has pods that no controller owns, so nothing would create them again: team/lone; end them, or set "
+        "scale_down.drain.unmanaged_pods: evict"
+    )
+    assert (told[node]["state"], told[node]["message"]) == ("refused", said)
+    assert told[other]["state"] == "draining"
+    # Neither from it nor from the other nodes of the request.
+    assert not any(rig.ends(path) for path in pods)
+    assert rig.free(node) and rig.free(other)
+
+
+def test_finished_and_static_pods_and_those_of_daemon_sets_may_have_no_controller(rig: Rig) -> None:
+    node = rig.node()
+    for name in ("done", "broken"):
+        rig.pod(node, name, owner=None)
+        phase = {"done": "Succeeded", "broken": "Failed"}[name]
+        rig.runs({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "team"}}, phase)
+    rig.pod(node, "static", owner=None, annotations={"kubernetes.io/config.mirror": "x"})
+    rig.pod(node, "logs", owner="DaemonSet/logs")
+
+    rig.ask(rig.wish(node))
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "ready"
+
+
+def test_a_pod_without_a_controller_that_comes_later_stays_and_so_does_the_cordon(rig: Rig) -> None:
+    """It tolerates the cordon. The deployment gives the node back, or HyperPod is deleting it already."""
+    node = rig.node()
+    rig.ask(rig.wish(node))
+    lone = rig.pod(node, "lone", owner=None)
+
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "refused"
+    assert not rig.ends(lone)
+    assert rig.held(node)
+
+
+def test_of_a_pod_that_was_deleted_only_containers_that_run_count(rig: Rig) -> None:
+    """A finalizer, or a grace period of ten years, keeps the object; its kubelet says what runs."""
+    node = rig.node()
+    path = rig.pod(node, "kept", terminationGracePeriodSeconds=10 * 365 * 24 * 3600)
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kept", "namespace": "team"}}
+    rig.ask(rig.wish(node))
+    assert rig.ends(path)
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "draining"
+
+    ended = {"terminated": {"exitCode": 0}}
+    image = {"name": "main", "ready": False, "restartCount": 0, "image": "none", "imageID": ""}
+    rig.must(rig.admin.patch_status(manifest, {"containerStatuses": [{**image, "state": ended}]}))
+
+    told = rig.ask(rig.wish(node))["nodes"][node]
+    assert (told["state"], told["running"]) == ("ready", 0)
+    assert rig.admin.get(path).status == 200
+
+
+def test_karpenters_node_stops_the_evictions_of_the_whole_request(rig: Rig) -> None:
+    node, other = rig.node(labels={"karpenter.sh/nodepool": "gpus"}), rig.node()
+    web = rig.pod(other, "web-1")
+
+    rig.ask(rig.wish(node), rig.wish(other))
+
+    assert not rig.ends(web)
+    assert rig.free(other)
 
 
 def test_pods_of_the_system_leave_and_make_no_node_busy(rig: Rig) -> None:
@@ -331,6 +403,7 @@ def test_the_drainer_has_no_other_right(server: Client) -> None:
         "secrets": set(),
         "configmaps": set(),
         "pods/exec": set(),
+        "events": set(),
         "jobs.batch": set(),
         "cronjobs.batch": set(),
     }
@@ -338,5 +411,7 @@ def test_the_drainer_has_no_other_right(server: Client) -> None:
     for resource, some in allowed.items():
         assert {verb for verb in verbs if drainer.may(verb, resource, "team")} == some, resource
     assert {verb for verb in verbs if drainer.may(verb, "jobs.batch", "ops")} == {"get", "list", "create", "delete"}
+    assert {verb for verb in verbs if drainer.may(verb, "events", "ops")} == {"list"}
+    assert not drainer.may("create", "pods", "ops")
     assert {verb for verb in verbs if drainer.may(verb, "cronjobs.batch", "ops", "save-node")} == {"get"}
     assert not drainer.may("get", "cronjobs.batch", "ops", "another")

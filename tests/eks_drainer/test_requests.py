@@ -205,7 +205,7 @@ def test_what_is_sent_is_of_the_versions_that_eks_has(version: str) -> None:
     assert CRON_JOB["spec"]["jobTemplate"]["spec"]["template"]["spec"]["nodeName"] == "another"  # type: ignore[index]
     for body in (eviction, job):
         kv.validate(body, version, strict=True)
-    assert [kind for method, _, _, kind in cluster.sent if method == "PATCH"] == ["application/merge-patch+json"]
+    assert {kind for method, _, _, kind in cluster.sent if method == "PATCH"} == {"application/merge-patch+json"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -242,7 +242,8 @@ def test_the_largest_clusters_are_read_in_pages_and_told_of_below_the_limit() ->
     assert sum(len(each["jobs"]) for each in answer["nodes"].values()) == 2000
     assert len(json.dumps(answer)) < 6 * 10**6
     reads = [path for method, path, _, _ in cluster.sent if method == "GET"]
-    assert (reads.count("/api/v1/nodes"), reads.count("/api/v1/pods")) == (14, 40)
+    # Pages grow from 50 to 500 objects, as long as they are small.
+    assert (reads.count("/api/v1/nodes"), reads.count("/api/v1/pods")) == (17, 43)
 
 
 def test_a_look_changes_things_for_so_long_and_the_next_one_goes_on() -> None:

@@ -37,6 +37,8 @@ class Drainer:
     backup: str | None = None
     """The CronJob that it was told of."""
     karpenters: set[str] = field(default_factory=set)
+    lone: set[str] = field(default_factory=set)
+    """Nodes whose pods no controller owns."""
     absent: set[str] = field(default_factory=set)
     """Nodes that Kubernetes does not have."""
     fails: str = ""
@@ -125,13 +127,15 @@ class Drainer:
 
     def _told(self, node: str, wish: Json, here: set[str], *, acts: bool) -> Json:
         said = self._judge(node, wish, here, acts=acts)
-        return {"requests": {"deployment": wish["request"]}, "jobs": [], **said}
+        return {"requests": {"deployment": wish["request"]}, "jobs": [], "running": int(self.busy(node)), **said}
 
     def _judge(self, node: str, wish: Json, here: set[str], *, acts: bool) -> Json:
         if node not in here:
             return {"state": "unknown", "message": "Kubernetes has no such node", "absent": True}
         if node in self.karpenters:
             return {"state": "refused", "message": "is Karpenter's, which decides about it"}
+        if node in self.lone and self.busy(node) and wish["unmanaged_pods"] == "fail":
+            return {"state": "refused", "message": "has pods that no controller owns: research/lone"}
         if wish["deadline"] <= self.now() and wish["on_timeout"] == "fail" and self.busy(node):
             self._give_back(node)
             return {"state": "timed-out", "message": "went back to work at its deadline; pods: research/job-0"}
@@ -153,12 +157,12 @@ class Drainer:
             said = 'cannot be saved: cronjobs.batch "backup" is forbidden: User "drainer" cannot get resource'
             return {"state": "backup-failed", "message": said}
         if node in self.unsavable:
-            return {"state": "backup-failed", "message": "Job research/backup-1 failed"}
+            return {"state": "backup-failed", "message": "Job hyperpod-backup/save-node-1 failed"}
         if (node, wish["request"]) not in self.jobs:
             self.jobs[node, wish["request"]] = self.now()
         self.saving.setdefault(node, self.now())
         if self.now() < self.jobs[node, wish["request"]] + self.saving_s:
-            return {"state": "backing-up", "message": "Job research/backup-1 runs"}
+            return {"state": "backing-up", "message": "Job hyperpod-backup/save-node-1 runs"}
         self.saved[node] = wish["request"]
         return {"state": "ready", "message": "", "saved": True}
 

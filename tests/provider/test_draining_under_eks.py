@@ -41,7 +41,7 @@ def drain(**changes: Any) -> dict[str, Any]:
 
 
 def saving(train: Stack) -> dict[str, Any]:
-    train.drainer.backup = "research/backup"
+    train.drainer.backup = "hyperpod-backup/save-node"
     return drain(MustBeSaved=True)
 
 
@@ -183,6 +183,53 @@ def test_under_force_there_is_time_left_to_save() -> None:
     assert gone(train)[busy] <= began + 26 * MINUTE
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_under_force_a_backup_ends_no_pod_before_the_time_is_over(runs: bool) -> None:
+    """A node on which no pod runs goes as soon as it is saved."""
+    train = four()
+    drain_with = saving(train) | {"OnTimeout": "force"}
+    drainer, (node, *_) = train.drainer, ids(train, "p5")
+    drainer.pods = {node: 600 * MINUTE} if runs else {}
+    began = train.clock.now()
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
+    assert train.deploy(wish) == "complete", train.reasons
+    went = gone(train)[node] - began
+    assert drainer.saved[node]
+    assert 25 * MINUTE <= went <= 27 * MINUTE if runs else went < 5 * MINUTE
+
+
+@pytest.mark.parametrize("on_timeout", ["fail", "force"])
+def test_a_pod_that_no_controller_owns_fails_the_first_look(on_timeout: str) -> None:
+    train = four()
+    (node, *_) = ids(train, "p5")
+    train.drainer.pods, train.drainer.lone = {node: MINUTE}, {node}
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
+    began = train.clock.now()
+    reason = failure(train, wish)
+    assert reason.endswith("is not ready to go: has pods that no controller owns: research/lone.")
+    assert train.clock.now() - began < 5 * MINUTE
+    assert not gone(train)
+    assert not train.drainer.evictions
+
+    evicts = replace(wish, drain=drain(OnTimeout=on_timeout, UnmanagedPods="evict"))
+    assert train.deploy(evicts) == "complete", train.reasons
+    assert list(gone(train)) == [node] == list(train.drainer.evictions)
+
+
+def test_a_rollback_evicts_what_no_controller_owns() -> None:
+    """It is never refused, and an eviction gives a pod more time than the end of its node."""
+    train = four()
+    old = set(ids(train, "p5"))
+
+    def busy() -> None:
+        made = {node for node in ids(train, "p5") if node not in old}
+        train.drainer.pods, train.drainer.lone = dict.fromkeys(made, MINUTE), made
+
+    assert train.deploy(replace(FOUR, groups=(group("p5", 6),)), fail="after", meanwhile=busy) == "rolled back"
+    assert set(gone(train)) == set(train.drainer.evictions)
+    assert not train.crashes
+
+
 def test_what_cannot_be_saved_is_refused_at_once() -> None:
     train = four()
     drain_with = saving(train)
@@ -190,7 +237,7 @@ def test_what_cannot_be_saved_is_refused_at_once() -> None:
     train.drainer.unsavable.add(node)
     wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
     began = train.clock.now()
-    assert f"{node} is not ready to go: Job research/backup-1 failed" in failure(train, wish)
+    assert f"{node} is not ready to go: Job hyperpod-backup/save-node-1 failed" in failure(train, wish)
     assert train.clock.now() - began < 5 * MINUTE
     assert not gone(train)
 

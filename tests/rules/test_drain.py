@@ -122,7 +122,7 @@ REACHED = {**EXISTING, "endpoint": "https://0A1B.gr7.us-west-2.eks.amazonaws.com
     "changes",
     [
         under_eks(),
-        under_eks(backup_cron_job="default/backup", on_timeout="force", on_silent="undrained"),
+        under_eks(backup_cron_job="hyperpod-backup/save", on_timeout="force", on_silent="undrained"),
         under_eks(REACHED),
     ],
 )
@@ -149,6 +149,10 @@ def test_under_eks_a_function_drains(changes: dict[str, Any]) -> None:
         ),
         (under_eks(backup_cron_job="backup"), "scale_down.drain.backup_cron_job: must be NAMESPACE/NAME of a CronJob"),
         (under_eks(backup_cron_job="a/b/c"), "scale_down.drain.backup_cron_job: must be NAMESPACE/NAME of a CronJob"),
+        (
+            drain(scale_down={"drain": {"unmanaged_pods": "evict"}}),
+            "scale_down.drain.unmanaged_pods: is about pods, and this cluster is under Slurm; remove it",
+        ),
         (under_eks(backup_cron_job="A/b"), "scale_down.drain.backup_cron_job: must be NAMESPACE/NAME of a CronJob"),
         (
             drain(scale_down={"drain": {"backup_cron_job": "research/backup"}}),

@@ -208,7 +208,8 @@ CASES: Mapping[str, Case] = {
         f"ScaleDownDrain.{name}": ("asked", {f"scale_down.drain.{name}": value}, f"scale_down.drain.{name}")
         for name, value in {"timeout_minutes": 7, "on_timeout": "force", "on_silent": "undrained"}.items()
     },
-    "ScaleDownDrain.backup_cron_job": (EKS, {"scale_down.drain.backup_cron_job": "default/other"}, "scale_down.drain.backup_cron_job"),
+    "ScaleDownDrain.backup_cron_job": (EKS, {"scale_down.drain.backup_cron_job": "hyperpod-backup/other"}, "scale_down.drain.backup_cron_job"),
+    "ScaleDownDrain.unmanaged_pods": (EKS, {"scale_down.drain.unmanaged_pods": "evict"}, "scale_down.drain.unmanaged_pods"),
     "ScaleDownConfig.retry": (EVERYTHING, {"scale_down.retry": "third attempt"}, "scale_down.retry"),
 }  # fmt: skip
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {

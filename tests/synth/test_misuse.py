@@ -214,7 +214,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "cluster_name": "small",
         "control_plane": world.eks,
         "encryption_key": world.key,
-        "backup_cron_job": "default/backup",
+        "backup_cron_job": "hyperpod-backup/save",
         "log_group": logs.LogGroup.from_log_group_name(world.stack, world.next_id(), "drainer"),
         "removal_policy": RemovalPolicy.RETAIN,
     },

@@ -171,7 +171,7 @@ UNDER_EKS = {"orchestrator": {"eks": {"clusterArn": "arn:aws:eks:us-west-2:1:clu
 
 def test_a_cluster_of_another_app_under_eks_is_given_a_drainer() -> None:
     def make(stack: Stack) -> None:
-        made = drainer(stack, backup_cron_job="default/backup")
+        made = drainer(stack, backup_cron_job="hyperpod-backup/save")
         made.allow_backup(stack, "Backup")
         ScaleDown(stack, "Guard", cluster=foreign(stack, **UNDER_EKS), drain=ScaleDownDrain(), drain_channel=made)
 
@@ -222,10 +222,10 @@ def test_a_cluster_under_eks_gives_its_drainer_to_its_guard() -> None:
                 stack,
                 "Guard",
                 cluster=foreign(stack, **UNDER_EKS),
-                drain=ScaleDownDrain(backup_cron_job="default/backup"),
+                drain=ScaleDownDrain(backup_cron_job="hyperpod-backup/save"),
                 drain_channel=drainer(stack),
             ),
-            "drain.backup_cron_job: is default/backup, and the drainer's is none; give EksDrainer the same",
+            "drain.backup_cron_job: is hyperpod-backup/save, and the drainer's is none; give EksDrainer the same",
         ),
         (
             lambda stack: ScaleDown(

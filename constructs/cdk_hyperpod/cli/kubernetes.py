@@ -31,6 +31,8 @@ class Seen(NamedTuple):
 
     busy: Mapping[str, Sequence[str]]
     """Instance ids of the nodes that have pods which have to leave -> some of them, NAMESPACE/NAME."""
+    unmanaged: Mapping[str, Sequence[str]]
+    """The same of pods that no controller owns."""
     held: Sequence[str]
     """Names in Kubernetes of the nodes that a deployment's drainer holds."""
 
@@ -71,21 +73,31 @@ def _listed(arn: str, *queries: Sequence[str]) -> Iterator[Sequence[Any]]:
 
 
 def _seen(nodes: Sequence[Any], pods: Sequence[Any]) -> Seen:
-    from .._lambda.eks_drainer.world import SYSTEM, has_to_leave, parse_node
+    from .._lambda.eks_drainer.world import SYSTEM, has_to_leave, is_unmanaged, parse_node
 
     try:
         known = [parse_node(each, 0) for each in nodes]
         instances = {node.name: node.instance for node in known}
         busy: dict[str, list[str]] = {}
+        unmanaged: dict[str, list[str]] = {}
         for pod in pods:
             instance = instances.get(pod["spec"]["nodeName"])
-            if instance and pod["metadata"]["namespace"] != SYSTEM and has_to_leave(pod):
-                told = busy.setdefault(instance, [])
-                title = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-                told += [tables.shown(title, 330)] if len(told) < MOST_TOLD else []
-        return Seen(busy, [tables.shown(node.name, 63) for node in known if node.mark])
+            if not (instance and has_to_leave(pod)):
+                continue
+            title = tables.shown(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", 330)
+            if pod["metadata"]["namespace"] != SYSTEM:
+                _tell(busy, instance, title)
+            if is_unmanaged(pod):
+                _tell(unmanaged, instance, title)
+        return Seen(busy, unmanaged, [tables.shown(node.name, 63) for node in known if node.mark])
     except (KeyError, TypeError, AttributeError):
         raise _UnreadError("kubectl prints nodes or pods that are none") from None
+
+
+def _tell(found: dict[str, list[str]], instance: str, title: str) -> None:
+    told = found.setdefault(instance, [])
+    if len(told) < MOST_TOLD:
+        told.append(title)
 
 
 def _states(items: Sequence[Mapping[str, Any]]) -> dict[str, str]:

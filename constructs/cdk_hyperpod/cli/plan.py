@@ -104,12 +104,14 @@ def plan(
     found = planned(live, wanted, replace(FIRST, deployed_ids=deployed))
     drains = wanted.drain is not None or "Drain" in _guard(resources or {})
     held: tuple[str, ...] = ()
+    unmanaged: Mapping[str, Sequence[str]] = {}
     if live is not None and live.eks_cluster and (drains or exit_code(found) == CHANGES):
-        said, unheard, held = _pods(live.eks_cluster, stays=wanted.drain is not None)
+        said, unheard, held, unmanaged = _pods(live.eks_cluster, stays=wanted.drain is not None)
     if said is not None and wanted.drain is not None:
         # Only a deployment that asks for them knows who is busy.
         found = planned(live, wanted, replace(FIRST, deployed_ids=deployed, busy=frozenset(said.busy)))
     found = _undrainable(found, live, wanted, said, resources)
+    found = _unevictable(found, live, wanted, unmanaged)
     own = name == cluster_stack_name(cluster.name)
     refused, notes = _for_life(cluster, client) if own else ((), _of_another(cluster, name))
     if refused:
@@ -349,8 +351,11 @@ def _heard(config: ClusterConfig, live: Cluster | None, client: Clients) -> tupl
     return said, ()
 
 
-def _pods(eks_cluster: str, *, stays: bool) -> tuple[Said | None, tuple[str, ...], tuple[str, ...]]:
-    """What kubectl says of the nodes, as the drainer would; a note where it does not; and what is still held, in one.
+def _pods(
+    eks_cluster: str, *, stays: bool
+) -> tuple[Said | None, tuple[str, ...], tuple[str, ...], Mapping[str, Sequence[str]]]:
+    """What kubectl says of the nodes, as the drainer would; a note where it does not; what is still held, in one; and the pods
+    that no controller owns, by node.
 
     `stays`: the file has scale_down.drain, so the next deployment has a drainer.
     """
@@ -360,10 +365,10 @@ def _pods(eks_cluster: str, *, stays: bool) -> tuple[Said | None, tuple[str, ...
     seen, why = kubernetes.look(eks_cluster)
     if seen is None:
         whether = "" if stays else ", nor whether a drainer still holds nodes"
-        return None, (f"Which pods run on them was not read{whether}: {why}.",), ()
+        return None, (f"Which pods run on them was not read{whether}: {why}.",), (), {}
     said = Said(silent=timedelta(), saves=True, busy=seen.busy)
     if not seen.held:
-        return said, (), ()
+        return said, (), (), seen.unmanaged
     names = ", ".join(seen.held)
     if stays:
         way = "A deployment that changes the cluster gives back what it does not take (another scale_down.retry is a change)."
@@ -372,7 +377,7 @@ def _pods(eks_cluster: str, *, stays: bool) -> tuple[Said | None, tuple[str, ...
             "Its drainer goes with scale_down.drain, so give them back first, each by `kubectl uncordon NODE && "
             "kubectl annotate node NODE cdk-hyperpod.dev/drain-`."
         )
-    return said, (), (f"Held for a deployment, one that runs or one that died: {names}. {way}",)
+    return said, (), (f"Held for a deployment, one that runs or one that died: {names}. {way}",), seen.unmanaged
 
 
 def _undrainable(
@@ -390,6 +395,26 @@ def _undrainable(
     new = resources is not None and "Drain" not in _guard(resources)
     why = judge_first(found, live, said, Ask(drain=wanted.drain, began=now, now=now), new=new)
     return found if why is None else Plan(refusals=(why,))
+
+
+def _unevictable(found: Plan, live: Cluster | None, wanted: Desired, unmanaged: Mapping[str, Sequence[str]]) -> Plan:
+    """The plan, refused where a deployment would find pods that no controller owns."""
+    from .._lambda.hyperpod_provider.actions import Plan, Refuse
+    from .._lambda.hyperpod_provider.ready import going
+
+    if wanted.drain is None or wanted.drain.evict_unmanaged or found.refusals:
+        return found
+    refusals = tuple(
+        Refuse(
+            path="scale_down.drain.unmanaged_pods",
+            why=f"{node.name} has pods that no controller owns, so nothing would create them again: "
+            + ", ".join(unmanaged[node.name]),
+            fix="end them, or set it to evict",
+        )
+        for node in going(found, live)
+        if node.name in unmanaged
+    )
+    return Plan(refusals=refusals) if refusals else found
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -426,6 +451,7 @@ def _drain(config: ClusterConfig, scale_down: ScaleDownConfig) -> Drain | None:
         force=drain.on_timeout == "force",
         undrained=drain.on_silent == "undrained",
         must_be_saved=agent is not None and agent.backup is not None and agent.backup.on_failure == "fail",
+        evict_unmanaged=drain.unmanaged_pods == "evict",
     )
 
 

@@ -332,15 +332,20 @@ class ScaleDownDrain:
     on_timeout: Literal["fail", "force"] = "fail"
     """fail: the deployment fails, nothing is deleted, and the nodes go back to work. force: the nodes go at the end of the time,
     unless their data must be saved and is not. Under Slurm, jobs that still run after four fifths of the time are requeued, or
-    cancelled if Slurm cannot requeue them. Under EKS, pods that still run end with the node; the backup begins after four fifths
-    of the time, whatever runs."""
+    cancelled if Slurm cannot requeue them. Under EKS, pods that still run end with the node at the end of the time; the backup
+    begins after four fifths of it, whatever runs, and what pods write after that is lost."""
     on_silent: Literal["fail", "undrained"] | None = None
     """What happens if the agent, or under EKS the function, does not answer for three minutes. fail: the deployment fails, and
     says what to do. undrained: nodes go as they are, and their jobs or pods end. Absent: fail; required for a Slurm cluster
     of another app."""
     backup_cron_job: CronJobName | None = None
-    """EKS only: NAMESPACE/NAME of a suspended CronJob of yours. A Job of it runs on each node after the pods have left; when it has
-    succeeded, the node is ready. If it fails, the node stays. Absent: nothing is saved. Under Slurm, `slurm.drain.backup`."""
+    """EKS only: NAMESPACE/NAME of a suspended CronJob of yours, such as hyperpod-backup/save-node: the library creates the
+    namespace hyperpod-backup, and no team has permissions there. A Job of it runs on each node after the pods have left; when it
+    has succeeded, the node is ready. If it fails, the node stays. Absent: nothing is saved. Under Slurm, `slurm.drain.backup`."""
+    unmanaged_pods: Literal["fail", "evict"] = "fail"
+    """EKS only: pods that no controller owns, so that nothing creates them again. fail: a deployment fails before anything is
+    evicted if such a pod runs on a node that it would delete, also under on_timeout: force. evict: they are evicted like others.
+    Finished pods, and those of DaemonSets and static manifests, do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,15 +21,23 @@ from ..config.cluster import ClusterName
 from ..config.patterns import CronJobName
 from ..drain import IEksDrainer
 from ..errors import raise_errors
-from ..kubernetes.drainer import DRAINER_GROUP, drainer_manifests
+from ..kubernetes.drainer import (
+    BACKUP_NAMESPACE,
+    DRAINER_GROUP,
+    backup_namespace_manifest,
+    drainer_manifests,
+    in_own_namespace,
+)
 from ..kubernetes.manifests import Manifest
 from ..loader import LoadedConfig
 from ..names import drainer_name
 from ..network import allow_tcp, closed_security_group
 from ..removal import check_removal
-from ..rules.drain import check_existing
+from ..rules.drain import check_backup_namespace, check_existing
+from ..storage import LustreMount
 from ..typed.judge import check_arguments, check_at_synth, require_arguments
 from .control_plane import EksControlPlane, access_entries, after_cluster
+from .manifests import file_system_manifests
 
 _TIMEOUT = Duration.minutes(1)
 """The guard waits a little longer for an answer."""
@@ -101,8 +109,9 @@ class EksDrainer(IEksDrainer):
         :param cluster_name: the HyperPod cluster's; the function's name derives from it.
         :param control_plane: the EKS cluster. One that exists already needs `endpoint` and `certificate_authority`.
         :param encryption_key: encrypts the log.
-        :param backup_cron_job: NAMESPACE/NAME of a CronJob of yours, whose Job saves what a node has before it goes. Call
-            `allow_backup` where the namespace is there. Default: - nothing is saved.
+        :param backup_cron_job: NAMESPACE/NAME of a CronJob of yours, whose Job saves what a node has before it goes. The namespace
+            hyperpod-backup is created here, with the permission to make Jobs in it; it stays when this construct leaves the stack,
+            because your CronJob is in it. Call `allow_backup` for another namespace, once that exists. Default: - nothing is saved.
         :param log_group: where it logs. Default: - one is made, which keeps a year.
         :param removal_policy: what becomes of that when it leaves the stack: RETAIN or DESTROY. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: for arguments that are none, and for an EKS cluster whose API nobody could reach.
@@ -125,6 +134,7 @@ class EksDrainer(IEksDrainer):
                 *check_at_synth(
                     backup_cron_job, "backup_cron_job", "write it out: rights in its namespace derive from it"
                 ),
+                *check_backup_namespace(backup_cron_job, "backup_cron_job"),
                 *(() if existing is None else check_existing(existing, "control_plane.existing_cluster")),
             ],
             lambda: self.node.path,
@@ -196,14 +206,28 @@ class EksDrainer(IEksDrainer):
             backup_cron_job=None if drain is None else drain.backup_cron_job,
         )
 
-    def allow_backup(self, scope: Construct, construct_id: str, *after: IDependable) -> None:
-        """Let it make the Jobs of `backup_cron_job` in that namespace; nothing where there is none. No node is touched.
+    def allow_backup(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *after: IDependable,
+        file_system: LustreMount | None = None,
+        capacity_gib: int = 1200,
+    ) -> None:
+        """Let it make the Jobs of `backup_cron_job` in another namespace than hyperpod-backup. No node is touched.
 
-        :param scope: where the right is, of this stack or a later one.
+        :param scope: where the permission is, of this stack or a later one.
         :param construct_id: its id there.
-        :param after: what makes the namespace.
+        :param after: what makes the namespace, and the CSI driver of `file_system`.
+        :param file_system: the claim `fsx` on it is made in hyperpod-backup, for the CronJob to copy to. Default: - none.
+        :param capacity_gib: what the claim says that the file system has.
         """
         if self.backup_cron_job is None:
+            return
+        if in_own_namespace(self.backup_cron_job):
+            (claim,) = file_system_manifests(file_system, [BACKUP_NAMESPACE], capacity_gib=capacity_gib)
+            if claim:
+                self._apply(scope, f"{construct_id}FileSystem", claim).node.add_dependency(*after)
             return
         of_namespace = [each for each in self._manifests() if "namespace" in each["metadata"]]
         # Another namespace makes another resource, so that the right in the old one goes.
@@ -224,12 +248,33 @@ class EksDrainer(IEksDrainer):
         )
         after_cluster(self._control_plane, entry)
         self._apply(self, "Rights", [each for each in self._manifests() if "namespace" not in each["metadata"]])
+        if in_own_namespace(self.backup_cron_job):
+            made = self._make_namespace()
+            rights = [each for each in self._manifests() if "namespace" in each["metadata"]]
+            self._apply(self, "BackupRights", rights).node.add_dependency(made)
+
+    def _make_namespace(self) -> eks.KubernetesManifest:
+        """It stays when the file names no backup any more: the user's CronJob is in it. Made again, it may be there already."""
+        made = eks.KubernetesManifest(
+            self,
+            "BackupNamespace",
+            cluster=self._control_plane.cluster,
+            manifest=[backup_namespace_manifest()],
+            overwrite=True,
+            prune=False,
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+        self._after_access(made)
+        return made
 
     def _apply(self, scope: Construct, construct_id: str, manifests: list[Manifest]) -> eks.KubernetesManifest:
         applied = eks.KubernetesManifest(scope, construct_id, cluster=self._control_plane.cluster, manifest=manifests)
+        self._after_access(applied)
+        return applied
+
+    def _after_access(self, applied: eks.KubernetesManifest) -> None:
         if Stack.of(applied) is Stack.of(self._control_plane):
             applied.node.add_dependency(*access_entries(self._control_plane))
-        return applied
 
     def _network(self, rights: iam.CfnManagedPolicy) -> lambda_.CfnFunction.VpcConfigProperty:
         """In the nodes' subnets, let out to the API alone. Names are looked up and tokens signed without leaving.

@@ -9,9 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from .manifests import Manifest
+from .teams import POD_SECURITY_LABEL
 
 DRAINER_GROUP = "cdk-hyperpod-drainer"
 """The Kubernetes group of the drainer's access entry. EKS refuses groups that begin with system:, eks:, aws:, amazon: or iam:."""
+
+BACKUP_NAMESPACE = "hyperpod-backup"
+"""The library's own namespace for the user's backup: privileged, without a quota, and no team has a Role there."""
+RESERVED = ("default", "kube-system", "kube-public", "kube-node-lease")
+"""Namespaces of every cluster, in which no backup may be."""
 
 _NAME = "cdk-hyperpod-drainer"
 _RBAC = "rbac.authorization.k8s.io"
@@ -21,8 +27,8 @@ def drainer_manifests(backup_cron_job: str | None = None) -> tuple[Manifest, ...
     """The drainer's rights, in the order in which they can be applied.
 
     `backup_cron_job`: NAMESPACE/NAME of the user's backup (scale_down.drain.backup_cron_job). Its Jobs may be made in that
-    namespace alone, which has to be there: who may make Jobs everywhere is whatever service account there is. Absent: no Job
-    may be made or read.
+    namespace alone, which has to be there: who may make Jobs everywhere is whatever service account there is. There is no right
+    to make pods. Absent: no Job may be made or read.
     """
     manifests = [
         _object(
@@ -41,9 +47,22 @@ def drainer_manifests(backup_cron_job: str | None = None) -> tuple[Manifest, ...
         rules = [
             _rule("batch", ("cronjobs",), ("get",)) | {"resourceNames": [name]},
             _rule("batch", ("jobs",), ("get", "list", "create", "delete")),
+            # Why a Job has no pod is in no other object.
+            _rule("", ("events",), ("list",)),
         ]
         manifests += [_object("Role", namespace, rules=rules), _binding("Role", namespace)]
     return tuple(manifests)
+
+
+def backup_namespace_manifest() -> Manifest:
+    """The namespace of the backup. It has to mount what is on nodes, which the standard `baseline` refuses."""
+    labels = {"app.kubernetes.io/managed-by": "cdk-hyperpod", POD_SECURITY_LABEL: "privileged"}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BACKUP_NAMESPACE, "labels": labels}}
+
+
+def in_own_namespace(cron_job: str | None) -> bool:
+    """Whether the CronJob, NAMESPACE/NAME, is in the library's own namespace."""
+    return cron_job is not None and cron_job.partition("/")[0] == BACKUP_NAMESPACE
 
 
 def _rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Manifest:

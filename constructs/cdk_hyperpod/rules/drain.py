@@ -11,6 +11,7 @@ from ..config.eks import EksConfig, ExistingEksCluster
 from ..config.slurm import DrainBackup, SlurmConfig
 from ..config.teams import Team
 from ..errors import Finding
+from ..kubernetes.drainer import BACKUP_NAMESPACE, RESERVED
 from ..kubernetes.teams import namespace_name
 from ..typed.judge import check_repeated
 from ..typed.known import is_known
@@ -18,7 +19,6 @@ from ..typed.words import item_paths
 from .storage import mount_paths
 
 MOST_PATHS = 20
-_ALWAYS_THERE = ("default", "kube-system")
 
 
 def check_drain(config: ClusterConfig) -> Iterator[Finding]:
@@ -40,14 +40,21 @@ def _check_asked(config: ClusterConfig, drain: object) -> Iterator[Finding]:
         existing = config.eks.existing_cluster if isinstance(config.eks, EksConfig) else None
         if isinstance(existing, ExistingEksCluster):
             yield from check_existing(existing, "eks.existing_cluster")
-        if isinstance(drain, ScaleDownDrain) and isinstance(drain.backup_cron_job, str):
-            yield from _check_namespace(config, drain.backup_cron_job)
+        if isinstance(drain, ScaleDownDrain):
+            path = "scale_down.drain.backup_cron_job"
+            yield from check_backup_namespace(drain.backup_cron_job, path, config.teams)
         return
     if isinstance(drain, ScaleDownDrain) and drain.backup_cron_job is not None:
         yield Finding(
             path="scale_down.drain.backup_cron_job",
             problem="is a CronJob of Kubernetes, and this cluster is under Slurm",
             remedy="remove it; under Slurm, slurm.drain.backup says what is saved",
+        )
+    if isinstance(drain, ScaleDownDrain) and drain.unmanaged_pods == "evict":
+        yield Finding(
+            path="scale_down.drain.unmanaged_pods",
+            problem="is about pods, and this cluster is under Slurm",
+            remedy="remove it",
         )
     if config.slurm is None or (isinstance(config.slurm, SlurmConfig) and config.slurm.drain is None):
         yield Finding(
@@ -57,21 +64,40 @@ def _check_asked(config: ClusterConfig, drain: object) -> Iterator[Finding]:
         )
 
 
-def _check_namespace(config: ClusterConfig, cron_job: str) -> Iterator[Finding]:
-    """The right to make its Job is deployed with the teams, into a namespace that has to be there by then."""
-    teams = [team for team in config.teams if isinstance(team, Team) and is_known(team.name)]
-    if not is_known(cron_job) or len(teams) < len(config.teams) or not all(is_known(team.namespace) for team in teams):
+def check_backup_namespace(cron_job: str | None, path: str, teams: object = ()) -> Iterator[Finding]:
+    """Whoever may change Jobs where the backup's are can replace them; and a team's quota and Pod Security may refuse them."""
+    if not isinstance(cron_job, str) or not is_known(cron_job):
         return
-    namespace = cron_job.partition("/")[0]
-    theirs = sorted({namespace_name(team, task_governance=on) for team in teams for on in (True, False)})
-    if namespace not in (*theirs, *_ALWAYS_THERE):
+    namespace, _, name = cron_job.partition("/")
+    own = f"name {BACKUP_NAMESPACE}/{name}, and create the CronJob there once the EKS stack has made the namespace"
+    if namespace == BACKUP_NAMESPACE:
+        return
+    if namespace in RESERVED:
+        yield Finding(path=path, problem=f"is in the namespace {namespace}, which is Kubernetes' own", remedy=own)
+    elif namespace in _team_namespaces(teams):
+        problem = f"is in the namespace {namespace} of a team, whose members can replace the backup, and whose quota can refuse it"
+        yield Finding(path=path, problem=problem, remedy=own)
+    else:
         yield Finding(
-            path="scale_down.drain.backup_cron_job",
-            problem=f"is in the namespace {namespace}, which is no team's: unless somebody makes it, the teams' stack fails",
-            remedy="put the CronJob into a team's namespace, or make sure that this one is there",
+            path=path,
+            problem=f"is in the namespace {namespace}: unless it exists, the teams' stack fails; who may change Jobs there can "
+            "prevent the backup, and a quota or Pod Security can refuse it",
+            remedy=own,
             level="warning",
             topic="backup-namespace",
         )
+
+
+def _team_namespaces(teams: object) -> set[str]:
+    """With HyperPod's prefix and without, whichever the team has: task governance may be switched."""
+    known = [
+        team
+        for team in (teams if isinstance(teams, tuple) else ())
+        if isinstance(team, Team) and is_known(team.name) and is_known(team.namespace)
+    ]
+    return {namespace_name(team, task_governance=on) for team in known for on in (True, False)} | {
+        team.name for team in known
+    }
 
 
 def check_existing(cluster: ExistingEksCluster, path: str) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..config.patterns import ROLE_ARN
 from ..config.teams import CLASS_NAME, PriorityClass, Team
 from ..errors import Finding
+from ..kubernetes.drainer import BACKUP_NAMESPACE
 from ..kubernetes.quantities import parse_quantity
 from ..kubernetes.teams import DEFAULT_DISK, POD_SERVICE_ACCOUNT, namespace_name, quota_hard
 from ..typed.judge import check_kinds, check_repeated, field_findings
@@ -88,6 +89,12 @@ def _check_priorities(team: Team, path: str) -> Iterator[Finding]:
 
 
 def _check_namespace(team: Team, path: str, task_governance: bool) -> Iterator[Finding]:
+    if task_governance and team.name == BACKUP_NAMESPACE:
+        yield Finding(
+            path=f"{path}.name",
+            problem=f"{BACKUP_NAMESPACE} is the namespace of the backups, in which no team has permissions",
+            remedy="use another name",
+        )
     if task_governance:
         own = f"hyperpod-ns-{team.name}"
         if team.namespace is not None and is_known(team.namespace) and team.namespace != own:

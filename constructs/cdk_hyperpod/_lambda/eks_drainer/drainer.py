@@ -7,6 +7,7 @@ It never undoes a cordon of another's: a person's, HyperPod's or Karpenter's. Wh
 which the mark tells; but only a look ends it.
 
 `judge` and `give_back` decide, from what one look has read; `Drainer` reads, acts and answers.
+Of a node, the rules of `_RULES` decide, in their order: the first that applies.
 """
 
 from __future__ import annotations
@@ -72,6 +73,10 @@ class Act(NamedTuple):
     """Where it fails, nothing else is done for the instance."""
     needless: frozenset[int] = frozenset()
     """Statuses by which the server says that it has been done, or has nothing to be done to."""
+    begins: bool = False
+    """It cordons a node or evicts a pod: nothing of the kind is done for a request that is going to fail."""
+    then: Callable[[Json], Act] | None = None
+    """What follows from the server's answer."""
 
 
 class Judgement(NamedTuple):
@@ -89,6 +94,18 @@ class Judgement(NamedTuple):
 
 
 # -- decisions --------------------------------------------------------------------------------------------------------
+
+
+def judge_all(wishes: Mapping[str, Wish], world: World) -> dict[str, Judgement]:
+    """What becomes of all instances that a request names. If one of them is refused, the request fails: no other node is cordoned
+    for it, and no pod is evicted."""
+    judged = {instance: judge(wish, world) for instance, wish in wishes.items()}
+    if not any(one.state == "refused" and not one.keep for one in judged.values()):
+        return judged
+    return {
+        instance: one._replace(acts=tuple(act for act in one.acts if not act.begins))
+        for instance, one in judged.items()
+    }
 
 
 def judge(wish: Wish, world: World) -> Judgement:
@@ -114,7 +131,7 @@ def _renew(wish: Wish, node: Node, one: Judgement) -> tuple[Act, ...]:
     mark = node.mark
     if mark is None or not node.cordoned or mark.wish.request != wish.request or not one.keep:
         return ()
-    if any(act.node for act in one.acts) or abs(mark.wish.expires - wish.expires) <= RENEW_S:
+    if any(act.node or act.then for act in one.acts) or abs(mark.wish.expires - wish.expires) <= RENEW_S:
         return ()
     return (_write(node, mark._replace(wish=wish), "go on holding"),)
 
@@ -127,59 +144,167 @@ def _doubt(world: World) -> str:
     return f"it may be one that does not tell its instance: {_some(sorted(hidden))}" if hidden else ""
 
 
-def _judge_node(wish: Wish, node: Node, world: World) -> Judgement:
+class View(NamedTuple):
+    """What one look knows of one node that a request names."""
+
+    wish: Wish
+    node: Node
+    now: float
+    mark: Mark | None
+    """Of this very wish."""
+    held: bool
+    late: bool
+    """The wish's deadline is over."""
+    lost: bool
+    """Late, and its kubelet is silent: it may be one whose way to the API is cut, so it had the time that all have."""
+    pods: tuple[Pod, ...]
+    """That run there and have to leave."""
+    hook: Hook | None
+    """Its data has to be saved by this."""
+    job: Job | None
+    """The drainer's own Job that saves it."""
+    stranger: Job | None
+    """Another Job of the same name."""
+    note: str
+
+    @property
+    def left(self) -> tuple[Pod, ...]:
+        """Those that are waited for. Past the deadline under `force`, none: what still runs ends with the node."""
+        return () if self.lost or (self.late and self.wish.force) else self.pods
+
+    @property
+    def saved(self) -> bool:
+        return (self.mark is not None and self.mark.saved) or (self.job is not None and self.job.state == "complete")
+
+
+def _view(wish: Wish, node: Node, world: World) -> View:
     mark = node.mark if node.mark and node.mark.wish.request == wish.request else None
     held = mark is not None and node.cordoned
     late = wish.deadline <= world.now
-    # Past the deadline under `force` only those are waited for that are on their way out: the rest ends with the node.
-    pods = world.pods.get(node.name, ())
-    left = tuple(pod for pod in pods if pod.leaving or not (late and wish.force))
-    # A silent node may be one whose way to the API is cut, and its pods run on: it has the time that all have. Then it is lost.
-    lost = late and node.dead and not world.cut_off
-    left = () if lost else left
     hook = world.hook if wish.backup else None
-    job = hook.jobs.get(job_name(wish, node)) if hook and held else None
-    saved = (mark is not None and mark.saved) or (job is not None and job.state == "complete")
+    named = hook.jobs.get(job_name(wish, node)) if hook and held else None
+    own = named is not None and mark is not None and named.uid == mark.job
     note = "" if not held or (mark and mark.ours) else "was cordoned by somebody else, who has to uncordon it; "
     if node.dead:
         note += "does not respond, as most nodes; " if world.cut_off else "does not respond; "
-    if held and not left and (hook is None or saved):
-        acts = (
-            (_write(node, mark._replace(wish=wish, saved=True), "is saved"),)
-            if saved and mark and not mark.saved
-            else ()
-        )
-        return Judgement("ready", note + _ready_message(pods, saved), acts, saved=saved)
-    if held and lost:
-        said = f"{note}cannot be saved: if it is lost, kubectl delete node {node.name}; {_named(pods)}"
-        return Judgement("backup-failed", said.rstrip("; "))
-    if late and not wish.force:
-        # Nobody is evicted any more: it is only asked what keeps them.
-        asks = tuple(_evict(wish.instance, pod, dry=True) for pod in pods[:ASKED] if not pod.leaving)
-        said = f"{note}went back to work at its deadline; {_named(pods)}"
-        return Judgement("timed-out", said.rstrip("; "), asks, keep=False)
-    if hook and not saved and job is None and hook.trouble:
-        # Before anything leaves the node: it would leave in vain.
-        return Judgement("backup-failed" if hook.lasting else "draining", f"cannot be saved: {hook.trouble}")
+    return View(
+        wish=wish,
+        node=node,
+        now=world.now,
+        mark=mark,
+        held=held,
+        late=late,
+        lost=late and node.dead and not world.cut_off,
+        pods=world.pods.get(node.name, ()),
+        hook=hook,
+        job=named if own else None,
+        stranger=None if own else named,
+        note=note,
+    )
+
+
+def _judge_node(wish: Wish, node: Node, world: World) -> Judgement:
+    view = _view(wish, node, world)
+    return next(one for rule in _RULES if (one := rule(view)) is not None)
+
+
+def _refuse_unmanaged(view: View) -> Judgement | None:
+    """Nothing would create such a pod again. What has been held goes on being held until the deployment gives it back."""
+    lone = [pod.title for pod in view.pods if not (pod.owner or pod.leaving)]
+    if view.wish.evict_unmanaged or not lone:
+        return None
+    said = (
+        f"has pods that no controller owns, so nothing would create them again: {_some(lone)}; end them, or set "
+        "scale_down.drain.unmanaged_pods: evict"
+    )
+    return Judgement("refused", said, keep=view.held)
+
+
+def _say_ready(view: View) -> Judgement | None:
+    if not view.held or view.left or (view.hook is not None and not view.saved):
+        return None
+    acts: tuple[Act, ...] = ()
+    if view.saved and view.mark and not view.mark.saved:
+        acts = (_write(view.node, view.mark._replace(wish=view.wish, saved=True), "is saved"),)
+    return Judgement("ready", view.note + _ready_message(view.pods, view.saved), acts, saved=view.saved)
+
+
+def _give_up_lost(view: View) -> Judgement | None:
+    if not (view.held and view.lost):
+        return None
+    said = f"{view.note}cannot be saved: if it is lost, kubectl delete node {view.node.name}; {_named(view.pods)}"
+    return Judgement("backup-failed", said.rstrip("; "))
+
+
+def _time_out(view: View) -> Judgement | None:
+    """Nobody is evicted any more: it is only asked what keeps them."""
+    if not view.late or view.wish.force:
+        return None
+    asks = tuple(_evict(view.wish.instance, pod, dry=True) for pod in view.pods[:ASKED] if not pod.leaving)
+    cause = _delay(view) if view.hook else ""
+    said = "; ".join(filter(None, ("went back to work at its deadline", _named(view.pods), cause)))
+    return Judgement("timed-out", view.note + said, asks, keep=False)
+
+
+def _refuse_unsavable(view: View) -> Judgement | None:
+    """Before anything leaves the node: it would leave in vain."""
+    if view.hook is None or view.saved or view.job or not view.hook.trouble:
+        return None
+    return Judgement("backup-failed" if view.hook.lasting else "draining", f"cannot be saved: {view.hook.trouble}")
+
+
+def _drain(view: View) -> Judgement | None:
+    if view.held and not view.left:
+        return None
     # What was cordoned before it was ours is another's cordon. One that the mark knows keeps its owner under a new wish.
-    ours = node.mark.ours if node.mark else not node.cordoned
-    hold = () if held else (_write(node, Mark(wish, ours or not node.cordoned, False, world.now), "cordon"),)
-    if left or not held:
-        evicted = tuple(_evict(wish.instance, pod) for pod in left if not pod.leaving)
-        minutes = f"{max(0.0, wish.deadline - world.now) / 60:.0f} minutes left" if left else ""
-        return Judgement("draining", note + "; ".join(filter(None, (_named(left), minutes))), (*hold, *evicted))
-    if hook is None:
+    before = view.node.mark
+    ours = (before.ours if before else False) or not view.node.cordoned
+    mark = Mark(view.wish, ours, False, view.now)
+    hold = () if view.held else (_write(view.node, mark, "cordon")._replace(begins=True),)
+    evicted = tuple(_evict(view.wish.instance, pod) for pod in view.left if not pod.leaving)
+    minutes = f"{max(0.0, view.wish.deadline - view.now) / 60:.0f} minutes left" if view.left else ""
+    said = "; ".join(filter(None, (_named(view.left), minutes)))
+    return Judgement("draining", view.note + said, (*hold, *evicted))
+
+
+def _back_up(view: View) -> Judgement | None:
+    if view.hook is None:
         raise AssertionError  # it was ready
-    return _judge_backup(wish, node, job, hook, note)
+    if view.job is not None:
+        title = f"Job {view.hook.namespace}/{view.job.name}"
+        if view.job.state == "failed":
+            return Judgement("backup-failed", f"{view.note}could not be saved: {title}: {view.job.said}")
+        return Judgement("backing-up", view.note + _delay(view))
+    # One of the drainer's own whose uid it could not write down is like anybody's: only a Job that is in the mark counts.
+    said = f"deletes Job {view.hook.namespace}/{view.stranger.name}, which is not in the mark" if view.stranger else ""
+    stop = (_stop(view.stranger, view.hook.namespace),) if view.stranger else ()
+    save = (_save(view, view.hook, view.hook.cron_job),) if view.hook.cron_job else ()
+    return Judgement("backing-up", view.note + said, (*stop, *save))
 
 
-def _judge_backup(wish: Wish, node: Node, job: Job | None, hook: Hook, note: str) -> Judgement:
-    if job is None:
-        return Judgement("backing-up", note, (_save(wish, node, hook, hook.cron_job),) if hook.cron_job else ())
-    title = f"Job {hook.namespace}/{job.name}"
-    if job.state == "failed":
-        return Judgement("backup-failed", f"{note}could not be saved: {title}: {job.said}")
-    return Judgement("backing-up", f"{note}{title}: {hook.pods.get(job.name) or 'has no pod'}")
+_RULES: tuple[Callable[[View], Judgement | None], ...] = (
+    _refuse_unmanaged,
+    _say_ready,
+    _give_up_lost,
+    _time_out,
+    _refuse_unsavable,
+    _drain,
+    _back_up,
+)
+
+
+def _delay(view: View) -> str:
+    """What keeps the backup, as far as Kubernetes tells: its pod's state, or its Job's last event."""
+    hook = view.hook
+    if hook is None or view.saved:
+        return ""
+    if view.job is None:
+        # Where the node went back to work at an earlier look, its Job is gone, and its events are not.
+        names = [name for name in hook.events if name.startswith(f"drain-{view.wish.instance}-")]
+        last = names[-1] if names else ""
+        return hook.trouble or (f"Job {hook.namespace}/{last}: {hook.events[last]}" if last else "")
+    said = hook.pods.get(view.job.name) or "; ".join(filter(None, ("has no pod", hook.events.get(view.job.name, ""))))
+    return f"Job {hook.namespace}/{view.job.name}: {said}"
 
 
 def _ready_message(pods: Sequence[Pod], saved: bool) -> str:
@@ -250,16 +375,44 @@ def make_job(wish: Wish, node: Node, hook: Hook, cron_job: Json) -> Json:
     }
 
 
-def _save(wish: Wish, node: Node, hook: Hook, cron_job: Json) -> Act:
+def _save(view: View, hook: Hook, cron_job: Json) -> Act:
+    """Its uid goes into the mark: no other Job proves anything."""
+    wish, node = view.wish, view.node
+
+    def keep(made: Json) -> Act:
+        if view.mark is None:
+            raise AssertionError  # it is held
+        uid = str((made.get("metadata") or {}).get("uid") or "")
+        return _write(node, view.mark._replace(wish=wish, job=uid), "write down the Job of")
+
     path = f"{BATCH}/{hook.namespace}/jobs"
-    return Act(wish.instance, "make its backup's Job", "POST", path, make_job(wish, node, hook, cron_job))
+    return Act(wish.instance, "make its backup's Job", "POST", path, make_job(wish, node, hook, cron_job), then=keep)
+
+
+def probe(wishes: Mapping[str, Wish], world: World) -> tuple[str, Json] | None:
+    """A Job of the kind that is going to be made, for the server to say whether it would take it: path and object. None: none is."""
+    hook = world.hook
+    if hook is None or hook.cron_job is None or hook.trouble:
+        return None
+    for wish in wishes.values():
+        nodes = world.nodes.get(wish.instance, ())
+        if wish.backup and len(nodes) == 1 and not _has_job(wish, nodes[0]):
+            job = make_job(wish, nodes[0], hook, hook.cron_job)
+            del job["metadata"]["name"]
+            job["metadata"]["generateName"] = "drain-probe-"
+            return f"{BATCH}/{hook.namespace}/jobs?dryRun=All", job
+    return None
+
+
+def _has_job(wish: Wish, node: Node) -> bool:
+    return node.mark is not None and node.mark.wish.request == wish.request and bool(node.mark.saved or node.mark.job)
 
 
 def _stop(job: Job, namespace: str) -> Act:
     path = f"{BATCH}/{namespace}/jobs/{job.name}"
-    return Act(
-        job.instance, "stop its backup", "DELETE", path, {"propagationPolicy": "Background"}, needless=frozenset({404})
-    )
+    body = {"propagationPolicy": "Background", "preconditions": {"uid": job.uid}}
+    # It is gone, or another has its name by now.
+    return Act(job.instance, "stop its backup", "DELETE", path, body, needless=frozenset({404, 409}))
 
 
 def _evict(instance: str, pod: Pod, *, dry: bool = False) -> Act:
@@ -272,7 +425,7 @@ def _evict(instance: str, pod: Pod, *, dry: bool = False) -> Act:
     }
     # It is gone, or another has its name by now.
     path = f"{pod.path}/eviction{'?dryRun=All' if dry else ''}"
-    return Act(instance, f"evict {pod.title}", "POST", path, body, needless=frozenset({404, 409}))
+    return Act(instance, f"evict {pod.title}", "POST", path, body, needless=frozenset({404, 409}), begins=not dry)
 
 
 def _write(node: Node, mark: Mark, why: str) -> Act:
@@ -341,7 +494,8 @@ class Drainer:
             # Without a request what is held is told of, and goes on being held until its lease is over: a broken one ends
             # no drain either.
             wishes = wishes if asked else _held(world)
-            judged = {instance: judge(wish, world) for instance, wish in wishes.items()}
+            world = self._admit(wishes, world)
+            judged = judge_all(wishes, world)
             done, failed = self._act(decide(wishes, judged, world) if asked else give_back(wishes, world))
             problem = _not_given_back(failed, judged, world)
         answer = {
@@ -357,6 +511,19 @@ class Drainer:
         }
         self._log(_summary(answer, done, failed, self._clock() - began))
         return answer
+
+    def _admit(self, wishes: Mapping[str, Wish], world: World) -> World:
+        """With what the server says of the backup's Job before anything leaves a node for it: nothing is made by this."""
+        sample = probe(wishes, world)
+        if sample is None or world.hook is None:
+            return world
+        try:
+            self._api.change("POST", *sample)
+        except KubernetesError as error:
+            said = f"the server would refuse its Job: {error.said}"
+            hook = world.hook._replace(trouble=said, lasting=400 <= error.status < 500 and error.status != 429)
+            return world._replace(hook=hook)
+        return world
 
     def _act(self, acts: Iterable[Act]) -> tuple[int, dict[str, list[str]]]:
         """How much was done, and what could not be, by instance."""
@@ -376,14 +543,15 @@ class Drainer:
 
     def _do(self, act: Act) -> str:
         """What went wrong, or nothing."""
+        made: Json = {}
         try:
             if act.node is None:
-                self._api.change(act.method, act.path, act.body)
+                made = self._api.change(act.method, act.path, act.body)
             else:
                 self._change_node(act, act.node)
         except KubernetesError as error:
             return "" if error.status in act.needless else _why(act, error)
-        return ""
+        return self._do(act.then(made)) if act.then else ""
 
     def _change_node(self, act: Act, node: Node) -> None:
         """Unless the node has changed since it was read, in what this is about; a status comes in between now and then."""
@@ -406,6 +574,8 @@ class Drainer:
 def _why(act: Act, error: KubernetesError) -> str:
     if error.causes:
         return f"{act.why}: waits for a disruption budget: {'; '.join(error.causes)}"
+    if act.node and error.status == 409:
+        return f"{act.why}: somebody else changed the node at the same moment; the next look sees what it is now"
     return f"{act.why}: {error.said}"
 
 
@@ -450,6 +620,7 @@ def _tell(
             "requests": {WRITER: wish.request},
             "jobs": [{"id": pod.title, "user": pod.owner} for pod in pods],
             "saved": one.saved,
+            "running": sum(len(world.pods.get(name, ())) for name in names),
             "message": _plain("; ".join(filter(None, (one.message, *_few(failed.get(instance, ()))))))[:most],
             **({"ip": wish.address} if wish.address else {}),
             **({"absent": True} if one.absent else {}),

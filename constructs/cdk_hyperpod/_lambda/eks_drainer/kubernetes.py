@@ -13,7 +13,11 @@ from urllib.parse import urlencode, urlsplit
 TIMEOUT_S = 10
 """For one request."""
 PAGE = 500
-"""Objects in a page of a list; kubectl's own figure."""
+"""The most objects in a page of a list; kubectl's own figure."""
+FIRST_PAGE = 50
+"""Objects in the first page. The next one may be larger, if this one was small."""
+MOST_BYTES = 8 * 1024**2
+"""Of one answer. Parsed it may take twenty times as much of the function's 512 MB; the largest object has 1.5 MB (etcd)."""
 PAUSES_S = (0.2, 0.5, 1.0)
 """Before a read is sent again."""
 RETRY_S = 15.0
@@ -47,6 +51,10 @@ class KubernetesError(Exception):
         """The disruption budgets that refuse an eviction, in the server's words."""
 
 
+class TooLargeError(KubernetesError):
+    """An answer of more than MOST_BYTES."""
+
+
 class Connection:
     """One HTTPS connection, opened when it is needed, to a server with a certificate of this authority."""
 
@@ -62,7 +70,7 @@ class Connection:
         self._open: http.client.HTTPSConnection | None = None
 
     def send(self, method: str, path: str, body: bytes | None, kind: str) -> Reply:
-        """As `Send` has it."""
+        """As `Send` has it. Of a larger answer, MOST_BYTES and one more."""
         if self._open is None:
             host, port = self._address.hostname or "", self._address.port or 443
             self._open = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=self._context)
@@ -72,7 +80,10 @@ class Connection:
         try:
             self._open.request(method, path, body, headers)
             answer = self._open.getresponse()
-            return Reply(answer.status, answer.read(), answer.getheader("Retry-After") or "")
+            content = answer.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                self.close()  # The rest is on its way.
+            return Reply(answer.status, content, answer.getheader("Retry-After") or "")
         except BaseException:
             self.close()
             raise
@@ -95,6 +106,8 @@ class Api:
     ) -> None:
         self._send, self._sleep, self._clock = send, sleep, clock
         self._began = clock()
+        self._received = 0
+        """Bytes of the last answer."""
 
     def get(self, path: str) -> Json:
         """An object. Raises KubernetesError."""
@@ -108,13 +121,21 @@ class Api:
         raise AssertionError
 
     def items(self, path: str, **query: str) -> Iterator[Json]:
-        """The objects of a list, page by page: as they all were at one moment."""
-        following = ""
+        """The objects of a list, page by page: as they all were at one moment. One page is in memory at a time."""
+        following, limit = "", FIRST_PAGE
         while True:
             more = {"continue": following} if following else {}
-            page = self.get(f"{path}?{urlencode({'limit': PAGE, **query, **more})}")
-            yield from page.get("items") or ()
+            try:
+                page = self.get(f"{path}?{urlencode({'limit': limit, **query, **more})}")
+            except TooLargeError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
             following = (page.get("metadata") or {}).get("continue") or ""
+            limit = min(PAGE, 2 * limit) if 4 * self._received < MOST_BYTES else limit
+            yield from page.pop("items", None) or ()
+            del page
             if not following:
                 return
 
@@ -131,6 +152,9 @@ class Api:
             reply = self._send(method, path, None if body is None else json.dumps(body).encode(), kind)
         except (OSError, http.client.HTTPException) as error:
             raise _MayPassError(KubernetesError(what, f"{type(error).__name__}: {error}")) from None
+        self._received = len(reply.content)
+        if self._received > MOST_BYTES:
+            raise TooLargeError(what, f"the answer has more than {MOST_BYTES} bytes")
         found = _parsed(reply.content)
         if 200 <= reply.status < 300:
             if not isinstance(found, dict):

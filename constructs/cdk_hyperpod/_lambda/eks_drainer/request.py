@@ -35,6 +35,8 @@ class Wish(NamedTuple):
     force: bool
     """At the deadline: what is left ends with the node. Else the node goes back."""
     backup: bool
+    evict_unmanaged: bool = False
+    """Pods that no controller owns are evicted. Else the node is refused."""
     address: str = ""
 
 
@@ -106,6 +108,9 @@ def _parse_wish(path: str, node: Any, now: float) -> Wish:
         raise RequestError(f'{path}.on_timeout: must be "fail" or "force", got {_show(node.get("on_timeout"))}')
     if not isinstance(node.get("backup"), bool):
         raise RequestError(f"{path}.backup: must be true or false, got {_show(node.get('backup'))}")
+    unmanaged = node.get("unmanaged_pods", "fail")
+    if unmanaged not in ("fail", "evict"):
+        raise RequestError(f'{path}.unmanaged_pods: must be "fail" or "evict", got {_show(unmanaged)}')
     return Wish(
         instance=_text(f"{path}.id", node.get("id"), INSTANCE),
         request=_text(f"{path}.request", node.get("request"), REQUEST),
@@ -113,6 +118,7 @@ def _parse_wish(path: str, node: Any, now: float) -> Wish:
         expires=float(node["expires"]),
         force=node["on_timeout"] == "force",
         backup=node["backup"],
+        evict_unmanaged=unmanaged == "evict",
         address=address,
     )
 

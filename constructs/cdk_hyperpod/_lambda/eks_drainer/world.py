@@ -32,6 +32,9 @@ DEAD_AFTER_S = 300
 """So long after a kubelet fell silent Kubernetes takes its pods for lost (the toleration that it gives every pod)."""
 
 BATCH = "/apis/batch/v1/namespaces"
+UID = re.compile(r"[A-Za-z0-9-]{1,64}")
+TEXT = 300
+"""Characters that are kept of a text whose length nobody bounds."""
 
 
 class Mark(NamedTuple):
@@ -44,6 +47,8 @@ class Mark(NamedTuple):
     """Its data is saved, for this very wish."""
     since: float
     """When it was cordoned for this wish: only a backup that was made since then has all that pods wrote there."""
+    job: str = ""
+    """The uid of the Job that the drainer made to save the node. It believes no other: anybody may use a name."""
 
 
 class Node(NamedTuple):
@@ -77,7 +82,7 @@ class Pod(NamedTuple):
     name: str
     uid: str
     owner: str
-    """Such as ReplicaSet/web; empty: nobody makes it anew."""
+    """Its controller, such as ReplicaSet/web; empty: nothing would create it again."""
     priority: int
     leaving: bool
     """It ends by itself, in the time that it has for that."""
@@ -92,8 +97,9 @@ class Pod(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A backup."""
+    """A backup, or what calls itself one."""
 
+    uid: str
     name: str
     instance: str
     state: str
@@ -111,6 +117,8 @@ class Hook(NamedTuple):
     jobs: Mapping[str, Job]
     pods: Mapping[str, str]
     """Job -> what its pod waits for."""
+    events: Mapping[str, str] = {}
+    """Job -> its last event, the latest at the end. Events outlive their Jobs, by an hour."""
     trouble: str = ""
     """Why no backup can be made."""
     lasting: bool = False
@@ -175,10 +183,25 @@ def read_hook(api: Api, backup: str, *, wanted: bool) -> Hook:
         hook = hook._replace(jobs={job.name: job for job in map(parse_job, jobs)})
         if wanted:
             hook = hook._replace(cron_job=api.get(f"{BATCH}/{namespace}/cronjobs/{name}"))
+            hook = hook._replace(events=_read_events(api, namespace))
     except KubernetesError as error:
         gone = f"there is no CronJob {backup}, and scale_down.drain.backup_cron_job names it"
         hook = hook._replace(trouble=gone if error.status == 404 else str(error), lasting=error.status in (403, 404))
     return hook
+
+
+def _read_events(api: Api, namespace: str) -> dict[str, str]:
+    """Job -> its last event. Without them, only the reason of a delay is missing."""
+    last: dict[str, tuple[str, str]] = {}
+    try:
+        for each in api.items(f"/api/v1/namespaces/{namespace}/events", fieldSelector="involvedObject.kind=Job"):
+            job = str((each.get("involvedObject") or {}).get("name"))[:TEXT]
+            when = str(each.get("lastTimestamp") or each.get("eventTime") or "")[:TEXT]
+            said = f"{each.get('reason', '')}: {each.get('message', '')}"[:TEXT]
+            last[job] = max(last.get(job, ("", "")), (when, said))
+    except KubernetesError:
+        pass
+    return {job: said for job, (_, said) in sorted(last.items(), key=lambda each: each[1])}
 
 
 # -- parsing ----------------------------------------------------------------------------------------------------------
@@ -228,8 +251,10 @@ def make_mark(mark: Mark) -> str:
             "on_timeout": "force" if wish.force else "fail",
             "backup": wish.backup,
             "cordon": "ours" if mark.ours else "another's",
+            "unmanaged_pods": "evict" if wish.evict_unmanaged else "fail",
             "saved": mark.saved,
             "since": mark.since,
+            "job": mark.job,
         }
     )
 
@@ -254,9 +279,15 @@ def parse_mark(text: str, instance: str) -> Mark:
         expires=_number(found.get("expires")),
         force=found.get("on_timeout") == "force",
         backup=found.get("backup") is True,
+        evict_unmanaged=found.get("unmanaged_pods") == "evict",
     )
+    job = found.get("job")
     return Mark(
-        wish, ours=found.get("cordon") == "ours", saved=found.get("saved") is True, since=_number(found.get("since"))
+        wish,
+        ours=found.get("cordon") == "ours",
+        saved=found.get("saved") is True,
+        since=_number(found.get("since")),
+        job=job if isinstance(job, str) and UID.fullmatch(job) else "",
     )
 
 
@@ -273,9 +304,29 @@ def has_to_leave(pod: Json) -> bool:
     metadata = pod["metadata"]
     if MIRROR in (metadata.get("annotations") or {}):
         return False
-    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") or _is_only_an_object(pod):
         return False
     return _controller(metadata).get("kind") != "DaemonSet"
+
+
+def is_unmanaged(pod: Json) -> bool:
+    """Of one that has to leave: nothing would create it again. One that is on its way out leaves by somebody else's doing."""
+    return not _controller(pod["metadata"]) and "deletionTimestamp" not in pod["metadata"]
+
+
+def _is_only_an_object(pod: Json) -> bool:
+    """It was deleted and all of its containers have terminated: a finalizer, or a long grace period, keeps nothing but an object."""
+    status = pod.get("status") or {}
+    main = status.get("containerStatuses") or ()
+    others = (
+        each for kind in ("initContainerStatuses", "ephemeralContainerStatuses") for each in status.get(kind) or ()
+    )
+    told = len(main) >= max(1, len(pod["spec"].get("containers") or ()))
+    return (
+        "deletionTimestamp" in pod["metadata"]
+        and told
+        and all("terminated" in (each.get("state") or {}) for each in (*main, *others))
+    )
 
 
 def parse_pod(found: Json) -> Pod:
@@ -285,7 +336,7 @@ def parse_pod(found: Json) -> Pod:
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
-        owner=f"{owner['kind']}/{owner['name']}" if owner else "",
+        owner=f"{owner['kind']}/{owner['name']}"[:TEXT] if owner else "",
         priority=found["spec"].get("priority") or 0,
         leaving="deletionTimestamp" in metadata,
     )
@@ -303,14 +354,18 @@ def _controller(metadata: Json) -> Json:
 
 
 def parse_job(found: Json) -> Job:
-    """A Job of the API."""
-    conditions = (found.get("status") or {}).get("conditions") or ()
-    ended = {each.get("type"): each for each in conditions if each.get("status") == "True"}
-    state = "complete" if "Complete" in ended else "failed" if "Failed" in ended else "running"
+    """A Job of the API. It is complete only if a pod of it succeeded: one with `completions: 0` completes by itself."""
+    metadata, status = found["metadata"], found.get("status") or {}
+    ended = {each.get("type"): each for each in status.get("conditions") or () if each.get("status") == "True"}
     why = ended.get("Failed") or {}
-    said = ": ".join(str(why[key]) for key in ("reason", "message") if why.get(key))
-    labels = found["metadata"].get("labels") or {}
-    return Job(found["metadata"]["name"], str(labels.get(JOB_LABEL, "")), state, said)
+    said = ": ".join(str(why[key]) for key in ("reason", "message") if why.get(key))[:TEXT]
+    state = "failed" if ended.keys() & {"Complete", "Failed"} else "running"
+    if "Complete" in ended:
+        succeeded = status.get("succeeded")
+        saved = isinstance(succeeded, int) and succeeded >= 1
+        state, said = ("complete", "") if saved else ("failed", "it completed, and no pod of it succeeded")
+    labels = metadata.get("labels") or {}
+    return Job(str(metadata.get("uid"))[:TEXT], metadata["name"], str(labels.get(JOB_LABEL, "")), state, said)
 
 
 def _job_of(pod: Json, hook: Hook | None) -> str:
@@ -318,7 +373,8 @@ def _job_of(pod: Json, hook: Hook | None) -> str:
     owner = _controller(pod["metadata"])
     if hook is None or pod["metadata"]["namespace"] != hook.namespace or owner.get("kind") != "Job":
         return ""
-    return str(owner["name"]) if owner["name"] in hook.jobs else ""
+    job = hook.jobs.get(owner["name"])
+    return job.name if job and job.uid == owner.get("uid") else ""
 
 
 def _what_it_waits_for(pod: Json) -> str:
@@ -326,10 +382,10 @@ def _what_it_waits_for(pod: Json) -> str:
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waiting = (each.get("state") or {}).get("waiting")
         if waiting:
-            return str(waiting.get("reason") or "waits")
+            return str(waiting.get("reason") or "waits")[:TEXT]
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            return f"{each.get('reason', '')}: {each.get('message', '')}"
+            return f"{each.get('reason', '')}: {each.get('message', '')}"[:TEXT]
     return str(status.get("phase") or "")
 
 

@@ -135,7 +135,13 @@ class Drains:
             "expires": (self.ask.now + lease).timestamp(),
             "on_timeout": "force" if self.ask.forces else "fail",
             "backup": backup,
+            **({"unmanaged_pods": self._unmanaged_pods} if self.ask.drain.eks else {}),
         }
+
+    @property
+    def _unmanaged_pods(self) -> str:
+        """A rollback is never refused, and an eviction gives a pod more time than the end of its node."""
+        return "evict" if self.ask.rolling_back or self.ask.drain.evict_unmanaged else "fail"
 
     def _request(self, wishes: list[dict[str, Any]]) -> dict[str, Any]:
         # The answer names the request that was read: another id wherever another node is wanted.

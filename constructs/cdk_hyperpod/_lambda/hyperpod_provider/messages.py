@@ -378,8 +378,16 @@ def not_drained(cluster: str, why: Sequence[str], *, first: bool, eks: bool = Fa
     """The reason of a deployment whose nodes could not be drained."""
     done = "nothing was deleted" if first else "nodes already taken stay taken, no other was deleted"
     head = f"Nodes of {cluster} were not ready to go: {done}{BACK_TO_WORK}."
-    forbidden = any("cannot be saved" in each and "forbidden" in each.lower() for each in why)
-    return fit(head, [*why, SAVING_HINT if forbidden else EVICTION_HINT if eks else DRAIN_HINT])
+    return fit(head, [*why, *_drain_hint(" ".join(why), eks)])
+
+
+def _drain_hint(why: str, eks: bool) -> Sequence[str]:
+    if not eks:
+        return (DRAIN_HINT,)
+    if "cannot be saved" in why and "forbidden: user" in why.lower():
+        return (SAVING_HINT,)
+    # What has to be changed, the drainer says.
+    return () if "no controller owns" in why else (EVICTION_HINT,)
 
 
 def not_given_back(nodes: Iterable[str]) -> str:
@@ -405,7 +413,8 @@ BACK_TO_WORK = ", and they go back to work"
 MARK = "cdk-hyperpod.dev/drain"
 """The drainer's annotation of a node that it holds."""
 SAVING_HINT = (
-    "The right to make the CronJob's Job comes with the stack hyperpod-NAME-teams, which is deployed after the nodes': deploy "
+    "In another namespace than hyperpod-backup, the right to make the CronJob's Job comes with the stack hyperpod-NAME-teams, "
+    "which is deployed after the nodes': deploy "
     "once with scale_down.drain.backup_cron_job as it is and no lower count, then take nodes"
 )
 

@@ -151,6 +151,8 @@ class Drain(NamedTuple):
     """Where no agent answers: take the nodes as they are. Otherwise nothing is taken."""
     must_be_saved: bool = False
     """A node that could not be saved does not go."""
+    evict_unmanaged: bool = False
+    """Under EKS, pods that no controller owns are evicted. Otherwise a node with such pods does not go."""
 
     @property
     def eks(self) -> bool:

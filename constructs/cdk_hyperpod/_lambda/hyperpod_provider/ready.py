@@ -225,6 +225,8 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
     unread = messages.UNTOLD if ask.drain.eks else messages.UNREAD
     state, message = (str(told.get("state")), str(told.get("message") or "")) if heard else ("", unread)
     if _is_ready(node, told, state) and not _may_join(node, state, ask):
+        if _ends_pods(told, ask) and ask.now < ask.limit(node):
+            return message or state, False
         if not _is_lost(told, state, ask):
             return "", False
         message = messages.unsaved(message)
@@ -233,6 +235,11 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
     if ask.now < ask.limit(node):
         return message or state, False
     return (message or state, True) if ask.must_be_ready else ("", False)
+
+
+def _ends_pods(told: Mapping[str, Any], ask: Ask) -> bool:
+    """Whether pods still run there. A backup begins before the time is over; that it is done ends no pod early."""
+    return ask.drain.eks and bool(told.get("running"))
 
 
 def _is_lost(told: Mapping[str, Any], state: str, ask: Ask) -> bool:

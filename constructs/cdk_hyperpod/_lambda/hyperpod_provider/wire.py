@@ -20,7 +20,8 @@ Digest                     both       no        any text that changes whenever s
 Drain                      both       no        JSON text {"Bucket": …, "TimeoutMinutes": 1 to 30, "OnTimeout": "fail" or "force",
                                                 "OnSilent": "fail" or "undrained", "MustBeSaved": true or false}: how nodes
                                                 are drained before they go; under EKS "Function", the ARN of the drainer, in the
-                                                place of Bucket; absent: they go as they are
+                                                place of Bucket, and optionally "UnmanagedPods": "fail" or "evict"; absent:
+                                                they go as they are
 Retry                      both       no        any text of at most 256 characters, never looked at: a new one makes
                                                 CloudFormation call both once more, so that they go on
 =========================  =========  ========  ==================================================================
@@ -234,6 +235,7 @@ def _drain(reader: _Reader, text: object) -> Drain | None:
         force=found.get("OnTimeout") == "force",
         undrained=found.get("OnSilent") == "undrained",
         must_be_saved=found.get("MustBeSaved") is True,
+        evict_unmanaged=found.get("UnmanagedPods") == "evict",
     )
 
 
@@ -241,6 +243,7 @@ _DRAIN_WORDS: Mapping[str, tuple[object, ...]] = {
     "OnTimeout": ("fail", "force"),
     "OnSilent": ("fail", "undrained"),
     "MustBeSaved": (True, False),
+    "UnmanagedPods": (None, "fail", "evict"),
 }
 
 
