@@ -42,6 +42,8 @@ class Policy:
 
     channel: tuple[str, str] = BUCKET
     """How the property names who drains."""
+    unmanaged: str = "fail"
+    """Under EKS: what becomes of pods that no controller owns."""
 
     def text(self) -> str:
         """As the property holds it."""
@@ -52,6 +54,7 @@ class Policy:
                 "OnTimeout": "force" if self.force else "fail",
                 "OnSilent": "undrained" if self.undrained else "fail",
                 "MustBeSaved": self.must_be_saved,
+                **({"UnmanagedPods": self.unmanaged} if self.channel[0] == "Function" else {}),
             },
             sort_keys=True,
         )
@@ -66,6 +69,8 @@ def read_policy(text: str | None) -> Policy | None:
         found["OnTimeout"] == "force",
         found["OnSilent"] == "undrained",
         str(found["MustBeSaved"]).lower() == "true",
+        BUCKET if "Bucket" in found else ("Function", found["Function"]),
+        found.get("UnmanagedPods", "fail"),
     )
 
 

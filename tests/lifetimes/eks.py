@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from math import inf
 from random import Random
@@ -18,7 +18,7 @@ from cdk_hyperpod._lambda.eks_drainer.drainer import Drainer
 from cdk_hyperpod._lambda.eks_drainer.kubernetes import Api, Reply
 
 from .cloudformation import Deployment, Template
-from .draining import Draining, Heard, Policy, Undone
+from .draining import Draining, Heard, Policy, Undone, read_policy
 from .function import PREPARE, Killed, Look, Request
 from .hyperpod import Node, Refused
 from .kubernetes import HEALTH, HOOK, LOST_AFTER, MARK, Habits, Kubernetes, Member
@@ -93,6 +93,11 @@ class ByDrainer(Draining):
             )
             member.silent_since = min(member.silent_since, now)
 
+    def _policy(self) -> str:
+        said = read_policy(super()._policy())
+        assert said is not None
+        return replace(said, unmanaged=self.rng.choice(["fail", "evict", "evict", "evict"])).text()
+
     # -- as time goes --
 
     def begin(self, file: Template) -> None:
@@ -145,6 +150,7 @@ class ByDrainer(Draining):
             request.asked_agent = True
             request.wishes |= self.new_wishes(asked["nodes"])
             request.drained |= {wish["id"] for wish in asked["nodes"]}
+            self.kubernetes.unmanaged |= {wish["id"]: wish["unmanaged_pods"] for wish in asked["nodes"]}
         answer = self._run(payload)
         request.faults += self._troubled > troubled
         if asked is not None and asked["nodes"]:
@@ -157,6 +163,7 @@ class ByDrainer(Draining):
         told, names = answer["nodes"], {wish["id"] for wish in wishes}
         if names == told.keys() and all(
             each["state"] == "ready"
+            and not each["running"]
             and (each["saved"] or not self._must)
             and each["requests"]["deployment"] in request.wishes
             for each in told.values()
@@ -299,6 +306,12 @@ class ByDrainer(Draining):
         if self.kubernetes.jobs:
             self.kubernetes.stop(self.rng.choice(list(self.kubernetes.jobs)))
 
+    def _member_forges_a_backup(self) -> None:
+        """They should have no permission in its namespace, and have it."""
+        if self.kubernetes.jobs:
+            name = self.rng.choice(list(self.kubernetes.jobs))
+            self.kubernetes.forge(name, succeeds=self.rng.random() < 0.5)
+
     def _cron_job_goes(self) -> None:
         self.kubernetes.has_cron_job = False
         self.life.clock.later(self.rng.choice([60.0, 1000.0]), partial(setattr, self.kubernetes, "has_cron_job", True))
@@ -335,6 +348,7 @@ ByDrainer.deeds = {
     "a person deletes a Node object": (1, ByDrainer._person_deletes_a_node_object),
     "a person deletes a pod": (1, ByDrainer._person_deletes_a_pod),
     "a person deletes a backup": (1, ByDrainer._person_deletes_a_backup),
+    "a member forges a backup": (2, ByDrainer._member_forges_a_backup),
     "the CronJob is gone": (0.5, ByDrainer._cron_job_goes),
     "the hook is forbidden": (0.5, ByDrainer._hook_is_forbidden),
     "a node fails": (2, ByDrainer._node_fails),
@@ -359,7 +373,10 @@ class EksReadiness(Readiness):
         if said.must_be_saved and not request.rollback:
             # What runs on then, and ends before the node does, is in no backup.
             ends = began + SAVES_AT * span
-            return forces and heard.at + 3 >= ends and (end.saved or end.saved_from + 3 >= ends)
+            # That its backup is done ends no pod before the time is over.
+            runs = self.draining.unready[node].endswith("runs")
+            waited = heard.at + 3 >= (began + span if runs else ends)
+            return forces and waited and (end.saved or end.saved_from + 3 >= ends)
         # A silent kubelet may have pods all the same: they have the time that all have, and more where most are silent.
         lost = end.silent >= LOST_AFTER and not end.cut_off
         return heard.at + 3 >= began + span and (forces or lost)

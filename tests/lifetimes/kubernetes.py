@@ -24,7 +24,7 @@ MARK = "cdk-hyperpod.dev/drain"
 """The drainer's annotation of a node that it holds."""
 HEALTH = "sagemaker.amazonaws.com/node-health-status"
 KARPENTER = "karpenter.sh/nodepool"
-HOOK = ("ops", "save-node")
+HOOK = ("hyperpod-backup", "save-node")
 """Namespace and name of the CronJob that saves a node."""
 
 UNKNOWN_AFTER = 40.0
@@ -89,6 +89,11 @@ class Pod:
     owner: str = ""
 
     @property
+    def is_unmanaged(self) -> bool:
+        """Nothing would create it again."""
+        return not self.kind and not self.leaving
+
+    @property
     def leaves(self) -> bool:
         """It has to leave before its node may go."""
         return self.kind not in ("DaemonSet", "Node", "Backup")
@@ -99,12 +104,17 @@ class Job:
     """A backup."""
 
     name: str
+    uid: str
     body: Json
     made: float
+    forged: bool = False
+    """Somebody else made it. It says that it is complete, and nothing is saved."""
     pod: Pod | None = None
     began: float = inf
     state: str = "Running"
     """Running, Complete or Failed."""
+    succeeded: bool = False
+    """A pod of it did."""
 
 
 class Rejected(Exception):
@@ -145,6 +155,8 @@ class Kubernetes:
         self.apps: list[App] = []
         self.jobs: dict[str, Job] = {}
         self.has_cron_job = True
+        self.unmanaged: dict[str, str] = {}
+        """What the last request says of pods that no controller owns: of each node, fail or evict."""
         self.hook_denied_until = 0.0
         """Until when there is no right to make Jobs of it, nor to read them."""
         self.open = True
@@ -315,13 +327,17 @@ class Kubernetes:
                 if not self.has_cron_job:
                     raise Rejected(404, f'cronjobs.batch "{name}" not found')
                 return {"metadata": {"name": name, "uid": "c-1"}, "spec": {"jobTemplate": {"spec": COPIES}}}
+            case "GET", ["api", "v1", "namespaces", where, "events"] if where == namespace:
+                return self._page(query, lambda: [])
+            case "POST", _ if names == jobs and query.get("dryRun") == "All":
+                return body
             case "GET", _ if names == jobs:
                 key = query.get("labelSelector", "")
                 return self._page(query, lambda: [_job(job) for job in self.jobs.values() if key in _labels(job.body)])
             case "POST", _ if names == jobs:
                 return self._run(body)
             case "DELETE", _ if names[:-1] == jobs:
-                return self.stop(names[-1])
+                return self.stop(names[-1], body.get("preconditions", {}).get("uid"))
         self.fault("the drainer does what it has no right to", f"{method} /{'/'.join(names)}")
         raise Rejected(403, "forbidden")
 
@@ -361,7 +377,9 @@ class Kubernetes:
         metadata: Json = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
         if pod.kind:
             kind = {"Backup": "Job"}.get(pod.kind, pod.kind)
-            metadata["ownerReferences"] = [{"kind": kind, "name": pod.owner, "controller": True}]
+            job = self.jobs.get(pod.owner) if pod.kind == "Backup" else None
+            uid = job.uid if job and job.pod is pod else f"of-{pod.owner}"
+            metadata["ownerReferences"] = [{"kind": kind, "name": pod.owner, "uid": uid, "controller": True}]
         if pod.kind == "Node":
             metadata["annotations"] = {"kubernetes.io/config.mirror": "x"}
         if pod.leaving:
@@ -416,6 +434,8 @@ class Kubernetes:
         member, now = pod.member, self.clock.now
         if not pod.leaves:
             self.fault("the drainer evicts what stays by its nature", f"{pod.name} of a {pod.kind}")
+        if not dry and pod.is_unmanaged and member and self.unmanaged.get(str(member.node.id)) == "fail":
+            self.fault("the drainer evicts a pod that nothing creates again", pod.name)
         if not dry and (member is None or MARK not in member.annotations):
             self.fault("the drainer evicts from a node that it does not hold", pod.name)
         if pod.app and member and not pod.leaving and pod.ends > now:
@@ -436,9 +456,21 @@ class Kubernetes:
         name = body["metadata"]["name"]
         if name in self.jobs:
             raise Rejected(409, f'jobs.batch "{name}" already exists')
-        self.jobs[name] = job = Job(name, body, self.clock.now)
+        job = self._create(name, body)
         self.clock.later(self.rng.uniform(1, 15), partial(self._start, job))
-        return body
+        return {**body, "metadata": {**body["metadata"], "uid": job.uid}}
+
+    def _create(self, name: str, body: Json, *, forged: bool = False) -> Job:
+        self._count += 1
+        self.jobs[name] = job = Job(name, f"j-{self._count}", body, self.clock.now, forged=forged)
+        return job
+
+    def forge(self, name: str, *, succeeds: bool) -> None:
+        """A member deletes a backup, and creates one of its name that completes by itself, or with a pod that does nothing."""
+        body = self.jobs[name].body
+        self.stop(name)
+        job = self._create(name, body, forged=True)
+        job.state, job.succeeded = "Complete", succeeds
 
     def _start(self, job: Job) -> None:
         spec = job.body["spec"]["template"]["spec"]
@@ -463,7 +495,7 @@ class Kubernetes:
             self.clock.later(30, partial(self._done, job))
             return
         alive = pod.uid in self.pods and self.rng.random() >= self.habits.fails
-        job.state = "Complete" if alive else "Failed"
+        job.state, job.succeeded = "Complete" if alive else "Failed", alive
         self._remove(pod)
         if alive and job.body["spec"]["template"]["spec"]["containers"] == COPIES["template"]["spec"]["containers"]:
             pod.member.saved_from = max(pod.member.saved_from, job.began)
@@ -475,11 +507,14 @@ class Kubernetes:
         if self.jobs.get(job.name) is job:
             del self.jobs[job.name]
 
-    def stop(self, name: str) -> Json:
+    def stop(self, name: str, uid: str | None = None) -> Json:
         """Its Job is deleted, and with it the pod."""
-        job = self.jobs.pop(name, None)
+        job = self.jobs.get(name)
         if job is None:
             raise Rejected(404, f'jobs.batch "{name}" not found')
+        if uid is not None and uid != job.uid:
+            raise Rejected(409, "Precondition failed: UID in precondition")
+        del self.jobs[name]
         if job.pod is not None:
             self._remove(job.pod)
         return {"kind": "Status", "status": "Success"}
@@ -494,7 +529,8 @@ def _job(job: Job) -> Json:
     conditions = (
         [] if job.state == "Running" else [{"type": job.state, "status": "True", "reason": "BackoffLimitExceeded"}]
     )
-    return {"metadata": job.body["metadata"], "status": {"conditions": conditions}}
+    status = {"conditions": conditions, "succeeded": int(job.succeeded)}
+    return {"metadata": {**job.body["metadata"], "uid": job.uid}, "status": status}
 
 
 def _selects(selector: str, pod: Json) -> bool:

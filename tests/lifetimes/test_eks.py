@@ -67,7 +67,7 @@ class Site:
         }
         pod["tolerations"] = [{"operator": "Exists"}]
         body = {"metadata": {"name": "job", "labels": {"saves": node}}, "spec": {"template": {"spec": pod}}}
-        assert self.send("POST", "/apis/batch/v1/namespaces/ops/jobs", body)[0] == 201
+        assert self.send("POST", "/apis/batch/v1/namespaces/hyperpod-backup/jobs", body)[0] == 201
 
 
 def test_an_eviction_waits_for_a_budget_and_gives_a_pod_its_time() -> None:
@@ -137,7 +137,7 @@ def test_a_backup_has_what_was_written_before_it_began() -> None:
     assert site.api.unready(site.one.node, must_be_saved=True) == "is not saved"
     site.back_up(site.one.name)
     site.clock.pass_time(100)
-    _, jobs = site.send("GET", "/apis/batch/v1/namespaces/ops/jobs?limit=500&labelSelector=saves")
+    _, jobs = site.send("GET", "/apis/batch/v1/namespaces/hyperpod-backup/jobs?limit=500&labelSelector=saves")
     assert jobs["items"][0]["status"]["conditions"][0]["type"] == "Complete"
     assert site.api.unready(site.one.node, must_be_saved=True) == ""
     late = site.run(site.one, ends=site.clock.now + 5)
@@ -173,14 +173,20 @@ def test_a_node_joins_late_and_its_object_goes_with_it() -> None:
 
 
 def drained(
-    *, silent: float = 0.0, cut_off: bool = False, saved: bool = False, since: float = 0.0, joined: float = 0.0
+    *,
+    silent: float = 0.0,
+    cut_off: bool = False,
+    saved: bool = False,
+    since: float = 0.0,
+    joined: float = 0.0,
+    why: str = "pod runs",
 ) -> Any:
     """A lifetime under EKS in which the node i-4 was not ready when it went."""
     life = lifetime()
     life.draining = draining = ByDrainer(life, Random(0))
     life.judge.readiness = EksReadiness(life, draining)
     node = life.pod.groups["p5"].nodes[3]
-    draining.unready, draining.ends = {node: "pod runs"}, {node: End(joined, saved, since, silent, cut_off)}
+    draining.unready, draining.ends = {node: why}, {node: End(joined, saved, since, silent, cut_off)}
     return life
 
 
@@ -198,9 +204,11 @@ HEARD, SILENT = Heard(999.0, {"nodes": {}, "busy": []}, silent=False), Heard(999
         (drained(), FORCE, HEARD, 610, True),
         (drained(), SAVE, HEARD, 610, False),
         (drained(saved=True), SAVE, HEARD, 300, False),
-        (drained(saved=True), SAVE, HEARD, 490, True),
-        (drained(since=990.0), SAVE, HEARD, 490, True),
-        (drained(since=980.0), SAVE, HEARD, 490, False),
+        # That a backup is done ends no pod early.
+        (drained(saved=True), SAVE, HEARD, 490, False),
+        (drained(saved=True), SAVE, HEARD, 610, True),
+        (drained(since=990.0, why="is not saved"), SAVE, HEARD, 490, True),
+        (drained(since=980.0, why="is not saved"), SAVE, HEARD, 490, False),
         (drained(saved=True), replace(FAIL, must_be_saved=True), HEARD, 610, False),
         (drained(silent=350), FAIL, HEARD, 610, True),
         (drained(silent=350), FAIL, HEARD, 500, False),
@@ -273,6 +281,19 @@ def _saves_nothing(*made: Any) -> dict[str, Any]:
     return job
 
 
+def _believes_a_name(*asked: Any) -> drainer.View:
+    view = _VIEW(*asked)
+    return view._replace(job=view.job or view.stranger)
+
+
+def _evicts_anybody(wish: Any, node: world.Node, seen: world.World) -> drainer.View:
+    """Evicts what nothing creates again."""
+    return _VIEW(wish._replace(evict_unmanaged=True), node, seen)
+
+
+_VIEW = drainer._view
+
+
 def _overlooks_karpenter(*asked: Any, **more: Any) -> world.World:
     seen = world.read_world(*asked, **more)
     nodes = {name: tuple(node._replace(karpenter="") for node in nodes) for name, nodes in seen.nodes.items()}
@@ -295,7 +316,8 @@ _MAKE_JOB = drainer.make_job
         ("_evict", _evicted(method="DELETE"), 6, "the drainer does what it has no right to"),
         ("_judge_node", _judged(state="ready", saved=True), 6, "a node that was not ready goes"),
         ("make_job", _saves_nothing, 19, "a node that was not ready goes"),
-        ("job_name", lambda wish, node: wish.instance, 6, "a node that was not ready goes"),
+        ("_view", _believes_a_name, 6, "a node that was not ready goes"),
+        ("_view", _evicts_anybody, 6, "the drainer evicts a pod that nothing creates again"),
         ("read_world", _overlooks_karpenter, 13, "the drainer cordons a node of Karpenter's"),
         ("has_to_leave", lambda pod: True, 6, "the drainer evicts what stays by its nature"),
     ],

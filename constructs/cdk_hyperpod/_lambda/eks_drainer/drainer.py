@@ -208,7 +208,7 @@ def _judge_node(wish: Wish, node: Node, world: World) -> Judgement:
     return next(one for rule in _RULES if (one := rule(view)) is not None)
 
 
-def _refuse_unmanaged(view: View) -> Judgement | None:
+def _judge_unmanaged(view: View) -> Judgement | None:
     """Nothing would create such a pod again. What has been held goes on being held until the deployment gives it back."""
     lone = [pod.title for pod in view.pods if not (pod.owner or pod.leaving)]
     if view.wish.evict_unmanaged or not lone:
@@ -246,7 +246,7 @@ def _time_out(view: View) -> Judgement | None:
     return Judgement("timed-out", view.note + said, asks, keep=False)
 
 
-def _refuse_unsavable(view: View) -> Judgement | None:
+def _judge_unsavable(view: View) -> Judgement | None:
     """Before anything leaves the node: it would leave in vain."""
     if view.hook is None or view.saved or view.job or not view.hook.trouble:
         return None
@@ -283,11 +283,11 @@ def _back_up(view: View) -> Judgement | None:
 
 
 _RULES: tuple[Callable[[View], Judgement | None], ...] = (
-    _refuse_unmanaged,
+    _judge_unmanaged,
     _say_ready,
     _give_up_lost,
     _time_out,
-    _refuse_unsavable,
+    _judge_unsavable,
     _drain,
     _back_up,
 )
