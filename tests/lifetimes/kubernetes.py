@@ -328,7 +328,7 @@ class Kubernetes:
                     raise Rejected(404, f'cronjobs.batch "{name}" not found')
                 return {"metadata": {"name": name, "uid": "c-1"}, "spec": {"jobTemplate": {"spec": COPIES}}}
             case "GET", ["api", "v1", "namespaces", where, "events"] if where == namespace:
-                return self._page(query, lambda: [])
+                return self._page(query, list)
             case "POST", _ if names == jobs and query.get("dryRun") == "All":
                 return body
             case "GET", _ if names == jobs:
