@@ -28,6 +28,13 @@ NOTHING_THERE = ("NoSuchKey", "NoSuchBucket")
 """S3's codes where nobody wants anything. The bucket goes when `slurm.drain` is taken out of the file."""
 RENEW_S = 300
 """Credentials that end sooner than this are asked for again."""
+OWN_HEADERS = ("x-amz-request-id", "x-amz-id-2")
+"""S3 sets both in every answer, errors too ("Common response headers"). A proxy's own page, or another server's, has neither."""
+CLOSE_S = 5
+"""Two answers agree on the time within this. Date has no fractions, and an answer may take a while."""
+AGREE = 3
+"""So many answers in a row set the clock anew, if the last came AGREE_S after the first."""
+AGREE_S = 60
 
 
 class S3Error(Exception):
@@ -52,19 +59,54 @@ class Object(NamedTuple):
     etag: str
 
 
+class Clock:
+    """The time that S3's answers tell, kept between them by this machine's monotonic clock.
+
+    The first answer sets the clock. A later one that differs proves nothing alone: it moves the clock only with others that
+    agree with it, a minute long. Until then the earlier of the two times counts, so no lease ends and no deadline passes
+    because of one answer.
+    """
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None
+        """S3's time less the monotonic clock's."""
+        self._doubts: list[tuple[float, float]] = []
+        """Answers in a row that differ from the clock and agree with each other: when, and how far ahead each was."""
+
+    def now(self) -> float:
+        """In seconds since 1970."""
+        if self._ahead is None:
+            return time.time()
+        return time.monotonic() + min([self._ahead, *(ahead for _, ahead in self._doubts)])
+
+    def note(self, moment: float) -> None:
+        """What an answer says the time is."""
+        at = time.monotonic()
+        ahead = moment - at
+        if self._ahead is None:
+            self._ahead = ahead
+        elif abs(ahead - self._ahead) <= CLOSE_S:
+            self._doubts = []
+        else:
+            agreeing = [each for each in self._doubts if abs(each[1] - ahead) <= CLOSE_S]
+            self._doubts = [*agreeing, (at, ahead)]
+            if len(self._doubts) >= AGREE and at - self._doubts[0][0] >= AGREE_S:
+                self._ahead, self._doubts = ahead, []
+
+
 class Bucket:
     """One bucket. Not for several threads."""
 
     def __init__(self, name: str, region: str) -> None:
         self.name = name
         self.region = region
-        self.clock_offset_s = 0.0
-        """How far S3's clock is ahead of this machine's, at the last answer. Everybody who uses the bucket can share its clock."""
+        self.clock = Clock()
+        """Everybody who uses the bucket can share its clock."""
         self._credentials: Credentials | None = None
 
     def now(self) -> float:
         """The time by S3's clock, in seconds since 1970."""
-        return time.time() + self.clock_offset_s
+        return self.clock.now()
 
     def get(self, key: str, etag: str, most_bytes: int) -> Object | None:
         """The object; None: it still has this etag. Of a larger one, only as much as tells that it is too large.
@@ -116,13 +158,14 @@ class Bucket:
             raise S3Error(f"{what}: {getattr(error, 'reason', '') or error or type(error).__name__}") from None
 
     def _note_clock(self, headers: Any) -> None:
+        if not all(headers.get(name) for name in OWN_HEADERS):
+            return
         try:
             moment = email.utils.parsedate_to_datetime(headers["Date"]).timestamp() if headers.get("Date") else None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return
-        # The header has no fractions of a second.
-        if moment is not None and abs(moment - self.now()) > 2:
-            self.clock_offset_s = moment - time.time()
+        if moment is not None:
+            self.clock.note(moment)
 
     def _signed(self, method: str, host: str, path: str, content: bytes) -> dict[str, str]:
         """The headers of AWS Signature Version 4, "Authenticating Requests: Using the Authorization Header"."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -135,6 +136,85 @@ def test_everybody_shares_s3_s_clock(bucket: Any, tmp_path: Path, monkeypatch: p
     assert abs(bucket.now() - time.time() - 300) < 3
     server.shutdown()
     server.server_close()
+
+
+OURS = "x-amz-request-id: 0123456789ABCDEF\r\nx-amz-id-2: abc\r\n"
+TOMORROW = "Date: Fri, 01 Jan 2100 00:00:00 GMT\r\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"HTTP/1.1 503 Service Unavailable\r\n{TOMORROW}\r\n",
+        f"HTTP/1.1 404 Not Found\r\n{TOMORROW}x-amz-request-id: 1\r\n\r\n<html>",
+        f"HTTP/1.1 200 OK\r\n{TOMORROW}\r\nlogin first",
+        f"HTTP/1.1 503 Slow Down\r\n{OURS}Date: Mon, 99 Jan 99999999999999999999 00:00:00 GMT\r\n\r\n",
+    ],
+    ids=["503", "proxy", "portal", "no date"],
+)
+def test_no_other_answer_tells_the_time(bucket: Any, answers: Answers, said: str) -> None:
+    answers.said = said.encode()
+    with contextlib.suppress(s3.S3Error):
+        bucket.get("c/one.json", "", 100)
+    assert abs(bucket.now() - time.time()) < 3
+
+
+def test_an_error_of_s3_s_tells_the_time(bucket: Any, answers: Answers) -> None:
+    """RequestTimeTooSkewed, for one: a clock that is wrong can sign nothing that S3 takes."""
+    answers.said = (
+        f"HTTP/1.1 403 Forbidden\r\n{OURS}{TOMORROW}\r\n<Error><Code>RequestTimeTooSkewed</Code></Error>".encode()
+    )
+    with pytest.raises(s3.S3Error, match="RequestTimeTooSkewed"):
+        bucket.get("c/one.json", "", 100)
+    assert bucket.now() > 4_000_000_000
+
+
+class Told:
+    """A clock, and the answers that it hears: `hear(after_s, ahead_s)`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at = 1000.0
+        monkeypatch.setattr(s3.time, "monotonic", lambda: self.at)
+        self.clock = s3.Clock()
+
+    def hear(self, after_s: float, ahead_s: float) -> float:
+        """How far the clock is ahead of the truth afterwards."""
+        self.at += after_s
+        self.clock.note(2_000_000_000 + self.at + ahead_s)
+        return self.ahead()
+
+    def ahead(self) -> float:
+        return round(float(self.clock.now()) - self.at - 2_000_000_000)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    return Told(monkeypatch)
+
+
+@pytest.mark.parametrize("wrong", [3600, -3600, 30])
+def test_one_answer_moves_the_clock_only_where_it_is_the_first(told: Told, wrong: float) -> None:
+    assert told.hear(0, 0) == 0
+    assert told.hear(10, wrong) == min(0, wrong)
+    assert told.hear(10, 0) == 0
+    # And the first, if the second differs, ends nothing: the earlier of the two counts.
+    told.clock = s3.Clock()
+    assert told.hear(0, wrong) == wrong
+    assert told.hear(1, 0) == min(0, wrong)
+
+
+def test_three_answers_over_a_minute_set_the_clock(told: Told) -> None:
+    told.hear(0, 0)
+    assert [told.hear(20, 3600) for _ in range(3)] == [0, 0, 0]
+    assert told.hear(20, 3600) == 3600
+    # Each that agrees with the clock begins the count anew, and so does each that agrees with nothing.
+    assert [told.hear(29, ahead) for ahead in (0, 0, 3600, 0, 0, 7200, 60, 0)] == [0, 0, 3600, 0, 0, 3600, 60, 0]
+
+
+def test_many_answers_within_a_minute_prove_no_more_than_one(told: Told) -> None:
+    told.hear(0, 0)
+    assert {told.hear(1, 3600) for _ in range(60)} == {0}
+    assert told.hear(1, 3600) == 3600
 
 
 def test_a_role_s_keys_come_from_the_metadata_or_else_from_the_aws_cli(

@@ -68,6 +68,8 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, status: int, content: bytes, etag: str = "") -> None:
         self.send_response_only(status)
         self.send_header("Date", email.utils.formatdate(time.time() + self.clock_offset_s, usegmt=True))
+        self.send_header("x-amz-request-id", "0123456789ABCDEF")
+        self.send_header("x-amz-id-2", "as S3 has it")
         self.send_header("Content-Length", str(len(content)))
         if etag:
             self.send_header("ETag", etag)
