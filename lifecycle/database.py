@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from lib import StepError, ask_slurm, last_line, on_node, run, wait_until
+from lib import StepError, ask_slurm, on_node, run, wait_until, what_failed
 
+SLURMDBD_CONFS = ("/opt/slurm/etc/slurmdbd.conf", "/etc/slurm/slurmdbd.conf")
 SLURMCTLD_LOGS = ("/var/log/slurm/slurmctld.log", "/var/log/slurmctld.log")
 
 
@@ -22,7 +23,7 @@ def wait_for_database() -> str:
     def look(attempt: int) -> str | None:
         done = run("sacctmgr", "--parsable2", "--noheader", "show", "cluster", "format=Cluster", timeout_s=60)
         if done.returncode != 0:
-            return f"slurmdbd does not answer ({last_line(done.stdout)})"
+            return f"slurmdbd does not answer ({what_failed(done.stdout)})"
         return None if name in done.stdout.split() else f"slurmdbd does not know the cluster {name} yet"
 
     try:
@@ -33,6 +34,12 @@ def wait_for_database() -> str:
 
 
 def _diagnosis() -> str:
+    for path in SLURMDBD_CONFS:
+        file = on_node(path)
+        # It has the database's password: slurmdbd ends where anybody else could read it.
+        if file.is_file() and file.stat().st_mode & 0o777 != 0o600:
+            mode = f"{file.stat().st_mode & 0o777:o}"
+            return f"{path} has mode {mode}, at which slurmdbd ends: `chmod 600 {path}`, and start slurmdbd"
     for path in SLURMCTLD_LOGS:
         file = on_node(path)
         if file.is_file() and "CLUSTER ID MISMATCH" in file.read_text("utf-8", "replace")[-20_000:]:

@@ -95,6 +95,14 @@ def last_line(text: str) -> str:
     return lines[-1][:300] if lines else "it said nothing"
 
 
+def what_failed(text: str) -> str:
+    """What a command of Slurm's said last. Without munge that is only that it may not, so munge is named."""
+    if "Munge encode failed" in text or "Munge decode failed" in text:
+        cause = next(line for line in text.splitlines() if "Munge" in line and "failed" in line)
+        return f"{last_line(cause)}; look at `systemctl status munge`, and start it again"
+    return last_line(text)
+
+
 def write_file(path: str, content: str, mode: int = 0o644, owes: Sequence[str] = ()) -> bool:
     """Whether the file had to be written. All of it is there afterwards or, if that fails, what was there before.
 

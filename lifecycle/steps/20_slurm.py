@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from lib import StepError, attempts, install_unit, last_line, log, on_node, run, run_step, wait_until
+from lib import StepError, attempts, install_unit, last_line, log, on_node, run, run_step, wait_until, what_failed
 
 DAEMONS = {"controller": ("slurmctld",), "login": ("sackd", "slurmd"), "compute": ("slurmd",)}
 """What a node of each type runs: the first of these that it has. On a login node it only brings slurm.conf."""
@@ -60,7 +60,7 @@ def what_is_missing(daemon: str | None, node_type: str) -> str | None:
         return f"{daemon} is {property_of(daemon, 'ActiveState') or 'unknown'}"
     ping = run("scontrol", "ping", timeout_s=30)
     if "is UP" not in ping.stdout:
-        return f"slurmctld does not answer `scontrol ping` ({last_line(ping.stdout)})"
+        return f"slurmctld does not answer `scontrol ping` ({what_failed(ping.stdout)})"
     return None
 
 

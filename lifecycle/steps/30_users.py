@@ -298,12 +298,23 @@ def furnish(name: str, home: Path, public_keys: Sequence[str]) -> None:
             for rest in (mine, mine.with_name(f"{mine.name}.pub")):
                 if rest.exists():
                     rest.unlink()
+    warn_of_modes(home, key)
     public = public_key(key)
     if public:
         _replace(key.with_name(f"{key.name}.pub"), public + "\n", 0o644)
     authorized = folder / "authorized_keys"
     old = authorized.read_text("utf-8", "replace") if authorized.is_file() else ""
     _replace(authorized, with_keys(old, [*filter(None, [public]), *public_keys]), 0o600)
+
+
+def warn_of_modes(home: Path, key: Path) -> None:
+    """Say what ssh and sshd refuse. It is the owner's to change."""
+    if home.stat().st_mode & 0o022:
+        mode = stat.S_IMODE(home.stat().st_mode)
+        log("WARNING", f"{home} has mode {mode:o}: others may write there, and sshd takes no key; `chmod go-w {home}`")
+    if key.exists() and key.stat().st_mode & 0o077:
+        mode = stat.S_IMODE(key.stat().st_mode)
+        log("WARNING", f"{key} has mode {mode:o}: others may read it, and ssh does not use it; `chmod 600 {key}`")
 
 
 def public_key(key: Path) -> str:

@@ -201,3 +201,23 @@ def test_what_slurm_was_not_told_it_is_told_by_the_next_run(
     conf.told.clear()
     slurm_conf.keep(settings, 2)
     assert conf.told == []
+
+
+def test_a_slurmdbd_conf_that_others_may_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmdbd ends at it, and sacctmgr says only that nobody answers."""
+    database = load("database.py")
+    monkeypatch.setenv("PROVISION_ROOT", str(tmp_path))
+    monkeypatch.setenv("PROVISION_ATTEMPTS", "1")
+    config = "ClusterName = train\nAccountingStorageType = accounting_storage/slurmdbd\n"
+    monkeypatch.setattr(database, "ask_slurm", lambda *command: config)
+    refused = subprocess.CompletedProcess((), 1, "sacctmgr: error: Connection refused")
+    monkeypatch.setattr(database, "run", lambda *command, **_: refused)
+    file = tmp_path / "opt/slurm/etc/slurmdbd.conf"
+    file.parent.mkdir(parents=True)
+    file.touch(mode=0o600)
+    with pytest.raises(database.StepError, match=r"Connection refused.*look at `systemctl status slurmdbd`"):
+        database.wait_for_database()
+    file.chmod(0o644)
+    mend = "has mode 644, at which slurmdbd ends: `chmod 600 /opt/slurm/etc/slurmdbd.conf`, and start slurmdbd"
+    with pytest.raises(database.StepError, match=mend):
+        database.wait_for_database()

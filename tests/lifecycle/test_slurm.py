@@ -245,3 +245,16 @@ def test_a_login_node_starts_what_brings_slurm_conf_where_nothing_answers(node: 
 
 def test_an_image_without_slurm_is_named(node: SlurmNode) -> None:
     assert "systemd has no unit slurmd; use an image of HyperPod's for Slurm" in the_error(node.provision())
+
+
+def test_without_munge_the_step_names_it(node: SlurmNode) -> None:
+    """scontrol says last that slurmctld is down."""
+    node.unit("slurmd", "active")
+    node.unit("munge", "failed")
+    said = (
+        'scontrol: error: Munge encode failed: Failed to access "/run/munge/munge.socket.2": No such file or directory'
+    )
+    node.command("scontrol", f"echo '{said}'; echo Slurmctld[primary] at ip-10-1-0-10 is DOWN; exit 1")
+    error = the_error(node.provision(PROVISION_ATTEMPTS="1"))
+    assert "Munge encode failed" in error
+    assert "look at `systemctl status munge`, and start it again" in error

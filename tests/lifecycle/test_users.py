@@ -146,6 +146,25 @@ def test_a_home_is_furnished_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (home / ".bashrc").read_text() == "# mine\n"
 
 
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not on this machine: no key can be made")
+def test_modes_that_ssh_refuses_are_warned_of_and_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PROVISION_ROOT", str(tmp_path))
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    users.furnish("alice", home, [])
+    assert "WARNING" not in capsys.readouterr().err
+    home.chmod(0o777)
+    key = home / ".ssh/id_ed25519"
+    key.chmod(0o666)
+    users.furnish("alice", home, [])
+    said = capsys.readouterr().err
+    assert f"{home} has mode 777: others may write there, and sshd takes no key; `chmod go-w {home}`" in said
+    assert f"{key} has mode 666: others may read it, and ssh does not use it; `chmod 600 {key}`" in said
+    assert (home.stat().st_mode & 0o777, key.stat().st_mode & 0o777) == (0o777, 0o666)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a home to another user needs root")
 def test_root_follows_nothing_that_a_user_put_into_the_home(tmp_path: Path) -> None:
     """~/.ssh is a link to a folder of root's: the user's rights do not reach it."""
