@@ -1235,6 +1235,26 @@ def tell_slurm(text: str) -> None:
         subprocess.run(["scontrol", "update", f"jobid={job}", f"comment={line}"], timeout=60, check=False)
 
 
+def hold_node(node: str, reason: str) -> None:
+    """Drain this node from within its backup's job, to which it belongs as a whole: no other job can start here any more, be it
+    between the end of this one and the agent's next look. Raises BackupError."""
+    state = _scontrol("--oneliner", "show", "node", node).partition(" State=")[2].partition(" ")[0]
+    if re.search("DRAIN|FAIL", state):
+        # A person's reason, or HyperPod's, must not be lost.
+        raise BackupError(f"somebody else took {node} out of work ({state}) when its backup began")
+    _scontrol("update", f"nodename={node}", "state=drain", f"reason={reason}")
+
+
+def _scontrol(*words: str) -> str:
+    done = subprocess.run(
+        ["scontrol", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False
+    )
+    text = done.stdout.decode("utf-8", "replace")
+    if done.returncode != 0:
+        raise BackupError(f"`scontrol {' '.join(words[:2])}` on the node: {' '.join(text.split())[:200]}")
+    return text
+
+
 def _too_long(number: int, frame: object) -> None:
     raise BackupError("took longer than slurm.drain.backup.timeout_minutes, and was ended")
 
@@ -1248,6 +1268,8 @@ def main(order: dict[str, Any], tell: Callable[[str], None] = tell_slurm) -> int
         if minutes:
             signal.signal(signal.SIGALRM, _too_long)
             signal.alarm(minutes * 60)
+        if order.get("hold"):
+            hold_node(**order["hold"])
         run_hook(order, tell) if order.get("hook") else back_up(order, tell)
         return 0
     except BackupError as error:

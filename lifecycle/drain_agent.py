@@ -5,8 +5,8 @@ It runs on the controller, started by systemd (step drain). Requests and its ans
 name (docs/adr/0014): CLUSTER/requests/operator.json and .../deployment.json, one writer each, and CLUSTER/status.json, ours.
 
 For each node that a request names it makes a reservation of root's (MAINT) at once, so that no new job starts there; waits
-until the jobs on it have ended; copies what is to be saved by a job in the reservation (backup.py); drains the node, and
-says `ready`. When nobody wants the node any more, it gives it back. It keeps nothing: the reservation, the drain's
+until the jobs on it have ended; copies what is to be saved by a job in the reservation (backup.py), which drains the node
+before it reads anything; and says `ready`. When nobody wants the node any more, it gives it back. It keeps nothing: the reservation, the drain's
 reason, and the backup's job in Slurm are all that it knows, so it may be killed anywhere. It never changes a drain, a
 reason or a reservation that is not its own. All that a request says is data, and is checked.
 
@@ -27,12 +27,12 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from backup import LOG
-from lib import last_line, log, on_node, run, run_step
+from lib import last_line, log, on_node, run, run_step, what_failed
 from s3 import Bucket, S3Error
 
 VERSION = 3
@@ -58,19 +58,61 @@ MOST_AHEAD_S = 26 * 3600
 MOST_TRIES = 3
 MOST_TOLD = 6
 """Jobs of each busy node in the status: five, and one that says that there are more."""
+MOST_STATUS = 7 * 1024**2
+"""Bytes of a status. The guard reads eight MiB of it."""
+SHORTER = ((20, 2000), (5, 600), (1, 300), (0, 100))
+"""How many jobs of a node, and how much of what is said of it, where all would be too much."""
+UNREAD_S = 600
+"""An agent that could read no request for so long since it started gives back what is older than any lease."""
 PREFIX = "cdk-hyperpod"
 EVERYBODY = "dev"
 """HyperPod's partition of all nodes. Those that compute, and no others, are in one more (SlurmConfig, PartitionNames)."""
 WORKS = "Slurm is still cleaning up after the last job"
 RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"
 COMPUTE = "a compute node"
+WAS = "@"
+"""In the name of a backup's job, before Slurm's own reason: an instance, a request and a time have none."""
+REASON_ENDS = re.compile(r" \[[^][@ ]+@(?:\d{4}-\d\d-\d\dT[\d:]+|Unknown)\]")
+"""Who gave a reason, and when. 24.11 has more of the node behind it."""
 PROVISIONING_PARAMETERS = "/opt/ml/config/provisioning_parameters.json"
-OUR_REASON = re.compile(rf"{PREFIX}:(deployment|operator):([A-Za-z0-9-]+):(saved|unsaved|lost)")
-"""The reason of a drain of ours. saved: with a backup; unsaved: none was asked for; lost: it could not be."""
-OWN_DOWN = re.compile(rf"$|Not responding|Node unexpectedly rebooted|{OUR_REASON.pattern}")
-"""The reason of a node that slurmctld itself has set down. It leaves a reason that stands there, such as one of ours;
-a person must give one."""
+OUR_REASON = re.compile(rf"{PREFIX}:(deployment|operator):([A-Za-z0-9-]+):(saving|saved|unsaved|lost)(?::(.+))?")
+"""The reason of a drain of ours. saving: its backup's job has begun; saved: with a backup; unsaved: none was asked for; lost:
+it could not be. What follows is Slurm's own reason, where the node was drained by it: it is put back when the node is."""
+UNFIT = (
+    r"Low (?:socket\*core\*thread count|CPUs|TmpDisk|RealMemory(?: \([^)]*\))?)|CoreSpec differ|Could not unpack gres data|"
+    r"gres/\S+ count (?:too low|reported lower than configured|changed and jobs are using them) \(\d+ (?:<|!=) \d+\)|"
+    r"gres/\S+ type (?:\(\S+\) reported but not configured|changed and jobs are using them)"
+)
+"""What slurmctld finds wrong with a node that registers (_slurm_validate_node and gres.c), one or several."""
+SLURM_OWN = re.compile(
+    "|".join(
+        (
+            # slurmd and slurmstepd, of a step or a job that they cannot end or begin. 25.11 adds which.
+            r"Kill task failed(?: \(JobId=[^)]*\))?",
+            r"Job step not running(?: \(JobId=[^)]*\))?",
+            "switch_g_job_postfini failed",
+            "SlurmdSpoolDir is full",
+            # slurmctld, by what a slurmd answers.
+            "Prolog error",
+            "Epilog error",
+            "Prolog/Epilog failure",
+            "Job env setup error",
+            "Duplicate jobid",
+            "batch job complete failure",
+            # slurmctld, of a node that it does not hear, or hears again.
+            "Not responding",
+            "Node unexpectedly rebooted",
+            "ResumeTimeout reached",
+            "NO NETWORK ADDRESS FOUND",
+            rf"(?:{UNFIT})(?:, (?:{UNFIT}))*",
+        )
+    )
+)
+"""All reasons by which Slurm itself takes a node out of work: slurmctld and slurmd of 22.05.8, 24.11.5 and 25.11. Whatever
+else stands there is a person's, or HyperPod's (`Action:`). `reboot requested` is a person's, who has asked for it."""
 OUR_RESERVATION = re.compile(rf"{PREFIX}-(i-[0-9a-f]{{8,17}})")
+ONE_JOB = re.compile(r"\d+(?:[_+]\d+)?")
+"""A job, a task of an array (its array and index: squeue's %F_%K), or a component of a heterogeneous job (its leader and offset)."""
 INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
 REQUEST = re.compile(r"[A-Za-z0-9-]{1,64}")
 ENDED = frozenset(
@@ -161,21 +203,37 @@ class SlurmNode(NamedTuple):
         return OUR_REASON.match(self.reason) if self.drained and not self.failed else None
 
     @property
+    def by_slurm(self) -> str:
+        """Slurm's own reason, where Slurm itself has taken it out of work: no person's decision."""
+        out = (self.drained or "DOWN" in self.state) and not self.failed
+        return self.reason if out and SLURM_OWN.fullmatch(self.reason) else ""
+
+    @property
     def foreign(self) -> str:
-        """How somebody else has taken it out of work; empty where nobody has."""
+        """How somebody else has taken it out of work; empty where nobody has, or Slurm itself."""
         if self.failed:
             return "set to FAIL"
+        if self.by_slurm or self.ours:
+            return ""
         if self.drained:
-            return "" if self.ours else "drained"
-        return "set to DOWN" if "DOWN" in self.state and not OWN_DOWN.match(self.reason) else ""
+            return "drained"
+        # slurmctld leaves a reason that stands there, such as one of ours; a person must give one.
+        own = not self.reason or OUR_REASON.match(self.reason)
+        return "set to DOWN" if "DOWN" in self.state and not own else ""
 
 
 class Job(NamedTuple):
-    """Somebody's job."""
+    """Somebody's job, one task of an array, or one component of a heterogeneous job."""
 
     id: str
+    """As squeue has it: 7, 7_1, 7+1. Never the number that a task has besides: the last task has that of its array."""
     user: str
     state: str
+
+    @property
+    def ends(self) -> str:
+        """What is named to end it, and no more than has to. Slurm ends all components of a heterogeneous job, by their leader."""
+        return self.id.partition("+")[0]
 
 
 class Backup(NamedTuple):
@@ -184,6 +242,13 @@ class Backup(NamedTuple):
     id: str
     state: str
     said: str
+    was: str = ""
+    """Slurm's own reason, where Slurm had drained the node before: it is opened for this job alone."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended."""
+        return self.state == "PENDING" or self.state not in ENDED
 
 
 class Reservation(NamedTuple):
@@ -236,10 +301,21 @@ class Act(NamedTuple):
 
     why: str
     command: tuple[str, ...]
-    stdin: str = ""
+    order: Mapping[str, Any] | None = None
+    """What backup.py is told, where the command gives it to Slurm."""
     otherwise: tuple[str, ...] = ()
     """Where the first one fails with one of NO_REQUEUE."""
     instance: str = ""
+    ends: str = ""
+    """The job that it ends."""
+
+    @property
+    def stdin(self) -> str:
+        """The command's. It is made when it is given, for a look may want thousands of them."""
+        if self.order is None:
+            return ""
+        program = Path(__file__).with_name("backup.py").read_text("utf-8")
+        return f"{program}\n\nraise SystemExit(main(json.loads({json.dumps(self.order)!r})))\n"
 
 
 class Judgement(NamedTuple):
@@ -365,7 +441,9 @@ def judge(wishes: Sequence[Wish], world: World, settings: Mapping[str, Any]) -> 
     if address in world.untold and not set(named[0].partitions) - {EVERYBODY}:
         said = f"may be a login node: no file of HyperPod's tells its type, and it is in no partition but {EVERYBODY}"
         return Judgement("refused", said)
-    return _judge_node(wishes, named[0], world, settings)
+    view = View.of(wishes, named[0], world, settings)
+    found = (rule(view) for rule in RULES)
+    return next(judgement for judgement in found if judgement is not None)
 
 
 def _doubt(world: World) -> str:
@@ -377,91 +455,231 @@ def _doubt(world: World) -> str:
     return f"it may be one whose name has no address now: {', '.join(hidden[:5])}{more}" if hidden else ""
 
 
-def _judge_node(wishes: Sequence[Wish], node: SlurmNode, world: World, settings: Mapping[str, Any]) -> Judgement:
-    instance = wishes[0].instance
-    # What a dead node still has is no job that anybody waits for. One that a person set down may be alive.
-    jobs = () if node.down and not node.foreign else world.jobs.get(node.name, ())
-    late = [wish for wish in wishes if wish.deadline <= world.now]
-    waiting = [wish for wish in wishes if wish not in late or wish.force]
-    save = bool(settings.get("backup")) and any(wish.backup for wish in wishes)
-    mark = node.ours
-    if mark and not jobs and not _can_be_saved(mark[3], node, save, settings):
-        if node.busy:
-            return Judgement("draining", WORKS)
-        return Judgement("ready", _ready_message(mark[3], node, world), saved=mark[3] == "saved")
-    if node.foreign:
-        # Somebody else's, HyperPod's `Action:Replace` for example: neither ended nor renamed.
-        by = f"was {node.foreign} by somebody else ({node.reason[:200] or 'no reason'})"
-        note = f"{by}; nothing is saved"
-        tried = tuple(backup_name(wish, "") for wish in wishes if wish.backup)
-        if save and settings["backup"]["on_failure"] == "fail" and any(job.startswith(tried) for job in world.backups):
-            # A Prolog that fails, for example: Slurm has drained the node for the backup's own job.
-            return Judgement("backup-failed", f"could not be saved: {by}; mend that, and resume the node")
-        if not jobs and not node.busy:
-            return Judgement("ready", note)
-        said = f"{note}; {_running(jobs) or WORKS}"
-        return Judgement("draining" if waiting else "timed-out", said)
-    if not waiting:
-        how = "went back to work at its deadline" if world.gives_back else "is past its deadline, and still held"
-        return Judgement("timed-out", f"{how}; {_running(jobs)}", keep=False)
-    if instance not in world.reservations:
-        return Judgement("draining", _running(jobs), (_reserve(instance, node),))
-    if mark and _can_be_saved(mark[3], node, save, settings):
-        return Judgement(
-            "draining", "is opened again, so that it can be saved", (_open(instance, node, "open it for its backup"),)
-        )
-    # One that completes may be on its way back to the queue: whoever ends it now takes it out of there.
-    ending = [job for job in jobs if job.state != "COMPLETING"] if any(wish.force for wish in late) else []
-    forced = tuple(_end(instance, job) for job in ending)
-    if jobs:
-        left = max(0, min((wish.deadline for wish in waiting if wish not in late), default=world.now) - world.now)
-        return Judgement("draining", f"{_running(jobs)}; {left / 60:.0f} minutes left", forced)
-    free = tuple(_forget(instance, job) for job in world.naming.get(node.name, ())) if late else ()
-    if node.down:
-        return Judgement("draining", "is down", (*free, _drain(wishes, node, "lost")))
-    if node.silent:
-        return Judgement("draining", "does not respond; waiting until it does, or until Slurm gives it up")
-    if not save:
-        return Judgement("draining", "", (*free, _drain(wishes, node, "unsaved")))
-    return _judge_backup(wishes, node, world, settings, free)
+class View(NamedTuple):
+    """One wanted node at one look: what the rules go by."""
+
+    wishes: Sequence[Wish]
+    node: SlurmNode
+    world: World
+    settings: Mapping[str, Any]
+    jobs: tuple[Job, ...]
+    """What has to end, or to be waited for."""
+    late: tuple[Wish, ...]
+    """The wishes whose deadline is over."""
+    saves: bool
+    """It is to be saved."""
+    tries: tuple[Backup, ...]
+    """The jobs by which it was to be saved, the last one last. One that was made for one of the wishes is good for the other,
+    too. None of before it went back to work, where jobs may have written since."""
+
+    @classmethod
+    def of(cls, wishes: Sequence[Wish], node: SlurmNode, world: World, settings: Mapping[str, Any]) -> View:
+        # What a dead node still has is no job that anybody waits for. One that a person set down may be alive.
+        jobs = () if node.down and not node.foreign else world.jobs.get(node.name, ())
+        late = tuple(wish for wish in wishes if wish.deadline <= world.now)
+        asked = [wish for wish in wishes if wish.backup]
+        held = world.reservations.get(wishes[0].instance)
+        names = [backup_name(wish, held.start) for wish in asked] if held else []
+        tries = sorted((job for name in names for job in world.backups.get(name, ())), key=lambda job: int(job.id))
+        return cls(wishes, node, world, settings, jobs, late, bool(settings.get("backup") and asked), tuple(tries))
+
+    @property
+    def instance(self) -> str:
+        return self.wishes[0].instance
+
+    @property
+    def held(self) -> bool:
+        """It is reserved."""
+        return self.instance in self.world.reservations
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody still waits for it."""
+        return any(wish.force or wish not in self.late for wish in self.wishes)
+
+    @property
+    def fails(self) -> bool:
+        """Whether a node that cannot be saved stays."""
+        return self.saves and self.settings["backup"]["on_failure"] == "fail"
+
+    @property
+    def mark(self) -> str:
+        """What our drain says of it: saving, saved, unsaved or lost; empty: it is not drained by us."""
+        return self.node.ours[3] if self.node.ours else ""
+
+    @property
+    def was(self) -> str:
+        """Slurm's own reason, which it has, or had before we opened it."""
+        if self.node.ours:
+            return self.node.ours[4] or ""
+        if self.node.by_slurm:
+            # One that is only silent Slurm takes back by itself.
+            return self.node.by_slurm if self.node.drained or not self.node.silent else ""
+        return self.tries[-1].was if self.tries else ""
+
+    @property
+    def out_of_work(self) -> bool:
+        """No job starts on it, root's neither."""
+        return self.node.drained or "DOWN" in self.node.state
+
+    @property
+    def free(self) -> tuple[Act, ...]:
+        """Slurm fails a pending job when a node that it asks for by name leaves slurm.conf."""
+        naming = self.world.naming.get(self.node.name, ()) if self.late else ()
+        return tuple(_forget(self.instance, job) for job in naming)
+
+    def drain(self, how: str) -> tuple[Act, ...]:
+        """How it becomes ready."""
+        return (*self.free, _drain(self.wishes, self.node, how, self.was))
 
 
-def _can_be_saved(how: str, node: SlurmNode, save: bool, settings: Mapping[str, Any]) -> bool:
+def _is_ready(view: View) -> Judgement | None:
+    """We have drained it, and nothing more is to be saved."""
+    if view.mark in ("", "saving") or view.jobs or _can_be_saved(view):
+        return None
+    if view.node.busy:
+        return Judgement("draining", WORKS)
+    return Judgement("ready", _ready_message(view.mark, view.node, view.world), saved=view.mark == "saved")
+
+
+def _can_be_saved(view: View) -> bool:
     """Whether a node that we have drained without a backup is to be opened, and saved."""
-    if how == "saved" or not save or node.down:
+    if view.mark == "saved" or not view.saves or view.node.down:
         return False
     # lost, and back by now. Where the file says `continue`, it may have been given up after its tries.
-    return how == "unsaved" or (not node.silent and settings["backup"]["on_failure"] == "fail")
+    return view.mark == "unsaved" or (not view.node.silent and view.fails)
 
 
-def _tries(wishes: Sequence[Wish], world: World) -> list[Backup]:
-    """The jobs by which it was to be saved. One that was made for one of the wishes is good for the other, too.
+def _is_another_s(view: View) -> Judgement | None:
+    """A person, or HyperPod by `Action:Replace`, took it out of work: neither ended nor renamed."""
+    if not view.node.foreign:
+        return None
+    by = f"was {view.node.foreign} by somebody else ({view.node.reason[:200] or 'no reason'})"
+    tried = tuple(backup_name(wish, "") for wish in view.wishes if wish.backup)
+    if view.fails and any(job.startswith(tried) for job in view.world.backups):
+        # A node's health check, for example, which the backup's own job has set off.
+        return Judgement("backup-failed", f"could not be saved: {by}; mend that, and resume the node")
+    note = f"{by}; nothing is saved"
+    if not view.jobs and not view.node.busy:
+        return Judgement("ready", note)
+    return Judgement("draining" if view.waiting else "timed-out", f"{note}; {_running(view.jobs) or WORKS}")
 
-    None of before it went back to work, where jobs may have written since.
-    """
-    start = world.reservations[wishes[0].instance].start
-    return [job for wish in wishes if wish.backup for job in world.backups.get(backup_name(wish, start), ())]
+
+def _is_too_late(view: View) -> Judgement | None:
+    if view.waiting:
+        return None
+    how = "went back to work at its deadline" if view.world.gives_back else "is past its deadline, and still held"
+    return Judgement("timed-out", f"{how}; {_running(view.jobs)}", keep=False)
 
 
-def _judge_backup(
-    wishes: Sequence[Wish], node: SlurmNode, world: World, settings: Mapping[str, Any], free: tuple[Act, ...]
-) -> Judgement:
-    asked = [wish for wish in wishes if wish.backup]
-    tries = _tries(wishes, world)
-    if any(job.state == "COMPLETED" for job in tries):
-        return Judgement("backing-up", "", (*free, _drain(wishes, node, "saved")))
-    live = [job for job in tries if job.state == "PENDING" or job.state not in ENDED]
-    if live:
-        return Judgement("backing-up", f"job {live[0].id}, {live[0].state.lower()}: {live[0].said}".rstrip(": "))
-    if len(tries) < MOST_TRIES:
-        return Judgement("backing-up", "", (_submit(asked, node, settings, world),))
-    last = max(tries, key=lambda job: int(job.id))
-    said = f"could not be saved in {len(tries)} tries: {last.said or last.state}"
-    if settings["backup"]["on_failure"] == "continue":
-        return Judgement("backup-failed", said, (*free, _drain(wishes, node, "lost")))
-    return Judgement(
-        "backup-failed", f"{said}; the agent tries again in a few minutes: remove the cause, or undrain the node"
-    )
+def _is_not_reserved(view: View) -> Judgement | None:
+    return None if view.held else Judgement("draining", _running(view.jobs), (_reserve(view.instance, view.node),))
+
+
+def _has_jobs(view: View) -> Judgement | None:
+    """Wait for them, or end them at the deadline."""
+    if not view.jobs:
+        return None
+    others = [wish.deadline for wish in view.wishes if wish not in view.late]
+    left = max(0, min(others, default=view.world.now) - view.world.now)
+    force = any(wish.force for wish in view.wishes)
+    leaders = dict.fromkeys(job.ends for job in view.jobs if "+" in job.id) if force else {}
+    wide = f"all components of heterogeneous job {', '.join(leaders)} end with it" if leaders else ""
+    by = f"was drained by Slurm ({view.node.by_slurm})" if view.node.by_slurm else ""
+    said = filter(None, (_running(view.jobs), f"{left / 60:.0f} minutes left", wide, by))
+    return Judgement("draining", "; ".join(said), _endings(view))
+
+
+def _endings(view: View) -> tuple[Act, ...]:
+    if not any(wish.force for wish in view.late):
+        return ()
+    # One that completes may be on its way back to the queue: whoever ends it now takes it out of there.
+    ending = dict.fromkeys(job.ends for job in view.jobs if job.state != "COMPLETING")
+    return tuple(_end(view.instance, name) for name in ending)
+
+
+def _is_dead(view: View) -> Judgement | None:
+    """Slurm has given it up. One that answers again can be saved."""
+    node = view.node
+    if not node.down or (view.saves and node.by_slurm and not node.silent):
+        return None
+    if not (view.fails and "DOWN" in node.state):
+        return Judgement("draining", "is down", view.drain("lost"))
+    said = f"could not be saved: is down ({node.reason[:200] or 'no reason'}), and no job can run there"
+    mend = f"`scontrol update nodename={node.name} state=drain reason=...`, in words of your own, lets it go unsaved"
+    return Judgement("backup-failed", f"{said}; {mend}")
+
+
+def _is_silent(view: View) -> Judgement | None:
+    said = "does not respond; waiting until it does, or until Slurm gives it up"
+    return Judgement("draining", said) if view.node.silent else None
+
+
+def _needs_no_backup(view: View) -> Judgement | None:
+    if view.saves:
+        return None
+    if not view.node.by_slurm:
+        return Judgement("draining", "", view.drain("unsaved"))
+    # Slurm's own drain keeps jobs away as ours would.
+    note = f"was drained by Slurm ({view.node.by_slurm}); nothing is saved"
+    return Judgement("draining", f"{note}; {WORKS}") if view.node.busy else Judgement("ready", note)
+
+
+def _is_being_saved(view: View) -> Judgement | None:
+    live = [job for job in view.tries if job.live]
+    if not live:
+        return None
+    said = f"job {live[0].id}, {live[0].state.lower()}: {live[0].said}".rstrip(": ")
+    opens = live[0].state == "PENDING" and view.out_of_work
+    # A job on a drained node never starts. This one drains it again before it reads anything.
+    return Judgement("backing-up", said, (_open(view.instance, view.node, "open it for its backup"),) if opens else ())
+
+
+def _is_saved(view: View) -> Judgement | None:
+    """Its backup's job drained it when it began, and it is drained still: no other job was there since, nor can be."""
+    done = view.mark == "saving" and view.tries and view.tries[-1].state == "COMPLETED"
+    return Judgement("backing-up", "", view.drain("saved")) if done else None
+
+
+def _was_left_open(view: View) -> Judgement | None:
+    """Slurm had drained it, and its backup's job ended before it could drain it again."""
+    if view.out_of_work or not view.was:
+        return None
+    return Judgement("backing-up", "", (_put_back(view.instance, view.node, view.was),))
+
+
+def _is_to_be_saved(view: View) -> Judgement | None:
+    return Judgement("backing-up", "", (_submit(view),)) if len(view.tries) < MOST_TRIES else None
+
+
+def _cannot_be_saved(view: View) -> Judgement:
+    last = view.tries[-1]
+    why = "ended well, but the node was opened meanwhile" if last.state == "COMPLETED" else last.said or last.state
+    by = f"; was drained by Slurm ({view.was})" if view.was else ""
+    said = f"could not be saved in {len(view.tries)} tries: {why}{by}"
+    if not view.fails:
+        return Judgement("backup-failed", said, view.drain("lost"))
+    acts = (_release(view.instance, view.node, "it could not be saved"),) if view.mark else ()
+    mend = "the agent tries again in a few minutes: remove the cause, or undrain the node"
+    return Judgement("backup-failed", f"{said}; {mend}", acts)
+
+
+RULES: Sequence[Callable[[View], Judgement | None]] = (
+    _is_ready,
+    _is_another_s,
+    _is_too_late,
+    _is_not_reserved,
+    _has_jobs,
+    _is_dead,
+    _is_silent,
+    _needs_no_backup,
+    _is_being_saved,
+    _is_saved,
+    _was_left_open,
+    _is_to_be_saved,
+    _cannot_be_saved,
+)
+"""What becomes of a node of Slurm's: the first that says something."""
 
 
 def give_back(keep: frozenset[str], world: World) -> tuple[Act, ...]:
@@ -480,16 +698,42 @@ def give_back(keep: frozenset[str], world: World) -> tuple[Act, ...]:
             held.update(names)
     for node in world.nodes.values():
         if node.ours and node.name not in held and not any(owners.get(a) in keep for a in node.addresses):
-            acts.append(_open("", node, "give it back"))
+            acts.append(_release("", node, "give it back"))
     for name, backups in world.backups.items():
-        if name.split(":")[1] not in keep:
-            live = [job for job in backups if job.state == "PENDING" or job.state not in ENDED]
+        instance = name.split(":")[1]
+        if instance not in keep:
+            live = [job for job in backups if job.live]
             acts += [Act(f"nobody wants backup {job.id}", ("scancel", job.id)) for job in live]
+            acts += [_put_back("", node, job.was) for job in live if job.was for node in _opened(instance, world)]
     for instance, (names, _) in world.reservations.items():
         if instance not in keep or not held.issuperset(names):
             why = f"give {','.join(names) or instance} back"
             acts.append(Act(why, ("scontrol", "delete", f"reservationname={PREFIX}-{instance}")))
     return tuple(acts)
+
+
+def _opened(instance: str, world: World) -> list[SlurmNode]:
+    """The instance's node, where it takes work."""
+    nodes = world.at.get(world.instances.get(instance, ""), ())
+    return [node for node in nodes if not node.drained and not node.down]
+
+
+def release_old(world: World) -> tuple[Act, ...]:
+    """What is older than any lease, and may be nobody's: for an agent that cannot read who wants what."""
+    now = time.time()
+    old = {name: one for name, one in world.reservations.items() if now - _seconds(one.start, now) > MOST_AHEAD_S}
+    names = {name for one in old.values() for name in one.nodes}
+    nodes = {name: node for name, node in world.nodes.items() if name in names}
+    backups = {name: jobs for name, jobs in world.backups.items() if name.split(":")[1] in old}
+    return give_back(frozenset(), world._replace(reservations=old, nodes=nodes, backups=backups))
+
+
+def _seconds(moment: str, otherwise: float) -> float:
+    """A time as Slurm writes it, by this machine's own clock as slurmctld's is, in seconds since 1970."""
+    try:
+        return time.mktime(time.strptime(moment, "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return otherwise
 
 
 def busy_instances(world: World) -> dict[str, list[dict[str, str]]]:
@@ -519,9 +763,24 @@ def _reserve(instance: str, node: SlurmNode) -> Act:
     )
 
 
-def _drain(wishes: Sequence[Wish], node: SlurmNode, how: str) -> Act:
-    reason = f"{PREFIX}:{wishes[0].writer}:{wishes[0].request}:{how}"
-    return _update(wishes[0].instance, node, f"drain it ({how})", "state=drain", f"reason={reason}")
+def _drain(wishes: Sequence[Wish], node: SlurmNode, how: str, was: str) -> Act:
+    return _update(
+        wishes[0].instance, node, f"drain it ({how})", "state=drain", f"reason={_reason(wishes[0], how, was)}"
+    )
+
+
+def _reason(wish: Wish, how: str, was: str) -> str:
+    return f"{PREFIX}:{wish.writer}:{wish.request}:{how}{f':{was}' if was else ''}"
+
+
+def _release(instance: str, node: SlurmNode, why: str) -> Act:
+    """End our drain. What Slurm itself had drained stays so."""
+    was = node.ours[4] if node.ours else ""
+    return _put_back(instance, node, was) if was else _open(instance, node, why)
+
+
+def _put_back(instance: str, node: SlurmNode, was: str) -> Act:
+    return _update(instance, node, "Slurm had drained it", "state=drain", f"reason={was}")
 
 
 def _open(instance: str, node: SlurmNode, why: str) -> Act:
@@ -534,12 +793,13 @@ def _update(instance: str, node: SlurmNode, why: str, *words: str) -> Act:
     return Act(f"{node.name}: {why}", ("scontrol", "update", f"nodename={node.name}", *words), instance=instance)
 
 
-def _end(instance: str, job: Job) -> Act:
+def _end(instance: str, name: str) -> Act:
     return Act(
-        f"the deadline of job {job.id}",
-        ("scontrol", "requeue", job.id),
-        otherwise=("scancel", job.id),
+        f"the deadline of job {name}",
+        ("scontrol", "requeue", name),
+        otherwise=("scancel", name),
         instance=instance,
+        ends=name,
     )
 
 
@@ -549,28 +809,26 @@ def _forget(instance: str, job: Job) -> Act:
     return Act(f"job {job.id} may run elsewhere", command, instance=instance)
 
 
-def _submit(asked: Sequence[Wish], node: SlurmNode, settings: Mapping[str, Any], world: World) -> Act:
-    backup, wish = settings["backup"], asked[0]
-    name = backup_name(wish, world.reservations[wish.instance].start)
+def _submit(view: View) -> Act:
+    backup, node = view.settings["backup"], view.node
+    asked = [wish for wish in view.wishes if wish.backup]
+    wish = asked[0]
+    name = backup_name(wish, view.world.reservations[wish.instance].start)
     order = {
         **{name: value for name, value in backup.items() if not name.startswith("on_")},
-        **last_try(backup, len(_tries(asked, world))),
+        **last_try(backup, len(view.tries)),
         "instance": wish.instance,
         "request": wish.request,
-        "seconds": max(0, round(max(_end_of_time(each) for each in asked) - world.now)),
+        "seconds": max(0, round(max(_end_of_time(each) for each in asked) - view.world.now)),
+        "hold": {"node": node.name, "reason": _reason(wish, "saving", view.was)},
     }
-    program = Path(__file__).with_name("backup.py").read_text("utf-8")
-    script = f"{program}\n\nraise SystemExit(main(json.loads({json.dumps(order)!r})))\n"
     command = (
-        *("sbatch", "--parsable", f"--job-name={name}", f"--reservation={PREFIX}-{wish.instance}"),
-        *(f"--nodelist={node.name}", "--nodes=1", "--exclusive", "--mem=0", "--no-requeue", "--export=NONE"),
-        *(
-            "--chdir=/",
-            f"--output={LOG}",
-            *([f"--partition={node.partitions[0]}"] if node.partitions else []),
-        ),
+        *("sbatch", "--parsable", f"--job-name={name}{f'{WAS}{view.was}' if view.was else ''}"),
+        *(f"--reservation={PREFIX}-{wish.instance}", f"--nodelist={node.name}", "--nodes=1", "--exclusive", "--mem=0"),
+        *("--no-requeue", "--export=NONE", "--chdir=/", f"--output={LOG}"),
+        *([f"--partition={node.partitions[0]}"] if node.partitions else []),
     )
-    return Act(f"save {node.name}", command, script, instance=wish.instance)
+    return Act(f"save {node.name}", command, order, instance=wish.instance)
 
 
 def last_try(backup: Mapping[str, Any], tries: int) -> dict[str, bool]:
@@ -612,7 +870,7 @@ def read_world(now: float) -> World:
     nodes = parse_nodes(_slurm("scontrol", "--oneliner", "show", "node"))
     reservations = parse_reservations(_slurm("scontrol", "--oneliner", "show", "reservation"))
     # Names and comments are their users' own: of others' jobs nothing is read that may hold a newline.
-    jobs = _slurm("squeue", "--noheader", "--states=all", "--format=%A|%u|%T|%N|%n")
+    jobs = _slurm("squeue", "--noheader", "--states=all", "--format=%A|%u|%T|%N|%n|%i")
     own = _slurm("squeue", "--noheader", "--states=all", "--users=root", "--format=%A|%T|%r|%j|%k")
     backups = parse_backups(own)
     ours = {job.id for each in backups.values() for job in each}
@@ -685,7 +943,7 @@ def parse_nodes(text: str) -> dict[str, SlurmNode]:
             addresses=_addresses(words.get("NodeAddr", "")),
             state=frozenset(re.findall(r"[A-Z_]+", state)),
             silent="*" in state or "NOT_RESPONDING" in state,
-            reason=re.sub(r" \[[^\]]*\]\s*$", "", tail).strip(),
+            reason=REASON_ENDS.split(tail, maxsplit=1)[0].strip(),
             partitions=partitions,
         )
     return found
@@ -725,9 +983,11 @@ def parse_jobs(
     skip = frozenset(ours)
     for line in text.splitlines():
         parts = line.split("|")
-        if len(parts) != 5 or not parts[0].isdigit() or parts[0] in skip:
+        if len(parts) != 6 or not parts[0].isdigit() or parts[0] in skip:
             continue
-        job, state, on, asked = Job(parts[0], parts[1][:64], parts[2]), parts[2], parts[3], parts[4]
+        number, user, state, on, asked, name = parts
+        # What waits of an array has one line, whose name lists the tasks.
+        job = Job(name if ONE_JOB.fullmatch(name) else number, user[:64], state)
         if state == "PENDING":
             for name in expand_names(asked) if asked not in ("", "(null)", "N/A") else ():
                 naming.setdefault(name, []).append(job)
@@ -745,7 +1005,8 @@ def parse_backups(text: str) -> dict[str, tuple[Backup, ...]]:
         if len(parts) == 5 and parts[0].isdigit() and parts[3].startswith(f"{PREFIX}-backup:"):
             comment = "" if parts[4] == "(null)" else parts[4]
             said = comment or (f"waits, {parts[2]}" if parts[1] == "PENDING" else "")
-            found.setdefault(parts[3], []).append(Backup(parts[0], parts[1], said))
+            name, _, was = parts[3].partition(WAS)
+            found.setdefault(name, []).append(Backup(parts[0], parts[1], said, was))
     return {name: tuple(jobs) for name, jobs in found.items()}
 
 
@@ -760,7 +1021,7 @@ def expand(names: str) -> tuple[str, ...]:
 def _slurm(*command: str) -> str:
     done = run(*command, timeout_s=60)
     if done.returncode != 0:
-        raise SlurmError(f"`{' '.join(command[:3])}`: {last_line(done.stdout)}")
+        raise SlurmError(f"`{' '.join(command[:3])}`: {what_failed(done.stdout)}")
     return done.stdout
 
 
@@ -783,6 +1044,11 @@ class Agent:
         self.written: Any = None
         self.written_at = -math.inf
         self.troubles: dict[str, str] = {}
+        self.began = time.monotonic()
+        self.ended: frozenset[str] = frozenset()
+        """Jobs that the last look was to end."""
+        self.stuck: frozenset[str] = frozenset()
+        """Those of them that were there all the same, of which the log has a line."""
 
     def look(self) -> bool:
         """Read, decide, act, tell. Whether anything was done, so that a look soon sees more."""
@@ -801,17 +1067,20 @@ class Agent:
         try:
             world = read_world(now)._replace(gives_back=known)
             judged = {instance: judge(wishes, world, self.settings) for instance, wishes in wanted.items()}
-            acts = [act for judgement in judged.values() for act in judgement.acts]
+            # A job on several nodes is ended once.
+            acts = list({act.command: act for judgement in judged.values() for act in judgement.acts}.values())
             if known:
                 keep = frozenset(instance for instance, judgement in judged.items() if judgement.keep)
                 acts += give_back(keep, world)
-            failed: dict[str, str] = {}
+            elif time.monotonic() - self.began > UNREAD_S:
+                acts += release_old(world)
+            failed = self._find_stuck(acts)
             began = time.monotonic()
             for act in acts:
                 if time.monotonic() - began > ACT_S:
                     break  # the next look sees what is left to do
                 said = self._do(act)
-                if said:
+                if said and act.ends not in self.stuck:
                     failed[act.instance] = said
             done = bool(acts) and not failed
             nodes = {instance: self._tell(wanted[instance], one, world, failed) for instance, one in judged.items()}
@@ -821,6 +1090,20 @@ class Agent:
         self._say("Slurm", problem)
         self._write_status(now, nodes, busy, problem)
         return done
+
+    def _find_stuck(self, acts: Sequence[Act]) -> dict[str, str]:
+        """By instance, which job is still there that the last look ended. The log says so of each job once."""
+        ends = frozenset(act.ends for act in acts if act.ends)
+        stuck = self.ended & ends
+        for job in sorted(stuck - self.stuck):
+            log(
+                "WARNING",
+                f"job {job} is still there after it was requeued or cancelled; it is tried again at each look",
+            )
+        self.stuck = (self.stuck & ends) | stuck
+        self.ended = ends
+        said = "is still there after it was requeued or cancelled"
+        return {act.instance: f"job {act.ends} {said}" for act in acts if act.ends in self.stuck}
 
     def _read_requests(self) -> None:
         for writer in WRITERS:
@@ -862,6 +1145,8 @@ class Agent:
             command = act.otherwise
             done = run(*command, timeout_s=60)
         said = "" if done.returncode == 0 else f"`{' '.join(command[:3])}` failed: {last_line(done.stdout)}"
+        if act.ends in self.stuck:
+            return said
         log("WARNING" if said else "INFO", f"{act.why}: {said or ' '.join(command[:2])}")
         return said
 
@@ -876,7 +1161,7 @@ class Agent:
             "slurm": name,
             "ip": wishes[0].address,
             "requests": {wish.writer: wish.request for wish in wishes},
-            "jobs": _told_jobs(world.jobs.get(name, ())[:20]),
+            "jobs": _told_jobs(world.jobs.get(name, ())[: SHORTER[0][0]]),
             "saved": one.saved,
             "message": "; ".join(filter(None, (one.message, failed.get(instance, "")))),
         }
@@ -905,13 +1190,28 @@ class Agent:
         if status == self.written and time.monotonic() - self.written_at < BEAT_S:
             return
         # Who is busy changes all the time, and is told as often as the status is written anyway.
-        content = json.dumps({**status, "beat": round(now), "busy": busy}, sort_keys=True).encode()
+        content = _fitting({**status, "beat": round(now), "busy": busy})
         try:
             self.bucket.put(f"{self.settings['cluster']}/status.json", content)
             self.written, self.written_at = json.loads(json.dumps(status)), time.monotonic()
             self._say("status", "")
         except S3Error as error:
             self._say("status", str(error))
+
+
+def _fitting(status: Mapping[str, Any]) -> bytes:
+    """The status as JSON, without some of the jobs and words of each node where it would be longer than the guard reads."""
+    content = json.dumps(status, sort_keys=True).encode()
+    for jobs, letters in SHORTER:
+        if len(content) <= MOST_STATUS:
+            break
+        nodes = {
+            name: {**one, "jobs": one["jobs"][:jobs], "message": one["message"][:letters]}
+            for name, one in status["nodes"].items()
+        }
+        busy = {name: found[:jobs] for name, found in status["busy"].items()}
+        content = json.dumps({**status, "nodes": nodes, "busy": busy}, sort_keys=True).encode()
+    return content
 
 
 def main(settings_file: str) -> None:

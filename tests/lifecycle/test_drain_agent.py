@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import math
+import os
+import re
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod_provider.channels import MOST_BYTES
 from lifecycle.programs import load
 from slurm.bucket import serve as serve_bucket
 
@@ -43,6 +48,10 @@ def slurm(name: str = "n1", state: str = "IDLE", reason: str = "", *, number: in
     return agent.SlurmNode(name, frozenset({f"10.0.0.{number}"}), frozenset(state.split("+")), False, reason, ("p5",))
 
 
+def silent(state: str, reason: str) -> Any:
+    return slurm(state=state, reason=reason)._replace(silent=True)
+
+
 def held(node: str = "n1", start: str = START) -> Any:
     return agent.Reservation((node,), start)
 
@@ -57,10 +66,14 @@ def job(number: int, user: str = "alice", state: str = "RUNNING") -> Any:
     return agent.Job(str(number), user, state)
 
 
-def backups(*states: str, said: str = "") -> dict[str, Any]:
-    return {
-        agent.backup_name(wish(), START): tuple(agent.Backup(str(i), state, said) for i, state in enumerate(states))
-    }
+def backups(*states: str, said: str = "", was: str = "") -> dict[str, Any]:
+    tries = tuple(agent.Backup(str(i), state, said, was) for i, state in enumerate(states))
+    return {agent.backup_name(wish(), START): tries}
+
+
+def saving(request: str = "r1") -> Any:
+    """A node whose backup's job has begun."""
+    return slurm(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:{request}:saving")
 
 
 def words(acts: Any) -> list[str]:
@@ -154,12 +167,16 @@ def test_nodes_are_read_with_their_marks_and_whatever_a_reason_holds() -> None:
         "NodeName=n1 Arch=x86_64 NodeAddr=10.0.0.1 OS=Linux 6.1 #1 SMP State=IDLE*+DRAIN+MAINTENANCE Partitions=p5,dev "
         "Reason=cdk-hyperpod:operator:r1:saved [root@2026-01-01T00:00:00]\n"
         "NodeName=n2 NodeAddr=10.0.0.2 State=DOWN+NOT_RESPONDING Reason=State=IDLE NodeName=n1 [slurm@2026-01-01T00:00:00]\n"
+        "NodeName=n3 NodeAddr=10.0.0.3 State=IDLE+DRAIN Reason=Kill task failed [root@2026-01-01T00:00:00] Comment=[a] "
+        "ReservationName=cdk-hyperpod-i-0\nNodeName=n4 NodeAddr=10.0.0.4 State=IDLE+DRAIN Reason=bad [a b] GPU\n"
     )
     nodes = agent.parse_nodes(text)
     assert nodes["n1"].ours[2] == "r1"
     assert (nodes["n1"].silent, nodes["n1"].down, nodes["n1"].partitions) == (True, False, ("p5", "dev"))
     assert (nodes["n2"].silent, nodes["n2"].down, nodes["n2"].drained) == (True, True, False)
     assert nodes["n2"].reason == "State=IDLE NodeName=n1"
+    # As 24.11 has it.
+    assert (nodes["n3"].reason, nodes["n4"].reason) == ("Kill task failed", "bad [a b] GPU")
 
 
 def test_a_reason_of_ours_on_a_node_that_is_not_drained_is_no_drain() -> None:
@@ -172,7 +189,10 @@ def test_what_slurm_says_may_be_no_utf_8() -> None:
 
 
 def test_jobs_are_counted_where_they_are_and_backups_are_none() -> None:
-    text = "1|alice|RUNNING|n[1-2]|\n2|bob|PENDING||n2\n3|root|RUNNING|n1|n1\n4|bob|COMPLETED|n1|\nwords\n5|eve|COMPLETING|n2|\n"
+    text = (
+        "1|alice|RUNNING|n[1-2]||1\n2|bob|PENDING||n2|2_[1-9%4]\n3|root|RUNNING|n1|n1|3\n4|bob|COMPLETED|n1||4\nwords\n"
+        "5|eve|COMPLETING|n2||5\n"
+    )
     running, naming = agent.parse_jobs(text, {"3"}, lambda names: ("n1", "n2") if "[" in names else (names,))
     assert running == {"n1": (job(1),), "n2": (job(1), job(5, "eve", "COMPLETING"))}
     assert naming == {"n2": (job(2, "bob", "PENDING"),)}
@@ -208,14 +228,14 @@ def test_only_reservations_of_ours_are_read() -> None:
         ([wish()], world(backups=backups("RUNNING")), "backing-up", None),
         (
             [wish()],
-            world(backups=backups("COMPLETED")),
+            world(saving(), backups=backups("COMPLETED")),
             "backing-up",
             "state=drain reason=cdk-hyperpod:operator:r1:saved",
         ),
         ([wish(request="r2")], world(backups=backups("COMPLETED")), "backing-up", "sbatch"),
         (
             [wish(writer="deployment", request="r2"), wish()],
-            world(backups=backups("COMPLETED")),
+            world(saving(), backups=backups("COMPLETED")),
             "backing-up",
             "reason=cdk-hyperpod:deployment:r2:saved",
         ),
@@ -234,13 +254,14 @@ def test_only_reservations_of_ours_are_read() -> None:
             "sbatch",
         ),
         ([wish()], world(backups=backups(*["FAILED"] * 3)), "backup-failed", None),
-        ([wish()], world(slurm(state="DOWN"), jobs={"n1": (job(1),)}), "draining", ":lost"),
+        ([wish()], world(slurm(state="DOWN"), jobs={"n1": (job(1),)}), "backup-failed", None),
+        ([wish(backup=False)], world(slurm(state="DOWN"), jobs={"n1": (job(1),)}), "draining", ":lost"),
         ([wish()], world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:saved")), "ready", None),
         (
             [wish()],
             world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:unsaved")),
-            "draining",
-            "state=resume",
+            "backing-up",
+            "sbatch",
         ),
         ([wish()], world(slurm(state="IDLE+DRAIN", reason="Action:Replace")), "ready", None),
         ([wish()], world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod: a login node")), "ready", None),
@@ -255,8 +276,10 @@ def test_only_reservations_of_ours_are_read() -> None:
             None,
         ),
         ([wish()], world(slurm(state="FAILING", reason="Action:Reboot")), "draining", None),
-        ([wish()], world(slurm(state="DOWN", reason="Not responding")), "draining", ":lost"),
-        ([wish()], world(slurm(state="DOWN", reason="cdk-hyperpod:operator:r1:saved")), "draining", ":lost"),
+        ([wish()], world(silent("DOWN", "Not responding")), "backup-failed", None),
+        ([wish(backup=False)], world(silent("DOWN", "Not responding")), "draining", ":lost"),
+        ([wish(backup=False)], world(slurm(state="POWERED_DOWN")), "draining", ":lost"),
+        ([wish()], world(slurm(state="DOWN", reason="cdk-hyperpod:operator:r1:saved")), "backup-failed", None),
         (
             [wish()],
             world(slurm(state="DOWN+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
@@ -266,8 +289,8 @@ def test_only_reservations_of_ours_are_read() -> None:
         (
             [wish()],
             world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
-            "draining",
-            "state=resume",
+            "backing-up",
+            "sbatch",
         ),
         (
             [wish(backup=False)],
@@ -357,7 +380,7 @@ def test_what_was_given_up_after_its_tries_stays_so() -> None:
 def test_at_its_deadline_a_node_goes_back_or_its_jobs_and_those_that_ask_for_it_go_elsewhere() -> None:
     busy = world(jobs={"n1": (job(1),)})
     assert agent.judge([wish(deadline=NOW)], busy, SETTINGS).keep is False
-    free = world(backups=backups("COMPLETED"))._replace(naming={"n1": (job(7),)})
+    free = world(saving(), backups=backups("COMPLETED"))._replace(naming={"n1": (job(7),)})
     acts = words(agent.judge([wish(deadline=NOW, force=True)], free, SETTINGS).acts)
     assert acts[0] == "scontrol update jobid=7 reqnodelist="
     assert len(words(agent.judge([wish()], free, SETTINGS).acts)) == 1
@@ -401,16 +424,201 @@ def test_what_cannot_be_saved_goes_all_the_same_where_the_file_says_so() -> None
     assert words(found.acts)[0].endswith(":lost")
 
 
-def test_what_slurm_drains_for_the_backup_s_own_job_is_not_saved() -> None:
-    """Where a Prolog fails. Whoever had drained it before is another's business, and so is a backup that need not be."""
-    drained = slurm(state="IDLE+DRAIN", reason="Prolog error [root@2026-11-22T20:00:00]")
+def test_what_somebody_drains_while_it_is_saved_is_not_saved() -> None:
+    """A node's health check, for example. Whoever had drained it before is another's business, and a backup that need not be."""
+    drained = slurm(state="IDLE+DRAIN", reason="NHC: check_fs_mount /fsx")
     look = world(drained, backups=backups("FAILED"))
     said = agent.judge([wish()], look, SETTINGS)
     assert (said.state, said.saved, said.acts) == ("backup-failed", False, ())
-    assert said.message.startswith("could not be saved: was drained by somebody else (Prolog error")
+    assert said.message.startswith("could not be saved: was drained by somebody else (NHC")
     assert agent.judge([wish()], world(drained), SETTINGS).state == "ready"
     assert agent.judge([wish(backup=False)], look, SETTINGS).state == "ready"
-    assert agent.judge([wish()], look, {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}).state == "ready"
+    assert agent.judge([wish()], look, CONTINUE).state == "ready"
+
+
+CONTINUE: dict[str, Any] = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
+KILL = "Kill task failed"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *(KILL, f"{KILL} (JobId=7 StepId=7.batch)", "Prolog error", "Epilog error", "Prolog/Epilog failure"),
+        *("Duplicate jobid", "batch job complete failure", "SlurmdSpoolDir is full", "Job env setup error"),
+        *("Not responding", "Node unexpectedly rebooted", "Low RealMemory (reported:1 < 100.00% of configured:2)"),
+        *("Low TmpDisk, CoreSpec differ", "gres/gpu count reported lower than configured (7 < 8)"),
+    ],
+)
+def test_slurm_s_own_drain_is_no_person_s_decision(reason: str) -> None:
+    """The reasons stand in slurmctld and slurmd of 22.05.8, 24.11.5 and 25.11."""
+    drained = slurm(state="IDLE+DRAIN", reason=reason)
+    assert (drained.foreign, drained.by_slurm) == ("", reason)
+    assert words(agent.judge([wish()], world(drained), SETTINGS).acts)[0].startswith("sbatch ")
+    assert slurm(state="IDLE+DRAIN", reason=f"{reason}: ask Bob").by_slurm == ""
+    assert slurm(state="IDLE+FAIL", reason=reason).by_slurm == ""
+    assert slurm(state="IDLE", reason=reason).by_slurm == ""
+
+
+@pytest.mark.parametrize(
+    "reason", ["Action:Replace", "Action:Reboot", "reboot requested", "kill task failed", "", "mine"]
+)
+def test_any_other_drain_is(reason: str) -> None:
+    drained = slurm(state="IDLE+DRAIN", reason=reason)
+    assert (drained.foreign, drained.by_slurm) == ("drained", "")
+    assert agent.judge([wish()], world(drained), SETTINGS).state == "ready"
+
+
+class Acting:
+    """A node of Slurm's that does what the agent says, and no more. Backups begin when a test says so."""
+
+    def __init__(self, node: Any, settings: Any = SETTINGS) -> None:
+        self.world = world(node)
+        self.settings = settings
+
+    @property
+    def node(self) -> Any:
+        return self.world.nodes["n1"]
+
+    def set(self, state: str, reason: str) -> None:
+        self.world = self.world._replace(
+            nodes={"n1": self.node._replace(state=frozenset(state.split("+")), reason=reason)}
+        )
+
+    def tries(self, *tries: Any) -> None:
+        self.world = self.world._replace(backups={agent.backup_name(wish(), START): tries})
+
+    def look(self) -> tuple[str, list[str]]:
+        """The state, and what is done."""
+        found = agent.judge([wish()], self.world, self.settings)
+        for act in found.acts:
+            self.do(act)
+        return found.state, [" ".join(act.command[:1] + act.command[3:]) for act in found.acts]
+
+    def do(self, act: Any) -> None:
+        said = dict(word.split("=", 1) for word in act.command if "=" in word)
+        if act.command[0] == "sbatch":
+            name, _, was = said["--job-name"].partition("@")
+            tries = self.world.backups.get(name, ())
+            self.tries(*tries, agent.Backup(str(len(tries)), "PENDING", "", was))
+            self.hold = json.loads(
+                ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))"))
+            )["hold"]
+        elif said.get("state") == "drain":
+            self.set("IDLE+DRAIN", said["reason"])
+        elif said.get("state") == "resume":
+            self.set("IDLE", "")
+
+    def begin(self) -> None:
+        """The backup's job, and what it does first."""
+        assert not self.node.drained
+        self.set("ALLOCATED+DRAIN", self.hold["reason"])
+        self.end("RUNNING")
+
+    def end(self, state: str) -> None:
+        (tries,) = self.world.backups.values()
+        self.tries(*tries[:-1], tries[-1]._replace(state=state))
+        if state != "RUNNING" and self.node.drained:
+            self.set("IDLE+DRAIN", self.node.reason)
+
+
+def test_a_node_that_slurm_drained_is_opened_for_its_backup_alone_and_goes_back_drained() -> None:
+    acting = Acting(slurm(state="IDLE+DRAIN", reason=KILL))
+    assert acting.look()[0] == "backing-up"
+    assert acting.look() == ("backing-up", ["scontrol state=resume reason="])
+    acting.begin()
+    assert acting.look() == ("backing-up", [])
+    acting.end("COMPLETED")
+    assert acting.look() == ("backing-up", [f"scontrol state=drain reason=cdk-hyperpod:operator:r1:saved:{KILL}"])
+    found = agent.judge([wish()], acting.world, SETTINGS)
+    assert (found.state, found.saved) == ("ready", True)
+    restored = f"scontrol update nodename=n1 state=drain reason={KILL}"
+    assert words(agent.give_back(frozenset(), acting.world))[0] == restored
+
+
+@pytest.mark.parametrize("begins", [True, False], ids=["its hold worked", "it ended before"])
+def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(begins: bool) -> None:
+    acting = Acting(slurm(state="IDLE+DRAIN", reason=KILL))
+    for _ in range(agent.MOST_TRIES):
+        while not any(each.live for tries in acting.world.backups.values() for each in tries):
+            assert acting.look()[0] == "backing-up"
+        acting.look()
+        if begins:
+            acting.begin()
+        acting.end("FAILED")
+    for _ in range(3):
+        state, _ = acting.look()
+    assert state == "backup-failed"
+    assert (acting.node.drained, acting.node.reason) == (True, KILL)
+    said = agent.judge([wish()], acting.world, SETTINGS)
+    assert (
+        said.acts == ()
+        and "could not be saved in 3 tries: FAILED; was drained by Slurm (Kill task failed)" in said.message
+    )
+    acting.settings = CONTINUE
+    acting.look()
+    assert acting.node.reason == f"cdk-hyperpod:operator:r1:lost:{KILL}"
+    assert agent.judge([wish()], acting.world, CONTINUE).state == "ready"
+
+
+def test_a_node_that_slurm_drained_and_is_open_for_its_backup_goes_back_drained() -> None:
+    look = world(slurm(), backups=backups("PENDING", was=KILL))
+    assert words(agent.give_back(frozenset(), look))[:2] == [
+        "scancel 0",
+        f"scontrol update nodename=n1 state=drain reason={KILL}",
+    ]
+
+
+def test_a_node_that_slurm_set_down_and_that_answers_is_saved() -> None:
+    acting = Acting(slurm(state="DOWN", reason="Node unexpectedly rebooted"))
+    assert acting.look()[0] == "backing-up"
+    assert acting.look() == ("backing-up", ["scontrol state=resume reason="])
+    assert agent.judge([wish()], world(silent("DOWN", "Node unexpectedly rebooted")), SETTINGS).state == "backup-failed"
+    assert (
+        agent.judge([wish()], world(silent("DOWN", "Not responding")), CONTINUE).acts[0].command[-1].endswith(":lost")
+    )
+
+
+def test_a_backup_counts_only_while_the_node_is_drained_as_its_job_began() -> None:
+    """Whoever has a MAINT reservation of his own, or opens the node, may have had a job there since."""
+    for node in (slurm(), slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved")):
+        found = agent.judge([wish()], world(node, backups=backups("COMPLETED")), SETTINGS)
+        assert [act.command[0] for act in found.acts] == ["sbatch"]
+    # The drain is the second job's.
+    again = agent.judge([wish()], world(saving(), backups=backups("COMPLETED", "RUNNING")), SETTINGS)
+    assert (again.state, again.acts) == ("backing-up", ())
+    gave_up = agent.judge([wish()], world(backups=backups(*["COMPLETED"] * 3)), SETTINGS)
+    assert (gave_up.state, gave_up.saved) == ("backup-failed", False)
+    assert "but the node was opened meanwhile" in gave_up.message
+
+
+def test_a_backup_that_failed_leaves_no_drain() -> None:
+    acting = Acting(slurm())
+    for _ in range(agent.MOST_TRIES):
+        acting.look()
+        acting.look()
+        acting.begin()
+        acting.end("FAILED")
+    assert acting.look() == ("backup-failed", ["scontrol state=resume reason="])
+    assert acting.look() == ("backup-failed", [])
+
+
+def test_force_ends_one_task_and_of_a_heterogeneous_job_all_components() -> None:
+    jobs = tuple(agent.Job(name, "alice", "RUNNING") for name in ("7_2", "7_3", "9+1", "9+2", "12"))
+    found = agent.judge([wish(deadline=NOW, force=True)], world(jobs={"n1": jobs}), SETTINGS)
+    assert [act.command for act in found.acts] == [("scontrol", "requeue", name) for name in ("7_2", "7_3", "9", "12")]
+    assert [act.otherwise for act in found.acts] == [("scancel", name) for name in ("7_2", "7_3", "9", "12")]
+    assert "all components of heterogeneous job 9 end with it" in found.message
+    assert "heterogeneous" not in agent.judge([wish()], world(jobs={"n1": jobs}), SETTINGS).message
+
+
+def test_a_task_is_named_by_its_array_and_never_by_the_number_of_the_last_one() -> None:
+    text = "8|al|RUNNING|n1||7_0\n7|al|RUNNING|n2||7_3\n9|al|PENDING||n2|9_[1-9999]\n11|al|RUNNING|n1||10+1\n"
+    running, naming = agent.parse_jobs(text, (), lambda names: (names,))
+    assert {name: [each.id for each in jobs] for name, jobs in running.items()} == {
+        "n1": ["7_0", "10+1"],
+        "n2": ["7_3"],
+    }
+    assert [each.id for each in naming["n2"]] == ["9"]
 
 
 def test_a_file_without_a_backup_saves_nothing() -> None:
@@ -442,6 +650,7 @@ def test_an_owner_s_hook_is_the_backup(loop: Loop) -> None:
     (act,) = agent.judge([wish()], world(), {"backup": hook}).acts
     order = json.loads(ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))")))
     expected = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "instance": ONE, "request": "r1", "seconds": 60}
+    expected["hold"] = {"node": "n1", "reason": "cdk-hyperpod:operator:r1:saving"}
     assert order == expected
     loop.agent.settings = {**loop.agent.settings, "backup": hook}
     assert loop.look()["backup"] == "/fsx/admin/save-node"
@@ -484,7 +693,8 @@ def test_a_node_that_is_opened_loses_our_mark() -> None:
     """Else slurmctld's own drain, which leaves a reason that stands there, would pass for ours."""
     drained = world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved"))
     opened = "scontrol update nodename=n1 state=resume reason="
-    assert words(agent.judge([wish()], drained, SETTINGS).acts) == [opened]
+    waits = drained._replace(backups=backups("PENDING"))
+    assert words(agent.judge([wish()], waits, SETTINGS).acts) == [opened]
     assert opened in words(agent.give_back(frozenset(), drained))
 
 
@@ -653,6 +863,79 @@ def test_an_agent_that_starts_anew_gives_nothing_back_before_it_knows_what_is_wa
     assert len(loop.done) == 2
 
 
+def test_what_is_older_than_any_lease_is_given_back_though_nobody_can_be_asked(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent started while it may not read, and stays so. A few failures at its start prove nothing."""
+    began = time.time()
+    starts = {ONE: began - agent.MOST_AHEAD_S - 60, TWO: began - agent.MOST_AHEAD_S + 600}
+    ours = {
+        name: held(f"n{number}", time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(start)))
+        for number, (name, start) in enumerate(starts.items(), 1)
+    }
+    drained = {"state": "IDLE+DRAIN", "reason": "cdk-hyperpod:operator:r1:saved"}
+    loop.world = world(slurm(**drained), slurm("n2", number=2, **drained), reservations=ours)
+    for writer in agent.WRITERS:
+        loop.ask(agent.S3Error("GET: AccessDenied"), writer)
+    loop.look()
+    assert loop.done == []
+    loop.agent.began -= agent.UNREAD_S + 1
+    loop.look()
+    assert loop.done == [
+        "scontrol update nodename=n1 state=resume reason=",
+        f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
+    ]
+
+
+@pytest.mark.parametrize("start", ["", "Unknown", "2026-13-45T00:00:00"])
+def test_a_reservation_without_a_beginning_is_of_no_age(start: str) -> None:
+    assert agent.release_old(world(reservations={ONE: held(start=start)})) == ()
+
+
+def test_a_job_that_does_not_end_is_told_of_once(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """22.05 takes the number of a task for done, and ends nothing."""
+    monkeypatch.setattr(agent, "run", lambda *command, **_: subprocess.CompletedProcess(command, 0, ""))
+    monkeypatch.setattr(loop.agent, "_do", functools.partial(agent.Agent._do, loop.agent))
+    loop.world = world(jobs={"n1": (job(1), job(2))})
+    loop.ask(request(wish_json(deadline=NOW - 1, on_timeout="force")))
+    assert "still" not in loop.look()["nodes"][ONE]["message"]
+    loop.world = world(jobs={"n1": (job(1), job(2, state="COMPLETING"))})
+    for _ in range(5):
+        said = loop.look()["nodes"][ONE]["message"]
+        assert "job 1 is still there after it was requeued or cancelled" in said and "job 2 is" not in said
+    lines = [line for line in capsys.readouterr().err.splitlines() if "job 1" in line]
+    assert len(lines) == 2 and "job 1 is still there" in lines[1]
+    assert loop.agent.look() is False  # nobody looks every second
+    loop.world = world()
+    loop.look()
+    loop.world = world(jobs={"n1": (job(1),)})
+    assert "still" not in loop.look()["nodes"][ONE]["message"]
+
+
+def test_a_job_on_several_nodes_is_ended_once(loop: Loop) -> None:
+    nodes = slurm(), slurm("n2", number=2)
+    loop.world = world(*nodes, reservations={ONE: held(), TWO: held("n2")}, jobs={"n1": (job(1),), "n2": (job(1),)})
+    late = {"deadline": NOW - 1, "on_timeout": "force"}
+    loop.ask(request(wish_json(**late), wish_json(id=TWO, ip="10.0.0.2", **late)))
+    loop.look()
+    assert loop.done == ["scontrol requeue 1"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'error: Munge encode failed: Failed to access "/run/munge/munge.socket.2": gone\nProtocol authentication error\n',
+        "scontrol: error: Munge decode failed: Expired credential\nslurm_load_node error: Protocol authentication error\n",
+    ],
+)
+def test_without_munge_the_problem_names_it(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setattr(agent, "run", lambda *command, **_: subprocess.CompletedProcess(command, 1, said))
+    with pytest.raises(agent.SlurmError, match=r"Munge .*; look at `systemctl status munge`, and start it again"):
+        agent._slurm("scontrol", "show", "node")
+
+
 @pytest.mark.parametrize("trouble", [b"{half", agent.S3Error("GET: 503")], ids=["broken", "away"])
 @pytest.mark.parametrize("writer", agent.WRITERS)
 def test_an_agent_that_gives_nothing_back_says_so(loop: Loop, trouble: Any, writer: str) -> None:
@@ -742,6 +1025,32 @@ def test_as_many_nodes_as_a_deployment_may_take_are_the_work_of_one_look(loop: L
     assert len(loop.done) == len(said["nodes"]) == agent.MOST_NODES
     # Whoever reads the status reads 8 MiB of it.
     assert len(json.dumps(said)) < 6 * 1024**2
+
+
+def test_the_longest_status_is_no_longer_than_the_guard_reads(loop: Loop) -> None:
+    places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(agent.MOST_NODES)}
+    nodes = [slurm(f"n{name}")._replace(addresses=frozenset({ip})) for name, ip in places.items()]
+    many = tuple(agent.Job(f"4294967295_{n}", "u" * 64, "RUNNING") for n in range(4_000_000, 4_000_030))
+    loop.world = world(*nodes, instances=places, reservations={}, jobs={node.name: many for node in nodes})
+    for writer in agent.WRITERS:
+        wishes = (wish_json(id=name, ip=ip, request="r" * 64) for name, ip in places.items())
+        content = json.dumps({"schema": 1, "id": "q" * 64, "nodes": list(wishes)}, separators=(",", ":")).encode()
+        loop.ask(content, writer)
+    said = loop.look()
+    assert len(loop.bucket.objects["c/status.json"]) <= MOST_BYTES  # type: ignore[arg-type]
+    assert len(said["nodes"]) == len(said["busy"]) == agent.MOST_NODES
+    assert said["nodes"][ONE]["state"] == "draining"
+
+
+def test_a_look_at_as_many_nodes_as_there_may_be_needs_less_memory_than_the_unit_gives() -> None:
+    """In a process of its own: the agent reads what scontrol and squeue say of 6,758 nodes with two jobs each."""
+    limit_mib = int(re.findall(r"MemoryMax=(\d+)M", load("steps/45_drain.py").SERVICE)[0])
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{root}/tests"}
+    command = [sys.executable, "-m", "lifecycle.large"]
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    # scontrol and squeue run beside it, one at a time, and have as many nodes or jobs in memory.
+    assert int(done.stdout) < limit_mib * 0.6
 
 
 def test_a_look_that_has_much_to_do_tells_before_it_is_taken_for_dead(

@@ -19,7 +19,9 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from slurm.cluster import Cluster, Provisioning, slurm_cluster
+from slurm import drains as asking
+from slurm.cluster import Cluster, Node, Provisioning, slurm_cluster
+from slurm.drains import WORK, Drains
 from slurm.hyperpod import Mode, SlurmVersion
 from slurm.parts import why_not
 from slurm.scripts import packed
@@ -131,3 +133,24 @@ def provisioned(cluster: Cluster, scripts: Path) -> dict[str, Provisioning]:
             started.result()
     cluster.await_idle()
     return {node.name: result for node, result in zip(cluster.nodes, ended, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def drains(cluster: Cluster, provisioned: object) -> Iterator[Drains]:
+    with asking.agent(cluster) as it:
+        yield it
+
+
+@pytest.fixture
+def node(cluster: Cluster, drains: Drains) -> Iterator[Node]:
+    """A compute node with something to save."""
+    node = cluster.compute[0]
+    node.run(
+        f"rm -rf {WORK}; mkdir -p {WORK}/deep; cd {WORK}; head -c 3000000 /dev/urandom >model.bin; echo text >'a name'; "
+        r"echo 1 >$'two\nlines\\'; : >empty; ln -s /etc/passwd deep/link; mkfifo deep/pipe; chown 3001:2001 model.bin; "
+        "chmod 640 model.bin; touch -d 2024-01-02 model.bin"
+    )
+    yield node
+    drains.ask()
+    drains.ask(writer="deployment")
+    drains.await_given_back(*cluster.compute)

@@ -16,6 +16,8 @@ from slurm.hyperpod import CLUSTER_NAME
 UNIT = "cdk-hyperpod-drain.service"
 PORT = 9000
 OBJECTS = "/srv/bucket"
+WORK = "/opt/dlami/nvme/work"
+"""What is saved of a node (scripts.py)."""
 DROP_IN = f"/etc/systemd/system/{UNIT}.d/test.conf"
 BucketTrouble = Literal["away", "refuses"]
 OWN_BUCKET = {

@@ -11,6 +11,13 @@ slurm-parts: #: Install Slurm 22.05 on this machine, and 24.11 into ~/.cache (ro
 test-slurm: setup slurm-parts #: Lifecycle scripts and jobs on real Slurm clusters, 22.05 and 24.11
 	@python -m pytest --numprocesses=2 --dist=loadscope tests/slurm $(SLURM_FLAGS)
 
+CHAOS ?= --jobs 1000 --kills 60
+
+.PHONY: chaos-slurm
+chaos-slurm: setup slurm-parts #: Jobs of all kinds against a drain agent that is killed, on both versions of Slurm (CHAOS="--jobs 1000 --kills 60 --seed 1")
+	@PYTHONPATH=tests:constructs python -m slurm.chaos 22.05 $(CHAOS)
+	@PYTHONPATH=tests:constructs python -m slurm.chaos 24.11 $(CHAOS)
+
 .PHONY: bench-slurm
 bench-slurm: setup slurm-parts #: Measure the lifecycle scripts and the drain agent on real Slurm clusters
 	@PYTHONPATH=tests:constructs python -m slurm.bench

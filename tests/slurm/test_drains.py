@@ -13,7 +13,7 @@ import pytest
 
 from slurm import drains as asking
 from slurm.cluster import Cluster, Node
-from slurm.drains import UNIT, Drains
+from slurm.drains import UNIT, WORK, Drains
 from slurm.hyperpod import SLURM_ETC
 
 pytestmark = pytest.mark.usefixtures("provisioned")
@@ -22,29 +22,7 @@ both = pytest.mark.worlds("extended")
 
 SETTINGS = "/usr/local/lib/cdk-hyperpod/drain.json"
 """The agent's (lifecycle/steps/45_drain.py)."""
-WORK = "/opt/dlami/nvme/work"
 SAVED = "/fsx/backup"
-
-
-@pytest.fixture(scope="module")
-def drains(cluster: Cluster, provisioned: object) -> Iterator[Drains]:
-    with asking.agent(cluster) as it:
-        yield it
-
-
-@pytest.fixture
-def node(cluster: Cluster, drains: Drains) -> Iterator[Node]:
-    """A compute node with something to save."""
-    node = cluster.compute[0]
-    node.run(
-        f"rm -rf {WORK}; mkdir -p {WORK}/deep; cd {WORK}; head -c 3000000 /dev/urandom >model.bin; echo text >'a name'; "
-        r"echo 1 >$'two\nlines\\'; : >empty; ln -s /etc/passwd deep/link; mkfifo deep/pipe; chown 3001:2001 model.bin; "
-        "chmod 640 model.bin; touch -d 2024-01-02 model.bin"
-    )
-    yield node
-    drains.ask()
-    drains.ask(writer="deployment")
-    drains.await_given_back(*cluster.compute)
 
 
 @both
@@ -146,7 +124,7 @@ def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node
 def test_what_slurm_drains_itself_after_ours_was_given_back_is_not_ours(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
-    """slurmctld leaves a reason that stands there: none of ours may."""
+    """slurmctld leaves a reason that stands there: none of ours may. What it has drained stays so when nobody wants it any more."""
     drains.await_state(node, "ready", drains.ask(node))
     drains.ask()
     drains.await_given_back(node)
@@ -158,12 +136,13 @@ def test_what_slurm_drains_itself_after_ours_was_given_back_is_not_ours(
         job = cluster.login.run(command, user="alice")
         cluster.until(lambda: "DRAIN" in drains.slurm_of(node).split(" Reason=")[0], "Slurm drains it")
         cluster.login.run(f"scancel {job}", user="alice")
-        said = drains.await_state(node, "ready", drains.ask(node))
-        assert "was drained by somebody else (Prolog error); nothing is saved" in said["message"]
+        said = drains.await_state(node, "ready", drains.ask(node, backup=False))
+        assert "was drained by Slurm (Prolog error); nothing is saved" in said["message"]
         assert said["saved"] is False
         drains.ask()
         cluster.until(lambda: drains.status()["nodes"] == {}, "nobody wants it")
         assert "DRAIN" in drains.slurm_of(node).split(" Reason=")[0]
+        assert "Reason=Prolog error" in drains.slurm_of(node)
 
 
 @contextmanager
@@ -337,7 +316,10 @@ def test_a_dead_node_holds_nobody_up(cluster: Cluster, drains: Drains, node: Nod
     dead = cluster.compute[1]
     dead.kill()
     try:
-        said = drains.await_state(dead, "ready", drains.ask(dead))
+        # Whether what is on it may be lost is for a person to say.
+        said = drains.await_state(dead, "backup-failed", drains.ask(dead))
+        assert "could not be saved: is down (Not responding), and no job can run there" in said["message"]
+        said = drains.await_state(dead, "ready", drains.ask(dead, backup=False))
         assert said["message"] == "nothing could be saved"
     finally:
         dead.boot()
@@ -450,10 +432,63 @@ def test_a_target_that_is_full_keeps_the_node_until_there_is_room(cluster: Clust
 def test_a_prolog_that_fails_for_the_backup_is_a_backup_that_failed(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
-    """Slurm drains the node for it: a drain of another's, which must not pass for a node that may go unsaved."""
+    """Slurm drains the node for it: no person's drain, so it must not pass for a node that may go unsaved."""
     with prolog_fails(cluster, drains, node):
         said = drains.await_state(node, "backup-failed", drains.ask(node))
-        assert "could not be saved: was drained by somebody else (Prolog error)" in said["message"]
+        assert "could not be saved in 3 tries: " in said["message"]
+        assert "was drained by Slurm (Prolog error)" in said["message"]
         assert said["saved"] is False
         drains.ask()
         cluster.until(lambda: drains.status()["nodes"] == {}, "nobody wants it")
+        assert "DRAIN" in drains.slurm_of(node).split(" Reason=")[0]
+        assert "Reason=Prolog error" in drains.slurm_of(node)
+
+
+@both
+def test_what_slurm_has_drained_itself_is_saved_and_goes_back_drained(
+    cluster: Cluster, drains: Drains, node: Node
+) -> None:
+    """`Kill task failed` is no person's decision, and the commonest of Slurm's own on GPU clusters."""
+    drains.controller.run(f"scontrol update nodename={node.name} state=drain reason='Kill task failed'")
+    try:
+        request = drains.ask(node)
+        assert drains.await_state(node, "ready", request)["saved"] is True
+        assert f"Reason=cdk-hyperpod:operator:{request}:saved:Kill task failed" in drains.slurm_of(node)
+        node.run(
+            f"rm {WORK}/deep/pipe; diff -r --no-dereference {WORK} {SAVED}/{node.instance.instance_id}/files{WORK}"
+        )
+        drains.ask()
+        cluster.until(lambda: "Reason=Kill task failed" in drains.slurm_of(node), "it is as it was")
+        cluster.until(lambda: node.instance.instance_id not in drains.reservations(), "nothing of ours is there")
+        assert "DRAIN" in drains.slurm_of(node).split(" Reason=")[0]
+    finally:
+        drains.controller.run(f"scontrol update nodename={node.name} state=resume")
+
+
+@both
+def test_a_job_in_a_reservation_of_its_own_cannot_start_behind_the_backup(
+    cluster: Cluster, drains: Drains, node: Node
+) -> None:
+    """A MAINT reservation lets jobs start beside ours. The agent looks every five seconds, and a backup of 3 MB takes one."""
+    run = drains.controller.run
+    run(
+        "scontrol create reservation reservationname=theirs starttime=now duration=60 users=alice "
+        f"flags=MAINT,IGNORE_JOBS nodes={node.name}"
+    )
+    node.run(f"chmod 777 {WORK}")
+    asking.set_up(cluster, asking.OWN_BUCKET, poll_s=5)
+    try:
+        request = drains.ask(node)
+        drains.await_state(node, "backing-up", request)
+        behind = cluster.login.run(
+            f"sbatch --parsable --chdir=/tmp --output=/dev/null -p {node.instance.group} -w {node.name} "
+            f"--reservation=theirs --wrap 'echo more >{WORK}/later'",
+            user="alice",
+        )
+        assert drains.await_state(node, "ready", request)["saved"] is True
+        copy = f"{SAVED}/{node.instance.instance_id}/files{WORK}"
+        node.run(f"rm -f {WORK}/deep/pipe; diff -r --no-dereference {WORK} {copy}")
+        cluster.login.run(f"scancel {behind}", user="alice")
+    finally:
+        asking.set_up(cluster, asking.OWN_BUCKET)
+        run("scontrol delete reservationname=theirs")
