@@ -139,6 +139,12 @@ def test_the_function_never_imports_the_library() -> None:
     assert {f"{module}: {name}" for module in modules for name in _own(module) if _room(name) != FUNCTION} == set()
 
 
+def test_the_function_of_the_log_group_is_uploaded_by_itself() -> None:
+    modules = [module for module in MODULES if _room(module) == "_lambda_log"]
+    assert modules
+    assert {name for module in modules for name in _own(module)} == set()
+
+
 def test_the_terminal_s_words_never_ship_in_the_function() -> None:
     # Tables, colours, options and exit codes are the command's; the function answers CloudFormation in sentences.
     for module, path in MODULES.items():

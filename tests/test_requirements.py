@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from synth.synthesis import ROOT
 
 SOURCES = ROOT / "constructs"
-ELSEWHERE = ("cdk_hyperpod/_lambda", "cdk_hyperpod_local/engine")
+ELSEWHERE = ("cdk_hyperpod/_lambda", "cdk_hyperpod/_lambda_log", "cdk_hyperpod_local/engine")
 """What runs in AWS Lambda, and in the engine's own environment, which has a lock of its own."""
 OURS = ("cdk_hyperpod", "cdk_hyperpod_local", "stacks")
 # What is imported -> the requirement that brings it, and the extra that it belongs to; "": it is always there.

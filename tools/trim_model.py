@@ -31,10 +31,9 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "ec2": ("DescribeSubnets",),
     "fsx": ("DescribeFileSystems",),
     "lambda": ("Invoke",),
-    "logs": ("AssociateKmsKey", "CreateLogGroup", "PutRetentionPolicy"),
     "s3": ("GetObject", "PutObject"),
 }
-"""What hyperpod_provider/api.py, cluster_log.py and foundation_guard/look.py declare, by service, and what `cdk-hyperpod plan` asks besides
+"""What hyperpod_provider/api.py and foundation_guard/look.py declare, by service, and what `cdk-hyperpod plan` asks besides
 (GetTemplate)."""
 
 CLI_FOLDER = FOLDER.parent.parent / "cli" / "models"

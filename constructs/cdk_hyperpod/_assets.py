@@ -27,6 +27,11 @@ def lambda_dir() -> Path:
     return _PACKAGE / "_lambda"
 
 
+def lambda_log_dir() -> Path:
+    """The function that sees to HyperPod's log group, which is no part of the others."""
+    return _PACKAGE / "_lambda_log"
+
+
 def project_file(name: str) -> Path:
     """`cdk.json` or `package.json` of this project, which a new app begins with; or what `init` writes beside them."""
     within = _PACKAGE / "_project" / name

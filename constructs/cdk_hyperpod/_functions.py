@@ -1,9 +1,10 @@
-"""The small Lambda functions of the library: one code, one way to run it, one kind of log."""
+"""The small Lambda functions of the library: one way to run it, one kind of log."""
 
 from __future__ import annotations
 
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
@@ -35,8 +36,9 @@ def python_function(
     environment: Mapping[str, str] | None = None,
     network: lambda_.CfnFunction.VpcConfigProperty | None = None,
     reasons: _reasons.Reasons = _reasons.FUNCTION,
+    folder: Path | None = None,
 ) -> lambda_.Function:
-    """A function with an entry point of `_lambda`. `function_name` absent: CloudFormation makes one up. `network` absent: it is in
+    """A function with an entry point of `_lambda`, or of another `folder`. `function_name` absent: CloudFormation makes one up. `network` absent: it is in
     no VPC. `reasons`: of what its checks find."""
     function = lambda_.Function(
         scope,
@@ -46,7 +48,7 @@ def python_function(
         runtime=_RUNTIME,
         architecture=_ARCHITECTURE,
         handler=handler,
-        code=lambda_.Code.from_asset(str(lambda_dir()), exclude=["**/__pycache__", "**/*.pyc"]),
+        code=lambda_.Code.from_asset(str(folder or lambda_dir()), exclude=["**/__pycache__", "**/*.pyc"]),
         role=role,
         timeout=timeout,
         memory_size=512,

@@ -14,6 +14,7 @@ from constructs import Construct
 
 from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards
+from ._assets import lambda_log_dir
 from ._functions import log_group, python_function
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .config.cluster import LogRetentionDays
@@ -52,7 +53,8 @@ class ClusterLog(Construct):
         function = python_function(
             self,
             "Function",
-            handler="hyperpod_provider.cluster_log.handle",
+            handler="cluster_log.handle",
+            folder=lambda_log_dir(),
             description=description,
             role=role,
             log_group=own_log,

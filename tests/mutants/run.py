@@ -26,7 +26,7 @@ WORK = ROOT / ".mutants"
 COPY = WORK / "copy"
 FUNCTION = Path("constructs/cdk_hyperpod/_lambda/hyperpod_provider")
 NAMES = (
-    "planner executor standing_requests removal history wire api_errors resources calls cluster_log draining draining_under_eks"
+    "planner executor standing_requests removal history wire api_errors resources calls draining draining_under_eks"
     " given_up group_deletion groups_go_by_name_only nothing_ends_at_random only_planned_nodes_end rollbacks_spare_old_nodes"
     " crashes_heal"
 )

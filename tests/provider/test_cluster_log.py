@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod_provider.cluster_log import ClusterLog
+from cdk_hyperpod._lambda_log.cluster_log import ClusterLog
 
 Json = Any
 GROUP = "/aws/sagemaker/Clusters/train/abc"

@@ -11,7 +11,7 @@ import botocore.session  # type: ignore[import-untyped]
 import pytest
 from botocore.stub import Stubber  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod_provider import api, cluster_log, handler
+from cdk_hyperpod._lambda.hyperpod_provider import api, handler
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard import look
 from tools import trim_model
 
@@ -70,13 +70,6 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("cloudformation", "list_stack_resources", {"StackName": "train", "NextToken": "t"}),
     ("ec2", "describe_subnets", {"SubnetIds": ["subnet-0123456789abcdef0"]}),
     ("fsx", "describe_file_systems", {"FileSystemIds": ["fs-0123456789abcdef0"]}),
-    ("logs", "create_log_group", {"logGroupName": "/aws/sagemaker/Clusters/train/abc"}),
-    ("logs", "put_retention_policy", {"logGroupName": "/aws/sagemaker/Clusters/train/abc", "retentionInDays": 365}),
-    (
-        "logs",
-        "associate_kms_key",
-        {"logGroupName": "/aws/sagemaker/Clusters/train/abc", "kmsKeyId": "arn:aws:kms:us-west-2:111122223333:key/1"},
-    ),
 ]
 
 
@@ -142,7 +135,7 @@ def test_pin_holds_every_call_that_the_package_declares() -> None:
         "".join(part.capitalize() for part in name.split("_"))
         for protocol in (
             *(api.Reads, api.Writes, api.Nodes, api.S3, api.Lambda, api.CloudFormation),
-            *(look.Stack, look.Network, look.Storage, cluster_log.Logs),
+            *(look.Stack, look.Network, look.Storage),
         )
         for name, _ in inspect.getmembers(protocol, inspect.isfunction)
         if not name.startswith("_")
