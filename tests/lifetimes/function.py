@@ -61,6 +61,8 @@ class Look:
     """What the drain agent said, as far as the function asked after this look."""
     left_out: frozenset[Node] = frozenset()
     """Nodes that its pages should have shown, and did not."""
+    left_out_again: frozenset[Node] = frozenset()
+    """Those of them that the look before did not show, either."""
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +114,7 @@ class Request:
     look: Look | None = None
     """The last one of all."""
     left_out: set[str] = field(default_factory=set)
-    """Groups of nodes that two looks in a row left out."""
+    """Groups of nodes that two looks in a row left out, at the first look or before a change."""
     described: float = 0.0
     """When the cluster was last read."""
     writes: list[Write] = field(default_factory=list)
@@ -390,7 +392,9 @@ class Calls:
         )
         look.left_out = _left_out(look, self._life.pod)
         if request.look is not None:
-            request.left_out |= {node.group for node in look.left_out & request.look.left_out}
+            look.left_out_again = look.left_out & request.look.left_out
+            if not request.polls:
+                request.left_out |= {node.group for node in look.left_out_again}
         # In one run it goes by what it has heard, also where it looks once more.
         look.heard = self._look.heard if self._look else None
         if request.first_look is None or (call != first and request.first_look is self._look):
@@ -411,6 +415,7 @@ class Calls:
         self._request.writes.append(write)
         self._life.writes.append(write)
         if write.look is not None:
+            self._request.left_out |= {node.group for node in write.look.left_out_again}
             # Where somebody looks at this write later, the look is as it was before it.
             self._look = replace(write.look, wrote_since=True)
         # It asks before each change whether its deployment still runs.

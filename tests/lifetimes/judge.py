@@ -417,7 +417,7 @@ class Judge:
         elif (
             update.rollback
             and not self.life.pod.continuous
-            and look.shown[name]["TargetCount"] > count
+            and look.shown.get(name, {"TargetCount": count})["TargetCount"] > count
             and prepare.answered - prepare.began > 54 * 60
         ):
             self.spare(Cause.STANDARD_TARGET)
