@@ -199,6 +199,8 @@ class Agent:
             return "ready", "", {}
         # Somebody had it drained unsaved: no job of root's can run there before it is resumed, in its reservation.
         hold.drained = False
+        if down and unsaved and self.temper.saves == "or fails":
+            return "backup-failed", "is down, and no job can run there", {}
         if down:
             hold.drained = True
             return "ready", "does not respond, nothing could be saved", {}

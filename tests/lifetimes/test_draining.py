@@ -152,13 +152,20 @@ def test_a_node_that_was_drained_unsaved_is_saved_for_the_next_who_asks() -> Non
 
 
 def test_a_dead_node_is_waited_for_until_slurm_gives_it_up() -> None:
-    site = Site()
+    site = Site("or goes on")
     site.job(inf)
     site.node.status = "Failure"
     site.ask()
     assert site.after(60)["state"] == "draining"
     assert site.after(320)["state"] == "ready"
     assert not site.slurm.unready(site.node, must_be_saved=True)
+
+
+def test_a_dead_node_that_must_be_saved_is_not_ready() -> None:
+    site = Site()
+    site.node.status = "Failure"
+    site.ask()
+    assert site.after(380)["state"] == "backup-failed"
 
 
 def test_anothers_drain_stays_as_it_is() -> None:
