@@ -47,7 +47,7 @@ def alone(cluster: Cluster, drains: Drains, node: Node) -> Iterator[None]:
 def test_one_task_of_an_array_ends(cluster: Cluster, drains: Drains, node: Node, option: str, ended: str) -> None:
     """Each node has one. The last task's number is that of its array."""
     for wanted in (cluster.compute[0], cluster.compute[-1]):
-        array = submit(cluster, f"-p dev -x {LOGIN.name} -N1 --exclusive --array=0-3 {option}")
+        array = submit(cluster, f"-p dev -x {LOGIN.name} -N1 -n1 -c60 --array=0-3 {option}")
         cluster.until(lambda job=array: [s for s, _ in tasks(drains, job).values()] == ["RUNNING"] * 4, "all run")
         before = tasks(drains, array)
         (task,) = [name for name, (_, where) in before.items() if where == wanted.name]
