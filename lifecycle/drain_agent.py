@@ -56,6 +56,11 @@ MOST_NODES = 6758
 MOST_AHEAD_S = 26 * 3600
 """No request holds a node longer: one that outlives this is no request of ours."""
 MOST_TRIES = 3
+MOST_KEPT = 1000
+"""Deleted nodes of which it is known what was left out."""
+SAVED = re.compile(r"saved \d+ files?, [\d.]+ [kMG]B(?:[;:] (.*))?")
+"""What a backup says at its end (backup.py), and what of it is not in the copy."""
+LEFT_OUT = re.compile(r"saved [^:;]*; (\d+) files? left out")
 MOST_TOLD = 6
 """Jobs of each busy node in the status: five, and one that says that there are more."""
 MOST_STATUS = 7 * 1024**2
@@ -1049,6 +1054,8 @@ class Agent:
         """Jobs that the last look was to end."""
         self.stuck: frozenset[str] = frozenset()
         """Those of them that were there all the same, of which the log has a line."""
+        self.backups: dict[str, str] = {}
+        """Instance -> what its backup said at its end. Slurm forgets a job after some minutes; the manifest has it all."""
 
     def look(self) -> bool:
         """Read, decide, act, tell. Whether anything was done, so that a look soon sees more."""
@@ -1084,6 +1091,7 @@ class Agent:
                     failed[act.instance] = said
             done = bool(acts) and not failed
             nodes = {instance: self._tell(wanted[instance], one, world, failed) for instance, one in judged.items()}
+            self._add_what_is_not_saved(nodes, world)
             busy = busy_instances(world)
         except SlurmError as error:
             problem = str(error)
@@ -1171,6 +1179,27 @@ class Agent:
             told["absent"] = True
         return told
 
+    def _add_what_is_not_saved(self, nodes: Mapping[str, dict[str, Any]], world: World) -> None:
+        """Say of what is saved what is not in it; and keep it of nodes that are deleted, for who deleted them."""
+        ended = [(int(job.id), name, job) for name, jobs in world.backups.items() for job in jobs]
+        for _, name, job in sorted(each for each in ended if each[2].state == "COMPLETED"):
+            self.backups[name.split(":")[1]] = job.said
+        for instance in [each for each in self.backups if each not in nodes and each in world.instances]:
+            del self.backups[instance]  # it went back to work
+        for instance in list(self.backups)[:-MOST_KEPT]:
+            del self.backups[instance]
+        saved = {} if (self.settings.get("backup") or {}).get("hook") else nodes
+        for instance, told in saved.items():
+            if told["saved"]:
+                said = SAVED.fullmatch(self.backups.get(instance, ""))
+                note = said[1] if said else "manifest.json at the target says what was left out"
+                told["message"] = "; ".join(filter(None, (told["message"], note)))
+
+    def _left_out(self) -> dict[str, int]:
+        """How many files are not in the backups of nodes, also of those that are deleted."""
+        found = {instance: LEFT_OUT.match(said) for instance, said in self.backups.items()}
+        return {instance: int(count[1]) for instance, count in found.items() if count}
+
     def _write_status(self, now: float, nodes: Mapping[str, Any], busy: Mapping[str, Any], problem: str) -> None:
         backup = self.settings.get("backup") or {}
         unknown = [UNKNOWN[writer] for writer in self.refused if self.wishes[writer] is None]
@@ -1183,6 +1212,7 @@ class Agent:
             "problem": "; ".join(filter(None, (problem, *self.unread.values(), *unknown))),
             "backup": backup.get("hook") or backup.get("to"),
             "nodes": nodes,
+            "left_out": self._left_out(),
         }
         # Without Slurm there is nothing new to say of nodes: what was said stays, and the problem beside it.
         if problem and self.written:

@@ -835,6 +835,46 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
 HELD = world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"))
 
 
+def test_what_a_backup_has_left_out_is_in_the_status_also_when_slurm_and_hyperpod_know_no_more(loop: Loop) -> None:
+    loop.ask(request(wish_json()))
+    names = 'absent /no/such; 2 files not saved: "/w/a: b" of alice (3.0 kB) was written while it was saved'
+    said = f"saved 4 files, 3.0 MB; 2 files left out (alice 2); 1 path absent: {names}"
+    loop.world = HELD._replace(backups=backups("FAILED", "COMPLETED", said=said))
+    status = loop.look()
+    assert status["left_out"] == {ONE: 2}
+    message = f"is saved; 2 files left out (alice 2); 1 path absent: {names}"
+    assert status["nodes"][ONE]["message"] == message
+    # Slurm has forgotten the job.
+    loop.world = HELD
+    assert loop.look()["nodes"][ONE]["message"] == message
+    # The node is deleted.
+    loop.world = HELD._replace(instances={TWO: "10.0.0.2"})
+    assert loop.look()["left_out"] == {ONE: 2}
+    loop.ask(request())
+    assert loop.look()["left_out"] == {ONE: 2}
+    # It went back to work instead.
+    loop.world = world(reservations={})
+    assert loop.look()["left_out"] == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("saved 1 file, 100.0 kB", "is saved"),
+        ("saved 1 file, 100.0 kB: ended process 7 (cat) of alice", "is saved; ended process 7 (cat) of alice"),
+        ("saved 1 file, 1.0 kB; 1 mount left out: mounted /a", "is saved; 1 mount left out: mounted /a"),
+        ("3 files left out", "is saved; manifest.json at the target says what was left out"),
+        ("", "is saved; manifest.json at the target says what was left out"),
+    ],
+)
+def test_what_is_not_in_a_backup_is_what_its_job_said(loop: Loop, said: str, message: str) -> None:
+    loop.ask(request(wish_json()))
+    loop.world = HELD._replace(backups=backups("COMPLETED", said=said))
+    status = loop.look()
+    assert status["nodes"][ONE]["message"] == message
+    assert status["left_out"] == {}
+
+
 @pytest.mark.parametrize("trouble", [b"{half", agent.S3Error("GET: 503")], ids=["broken", "away"])
 def test_what_cannot_be_read_ends_no_drain_before_its_lease_does(loop: Loop, trouble: Any) -> None:
     loop.world = HELD

@@ -68,6 +68,102 @@ def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
     cluster.until(lambda: drains.job_state(late) == "COMPLETED", "the job that waited runs")
 
 
+MAKE_EVERYTHING = f"""
+import os, struct
+os.makedirs("{WORK}/a/b", exist_ok=True)
+os.chdir("{WORK}")
+acl = struct.pack("<I" + "HHI" * 5, 2, 1, 6, 2**32 - 1, 2, 6, 3001, 4, 4, 2**32 - 1, 16, 6, 2**32 - 1, 32, 0, 2**32 - 1)
+for i in range(300):
+    with open(f"a/{{i}}", "w") as file:
+        file.write(str(i) * i)
+    os.chmod(f"a/{{i}}", 0o600 + i % 64)
+    os.chown(f"a/{{i}}", 3001 + i % 2, 2001)
+with open("sparse", "wb") as file:
+    file.truncate(10**9)
+    file.seek(5 * 10**8)
+    file.write(b"in the middle")
+os.truncate(os.open("huge", os.O_CREAT | os.O_WRONLY), 15 * 10**12)
+os.link("sparse", "a/b/linked")
+os.link("a/7", "a/b/seven")
+os.setxattr("a/1", "system.posix_acl_access", acl)
+os.setxattr("a/b", "system.posix_acl_default", acl)
+os.setxattr("a/2", "security.capability", struct.pack("<5I", 0x02000001, 1 << 10, 0, 0, 0))
+os.setxattr("a/3", "trusted.note", b"of root")
+deep = os.open(".", os.O_RDONLY)
+for _ in range(200):
+    os.mkdir("deep_", dir_fd=deep)
+    deep = os.open("deep_", os.O_RDONLY, dir_fd=deep)
+"""
+
+
+def writes_on(node: Node, command: str) -> None:
+    """Something writes to a file of the node's work all the time."""
+    node.write("/tmp/writer.sh", "while :; do echo more >&3; sleep 0.01; done\n", "755")
+    node.run(
+        f"rm -f /tmp/writer; setsid -f bash -c 'echo $$ >/tmp/writer; exec {command}' 3>>{WORK}/log >/dev/null 2>&1 </dev/null"
+    )
+
+
+@both
+def test_what_is_saved_is_on_the_disk_by_the_word_of_another_program(
+    cluster: Cluster, drains: Drains, node: Node
+) -> None:
+    """rsync compares contents, owners, modes, times, ACLs, attributes and hard links; a mount and a growing file are left out."""
+    node.write("/tmp/make.py", MAKE_EVERYTHING)
+    node.run(f"python3 /tmp/make.py; mkdir {WORK}/mounted; mount -t tmpfs tmpfs {WORK}/mounted; touch {WORK}/mounted/x")
+    node.run(f"install -o alice /dev/null {WORK}/log")
+    writes_on(node, "setpriv --reuid alice --clear-groups bash /tmp/writer.sh")
+    try:
+        settings = json.loads(drains.controller.read(SETTINGS))["backup"]
+        with saving(drains, **{**settings, "on_unsavable": "skip"}):
+            ready = drains.await_state(node, "ready", drains.ask(node), limit_s=180)
+            status = drains.status()
+        assert ready["saved"] is True
+        assert (
+            "1 path absent; 1 mount left out; 1 special file left out: absent /srv/absent; mounted " in ready["message"]
+        )
+        # The second try has ended what kept writing, and saved the file.
+        assert "(bash) of alice" in ready["message"]
+        assert status["left_out"] == {}
+        folder = f"{SAVED}/{node.instance.instance_id}"
+        same = f"rsync -aHAXn --checksum --delete --itemize-changes --exclude=/huge --exclude=/mounted --exclude=pipe {WORK}/"
+        assert node.run(f"{same} {folder}/files{WORK}/") == ""
+        node.run(f"cd {folder}/files && sha256sum --check --quiet --strict ../SHA256SUMS")
+        sizes = node.run(f"cd {folder}/files{WORK} && stat -c '%s %b' huge sparse").splitlines()
+        assert [int(line.split()[0]) for line in sizes] == [15 * 10**12, 10**9]
+        assert all(int(line.split()[1]) <= 256 for line in sizes)
+        assert node.read(f"{folder}/SHA256SUMS.sparse").split()[1:] == [f"{WORK[1:]}/huge"]
+        # rsync does see what differs.
+        node.write("/tmp/change.py", f"import os; os.setxattr('{WORK}/a/3', 'trusted.note', b'another')")
+        node.run("python3 /tmp/change.py")
+        assert "a/3" in node.run(f"{same} {folder}/files{WORK}/")
+    finally:
+        node.run(f"kill $(cat /tmp/writer); umount {WORK}/mounted; rm -f {WORK}/huge; true")
+
+
+@both
+def test_a_file_that_nobody_can_save_fails_the_backup_or_is_left_out(
+    cluster: Cluster, drains: Drains, node: Node
+) -> None:
+    """A process of root's keeps writing it, which is never ended."""
+    writes_on(node, "bash /tmp/writer.sh")
+    try:
+        said = drains.await_state(node, "backup-failed", drains.ask(node), limit_s=120)
+        assert f'1 file not saved: "{WORK}/log" of root (' in said["message"]
+        assert "was written while it was saved" in said["message"]
+        assert "ended process" not in said["message"]
+        settings = json.loads(drains.controller.read(SETTINGS))["backup"]
+        with saving(drains, **{**settings, "on_unsavable": "skip"}):
+            said = drains.await_state(node, "ready", drains.ask(node), limit_s=120)
+            assert said["saved"] is True
+            assert "1 file left out (root 1)" in said["message"]
+            assert drains.status()["left_out"] == {node.instance.instance_id: 1}
+        manifest = json.loads(node.read(f"{SAVED}/{node.instance.instance_id}/manifest.json"))
+        assert [each["path"] for each in manifest["left_out_by_owner"]["root"]["paths"]] == [f"{WORK}/log"]
+    finally:
+        node.run("kill $(cat /tmp/writer)")
+
+
 @both
 def test_a_deadline_gives_the_node_back_or_ends_its_jobs(cluster: Cluster, drains: Drains, node: Node) -> None:
     job = drains.start_job(node, "--requeue")
