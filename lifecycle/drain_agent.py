@@ -610,9 +610,9 @@ def _is_dead(view: View) -> Judgement | None:
         return None
     if not (view.fails and "DOWN" in node.state):
         return Judgement("draining", "is down", view.drain("lost"))
-    said = f"could not be saved: is down ({node.reason[:200] or 'no reason'}), and no job can run there"
+    why = node.reason[:200] or "no reason"
     mend = f"`scontrol update nodename={node.name} state=drain reason=...`, in words of your own, lets it go unsaved"
-    return Judgement("backup-failed", f"{said}; {mend}")
+    return Judgement("backup-failed", f"could not be saved: is down ({why}), and no job can run there; {mend}")
 
 
 def _is_silent(view: View) -> Judgement | None:
@@ -665,8 +665,9 @@ def _cannot_be_saved(view: View) -> Judgement:
     if not view.fails:
         return Judgement("backup-failed", said, view.drain("lost"))
     acts = (_release(view.instance, view.node, "it could not be saved"),) if view.mark else ()
-    mend = "the agent tries again in a few minutes: remove the cause, or undrain the node"
-    return Judgement("backup-failed", f"{said}; {mend}", acts)
+    return Judgement(
+        "backup-failed", f"{said}; the agent tries again in a few minutes: remove the cause, or undrain the node", acts
+    )
 
 
 RULES: Sequence[Callable[[View], Judgement | None]] = (

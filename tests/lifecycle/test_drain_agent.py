@@ -913,8 +913,8 @@ def test_what_is_older_than_any_lease_is_given_back_though_nobody_can_be_asked(
         name: held(f"n{number}", time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(start)))
         for number, (name, start) in enumerate(starts.items(), 1)
     }
-    drained = {"state": "IDLE+DRAIN", "reason": "cdk-hyperpod:operator:r1:saved"}
-    loop.world = world(slurm(**drained), slurm("n2", number=2, **drained), reservations=ours)
+    state, reason = "IDLE+DRAIN", "cdk-hyperpod:operator:r1:saved"
+    loop.world = world(slurm("n1", state, reason), slurm("n2", state, reason, number=2), reservations=ours)
     for writer in agent.WRITERS:
         loop.ask(agent.S3Error("GET: AccessDenied"), writer)
     loop.look()

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class Chaos:
         """For these nodes; what was asked."""
         now = time.time()
         force = self.random.random() < 0.6
-        wish = {
+        wish: dict[str, Any] = {
             "deadline": now + self.random.choice([-1, 2, 5]),
             "on_timeout": "force" if force else "fail",
             "backup": self.random.random() < 0.8,
@@ -157,16 +158,17 @@ class Chaos:
             over = time.time()
             self.cluster.controller.try_run("scancel --user=alice")
             for node in self.cluster.compute:
+                delete = f"scontrol delete reservationname=theirs-{node.name}"
                 self.cluster.until(
-                    lambda name=node.name: (
-                        self.cluster.controller.try_run(f"scontrol delete reservationname=theirs-{name}").returncode
-                        == 0
-                    ),
+                    partial(self._succeeds, delete),
                     "alice's reservation is gone",
                     60,
                 )
         self._judge_jobs(over)
         return self.found
+
+    def _succeeds(self, command: str) -> bool:
+        return self.cluster.controller.try_run(command).returncode == 0
 
     def _round(self, jobs: int, kills: int) -> None:
         nodes = self.random.sample(self.cluster.compute, self.random.choice([1, 1, 2]))

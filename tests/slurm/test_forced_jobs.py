@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -43,12 +44,17 @@ def alone(cluster: Cluster, drains: Drains, node: Node) -> Iterator[None]:
     drains.await_given_back(*cluster.compute)
 
 
+def all_run(drains: Drains, array: str) -> bool:
+    """All four of its tasks."""
+    return [state for state, _ in tasks(drains, array).values()] == ["RUNNING"] * 4
+
+
 @pytest.mark.parametrize(("option", "ended"), [("--requeue", "PENDING"), ("--no-requeue", "CANCELLED")])
 def test_one_task_of_an_array_ends(cluster: Cluster, drains: Drains, node: Node, option: str, ended: str) -> None:
     """Each node has one. The last task's number is that of its array."""
     for wanted in (cluster.compute[0], cluster.compute[-1]):
         array = submit(cluster, f"-p dev -x {LOGIN.name} -N1 -n1 -c60 --array=0-3 {option}")
-        cluster.until(lambda job=array: [s for s, _ in tasks(drains, job).values()] == ["RUNNING"] * 4, "all run")
+        cluster.until(partial(all_run, drains, array), "all run")
         before = tasks(drains, array)
         (task,) = [name for name, (_, where) in before.items() if where == wanted.name]
         drains.await_state(wanted, "ready", force(drains, wanted))
