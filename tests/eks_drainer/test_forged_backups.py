@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod.config.teams import Team
+from cdk_hyperpod.kubernetes.drainer import BACKUP_NAMESPACE
 from cdk_hyperpod.kubernetes.teams import group_name, team_manifests
 from eks_drainer.rig import NOW, Rig
 from kubernetes.apiserver.client import Client, await_answer
@@ -113,3 +114,11 @@ def test_a_member_may_not_write_what_counts(rig: Rig, member: Client) -> None:
     assert not member.may("patch", "jobs.batch/status", "ops")
     assert not member.may("update", "jobs.batch/status", "ops")
     assert not member.may("patch", "nodes")
+
+
+@pytest.mark.parametrize("resource", ["jobs.batch", "cronjobs.batch", "pods", "pods/exec", "secrets", "events"])
+def test_no_team_may_do_anything_in_the_librarys_own_namespace(rig: Rig, member: Client, resource: str) -> None:
+    """The member of any team: their Role is in their own namespace."""
+    rig.namespace(BACKUP_NAMESPACE)
+    verbs = ("get", "list", "create", "update", "patch", "delete")
+    assert not [verb for verb in verbs if member.may(verb, resource, BACKUP_NAMESPACE)]

@@ -149,7 +149,8 @@ class Cluster:
         return Reply(200, json.dumps({"metadata": more, "items": found[first:last]}).encode())
 
     def look(self, found: Any, backup: str | None = None) -> Any:
-        return drainer.Drainer(Api(self.send), backup, log=lambda _: None).look(found, NOW)
+        # However slow this machine is, a look's time is not over.
+        return drainer.Drainer(Api(self.send), backup, log=lambda _: None, clock=lambda: 0.0).look(found, NOW)
 
 
 def node(number: int, **changed: Any) -> dict[str, Any]:

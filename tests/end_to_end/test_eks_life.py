@@ -230,7 +230,9 @@ def a_node_goes_when_a_budget_has_let_its_pod_go(life: Rehearsal, config: Json) 
     step = Step(life)
     with ThreadPoolExecutor(1) as thread:
         # A function's clock is a hundred times faster, so that half an hour is over in eighteen seconds.
-        change = {**resized(config, "p5", 2), "scale_down": {"drain": {"timeout_minutes": 30}}}
+        # No controller owns the pods, so by default the deployment would fail at its first look.
+        drain = {"timeout_minutes": 30, "unmanaged_pods": "evict"}
+        change = {**resized(config, "p5", 2), "scale_down": {"drain": drain}}
         changing = thread.submit(life.deploy, change, only=life.cluster)
         wait_until(lambda: bool(held()) or changing.done(), seconds=120)  # the CLI synthesizes first
         (node,) = held()
