@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backup import LOG
-from lib import last_line, log, on_node, run, run_step, what_failed
+from lib import last_line, log, on_node, one_line, run, run_step, what_failed
 from s3 import Bucket, S3Error
 
 VERSION = 3
@@ -936,7 +936,7 @@ def own_addresses() -> frozenset[str]:
 def parse_nodes(text: str) -> dict[str, SlurmNode]:
     """The output of `scontrol --oneliner show node`."""
     found = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         # What comes after Reason= may hold anything.
         head, _, tail = line.partition(" Reason=")
         words = dict(word.split("=", 1) for word in head.split() if "=" in word)
@@ -949,7 +949,7 @@ def parse_nodes(text: str) -> dict[str, SlurmNode]:
             addresses=_addresses(words.get("NodeAddr", "")),
             state=frozenset(re.findall(r"[A-Z_]+", state)),
             silent="*" in state or "NOT_RESPONDING" in state,
-            reason=REASON_ENDS.split(tail, maxsplit=1)[0].strip(),
+            reason=one_line(REASON_ENDS.split(tail, maxsplit=1)[0]),
             partitions=partitions,
         )
     return found
@@ -970,7 +970,7 @@ def _addresses(name: str) -> frozenset[str]:
 def parse_reservations(text: str) -> dict[str, Reservation]:
     """Ours, in the output of `scontrol --oneliner show reservation`. Each is of one node."""
     found = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         name = OUR_RESERVATION.fullmatch(words.get("ReservationName", ""))
         if name and words.get("Users") == "root":
@@ -987,7 +987,7 @@ def parse_jobs(
     running: dict[str, list[Job]] = {}
     naming: dict[str, list[Job]] = {}
     skip = frozenset(ours)
-    for line in text.splitlines():
+    for line in text.split("\n"):
         parts = line.split("|")
         if len(parts) != 6 or not parts[0].isdigit() or parts[0] in skip:
             continue
@@ -1006,10 +1006,10 @@ def parse_jobs(
 def parse_backups(text: str) -> dict[str, tuple[Backup, ...]]:
     """Root's jobs that are backups of ours, by name."""
     found: dict[str, list[Backup]] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         parts = line.split("|", 4)
         if len(parts) == 5 and parts[0].isdigit() and parts[3].startswith(f"{PREFIX}-backup:"):
-            comment = "" if parts[4] == "(null)" else parts[4]
+            comment = "" if parts[4] == "(null)" else one_line(parts[4])
             said = comment or (f"waits, {parts[2]}" if parts[1] == "PENDING" else "")
             name, _, was = parts[3].partition(WAS)
             found.setdefault(name, []).append(Backup(parts[0], parts[1], said, was))

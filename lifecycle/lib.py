@@ -34,7 +34,9 @@ class StepError(Exception):
 def log(level: str, message: str) -> None:
     """One line of the log: INFO, WARNING or ERROR."""
     print(
-        f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {level} {NAME}: {message}", file=sys.stderr, flush=True
+        f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {level} {NAME}: {one_line(message)}",
+        file=sys.stderr,
+        flush=True,
     )
 
 
@@ -91,7 +93,7 @@ def must_run(*command: str, timeout_s: float = 120, stdin: str = "") -> str:
 
 def last_line(text: str) -> str:
     """The last line that says something, cut where it is long."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in map(one_line, text.splitlines()) if line]
     return lines[-1][:300] if lines else "it said nothing"
 
 
@@ -101,6 +103,12 @@ def what_failed(text: str) -> str:
         cause = next(line for line in text.splitlines() if "Munge" in line and "failed" in line)
         return f"{last_line(cause)}; look at `systemctl status munge`, and start it again"
     return last_line(text)
+
+
+def one_line(text: object) -> str:
+    """The text of somebody else as one line that a terminal takes for text alone."""
+    shown = "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in str(text))
+    return " ".join(shown.split())
 
 
 def write_file(path: str, content: str, mode: int = 0o644, owes: Sequence[str] = ()) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import HyperPodError
+from .tables import shown
 
 Clients = Callable[[str], Any]
 """A client of each service, with the user's credentials."""
@@ -189,7 +190,11 @@ def is_gone(error: Exception) -> bool:
 
 
 def sentence(error: Exception) -> str:
-    """What to tell the user of an error of botocore's: what is wrong and what to do, in one sentence."""
+    """What to tell the user of an error of botocore's: what is wrong and what to do, in one printable sentence."""
+    return shown(_sentence(error))
+
+
+def _sentence(error: Exception) -> str:
     said = " ".join(str((getattr(error, "response", None) or {}).get("Error", {}).get("Message", "")).split())
     operation = str(getattr(error, "operation_name", "") or "")
     match code(error):

@@ -18,7 +18,7 @@ from ..rules import what_closed_means
 from .changes import change_lines
 from .cost import figure
 from .options import config_option, json_option
-from .tables import json_text, print_lines, shown, table
+from .tables import say, say_json, shown, table
 
 
 @click.command(
@@ -43,22 +43,22 @@ def check(file: str | None, config: str, against: str | None, *, as_json: bool) 
         loaded = load_config(file or config)
     except ConfigError as error:
         if as_json:
-            print(json_text("check", 1, _refused(error)))
+            say_json("check", 1, _refused(error))
         raise
     changes = None if old is None else changed(record(old.config), record(loaded.config))
     if as_json:
-        print(json_text("check", 1, _content(loaded, changes)))
+        say_json("check", 1, _content(loaded, changes))
         return
     for warning in with_lines(loaded.warnings):
-        print(f"warning: {warning}")
+        say(f"warning: {warning}")
     note = what_closed_means(loaded.config.network)
     if note is not None:
-        print(f"note: {note}")
-    print(_summary(loaded))
+        say(f"note: {note}")
+    say(_summary(loaded))
     if (said := figure(loaded.config)) is not None:
-        print(said)
+        say(said)
     if changes is not None:
-        print_lines(change_lines(changes) or ["", f"No setting differs from {shown(against)}."])
+        say(*(change_lines(changes) or ["", f"No setting differs from {shown(against)}."]))
 
 
 def _old(against: str) -> LoadedConfig:

@@ -7,6 +7,7 @@ from click.shell_completion import get_completion_class
 
 from .commands import PROGRAM
 from .frame import COMPLETION_VARIABLE, tool
+from .tables import say_document
 
 
 @click.command(epilog="Exit code 0: printed.")
@@ -21,4 +22,4 @@ def completion(shell: str) -> None:
     """
     found = get_completion_class(shell)
     assert found is not None
-    print(found(tool, {}, PROGRAM, COMPLETION_VARIABLE).source())
+    say_document(f"{found(tool, {}, PROGRAM, COMPLETION_VARIABLE).source()}\n")

@@ -22,6 +22,10 @@ _PLUGIN = "session-manager-plugin"
 _LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
 """A login name, with its domain or without. In ssh's file a line break begins another order, a space another word."""
 
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+"""An instance id, or a node's name without its domain."""
+_TARGET = re.compile(r"sagemaker-cluster:[A-Za-z0-9]+_[A-Za-z0-9-]+-i-[0-9a-f]{8,17}")
+
 
 @click.command(
     epilog=rights(
@@ -64,15 +68,15 @@ def connect(
     node = live.one_node(target, described, name)
     where = session_target(live.cluster_id(described), node)
     if ssh_config:
-        print(ssh_block(target, node, where, user))
+        tables.say(*ssh_block(target, node, where, user))
         return
     command = start_session(target, where, ports)
     if only_print:
-        print(shlex.join(command))
+        tables.say(shlex.join(command))
         return
     _refuse_without_programs()
     if node.status != "Running":
-        print(f"note: {node.name} is {node.status}; it may take no session", file=sys.stderr)
+        tables.complain(f"note: {node.name} is {node.status}; it may take no session")
     sys.stdout.flush()
     os.execvp(command[0], command)
 
@@ -94,17 +98,23 @@ def start_session(target: Target, where: str, ports: tuple[int, int] | None = No
     return command
 
 
-def ssh_block(target: Target, node: Node, where: str, user: str) -> str:
-    """A block of ~/.ssh/config."""
+def ssh_block(target: Target, node: Node, where: str, user: str) -> list[str]:
+    """The lines of a block of ~/.ssh/config. Raises LiveError where AWS gives a name that is no host's: more words and lines of this
+    file are orders to ssh."""
+    names = [name for name in (node.instance_id, node.host) if name]
+    strange = [name for name in names if not _HOST.fullmatch(name)]
+    strange += [] if _TARGET.fullmatch(where) else [where]
+    if strange:
+        raise LiveError(
+            f"{', '.join(tables.shown(name, 80) for name in strange)}: is no host name; nothing was printed"
+        )
     proxy = ["aws", *_whose(target), "ssm", "start-session", "--target", "%h", "--document-name", _SSH_DOCUMENT]
-    return "\n".join(
-        [
-            f"Host {' '.join(filter(None, (node.instance_id, node.host)))}",
-            f"    HostName {where}",
-            f"    User {user}",
-            f"    ProxyCommand {shlex.join(proxy)} --parameters portNumber=%p",
-        ]
-    )
+    return [
+        f"Host {' '.join(names)}",
+        f"    HostName {where}",
+        f"    User {user}",
+        f"    ProxyCommand {shlex.join(proxy)} --parameters portNumber=%p",
+    ]
 
 
 def _whose(target: Target) -> list[str]:

@@ -14,7 +14,7 @@ from . import aws
 from .aws import Clients
 from .options import config_option, json_option, profile_option, rights
 from .prices import HOURS, Cost, Prices, cached, costs, hourly, keep, today, usage_end, wanted_usage
-from .tables import WIDTH, json_text, print_lines, table
+from .tables import WIDTH, say, say_json, table
 
 _HELP = """\
 Say what the cluster of a file costs an hour and a month, at list prices in US dollars, without discounts and taxes: each group at
@@ -70,9 +70,9 @@ def cost(config: str, profile: str | None, endpoint_url: str | None, *, refresh:
         ]  # fmt: skip
         total = {"usd_hour": hourly(found), "usd_month": _month(hourly(found))}
         content = {"cluster": cluster.name, "region": cluster.region, "prices_of": prices.when}
-        print(json_text("cost", 1, {**content, "lines": lines, "total": total}))
+        say_json("cost", 1, {**content, "lines": lines, "total": total})
         return
-    print_lines(cost_lines(found, prices))
+    say(*cost_lines(found, prices))
 
 
 def cost_lines(found: Sequence[Cost], prices: Prices) -> Iterator[str]:

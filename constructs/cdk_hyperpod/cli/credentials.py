@@ -6,6 +6,7 @@ import rich_click as click
 
 from .aws import clients
 from .options import profile_option
+from .tables import say
 
 
 @click.command(
@@ -16,4 +17,4 @@ def credentials(profile: str | None) -> None:
     """Say whether there are AWS credentials to deploy with."""
     # Nothing is called, so any region will do.
     clients("us-east-1", profile)
-    print("There are AWS credentials.")
+    say("There are AWS credentials.")

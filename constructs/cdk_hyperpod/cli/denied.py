@@ -19,7 +19,7 @@ import rich_click as click
 from ..errors import HyperPodError
 from ..typed.words import shown_name
 from .options import json_option
-from .tables import json_text, print_lines, table
+from .tables import say, say_json, table
 
 MAX_BYTES = 268_435_456
 """Of one file, unpacked: CloudTrail begins another at 50 MB. A file of nothing but noughts packs a thousandfold."""
@@ -38,13 +38,11 @@ def denied(folder: Path, *, as_json: bool) -> None:
     if as_json:
         members = ("endpoint", "call", "resource", "account")
         rows = [{"times": count, **dict(zip(members, row, strict=True))} for row, count in found]
-        print(json_text("denied", 1, {"folder": str(folder), "refused": rows}))
+        say_json("denied", 1, {"folder": str(folder), "refused": rows})
     elif found:
-        print_lines(
-            table(("times", "endpoint", "call", "on", "by account"), [(str(count), *row) for row, count in found])
-        )
+        say(*table(("times", "endpoint", "call", "on", "by account"), [(str(count), *row) for row, count in found]))
     else:
-        print(f"{folder}: no endpoint refused anything in these files")
+        say(f"{folder}: no endpoint refused anything in these files")
 
 
 def refusals(folder: Path) -> list[tuple[tuple[str, str, str, str], int]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import rich_click as click
 
 from .._assets import docs_dir
+from .tables import say
 
 
 @click.command(epilog="Exit code 0: printed.")
 def docs() -> None:
     """Print the folder of the pages that messages name, as docs/deploying.md. README.md in it lists them all."""
-    print(docs_dir())
+    say(docs_dir())

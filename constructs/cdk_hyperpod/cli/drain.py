@@ -11,7 +11,6 @@ import ipaddress
 import json
 import math
 import re
-import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +21,10 @@ import rich_click as click
 from ..config.slurm import DrainBackup
 from ..errors import ConfigError, Finding, HyperPodError
 from ..names import drain_bucket_name, request_key, status_key
-from . import aws, live
+from . import aws, live, tables
 from .live import Target
 from .options import json_option, rights
-from .tables import json_text
+from .tables import complain, say, say_json
 
 SILENT_S = 180
 """The agent writes its status every minute; after this long it is taken for dead."""
@@ -143,14 +142,14 @@ def drain(
 
     asked = {wish["id"]: wish for wish in channel.change(add) if wish["id"] in found}
     count = "1 node, which is" if len(found) == 1 else f"{len(found)} nodes, which are"
-    print(f"asked for {count} held until {_moment(expires)}")
+    say(f"asked for {count} held until {_moment(expires)}")
     for node, wish in asked.items():
         if any(wish[name] != fresh[node][name] for name in ("expires", "deadline", "on_timeout", "backup")):
-            print(f"{node}: somebody had asked for it already, so it is {_terms(wish)}")
+            say(f"{node}: somebody had asked for it already, so it is {_terms(wish)}")
     _check_awake(status, now)
     if wait:
         return _follow(channel, asked)
-    print("`cdk-hyperpod drain --status` says how far it is")
+    say("`cdk-hyperpod drain --status` says how far it is")
     return 0
 
 
@@ -204,7 +203,7 @@ def undrain(nodes: Sequence[str], config: str, cluster: str | None, region: str 
 
     channel.change(remove)
     for node in named:
-        print(f"{node}: {'is given back' if node in gone else 'nobody had asked for it'}")
+        say(f"{node}: {'is given back' if node in gone else 'nobody had asked for it'}")
     status, now = channel.status()
     _check_awake(status, now)
 
@@ -334,7 +333,7 @@ class Channel:
             if left_out:
                 more = f", and {len(left_out) - 10} more" if len(left_out) > 10 else ""
                 shown = f"{', '.join(left_out[:10])}{more}; `cdk-hyperpod drain` asks for them again"
-                print(f"note: left out of the request, since the agent refuses it: {shown}", file=sys.stderr)
+                complain(f"note: left out of the request, since the agent refuses it: {shown}")
             return wishes
         raise DrainError("other operators change the request all the time; try again")
 
@@ -452,7 +451,7 @@ def _check_awake(status: Mapping[str, Any], now: float, *, stands: bool = True) 
 
 def _show_status(channel: Channel, *, as_json: bool) -> int:
     status, now = channel.status()
-    problems = [_clean(problem) for problem in (*_refusals(status), status.get("problem")) if problem]
+    problems = [str(problem) for problem in (*_refusals(status), status.get("problem")) if problem]
     if as_json:
         nodes = [
             {
@@ -465,14 +464,14 @@ def _show_status(channel: Channel, *, as_json: bool) -> int:
         ]
         where = {"cluster": channel.target.name, "region": channel.target.region}
         content = {**where, "nodes": nodes, "problems": problems}
-        print(json_text("drain", 1, content))
+        say_json("drain", 1, content)
     else:
         for node, one in sorted(_nodes(status).items()):
-            print(_line(node, one))
+            say(_line(node, one))
         if not _nodes(status):
-            print("nobody asks for a node")
+            say("nobody asks for a node")
         for problem in problems:
-            print(f"problem: {problem}")
+            say(f"problem: {tables.shown(problem)}")
     _check_awake(status, now, stands=bool(_nodes(status)))
     return 0
 
@@ -482,7 +481,7 @@ def _follow(channel: Channel, asked: Mapping[str, Mapping[str, Any]]) -> int:
     try:
         return _until_the_end(channel, asked)
     except KeyboardInterrupt:
-        print(f"\nthe request stands; cdk-hyperpod undrain {' '.join(asked)} gives them back", file=sys.stderr)
+        complain("", f"the request stands; cdk-hyperpod undrain {' '.join(asked)} gives them back")
         raise
 
 
@@ -511,10 +510,10 @@ def _until_the_end(channel: Channel, asked: Mapping[str, Mapping[str, Any]]) -> 
             line = _line(node, one)
             if shown.get(node) != line:
                 shown[node] = line
-                print(line, flush=True)
+                say(line)
         # What it said before, to the second, may be of what stood in the request before.
         for refusal in _refusals(status) if _after(status.get("beat"), began + 1) else ():
-            raise DrainError(f"the agent refuses it: {_clean(refusal)}")
+            raise DrainError(f"the agent refuses it: {tables.shown(refusal)}")
         _check_awake(status, now)
         if len(nodes) == len(wanted) and all(one.get("state") in ENDED for one in nodes.values()):
             return _sum_up(nodes, wanted, channel.backup)
@@ -536,7 +535,7 @@ def _sum_up(
     )
     for what, which in (("ready", failed), ("saved", unsaved)):
         if which:
-            print(f"not {what}: {', '.join(which)}", file=sys.stderr)
+            complain(f"not {what}: {', '.join(which)}")
     return 1 if failed or (unsaved and backup is not None and backup.on_failure == "fail") else 0
 
 
@@ -555,10 +554,5 @@ def _state(status: Mapping[str, Any], node: str) -> str:
 
 
 def _line(node: str, one: Mapping[str, Any]) -> str:
-    message = _clean(one.get("message") or "")
-    return f"{node}  {_clean(one.get('slurm') or '-')}  {_clean(one.get('state'))}{f': {message}' if message else ''}"
-
-
-def _clean(text: object) -> str:
-    """What a node says is shown on a terminal, which takes some characters for orders."""
-    return "".join(character if character.isprintable() else "?" for character in str(text))[:1000]
+    message = tables.shown(one.get("message") or "")
+    return f"{node}  {tables.shown(one.get('slurm') or '-')}  {tables.shown(one.get('state'))}{f': {message}' if message else ''}"

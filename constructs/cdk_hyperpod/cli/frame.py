@@ -17,6 +17,7 @@ from ..errors import HyperPodError
 from . import aws
 from .commands import COMMANDS, PROGRAM
 from .exits import INTERRUPTED, give_up_output
+from .tables import complain, say, shown
 
 COMPLETION_VARIABLE = "_CDK_HYPERPOD_COMPLETE"
 DEBUG_VARIABLE = "CDK_HYPERPOD_DEBUG"
@@ -68,7 +69,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
         # Looked up only when it is asked for, since that reads every installed package.
         from importlib.metadata import version
 
-        print(f"{PROGRAM} {version('cdk-hyperpod')}")
+        say(f"{PROGRAM} {version('cdk-hyperpod')}")
         ctx.exit()
 
 
@@ -113,7 +114,7 @@ def _unforeseen(error: Exception) -> int:
     if _is_of_aws(error):
         return _failed(aws.sentence(error))
     return _failed(
-        f"{PROGRAM} has a fault: {type(error).__name__}: {error}\n"
+        f"{PROGRAM} has a fault: {type(error).__name__}: {shown(error)}\n"
         f"{DEBUG_VARIABLE}=1 shows where; please report it with that"
     )
 
@@ -132,16 +133,16 @@ def _misused(error: click.UsageError) -> int:
     path, pieces = PROGRAM, "COMMAND [OPTIONS] …"
     if error.ctx is not None and error.ctx.parent is not None:
         path, pieces = error.ctx.command_path, " ".join(error.ctx.command.collect_usage_pieces(error.ctx))
-    print(f"Usage: {path} {pieces}\n{path} --help says more.", file=sys.stderr)
-    print(f"{path}: error: {error.format_message()}", file=sys.stderr)
+    complain(f"Usage: {path} {pieces}", f"{path} --help says more.")
+    complain(f"{path}: error: {error.format_message()}")
     return 2
 
 
 def _failed(message: str) -> int:
-    print(message, file=sys.stderr)
+    complain(*message.split("\n"))
     return 1
 
 
 def _interrupted() -> int:
-    print("\ninterrupted", file=sys.stderr)
+    complain("", "interrupted")
     return INTERRUPTED

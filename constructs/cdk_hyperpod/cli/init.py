@@ -17,6 +17,7 @@ from .._assets import project_file
 from ..errors import ConfigError, HyperPodError
 from ..loader import load_config
 from ..names import eks_stack_name
+from .tables import say
 
 _DESCRIPTION = """\
 Write the files of a new app into the current folder: cluster.yaml, app.py,
@@ -51,7 +52,7 @@ def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
     name, region = _asked(name, region, orchestrator, yes=yes)
     _write(folder, files(name, region, orchestrator))
     cli = f"npx -y aws-cdk@{cli_version()}"
-    print(f"Wrote {', '.join(_NAMES)}: {name} in {region}, under {'EKS' if eks else 'Slurm'}. Next:\n")
+    say(f"Wrote {', '.join(_NAMES)}: {name} in {region}, under {'EKS' if eks else 'Slurm'}. Next:", "")
     commands = [
         ("pip install -r requirements.txt", "Node, and the pinned versions"),
         (f"{cli} synth --quiet", "the templates, in cdk.out; needs no AWS account"),
@@ -68,7 +69,7 @@ def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
     commands += [(f"{cli} deploy --all", "all the rest" if eks else "into your account, once it is bootstrapped")]
     width = max(len(command) for command, _ in commands)
     for command, what in commands:
-        print(f"  {command:<{width}}  # {what}")
+        say(f"  {command:<{width}}  # {what}")
 
 
 _NAMES = ("cluster.yaml", "app.py", "cdk.json", "requirements.txt", ".gitignore")
@@ -154,10 +155,10 @@ def _answer(field: str, question: str, orchestrator: str) -> str:
             answer = input(f"{question}: ").strip()
             _check_alone(field, answer, orchestrator)
         except EOFError:
-            print()
+            say("")
             raise InitError("nothing was written") from None
         except ConfigError as error:
-            print(*(f"  {finding}" for finding in error.findings), sep="\n")
+            say(*(f"  {finding}" for finding in error.findings))
         else:
             return answer
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +27,7 @@ from ..rules.jobs import check_job
 from ..rules.network import own_zones
 from ..typed.words import show
 from ..zones import is_zone_id
+from .tables import complain, say_document
 
 __all__ = ["job"]
 
@@ -274,8 +274,8 @@ def render(**given: Any) -> None:
         *_check_elastic(made, group, config),
     ]
     for warning in raise_errors([_in_words_of_the_command(finding) for finding in findings], "job render"):
-        print(f"warning: {warning}", file=sys.stderr)
-    sys.stdout.write(to_yaml(job_manifests(made)))
+        complain(f"warning: {warning}")
+    say_document(to_yaml(job_manifests(made)))
 
 
 def _cluster(options: SimpleNamespace) -> ClusterConfig | None:

@@ -13,6 +13,7 @@ from ..config.lifecycle import LifecycleSteps
 from ..errors import ConfigError, Finding
 from ..loader import load_config
 from .options import config_option
+from .tables import say_document
 
 __all__ = ["lifecycle"]
 
@@ -99,7 +100,7 @@ def lifecycle() -> None:
 @config_option
 def run(step: str, config: str) -> None:
     """Print the commands; nothing is run here."""
-    print(script(load_config(config).config, step, source=config), end="")
+    say_document(script(load_config(config).config, step, source=config))
 
 
 def script(config: ClusterConfig, step: str, *, source: str = "") -> str:

@@ -62,14 +62,14 @@ def logs(
     if as_json:
         rows = [{"time": when, "source": of, "message": text} for when, of, text in found]
         content = {"cluster": target.name, "instance_id": instance, "log_group": reader.log_group, "lines": rows}
-        print(tables.json_text("logs", SCHEMA, content))
+        tables.say_json("logs", SCHEMA, content)
         return
-    tables.print_lines(shown(line) for line in found)
+    tables.say(*map(shown, found))
     if not found and not follow:
-        print(f"{instance}: nothing was logged yet in {reader.log_group}")
+        tables.say(f"{instance}: nothing was logged yet in {reader.log_group}")
     while follow:
         time.sleep(POLL_S)
-        tables.print_lines(shown(line) for line in reader.more())
+        tables.say(*map(shown, reader.more()))
 
 
 def shown(line: Line) -> str:

@@ -112,10 +112,10 @@ def nodes(
     if write:
         from .edit import name_nodes
 
-        print(name_nodes(config, found))
+        tables.say(*name_nodes(config, found).split("\n"))
         return
     if ids:
-        tables.print_lines(node.instance_id for node in found if node.instance_id)
+        tables.say(*(node.instance_id for node in found if node.instance_id))
         return
     zones, note = live.zones(target, described)
     slurm, problem = _slurm(target, described)
@@ -127,15 +127,15 @@ def nodes(
     notes = [each for each in (note, problem, unread) if each]
     now = tables.now()
     if as_json:
-        print(tables.json_text("nodes", SCHEMA, content(target, described, found, notes)))
+        tables.say_json("nodes", SCHEMA, content(target, described, found, notes))
         return
-    tables.print_lines(
-        lines(
+    tables.say(
+        *lines(
             found, total=len(every), cluster=target.name, now=now, columns=tables.width(), colour=tables.colour_wanted()
         )
     )
     for text in notes:
-        print(f"note: {text}")
+        tables.say(f"note: {text}")
 
 
 def lines(

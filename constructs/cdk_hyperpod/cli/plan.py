@@ -22,7 +22,7 @@ from ..rendering import Surroundings, guard_properties, network_spec, render_gro
 from . import aws
 from .aws import Clients, clients
 from .options import config_option, json_option, profile_option, rights, stack_option
-from .tables import colour_wanted, json_text, print_lines, wrapped
+from .tables import ask, colour_wanted, say, say_json, wrapped
 
 if TYPE_CHECKING:
     from .._lambda.hyperpod_provider.actions import Plan, Refuse
@@ -124,12 +124,12 @@ def plan(
     if as_json:
         of_settings = {"changes": None if changes is None else [asdict(each) for each in changes]}
         content = {"cluster": cluster.name, "region": cluster.region, "stack": name, "exit_code": status}
-        print(json_text("plan", 1, {**content, **_content(found, live, told, said), **of_settings}))
+        say_json("plan", 1, {**content, **_content(found, live, told, said), **of_settings})
         return status
-    sys.stdout.write(report(found, live, wanted, said, colour=colour_wanted()))
-    print_lines(_changed(changes, known=live is not None and bool(resources)))
+    say(*report(found, live, wanted, said, colour=colour_wanted()))
+    say(*_changed(changes, known=live is not None and bool(resources)))
     for note in told:
-        print("", *wrapped(note), sep="\n")
+        say("", *wrapped(note))
     return _confirmed(yes=yes) if confirm and status == CHANGES else status
 
 
@@ -188,8 +188,8 @@ def _confirmed(*, yes: bool) -> int:
     if not sys.stdin.isatty():
         problem = "something would go, and there is no terminal to ask on"
         raise PlanError(f"{problem}: if it is meant, say --yes (make deploy PLAN_FLAGS=--yes)")
-    sys.stdout.write("\nDeploy, and let them go? [y/N] ")
-    sys.stdout.flush()
+    say("")
+    ask("Deploy, and let them go? [y/N] ")
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return 0
     raise PlanError("nothing was deployed")

@@ -6,7 +6,6 @@ The one place that asks AWS; `preflight_judge` decides. What may not be read is 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -37,7 +36,7 @@ from .preflight_judge import (
     file_systems,
     rows,
 )
-from .tables import GREEN, RED, WIDTH, YELLOW, colour_wanted, json_text, print_lines, table, wrapped
+from .tables import GREEN, RED, WIDTH, YELLOW, colour_wanted, complain, say, say_json, table, wrapped
 
 __all__ = ["preflight", "read_world"]
 
@@ -90,14 +89,14 @@ def preflight(config: str, profile: str | None, days: float, endpoint_url: str |
     try:
         world = read_world(cluster, aws.clients(cluster.region, profile, endpoint_url))
     except (aws.AwsError, PreflightError) as error:
-        print(error, file=sys.stderr)
+        complain(*str(error).split("\n"))
         return NOT_ASKED
     found = rows(cluster, world, days)
     if as_json:
         content = {"cluster": cluster.name, "region": cluster.region, "checks": [asdict(row) for row in found]}
-        print(json_text("preflight", 1, {**content, "exit_code": exit_code(found)}))
+        say_json("preflight", 1, {**content, "exit_code": exit_code(found)})
     else:
-        print_lines(lines(found, colour=colour_wanted()))
+        say(*lines(found, colour=colour_wanted()))
     return exit_code(found)
 
 

@@ -72,19 +72,15 @@ def _repair(action: str, cost: str, target: live.Target, names: Sequence[str], *
     asked, failed, unsent = _send(call, target.name, ids)
     if as_json:
         rows = [{"instance_id": node, "code": code, "message": message} for node, code, message in failed]
-        print(
-            tables.json_text(
-                action, SCHEMA, {"cluster": target.name, "asked": asked, "failed": rows, "not_sent": unsent[0]}
-            )
-        )
+        tables.say_json(action, SCHEMA, {"cluster": target.name, "asked": asked, "failed": rows, "not_sent": unsent[0]})
     else:
-        print(f"{target.name}: asked to {action} {len(asked)} of {len(ids)} nodes")
+        tables.say(f"{target.name}: asked to {action} {len(asked)} of {len(ids)} nodes")
         for node, code, message in failed:
-            print(f"{node}: not: {code}: {tables.shown(message)}", file=sys.stderr)
+            tables.complain(f"{node}: not: {code}: {tables.shown(message)}")
     if unsent[0]:
         # Only what AWS has answered was surely not heard.
         sure = "" if hasattr(unsent[1], "response") else f", or the first {BATCH} of them were without an answer"
-        print(f"not asked for{sure}: {', '.join(unsent[0])}", file=sys.stderr)
+        tables.complain(f"not asked for{sure}: {', '.join(unsent[0])}")
     if unsent[1] is not None:
         raise unsent[1]
     return 1 if failed else 0
@@ -114,12 +110,11 @@ def _confirm(action: str, cost: str, cluster: str, nodes: Sequence[Node]) -> Non
     if not sys.stdin.isatty():
         raise LiveError("nothing was done: there is no terminal to confirm on; if it is meant, say --yes")
     for node in nodes[:_SHOWN]:
-        print(f"  {node.name}  {node.group}  {node.status}")
+        tables.say(f"  {node.name}  {node.group}  {node.status}")
     if len(nodes) > _SHOWN:
-        print(f"  and {len(nodes) - _SHOWN} more")
+        tables.say(f"  and {len(nodes) - _SHOWN} more")
     count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
-    sys.stdout.write(f"{action.capitalize()} {count} of {cluster}: {cost}. Type the cluster's name to go on: ")
-    sys.stdout.flush()
+    tables.ask(f"{action.capitalize()} {count} of {cluster}: {cost}. Type the cluster's name to go on: ")
     if sys.stdin.readline().strip() != cluster:
         raise LiveError("nothing was done")
 

@@ -35,8 +35,8 @@ def exit_code(plan: Plan) -> int:
 
 def report(
     plan: Plan, live: Cluster | None, desired: Desired, said: Said | None = None, *, colour: bool = False
-) -> str:
-    """The whole dry run as text, in lines of 80 characters where ids and names allow. Ends with a line end.
+) -> list[str]:
+    """The whole dry run, in lines of 80 characters where ids and names allow.
 
     `said`: by the agent that drains nodes; absent: there is none, or it was not heard.
     """
@@ -48,7 +48,7 @@ def report(
             if plan.refusals or live is None
             else _changes(plan, live, desired, said, colour)
         )
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    return [line.rstrip() for line in lines]
 
 
 def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:

@@ -12,7 +12,7 @@ from ..loader import load_config
 from ..names import cluster_stack_name, foundation_stack_name
 from . import aws
 from .options import config_option, json_option, profile_option, rights
-from .tables import json_text, table, wrapped
+from .tables import say, say_json, table, wrapped
 
 # US dollars for a GB-month of PERSISTENT_2 SSD storage by MB/s/TiB: list prices of us-east-1, a guide and no quote.
 # https://aws.amazon.com/fsx/lustre/pricing/
@@ -50,9 +50,9 @@ def retained(config: str, profile: str | None, stack: str | None, *, as_json: bo
             "stack": name or foundation_stack_name(cluster.name),
             "supposed": supposed,
         }
-        print(json_text("retained", 1, {**where, "stays": [asdict(each) for each in stays]}))
+        say_json("retained", 1, {**where, "stays": [asdict(each) for each in stays]})
     else:
-        print(retained_table(cluster, name, supposed))
+        say(*retained_table(cluster, name, supposed).split("\n"))
 
 
 def _stack(config: ClusterConfig, file: str, profile: str | None) -> tuple[str, str | None]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-BOLD, RED, YELLOW, GREEN, DIM = "1", "31", "33", "32", "2"
+from .._lambda.hyperpod_provider.text import one_line, printable
+
+BOLD, RED, YELLOW, GREEN, DIM = COLOURS = "1", "31", "33", "32", "2"
 WIDTH = 80
 """Columns of a terminal that nobody has widened: sentences are wrapped there."""
 _LEAST = 8
@@ -47,7 +50,7 @@ def table(
     `columns`: what a line may take; absent: anything. `cut`: which columns lose their ends for it, the first that is wide
     enough loses first. `right`: columns of numbers. `paint`: colours of cells by their text; absent: none.
     """
-    lines = [headings, *rows]
+    lines = [headings, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     if columns is not None:
         over = sum(widths) + 2 * (len(widths) - 1) - columns
@@ -80,7 +83,12 @@ def painted(text: str, colour: str | None) -> str:
 def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
     """Its lines, each with what stands before the first one and before the rest. Names and options are never broken."""
     return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        printable(text),
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
@@ -105,17 +113,49 @@ def json_text(command: str, version: int, content: Mapping[str, Any], *, indent:
     return json.dumps({"command": command, "schema": version, **content}, indent=indent, default=_plain)
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """One after the other, and at once for whoever follows."""
+def say(*lines: object) -> None:
+    """Print each as one line, whatever others have written in it, and at once for whoever follows."""
     for line in lines:
-        print(line)
+        print(_coloured(str(line)) if colour_wanted() else printable(line))
+    sys.stdout.flush()
+
+
+def complain(*lines: object) -> None:
+    """The same on standard error, without colour."""
+    for line in lines:
+        print(printable(line), file=sys.stderr)
+    sys.stderr.flush()
+
+
+def ask(question: str) -> None:
+    """Begin a line that the user ends."""
+    sys.stdout.write(printable(question))
+    sys.stdout.flush()
+
+
+def say_json(command: str, version: int, content: Mapping[str, Any], *, indent: int | None = 1) -> None:
+    """`json_text`, in which JSON itself escapes what a terminal would take for orders."""
+    say_document(f"{json_text(command, version, content, indent=indent)}\n")
+
+
+def say_document(text: str) -> None:
+    """Print what a program reads as it is: JSON, YAML, a script. Whoever makes it escapes what is in it."""
+    sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def shown(text: object, most: int = 1000) -> str:
-    """What others have written, as one line for a terminal, which takes some characters for orders."""
-    flat = " ".join(str(text).split())
-    return "".join(character if character.isprintable() else "?" for character in flat)[:most]
+    """What others have written, as a part of a line."""
+    return one_line(text)[:most]
+
+
+_OWN = re.compile(f"(\033\\[(?:{'|'.join(('0', *COLOURS))})m)")
+"""What `painted` writes."""
+
+
+def _coloured(line: str) -> str:
+    """The line with the colours that `painted` gave it."""
+    return "".join(part if number % 2 else printable(part) for number, part in enumerate(_OWN.split(line)))
 
 
 def _plain(value: object) -> str:

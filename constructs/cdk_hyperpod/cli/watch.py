@@ -436,9 +436,9 @@ class _Watcher:
 
     def _emit(self, kind: str, lines: list[str], content: Mapping[str, Any]) -> None:
         if self.as_json:
-            print(tables.json_text("watch", SCHEMA, {"kind": kind, **content}, indent=None))
+            tables.say_json("watch", SCHEMA, {"kind": kind, **content}, indent=None)
         else:
-            tables.print_lines(lines)
+            tables.say(*lines)
         sys.stdout.flush()
 
 

@@ -15,7 +15,7 @@ from . import aws, live
 from .aws import Clients
 from .options import json_option, rights, stack_option
 from .plan import PlanError, live_stack, refuse_another_account
-from .tables import json_text
+from .tables import say, say_json, shown
 
 __all__ = ["reasons", "why"]
 
@@ -74,16 +74,16 @@ def why(
     found = reasons(target.name, target.client, moment, stack=stack)
     if as_json:
         failures = [dict(zip(("stack", "reason"), each.split(": ", 1), strict=True)) for each in found]
-        print(json_text("why", 1, {"cluster": target.name, "region": target.region, "failures": failures}))
+        say_json("why", 1, {"cluster": target.name, "region": target.region, "failures": failures})
     elif found:
-        print("\n".join(found))
+        say(*(shown(each) for each in found))
     elif moment is None:
-        print("Nothing has failed in the last deployment of these stacks.")
+        say("Nothing has failed in the last deployment of these stacks.")
     else:
         which = {"--config": config} if cluster is None else {"--cluster": cluster}
         given = {**which, "--region": region, "--profile": profile, "--stack": stack}
         words = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
-        print(
+        say(
             f"The stacks' events show no failure since then. The last one, whenever it was: cdk-hyperpod why {' '.join(words)}"
         )
 

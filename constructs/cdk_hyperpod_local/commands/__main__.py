@@ -12,6 +12,7 @@ import rich_click as click
 from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
 from click.exceptions import Exit
 
+from cdk_hyperpod._lambda.hyperpod_provider.text import printable
 from cdk_hyperpod.errors import HyperPodError
 from cdk_hyperpod_local import apps, daemon
 from cdk_hyperpod_local.commands import run, spelling
@@ -173,7 +174,7 @@ def _run(
     except EngineError as error:
         return _failed(error)
     except HyperPodError as error:  # of the cluster file, as `check` says it
-        print(error, file=sys.stderr)
+        _complain(error)
         return 1
     except BotoCoreError as error:  # no refusal of the engine's, which answers those
         return _failed(f"{error}; the engine's log is {place.log}")
@@ -226,8 +227,14 @@ def _speed(given: str) -> float:
     return speed
 
 
+def _complain(text: object) -> None:
+    """On standard error; its lines are ours, and what is in them may be another program's."""
+    for line in str(text).split("\n"):
+        print(printable(line), file=sys.stderr)
+
+
 def _failed(why: object) -> int:
-    print(f"local AWS: {why}", file=sys.stderr)
+    _complain(f"local AWS: {why}")
     return 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cdk_hyperpod._lambda.hyperpod_provider.text import printable
 from cdk_hyperpod_local import environment, kubectl
 from cdk_hyperpod_local.apps import App
 from cdk_hyperpod_local.assemblies import Stack
@@ -133,6 +134,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as they need to be; a narrow terminal wraps them, so that an ARN can still be copied."""
     if not rows:
         return ""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(len(titles))]
     lines = [
         "".join(cell.ljust(width + _GAP) for cell, width in zip(row, widths, strict=True)).rstrip()

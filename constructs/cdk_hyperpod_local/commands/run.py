@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cdk_hyperpod._lambda.hyperpod_provider.text import printable
 from cdk_hyperpod.loader import load_config
 from cdk_hyperpod_local import daemon, environment, installation, kubectl
 from cdk_hyperpod_local.apps import App
@@ -354,7 +355,7 @@ def _where_to_look(place: Place) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"· {text}", flush=True)
+    print(f"· {printable(text)}", flush=True)
 
 
 def _short(path: Path) -> str:

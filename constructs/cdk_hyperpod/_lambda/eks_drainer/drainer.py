@@ -646,6 +646,4 @@ def _summary(answer: Json, done: int, failed: Mapping[str, Sequence[str]], secon
     wrong = [each for some in failed.values() for each in some]
     said = f"{answer['requests'].get(WRITER, 'a question')}: {counts}; {len(answer['busy'])} busy; {done} done"
     more = (f"{len(wrong)} not: {wrong[0]}" if wrong else "", *answer["refused"].values(), answer["problem"])
-    line = one_line("; ".join(filter(None, (said, *more, f"{seconds:.1f} s"))))[:2000]
-    # Half a character, which JSON can hold, can be written by nobody.
-    return line.encode(errors="replace").decode()
+    return one_line("; ".join(filter(None, (said, *more, f"{seconds:.1f} s"))))[:2000]

@@ -195,6 +195,8 @@ def _parsed(content: bytes) -> Any:
         return None
 
 
-def one_line(text: str) -> str:
-    """The text without line ends."""
-    return " ".join(text.split())
+def one_line(text: object) -> str:
+    """The text as one line that a terminal takes for text alone. The same as ../hyperpod_provider/text.py has, which stands alone as
+    this function does."""
+    shown = "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in str(text))
+    return " ".join(shown.split())

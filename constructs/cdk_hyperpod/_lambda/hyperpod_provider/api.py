@@ -11,6 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[impor
 
 from . import wire
 from .model import Cluster
+from .text import one_line
 
 PAGE_SIZE = 100
 """Most that ListClusterNodes gives at once (botocore: MaxResults)."""
@@ -130,11 +131,11 @@ def code(error: Exception) -> str:
 
 
 def reason(error: Exception) -> str:
-    """The error's sentence, in one line."""
+    """The error's sentence, in one printable line."""
     response: Reply = getattr(error, "response", None) or {}
     found = response.get("Error", {})
     text = f"{found.get('Code')}: {found.get('Message', '')}" if found else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())
+    return one_line(text)
 
 
 def normal(text: str) -> str:

@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
 
 from . import api
 from .ready import NOTHING_SAID, SILENT, Said
+from .text import one_line
 
 MOST_BYTES = 8 * 1024**2
 """Of a status: more than a thousand bytes for every node that a cluster may have."""
@@ -112,10 +113,10 @@ class Function:
         reply = self._functions().invoke(FunctionName=self._arn, Payload=json.dumps(event).encode())
         found = _object(reply["Payload"].read(MOST_BYTES))
         if reply.get("FunctionError"):
-            raise UnansweredError(why=str(found.get("errorMessage") or "it failed"))
+            raise UnansweredError(why=one_line(found.get("errorMessage") or "it failed"))
         if found.get("schema") != 1:
             raise UnansweredError(why="its answer is not one of this version")
-        problem = str(found.get("problem") or "")
+        problem = one_line(found.get("problem") or "")
         if problem and not problem.startswith(NOT_GIVEN_BACK):
             # Where it cannot read Kubernetes, what it holds is not in its answer.
             raise UnansweredError(why=problem)
@@ -127,7 +128,7 @@ class Function:
 
     def excuse(self, error: Exception) -> Said:
         """Whatever keeps it from answering, it is silent."""
-        return Said(unreachable=api.reason(error) if api.code(error) else str(error))
+        return Said(unreachable=api.reason(error) if api.code(error) else one_line(error))
 
 
 def parse(content: bytes, now: float) -> Said:
@@ -145,13 +146,17 @@ def parse(content: bytes, now: float) -> Said:
 def _said(found: Mapping[str, Any], silent: timedelta) -> Said:
     return Said(
         silent=silent,
-        rejected=str(_mapping(found.get("refused")).get("deployment") or ""),
-        problem=str(found.get("problem") or ""),
-        nodes={name: each for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
+        rejected=one_line(_mapping(found.get("refused")).get("deployment") or ""),
+        problem=one_line(found.get("problem") or ""),
+        nodes={name: _told(each) for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
         busy=_busy(found.get("busy")),
         saves=bool(found.get("backup")),
         left_out=_counts(found.get("left_out")),
     )
+
+
+def _told(node: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: one_line(value) if isinstance(value, str) else value for name, value in node.items()}
 
 
 def _object(content: bytes) -> dict[str, Any]:
@@ -175,7 +180,7 @@ def _busy(told: object) -> dict[str, tuple[str, ...]]:
     if isinstance(told, list):
         return {name: () for name in told if isinstance(name, str)}
     return {
-        name: tuple(f"{job.get('id')} of {job.get('user')}" for job in jobs if isinstance(job, dict))
+        name: tuple(one_line(f"{job.get('id')} of {job.get('user')}") for job in jobs if isinstance(job, dict))
         for name, jobs in _mapping(told).items()
         if isinstance(jobs, list)
     }

@@ -15,6 +15,7 @@ from . import api, messages
 from .actions import Plan, TakeNodes
 from .model import MOVING, Cluster, Desired, Node, Occasion
 from .patching import carrying
+from .text import one_line
 from .wire import spec_with
 
 Look = Callable[[Occasion], tuple[Cluster | None, Plan]]
@@ -118,7 +119,7 @@ def _failures(reply: api.Reply) -> Iterator[tuple[str, tuple[str, str]]]:
     for key, name in (("Failed", "NodeId"), ("FailedNodeLogicalIds", "NodeLogicalId")):
         for failure in reply.get(key) or ():
             code = str(failure.get("Code", ""))
-            yield failure[name], (api.normal(code), messages.one_line(f"{code} {failure.get('Message', '')}"))
+            yield failure[name], (api.normal(code), one_line(f"{code} {failure.get('Message', '')}"))
 
 
 def _all_failed(error: Exception) -> bool:

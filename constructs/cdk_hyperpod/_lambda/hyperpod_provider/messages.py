@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from .actions import Action, DeleteGroup, Lower, Pick, Picked, Refuse, TakeNodes, Wait
+from .text import one_line
 
 LIMIT = 1000
 """Characters of a failure's reason that are worth filling; CloudFormation shows little more of them."""
@@ -31,11 +32,6 @@ def some(items: Iterable[str], shown: int = 5) -> str:
     names = list(items)
     rest = len(names) - shown
     return ", ".join(names) if rest <= 0 else f"{', '.join(names[:shown])} and {rest} more"
-
-
-def one_line(text: str) -> str:
-    """The text without line ends: CDK's provider framework joins its own lines to a message."""
-    return " ".join(text.split())
 
 
 def sentence(text: str) -> str:

@@ -25,6 +25,7 @@ from .model import MOVING, Cluster, Desired, Drain, Node, Occasion
 from .planner import plan
 from .ready import BACK, DEADLINE, JOINING, SILENT, Ask, going, judge, judge_first
 from .removal import plan_removal, standing
+from .text import one_line
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
 LOOKING = timedelta(minutes=2)
@@ -62,7 +63,7 @@ class ScaleDownError(Exception):
 
     def __init__(self, text: str, *, accepted: frozenset[str] = frozenset()) -> None:
         """`accepted`: names of nodes whose deletion the service has accepted just now."""
-        super().__init__(text)
+        super().__init__(one_line(text))
         self.accepted = accepted
 
 
@@ -88,7 +89,7 @@ class Provider:
         self._functions = functions
         self._now = now
         self._sleep = sleep
-        self._log = log
+        self._log: Callable[[str], None] = lambda text: log(one_line(text))
 
     # -- what the framework calls --
 
@@ -632,7 +633,7 @@ def _nothing(event: Event) -> Answer:
 
 
 def _answer(event: Event, text: str) -> Answer:
-    return {"IsComplete": True, "Data": {ATTRIBUTES[event.kind]: text}}
+    return {"IsComplete": True, "Data": {ATTRIBUTES[event.kind]: one_line(text)}}
 
 
 _CALLS = {

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from .. import api
 from ..messages import DENIED_HINT, fit
+from ..text import one_line
 from .decision import differences, explain
 from .look import Clients, Stack, look
 from .wish import read
@@ -41,7 +42,7 @@ class Guard:
         self._client = client
         self._now = now
         self._sleep = sleep
-        self._log = log
+        self._log: Callable[[str], None] = lambda text: log(one_line(text))
 
     def check(self, event: Mapping[str, Any]) -> None:
         """Return where the deployment may go on. Raises GuardError where it must not.
