@@ -454,7 +454,7 @@ def test_a_node_that_does_not_get_ready_is_named(
     status, out, err = run("drain", one, "--wait")
     assert (status, err) == (1, f"not ready: {one}\n")
     # What a node says cannot write over the terminal.
-    assert f"{state}: why?[2J?not" in out
+    assert f"{state}: why?[2J not" in out
 
 
 def test_a_hold_that_ends_first_is_told(

@@ -16,12 +16,14 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.eks_drainer import kubernetes
-from cdk_hyperpod._lambda.hyperpod_provider import text
+from cdk_hyperpod._lambda.hyperpod_provider import api, channels, text
+from cdk_hyperpod._lambda.hyperpod_provider.provider import ScaleDownError
 from cdk_hyperpod.cli import connect, live, plan, tables
 from cdk_hyperpod.cli.live import LiveError, Node, Target
 from cdk_hyperpod.names import request_key
 from cdk_hyperpod_local.hyperpod.samples import group
 from cli.conftest import Run, World, deployed, write
+from lifecycle.programs import load
 from synth.synthesis import ROOT
 
 Json = Any
@@ -277,3 +279,23 @@ def _writes(path: Path) -> Iterator[ast.AST]:
             name = ast.unparse(node.func)
             if name in ("print", "click.echo", "click.secho") or name.endswith(("stdout.write", "stderr.write")):
                 yield node
+
+
+def test_the_guard_takes_in_text() -> None:
+    node = {"state": EVIL, "message": EVIL, "requests": {"deployment": "x"}}
+    busy = {"i-1": [{"id": EVIL, "user": EVIL}]}
+    status = {"beat": 1, "problem": EVIL, "refused": {"deployment": EVIL}, "nodes": {"i-1": node}, "busy": busy}
+    said = channels.parse(json.dumps(status).encode(), 1)
+    texts = [said.problem, said.rejected, *said.busy["i-1"], said.nodes["i-1"]["state"], said.nodes["i-1"]["message"]]
+    texts.append(api.reason(ClientError({"Error": {"Code": EVIL, "Message": EVIL}}, "x")))
+    texts.append(str(ScaleDownError(f"refused: {EVIL}")))
+    assert all(each.isprintable() and FORGED in each for each in texts), texts
+
+
+@pytest.mark.parametrize("between", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"], ids=ascii)
+def test_a_reason_in_slurm_makes_no_node(between: str) -> None:
+    agent = load("drain_agent.py")
+    forged = f"Reason=x{between}NodeName=forged NodeAddr=10.0.0.9 State=IDLE\x1b[2J\u202e [root@2026-01-01T00:00:00]"
+    found = agent.parse_nodes(f"NodeName=ip-1 NodeAddr=10.0.0.1 State=IDLE+DRAIN {forged}\n")
+    assert list(found) == ["ip-1"]
+    assert found["ip-1"].reason.isprintable() and found["ip-1"].reason.startswith("x NodeName=forged")

@@ -54,9 +54,9 @@ def check(file: str | None, config: str, against: str | None, *, as_json: bool) 
     note = what_closed_means(loaded.config.network)
     if note is not None:
         say(f"note: {note}")
-    say(_summary(loaded))
+    say(*_summary(loaded).split("\n"))
     if (said := figure(loaded.config)) is not None:
-        say(said)
+        say(*said.split("\n"))
     if changes is not None:
         say(*(change_lines(changes) or ["", f"No setting differs from {shown(against)}."]))
 

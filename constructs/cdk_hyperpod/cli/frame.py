@@ -134,7 +134,7 @@ def _misused(error: click.UsageError) -> int:
     if error.ctx is not None and error.ctx.parent is not None:
         path, pieces = error.ctx.command_path, " ".join(error.ctx.command.collect_usage_pieces(error.ctx))
     complain(f"Usage: {path} {pieces}", f"{path} --help says more.")
-    complain(f"{path}: error: {error.format_message()}")
+    complain(*f"{path}: error: {error.format_message()}".split("\n"))
     return 2
 
 
