@@ -107,8 +107,14 @@ def what_failed(text: str) -> str:
 
 def one_line(text: object) -> str:
     """The text of somebody else as one line that a terminal takes for text alone."""
-    shown = "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in str(text))
-    return " ".join(shown.split())
+    whole = str(text)
+    return " ".join((whole if whole.isprintable() else "".join(map(_shown, whole))).split())
+
+
+def _shown(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    return " " if letter.isspace() else "?"
 
 
 def write_file(path: str, content: str, mode: int = 0o644, owes: Sequence[str] = ()) -> bool:

@@ -134,7 +134,7 @@ def hostile(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
         world.stack = failed_stack()
         world.streams[f"LifecycleConfig/work/{node}"] = [(MS, f"a{EVIL}"), (MS + 1, EVIL)]
         deployed(world, monkeypatch)
-        for module, clients in ((live, world.client), (plan, plan.clients("us-west-2"))):
+        for module, clients in ((live, world.client), (plan, vars(plan)["clients"]("us-west-2"))):
             found = hostile_clients(clients, kept=kept, fails=fails)
             monkeypatch.setattr(module, "clients", lambda *_, found=found: found)
         monkeypatch.setattr("time.sleep", stop_after(3))
@@ -214,26 +214,32 @@ def test_json_has_what_was_said_and_no_less(hostile: Any, run: Run) -> None:
 @pytest.mark.parametrize("name", ["a\nProxyCommand touch x", "a b", "a\r", "*", "!a", "a.b", "a\u202e", 'a"b"'])
 def test_a_block_for_ssh_takes_host_names_alone(name: str, world: World) -> None:
     target = Target(name="small", region="us-west-2", client=world.client, config=None)
-    right = {
-        "group": "work",
-        "logical_id": None,
-        "instance_type": "x",
-        "status": "Running",
-        "message": "",
-        "launched": None,
-    }
-    right |= {"image": None, "image_status": None}
     where = "sagemaker-cluster:abc_work-i-0123456789abcdef0"
     for node in (
-        Node(**right, instance_id="i-0123456789abcdef0", host=name),
-        Node(**right, instance_id=name, host="ip-10-0-0-1"),
+        a_node("i-0123456789abcdef0", name),
+        a_node(name, "ip-10-0-0-1"),
     ):
         with pytest.raises(LiveError, match="is no host name"):
             connect.ssh_block(target, node, where, "ubuntu")
-    fine = Node(**right, instance_id="i-0123456789abcdef0", host="ip-10-0-0-1")
+    fine = a_node("i-0123456789abcdef0", "ip-10-0-0-1")
     with pytest.raises(LiveError, match="is no host name"):
         connect.ssh_block(target, fine, f"sagemaker-cluster:abc_{name}-i-0123456789abcdef0", "ubuntu")
     assert connect.ssh_block(target, fine, where, "ubuntu")[0] == "Host i-0123456789abcdef0 ip-10-0-0-1"
+
+
+def a_node(instance_id: str, host: str) -> Node:
+    return Node(
+        group="work",
+        instance_id=instance_id,
+        host=host,
+        logical_id=None,
+        instance_type="ml.c5.xlarge",
+        status="Running",
+        message="",
+        launched=None,
+        image=None,
+        image_status=None,
+    )
 
 
 # -- one way to do it --------------------------------------------------------------------------------------------------

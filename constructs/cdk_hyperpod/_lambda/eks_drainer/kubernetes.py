@@ -44,8 +44,8 @@ class KubernetesError(Exception):
     """A request that failed; `status` is 0 where no reply came."""
 
     def __init__(self, what: str, said: str, status: int = 0, causes: tuple[str, ...] = ()) -> None:
-        super().__init__(f"{what}: {one_line(said)[:300]}")
-        self.said = one_line(said)[:300]
+        self.said = one_line(said[:1000])[:300]
+        super().__init__(f"{what}: {self.said}")
         self.status = status
         self.causes = causes
         """The disruption budgets that refuse an eviction, in the server's words."""
@@ -198,5 +198,11 @@ def _parsed(content: bytes) -> Any:
 def one_line(text: object) -> str:
     """The text as one line that a terminal takes for text alone. The same as ../hyperpod_provider/text.py has, which stands alone as
     this function does."""
-    shown = "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in str(text))
-    return " ".join(shown.split())
+    whole = str(text)
+    return " ".join((whole if whole.isprintable() else "".join(map(_shown, whole))).split())
+
+
+def _shown(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    return " " if letter.isspace() else "?"

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 def printable(text: object) -> str:
     """The same number of characters, none of which a terminal takes for anything but text: blanks are spaces, others `?`."""
-    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in str(text))
+    whole = str(text)
+    return whole if whole.isprintable() else "".join(map(_shown, whole))
 
 
 def one_line(text: object) -> str:
     """The text with single spaces, and without blanks around it."""
     return " ".join(printable(text).split())
+
+
+def _shown(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    return " " if letter.isspace() else "?"
