@@ -333,7 +333,8 @@ class Calls:
             if not body:
                 raise Refused("NoSuchKey", "The specified key does not exist.", 404)
             date = email.utils.formatdate(draining.bucket.time, usegmt=True)
-            return {"Body": io.BytesIO(body), "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+            headers = {"ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+            return {"Body": io.BytesIO(body), "ContentLength": len(body), **headers}
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> dict[str, Any]:
         with self._served("PutObject") as draining:

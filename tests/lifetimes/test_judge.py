@@ -267,7 +267,7 @@ class Undrained(Broken):
         content = reply["Body"].read()
         with contextlib.suppress(ValueError):
             content = json.dumps(self.amend(json.loads(content))).encode()
-        return {**reply, "Body": io.BytesIO(content)}
+        return {**reply, "Body": io.BytesIO(content), "ContentLength": len(content)}
 
     def amend(self, status: dict[str, Any]) -> dict[str, Any]:
         return status

@@ -101,6 +101,7 @@ class Agent:
         date = email.utils.formatdate(self.now(), usegmt=True)
         return {
             "Body": io.BytesIO(self.objects[Key]),
+            "ContentLength": len(self.objects[Key]),
             "ResponseMetadata": {"HTTPHeaders": {"date": date}},
         }
 

@@ -17,10 +17,10 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod_provider.channels import parse
+from cdk_hyperpod._lambda.hyperpod_provider.channels import UnansweredError, parse
 from cdk_hyperpod._lambda.hyperpod_provider.drains import Drains
 from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
-from cdk_hyperpod._lambda.hyperpod_provider.ready import NO_INSTANCE, NOTHING_SAID, Ask, Said, Verdict, judge
+from cdk_hyperpod._lambda.hyperpod_provider.ready import NO_INSTANCE, Ask, Said, Verdict, judge
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
 from provider import clusters
 from provider import test_draining_under_eks as eks
@@ -211,6 +211,68 @@ def test_an_agent_that_dies_meanwhile_is_noticed_in_three_minutes() -> None:
     began = train.clock.now()
     assert "has said nothing for" in failure(train, TWO)
     assert train.clock.now() - began < 8 * MINUTE
+    assert not gone(train)
+
+
+UNREADABLE: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "cut off in transfer": lambda reply: {**reply, "Body": io.BytesIO(reply["Body"].read()[:-9])},
+    "cut off in S3": lambda reply: with_content(reply, lambda text: text[: len(text) // 2]),
+    "empty": lambda reply: with_content(reply, lambda text: b""),
+    "half a character": lambda reply: with_content(reply, lambda text: text[:-1] + "é".encode()[:1]),
+    "another version": lambda reply: with_content(reply, lambda text: text.replace(b'"schema": 1', b'"schema": 2')),
+    "in the future": lambda reply: with_content(reply, lambda text: text.replace(b'"beat": ', b'"beat": 9')),
+}
+
+
+def with_content(reply: dict[str, Any], change: Callable[[bytes], bytes]) -> dict[str, Any]:
+    content = change(reply["Body"].read())
+    return {**reply, "Body": io.BytesIO(content), "ContentLength": len(content)}
+
+
+def spoil(train: Stack, monkeypatch: pytest.MonkeyPatch, how: str, begins: float, lasts: float) -> None:
+    """The status cannot be read from then on, for so many seconds."""
+    read = Agent.get_object
+
+    def get_object(self: Agent, **asked: Any) -> Any:
+        reply = read(self, **asked)
+        if not begins <= train.clock.now() < begins + lasts:
+            return reply
+        if how == "missing":
+            raise ClientError({"Error": {"Code": "NoSuchKey", "Message": "none"}}, "GetObject")
+        return UNREADABLE[how](reply)
+
+    monkeypatch.setattr(Agent, "get_object", get_object)
+
+
+@pytest.mark.parametrize("how", [*UNREADABLE, "missing"])
+@pytest.mark.parametrize("on_silent", ["fail", "undrained"])
+@pytest.mark.parametrize("minute", [0, 5])
+def test_a_status_that_cannot_be_read_is_no_silence(
+    monkeypatch: pytest.MonkeyPatch, how: str, on_silent: str, minute: float
+) -> None:
+    train = four()
+    (node, *_) = ids(train, "p5")
+    runs(train, node, 12)
+    ends = train.agent.jobs[node]
+    spoil(train, monkeypatch, how, train.clock.now() + minute * MINUTE, 150)
+    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnSilent=on_silent))
+    assert train.deploy(wish) == "complete", train.reasons
+    assert gone(train).keys() == {node} and gone(train)[node] >= ends + train.agent.saving_s
+    assert not train.agent.ended
+
+
+@pytest.mark.parametrize("how", [*UNREADABLE, "missing"])
+@pytest.mark.parametrize("minute", [0, 5])
+def test_a_status_that_nobody_can_read_for_three_minutes_is_silence(
+    monkeypatch: pytest.MonkeyPatch, how: str, minute: float
+) -> None:
+    train = four()
+    for node in ids(train, "p5"):
+        runs(train, node, 600)
+    began = train.clock.now()
+    spoil(train, monkeypatch, how, began + minute * MINUTE, 600)
+    assert "the agent that drains nodes has " in failure(train, TWO)
+    assert train.clock.now() - began >= (minute + 3) * MINUTE
     assert not gone(train)
 
 
@@ -530,22 +592,27 @@ JSON = st.recursive(
 )
 MEMBERS = ["beat", "busy", "backup", "problem", "refused", "nodes"]
 STATUSES = st.fixed_dictionaries(
-    {"nodes": st.dictionaries(st.just(NODE), JSON)}, optional=dict.fromkeys(MEMBERS[:-1], JSON)
+    {"schema": st.just(1), "nodes": st.dictionaries(st.just(NODE), JSON)},
+    optional=dict.fromkeys(MEMBERS[1:-1], JSON) | {"beat": st.just(NOW.timestamp()) | JSON},
 )
 
 
 @given(STATUSES | JSON, st.booleans())
 def test_whatever_the_status_holds_is_judged(status: object, rolling_back: bool) -> None:
-    said = parse(json.dumps(status).encode(), NOW.timestamp())
-    assert said.silent is None or timedelta(0) <= said.silent
+    try:
+        said = parse(json.dumps(status).encode(), NOW.timestamp())
+    except UnansweredError:
+        return
+    assert said.silent is not None and timedelta(0) <= said.silent
     assert all(isinstance(wish, str) for wish in said.wishes().values())
     ask = asking(rolling_back=rolling_back, minutes=60)
     assert not (judge([node()], said, ask).never and rolling_back)
 
 
 @pytest.mark.parametrize("beat", [math.inf, -math.inf, math.nan, 10**400, -1e300, NOW.timestamp() + 181, True, "1"])
-def test_a_beat_that_cannot_be_is_none(beat: object) -> None:
-    assert parse(json.dumps({"beat": beat}).encode(), NOW.timestamp()) == NOTHING_SAID
+def test_a_beat_that_cannot_be_is_no_answer(beat: object) -> None:
+    with pytest.raises(UnansweredError, match="time is missing or in the future"):
+        parse(json.dumps({"schema": 1, "beat": beat}).encode(), NOW.timestamp())
 
 
 def test_an_agent_of_before_tells_who_is_busy_and_not_of_jobs() -> None:
@@ -553,11 +620,13 @@ def test_an_agent_of_before_tells_who_is_busy_and_not_of_jobs() -> None:
         ([NODE, 1], {NODE: ()}),
         ({NODE: [{"id": "1", "user": "alice"}, 2], "i-2": "jobs"}, {NODE: ("1 of alice",)}),
     ):
-        assert parse(json.dumps({"beat": NOW.timestamp(), "busy": told}).encode(), NOW.timestamp()).busy == heard
+        status = {"schema": 1, "beat": NOW.timestamp(), "busy": told}
+        assert parse(json.dumps(status).encode(), NOW.timestamp()).busy == heard
 
 
 def test_an_agent_whose_clock_is_a_little_ahead_is_heard() -> None:
-    assert parse(json.dumps({"beat": NOW.timestamp() + 179}).encode(), NOW.timestamp()).silent == timedelta(0)
+    status = {"schema": 1, "beat": NOW.timestamp() + 179}
+    assert parse(json.dumps(status).encode(), NOW.timestamp()).silent == timedelta(0)
 
 
 def test_a_node_that_was_booting_is_no_replacement_and_keeps_its_jobs() -> None:
@@ -728,10 +797,12 @@ def test_a_poll_that_fails_for_good_gives_back(monkeypatch: pytest.MonkeyPatch) 
     train = four()
     busy = ids(train, "p5")[0]
     runs(train, busy, 600)
-    read, polls = train.agent.get_object, iter(range(100))
+    read, polls, until = train.agent.get_object, iter(range(100)), list[float]()
 
     def away(**asked: Any) -> Any:
         if next(polls) == 5:
+            until.append(train.clock.now() + 3 * MINUTE)
+        if until and train.clock.now() <= until[0]:
             raise ClientError({"Error": {"Code": "NoSuchBucket", "Message": "no"}}, "GetObject")
         return read(**asked)
 

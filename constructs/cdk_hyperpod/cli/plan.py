@@ -334,8 +334,8 @@ def _standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
 def _heard(config: ClusterConfig, live: Cluster | None, client: Clients) -> tuple[Said | None, tuple[str, ...]]:
     """What the agent that drains nodes says; absent: there is none, or it cannot be read, or is silent, with a note."""
     from .._lambda.hyperpod_provider import api
-    from .._lambda.hyperpod_provider.channels import Bucket
-    from .._lambda.hyperpod_provider.ready import NOTHING_SAID, is_silent
+    from .._lambda.hyperpod_provider.channels import Bucket, NoStatusError, UnansweredError
+    from .._lambda.hyperpod_provider.ready import Said, is_silent
 
     if live is None or config.slurm is None or config.slurm.drain is None:
         return None, ()
@@ -343,9 +343,11 @@ def _heard(config: ClusterConfig, live: Cluster | None, client: Clients) -> tupl
         bucket = drain_bucket_name(config.name, live.arn.split(":")[4], config.region)
         said = Bucket(bucket, config.name, lambda: client("s3"), lambda: client("sagemaker")).read()
     except api.CALL_ERRORS as error:
-        if aws.code(error) != "NoSuchBucket":
-            return None, (f"Which jobs run on them was not read: {aws.sentence(error)}",)
-        said = NOTHING_SAID
+        unread = "Which jobs run on them was not read"
+        if not isinstance(error, NoStatusError) and aws.code(error) != "NoSuchBucket":
+            unanswered = isinstance(error, UnansweredError)
+            return None, (f"{unread}: {f'the drain agent {error}.' if unanswered else aws.sentence(error)}",)
+        said = Said(unreachable="has never been heard of")
     if is_silent(said):
         return said, ("It is not known which jobs run on them: the drain agent on the controller is silent.",)
     return said, ()

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
 
 from . import api
-from .ready import NOTHING_SAID, SILENT, Said
+from .ready import SILENT, Said
 from .text import one_line
 
 MOST_BYTES = 8 * 1024**2
@@ -31,7 +31,7 @@ class Channel(Protocol):
     """One cluster's, during one run of the function. Its calls raise api.CALL_ERRORS."""
 
     def read(self) -> Said:
-        """What is said now."""
+        """What is said now. Raises UnansweredError if one look found nothing that can be used."""
 
     def write(self, request: Request) -> Said | None:
         """Ask for what is in the request, and for nothing else any more. Absent: the answer comes by a later look."""
@@ -41,6 +41,16 @@ class Channel(Protocol):
 
     def excuse(self, error: Exception) -> Said | None:
         """What it means that a call failed. Absent: it is for the caller to judge."""
+
+
+class UnansweredError(BotoCoreError):  # type: ignore[misc]
+    """One look without an answer. Only if there is none for ready.SILENT, nobody drains."""
+
+    fmt = "{why}"
+
+
+class NoStatusError(UnansweredError):
+    """The agent has never written a status, or S3 does not show it just now."""
 
 
 class Bucket:
@@ -56,9 +66,13 @@ class Bucket:
         except api.CALL_ERRORS as error:
             if api.code(error) != "NoSuchKey":
                 raise
-            return NOTHING_SAID
+            raise NoStatusError(why="has never been heard of") from None
+        content = reply["Body"].read(MOST_BYTES)
+        # botocore does not compare the two where it is told how much to read.
+        if len(content) != reply["ContentLength"]:
+            raise UnansweredError(why=f"has a status of which only {len(content)} bytes came")
         sent = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
-        return parse(reply["Body"].read(MOST_BYTES), email.utils.parsedate_to_datetime(sent).timestamp())
+        return parse(content, email.utils.parsedate_to_datetime(sent).timestamp())
 
     def write(self, request: Request) -> None:
         self._s3().put_object(
@@ -86,14 +100,9 @@ class Bucket:
             raise
         return str(found["NodeDetails"].get("PrivatePrimaryIp") or "")
 
-    def excuse(self, error: Exception) -> None:
-        """The bucket's errors are not the agent's silence."""
-
-
-class UnansweredError(BotoCoreError):  # type: ignore[misc]
-    """The drainer was called, and failed, or could do nothing."""
-
-    fmt = "{why}"
+    def excuse(self, error: Exception) -> Said | None:
+        """The bucket's own errors are not the agent's silence."""
+        return Said(unreachable=str(error)) if isinstance(error, UnansweredError) else None
 
 
 class Function:
@@ -132,14 +141,17 @@ class Function:
 
 
 def parse(content: bytes, now: float) -> Said:
-    """The agent's status. What is not as it should be is as if it were not said."""
+    """The agent's status. Raises UnansweredError if it cannot be one; of its members, invalid ones are ignored."""
     found = _object(content)
     beat = found.get("beat")
-    if isinstance(beat, bool) or not isinstance(beat, int | float):
-        return NOTHING_SAID
+    if not found:
+        raise UnansweredError(why="has a status that is not a JSON object")
+    if found.get("schema") != 1:
+        raise UnansweredError(why="has a status of another version")
     # One that is ahead would never be silent. NaN is not between anything.
-    if not 0 <= beat <= now + SILENT.total_seconds():
-        return NOTHING_SAID
+    is_number = isinstance(beat, int | float) and not isinstance(beat, bool)
+    if not (is_number and 0 <= beat <= now + SILENT.total_seconds()):
+        raise UnansweredError(why="has a status whose time is missing or in the future")
     return _said(found, timedelta(seconds=max(0.0, now - beat)))
 
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from . import api
-from .channels import Channel, UnansweredError
+from .channels import Channel, NoStatusError, UnansweredError
 from .model import Cluster, Node
 from .ready import NOTHING_SAID, Ask, Said
 
@@ -48,9 +48,12 @@ class Drains:
     def read(self, patience: Patience = _at_once) -> Said:
         """What is said now."""
         try:
-            self.said = patience(self._channel.read) if self._must else self._channel.read()
+            self.said = patience(self._channel.read)
         except api.CALL_ERRORS as error:
-            self._miss(error)
+            excuse = self._channel.excuse(error)
+            if excuse is None and self._must:
+                raise
+            self.said = excuse or Said(unreachable=f"cannot be heard ({api.reason(error)})")
         return self.said
 
     def locate(self, nodes: Iterable[Node]) -> frozenset[str]:
@@ -83,8 +86,11 @@ class Drains:
         try:
             self._write(self._kept(_going_already(live)) | asked | kept)
         except api.CALL_ERRORS as error:
-            # One call that failed is no silence.
-            self._miss(error, timedelta(0))
+            if excuse := self._channel.excuse(error):
+                # One call that failed is no silence.
+                self.said = replace(excuse, silent=timedelta(0))
+            elif self._must:
+                raise
 
     def give_back(self, look: Callable[[], Cluster | None], accepted: Container[str]) -> None:
         """Ask for no node any more, but for those that are on their way out.
@@ -92,7 +98,10 @@ class Drains:
         `look`: reads the cluster; nobody needs it where no node is held. `accepted`: names of nodes whose deletion the service has
         accepted, whatever the cluster says of them. Raises api.CALL_ERRORS where a drainer keeps others, see `held`.
         """
-        self.said = self._channel.read()
+        try:
+            self.said = self._channel.read()
+        except NoStatusError:
+            self.said = NOTHING_SAID
         held = frozenset(self.said.wishes())
         live = look() if held else None
         leaving = [node for node in live.nodes if node.name in accepted] if live else []
@@ -113,13 +122,6 @@ class Drains:
 
     def _write(self, asked: Mapping[str, dict[str, Any] | None]) -> None:
         self.said = self._channel.write(self._request([each for each in asked.values() if each])) or self.said
-
-    def _miss(self, error: Exception, silent: timedelta | None = None) -> None:
-        excuse = self._channel.excuse(error)
-        if excuse is not None:
-            self.said = replace(excuse, silent=silent)
-        elif self._must:
-            raise error
 
     def _wish(self, node: Node, lease: timedelta, wish: str, *, backup: bool = True) -> dict[str, Any] | None:
         """Absent: nobody can be asked for the node yet, or no more."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from .actions import Action, DeleteGroup, Lower, Pick, Picked, Refuse, TakeNodes, Wait
 from .text import one_line
@@ -323,14 +323,15 @@ def agent_is_stuck(problem: str) -> Wait:
     return Wait(why=f"the drain agent on the controller says: {one_line(problem)[:300]}")
 
 
-def agent_is_silent(since: timedelta | None) -> Refuse:
-    """Nobody drains; `since` absent: it was never heard of."""
-    heard = (
-        "has never been heard of" if since is None else f"has said nothing for {since.total_seconds() / 60:.0f} minutes"
-    )
+def agent_is_unheard(why: str) -> Wait:
+    return Wait(why=f"the agent that drains nodes {why}")
+
+
+def agent_is_silent(why: str) -> Refuse:
+    """Nobody drains under Slurm."""
     return Refuse(
         path="scale_down.drain",
-        why=f"the agent that drains nodes {heard}",
+        why=f"the agent that drains nodes {why}",
         fix="start it on the controller with `cdk-hyperpod lifecycle run drain | bash`, and where slurm.drain is new in the "
         "file, deploy without taking anything before that; or write on_silent: undrained",
     )

@@ -29,7 +29,7 @@ from .text import one_line
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
 LOOKING = timedelta(minutes=2)
-"""How long on_event tries to see, be it that AWS throttles or that a permission is on its way; its function has five minutes."""
+"""How long on_event tries to see, be it that AWS throttles or that a permission is on its way; its function has ten minutes."""
 
 PATIENCE = timedelta(minutes=30)
 """How long a count that may stand for nodes on their way out is waited for where there were such nodes, or nodes to take, and
@@ -194,7 +194,7 @@ class Provider:
         live, found = self._agreed(live, desired, occasion, state)
         drains = self._drains(event, desired, state) if going(found, live) else None
         if drains is not None:
-            drains.read(lambda look: self._patiently(look, state))
+            self._listen(drains)
             found = plan(live, desired, _with_said(occasion, drains))
         self._tell(found)
         self._refuse(found, desired, first=True)
@@ -241,10 +241,11 @@ class Provider:
             try:
                 return look()
             except api.CALL_ERRORS as error:
-                if self._now() + timedelta(seconds=pause) > until:
+                left = (until - self._now()).total_seconds()
+                if left <= 0:
                     raise
                 self._log(f"cannot look yet: {api.reason(error)}")
-            self._sleep(pause)
+            self._sleep(min(pause, left))
             pause = min(2 * pause, 16.0)
 
     def _stack(self, event: Event) -> Mapping[str, Any]:
@@ -398,17 +399,20 @@ class Provider:
         return Bucket(drain.bucket, cluster, self._s3, self._sagemaker)
 
     def _heard(self, event: Event, desired: Desired, state: State) -> Drains | None:
-        """The same, with what is said of the nodes now. A drainer has three minutes to answer: between polls nobody remembers that
-        it did not."""
+        """The same, with what is said of the nodes now."""
         drains = self._drains(event, desired, state)
-        if drains is None:
-            return None
-        if drains.ask.drain.eks:
-            drains.read(lambda look: self._again(look, self._now() + SILENT))
-            drains.ask = drains.ask._replace(now=self._now())
-        else:
-            drains.read()
+        if drains is not None:
+            self._listen(drains)
         return drains
+
+    def _listen(self, drains: Drains) -> None:
+        """Hear what is said now. Only who does not answer for three minutes is silent. A rollback asks once in each poll: it waits
+        for five minutes at most, whoever answers."""
+        if drains.ask.rolling_back:
+            drains.read()
+        else:
+            drains.read(lambda look: self._again(look, self._now() + SILENT))
+        drains.ask = drains.ask._replace(now=self._now())
 
     def _make_ready(
         self, drains: Drains, found: Plan, live: Cluster, desired: Desired, state: State

@@ -20,7 +20,8 @@ DEADLINE = timedelta(minutes=55)
 """CloudFormation gives a custom resource 3,600 s and then says "timed out"; prepare and finalize end before, with a reason."""
 
 SILENT = timedelta(minutes=3)
-"""The agent writes its status every minute; after this long it is taken for dead. So long a drainer is asked again and again."""
+"""The agent writes its status every minute; after this long it is taken for dead. So long a look that finds no answer is
+repeated, under Slurm and under EKS: between polls nobody remembers that there was none."""
 
 HEARD = timedelta(minutes=1)
 """The agent reads what is asked every ten seconds."""
@@ -43,9 +44,9 @@ class Said:
     """What the agent said last (docs/adr/0014). All of it is data of another machine."""
 
     silent: timedelta | None = None
-    """Since when it says nothing, by S3's clock. Absent: it never said anything; or a drainer was asked for SILENT in vain."""
+    """Age of what it said last, by S3's clock. Absent: there was no answer for SILENT."""
     unreachable: str = ""
-    """Why it could not be asked just now; of a drainer, which answers at once or not at all."""
+    """Why there was no answer."""
     rejected: str = ""
     """Why it does not take the deployment's request."""
     problem: str = ""
@@ -147,10 +148,16 @@ def judge_agent(said: Said, ask: Ask) -> Refuse | None:
     if is_silent(said):
         if ask.drain.undrained:
             return None
-        return messages.drainer_is_silent(said.unreachable) if eks else messages.agent_is_silent(said.silent)
+        return messages.drainer_is_silent(said.unreachable) if eks else _agent_is_silent(said)
     if not ask.drain.must_be_saved or said.saves:
         return None
     return messages.DRAINER_SAVES_NOTHING if eks else messages.AGENT_SAVES_NOTHING
+
+
+def _agent_is_silent(said: Said) -> Refuse:
+    if said.silent is None:
+        return messages.agent_is_silent(said.unreachable)
+    return messages.agent_is_silent(f"has said nothing for {said.silent.total_seconds() / 60:.0f} minutes")
 
 
 def going(found: Plan, live: Cluster | None) -> list[Node]:
@@ -183,7 +190,8 @@ def judge(leaving: Iterable[Node], said: Said, ask: Ask) -> Verdict:
     if not nodes:
         return READY
     if said.unreachable and _is_awaited(nodes, said, ask):
-        return Verdict(waits=(messages.drainer_is_stuck(said.unreachable),))
+        stuck = messages.drainer_is_stuck if ask.drain.eks else messages.agent_is_unheard
+        return Verdict(waits=(stuck(said.unreachable),))
     if unable := judge_agent(said, ask):
         return Verdict(never=(str(unable),))
     if is_silent(said):
@@ -206,12 +214,13 @@ def judge(leaving: Iterable[Node], said: Said, ask: Ask) -> Verdict:
 
 
 def _is_awaited(nodes: Iterable[Node], said: Said, ask: Ask) -> bool:
-    """Whether a drainer that does not answer is asked again at the next poll. What it holds it can give back only when it does."""
+    """Whether somebody who does not answer is asked again at the next poll. A drainer can give back what it holds only when it
+    answers."""
     in_time = any(ask.now < ask.limit(node) for node in nodes)
     if ask.rolling_back:
         return in_time
     # One call that failed says nothing: pods may be leaving in good order.
-    return not is_silent(said) or (in_time and not ask.drain.undrained)
+    return not is_silent(said) or (ask.drain.eks and in_time and not ask.drain.undrained)
 
 
 def _has_to_be_asked_for(node: Node, ask: Ask) -> bool:
