@@ -156,6 +156,8 @@ class Stack:
         self.events_fail, self.events_fail_until = "", 0.0
         self.status_fails, self.status_fails_until = "", 0.0
         self.looks_at_events = 0
+        self.status_late = self.events_late = 0.0
+        """Seconds by which CloudFormation's own reads are old."""
         self._arn = ""
         self._failed = wish
         self._touched: list[str] = []
@@ -198,7 +200,10 @@ class Stack:
         if self.clock.now() < self.status_fails_until:
             raise ClientError({"Error": {"Code": self.status_fails, "Message": "not now"}}, "DescribeStacks")
         stack: Json = {"StackStatus": self.status}
-        if self.updated is not None:
+        if self.status_late:
+            own = [event for event in self._seen(self.status_late) if event["PhysicalResourceId"] == STACK_ID]
+            stack["StackStatus"] = own[-1]["ResourceStatus"]
+        if self.updated is not None and self.updated <= self.clock.now() - self.status_late:
             stack["LastUpdatedTime"] = datetime.fromtimestamp(self.updated, UTC)
         return {"Stacks": [stack]}
 
@@ -209,8 +214,13 @@ class Stack:
         assert StackName == STACK_ID
         start = int(NextToken)
         self.looks_at_events += start == 0
-        more = {"NextToken": str(start + _PAGE)} if start + _PAGE < len(self.events) else {}
-        return {"StackEvents": self.events[::-1][start : start + _PAGE], **more}
+        events = self._seen(self.events_late)
+        more = {"NextToken": str(start + _PAGE)} if start + _PAGE < len(events) else {}
+        return {"StackEvents": events[::-1][start : start + _PAGE], **more}
+
+    def _seen(self, late: float) -> list[Json]:
+        """Events that are at least so many seconds old; all of them if it is 0."""
+        return [event for event in self.events if not late or event["Timestamp"].timestamp() <= self.clock.now() - late]
 
     # -- CloudFormation --
 

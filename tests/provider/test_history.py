@@ -43,16 +43,19 @@ def events(told: str) -> list[dict[str, Any]]:
         pytest.param(BEGUN + BACK, set(), id="before the cluster"),
         pytest.param(BEGUN + "cluster UPDATE_IN_PROGRESS, cluster UPDATE_COMPLETE, " + BACK, {CLUSTER}, id="after it"),
         pytest.param(BEGUN + "cluster UPDATE_IN_PROGRESS, " + BACK, {CLUSTER}, id="in the middle of it"),
-        pytest.param(BEGUN + "cluster UPDATE_FAILED, " + BACK, {CLUSTER}, id="update cancelled"),
-        pytest.param(BEGUN + "other UPDATE_COMPLETE, " + BACK, {"other"}, id="another cluster of the stack"),
+        pytest.param(BEGUN + "cluster UPDATE_FAILED, " + BACK, set(), id="cancelled before it"),
         pytest.param(
-            BEGUN + "cluster UPDATE_IN_PROGRESS, other UPDATE_COMPLETE, " + BACK, {CLUSTER, "other"}, id="replaced"
+            BEGUN + "cluster UPDATE_IN_PROGRESS, cluster UPDATE_FAILED, " + BACK, {CLUSTER}, id="update cancelled"
+        ),
+        pytest.param(BEGUN + "other UPDATE_IN_PROGRESS, " + BACK, {"other"}, id="another cluster of the stack"),
+        pytest.param(
+            BEGUN + "cluster UPDATE_IN_PROGRESS, other CREATE_IN_PROGRESS, " + BACK, {CLUSTER, "other"}, id="replaced"
         ),
         pytest.param(
             BEGUN + "nested UPDATE_IN_PROGRESS, nested UPDATE_COMPLETE, " + BACK, set(), id="with a nested stack"
         ),
         pytest.param(
-            BEGUN + "cluster UPDATE_COMPLETE, stack UPDATE_COMPLETE, " + BACK, {CLUSTER}, id="in a nested stack"
+            BEGUN + "cluster UPDATE_IN_PROGRESS, stack UPDATE_COMPLETE, " + BACK, {CLUSTER}, id="in a nested stack"
         ),
         pytest.param(BEGUN + BACK + ", cluster UPDATE_COMPLETE", set(), id="on the way back"),
         pytest.param(
@@ -61,12 +64,12 @@ def events(told: str) -> list[dict[str, Any]]:
             id="continued, before",
         ),
         pytest.param(
-            BEGUN + "cluster UPDATE_COMPLETE, " + BACK + ", stack UPDATE_ROLLBACK_FAILED, " + BACK,
+            BEGUN + "cluster UPDATE_IN_PROGRESS, " + BACK + ", stack UPDATE_ROLLBACK_FAILED, " + BACK,
             {CLUSTER},
             id="continued, after",
         ),
         pytest.param(
-            BEGUN + "cluster UPDATE_COMPLETE, stack UPDATE_FAILED, stack UPDATE_IN_PROGRESS, " + BACK,
+            BEGUN + "cluster UPDATE_IN_PROGRESS, stack UPDATE_FAILED, stack UPDATE_IN_PROGRESS, " + BACK,
             {CLUSTER},
             id="left in failure by the deployment before",
         ),
@@ -77,7 +80,7 @@ def events(told: str) -> list[dict[str, Any]]:
         ),
         pytest.param(
             BEGUN + "stack UPDATE_ROLLBACK_IN_PROGRESS, stack UPDATE_FAILED, stack UPDATE_IN_PROGRESS, "
-            "cluster UPDATE_FAILED, " + BACK,
+            "cluster UPDATE_IN_PROGRESS, " + BACK,
             {CLUSTER},
             id="cancelled and left in failure by the deployment before",
         ),

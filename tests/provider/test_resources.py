@@ -383,7 +383,7 @@ def test_nothing_to_take_is_no_reason_to_wait_after_a_first_look_that_failed(mon
     train.model.faults = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=1)
     began = train.clock.now()
     train.custom(PREPARE, replace(FOUR, tags={"team": "a"}).prepare, FOUR.prepare)
-    assert train.clock.now() - began < 30
+    assert train.clock.now() - began < 90
 
 
 def test_node_in_use_is_asked_for_again() -> None:
@@ -566,7 +566,7 @@ def breaks(train: Stack, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Non
 
 def test_failure_of_the_function_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     train = four()
-    breaks(train, monkeypatch, 60)
+    breaks(train, monkeypatch, 90)
     with pytest.raises(
         ScaleDownError, match=r"^Scaling down train failed\. Reading the cluster: KeyError: 'ClusterArn'\.$"
     ):

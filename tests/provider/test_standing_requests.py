@@ -71,6 +71,7 @@ class Request:
             s3=lambda: hyperpod,
             functions=lambda: hyperpod,
             now=lambda: BEGAN + timedelta(minutes=hyperpod.minutes),
+            sleep=lambda _: None,
             log=lambda _: None,
         )
         self.event: dict[str, Any] = {

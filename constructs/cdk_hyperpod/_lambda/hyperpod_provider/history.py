@@ -19,7 +19,7 @@ def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozens
     `events` come newest first, and no further than necessary: the way back, which began with the last
     UPDATE_ROLLBACK_IN_PROGRESS (a rollback that was continued has several), then the update. An update that failed and was
     left so (UPDATE_FAILED, `--no-rollback`) is undone together with the next one, so it belongs to it, also where it was
-    cancelled.
+    cancelled. A cluster whose update was cancelled before it began has no event in progress.
 
     By events and not by LastUpdatedTime, of which nobody documents what continuing a rollback makes of it.
     """
@@ -27,7 +27,7 @@ def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozens
     begun = way_back_read = False
     for event in events:
         status = event.get("ResourceStatus", "")
-        if event.get("ResourceType") == CLUSTER:
+        if event.get("ResourceType") == CLUSTER and status.endswith("_IN_PROGRESS"):
             reached.add(event.get("PhysicalResourceId", ""))
         elif event.get("PhysicalResourceId") == stack:
             if begun and status.endswith("_COMPLETE"):

@@ -31,6 +31,9 @@ from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 LOOKING = timedelta(minutes=2)
 """How long on_event tries to see, be it that AWS throttles or that a permission is on its way; its function has ten minutes."""
 
+LATE = timedelta(seconds=65)
+"""How old may be what CloudFormation tells of a stack, its status and its events."""
+
 PATIENCE = timedelta(minutes=30)
 """How long a count that may stand for nodes on their way out is waited for where there were such nodes, or nodes to take, and
 for a target to fall with them by itself: longer than it takes them to go, and shorter than a group whose nodes fail to boot
@@ -132,10 +135,18 @@ class Provider:
     # -- looking --
 
     def _look(self, event: Event, state: State) -> State:
-        """Whether the stack rolls back, how far the failed update got, and what there is to do."""
+        """Whether the stack rolls back, how far the failed update got, and what there is to do.
+
+        What CloudFormation tells may be of a moment before this request. So where there is something to do, the decision is made by
+        what it tells LATE.
+        """
         if event.kind == FINALIZE and not self._may_remove(event):
             return state
         if event.request == "Update":
+            seen = self._with_status(event, state)
+            if idle := self._idle(event, seen):
+                return idle
+            self._sleep(max(0.0, (state.began + LATE - self._now()).total_seconds()))
             state = self._with_status(event, state)
         try:
             if state.rolling_back:
@@ -149,6 +160,22 @@ class Provider:
             # The polls will see. A rollback must not end here, and finalize's failure would launch again what was just taken.
             self._log(f"cannot look yet: {api.reason(error)}")
             return replace(state, pending=None)
+
+    def _idle(self, event: Event, state: State) -> State | None:
+        """The state where one look shows that there is nothing to do and nothing to refuse. Absent: there may be."""
+        try:
+            desired = self._desired(event, state)
+            if desired is None or state.rolling_back:
+                return None
+            occasion = self._occasion(event, desired, state, first=True)
+            if occasion.renamed_from is not None:
+                return None
+            live = self._live(desired, tags=True)
+        except Exception:  # noqa: BLE001 - the look that decides tells what is wrong
+            return None
+        found = _with_removal if event.kind == FINALIZE else _with_changes
+        seen = found(state, live, desired, occasion)
+        return seen if seen.pending is False else None
 
     def _with_status(self, event: Event, state: State) -> State:
         """Whether the stack is rolling back, and since when it is being updated. Nothing goes on without: a rollback takes
@@ -188,9 +215,7 @@ class Provider:
             self._refuse(plan(None, desired, occasion), desired, first=True)
         live = self._patiently(lambda: self._live(desired, tags=True), state)
         if event.kind == FINALIZE:
-            # The last group cannot be deleted, and a poll's answer says that it stands.
-            left = live is not None and bool(standing(live, desired))
-            return replace(state, pending=left or not plan_removal(live, desired, occasion).done)
+            return _with_removal(state, live, desired, occasion)
         live, found = self._agreed(live, desired, occasion, state)
         drains = self._drains(event, desired, state) if going(found, live) else None
         if drains is not None:
@@ -596,6 +621,16 @@ class Provider:
     def _refuse(self, found: Plan, desired: Desired, *, first: bool) -> None:
         if found.refusals:
             raise ScaleDownError(messages.refused(desired.cluster, found.refusals, first=first))
+
+
+def _with_changes(state: State, live: Cluster | None, desired: Desired, occasion: Occasion) -> State:
+    return wire.with_plan(state, live, plan(live, desired, occasion))
+
+
+def _with_removal(state: State, live: Cluster | None, desired: Desired, occasion: Occasion) -> State:
+    # The last group cannot be deleted, and a poll's answer says that it stands.
+    left = live is not None and bool(standing(live, desired))
+    return replace(state, pending=left or not plan_removal(live, desired, occasion).done)
 
 
 def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:
