@@ -236,7 +236,9 @@ def test_bad_property_is_refused_before_anything_is_called(values: object, said:
         "OldResourceProperties": values,
     }
     with pytest.raises(ScaleDownError) as caught:
-        Provider(nothing, Stacks, s3=nothing, functions=nothing, sleep=lambda _: None, log=lambda _: None).on_event(event)
+        Provider(nothing, Stacks, s3=nothing, functions=nothing, sleep=lambda _: None, log=lambda _: None).on_event(
+            event
+        )
     text = str(caught.value)
     assert text.startswith(
         f"The properties of {PREPARE} are malformed, nothing in the cluster was changed. {said[:60]}"
