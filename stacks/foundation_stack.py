@@ -8,7 +8,6 @@ from aws_cdk import CfnOutput, Environment
 from constructs import Construct
 
 from cdk_hyperpod import (
-    DrainChannel,
     HyperPodNetwork,
     LifecycleScripts,
     LoadedConfig,
@@ -60,19 +59,9 @@ class FoundationStack(FileStack):
         self.mount = None if self.file_system is None else self.file_system.mount
         homes = None if config.storage is None else config.storage.openzfs
         self.openzfs = None if homes is None else openzfs_mount(Construct(self, "OpenZfs"), homes, self.network)
-        drain = None if config.slurm is None else config.slurm.drain
-        channel = (
-            None
-            if drain is None
-            else DrainChannel.from_config(self, "Drain", loaded, encryption_key=self.key, access_logs=self._access_logs)
-        )
+        # The channel of slurm.drain is the cluster stack's: its policy names the roles of that stack.
         self.lifecycle_scripts = LifecycleScripts.from_config(
-            self,
-            "LifecycleScripts",
-            loaded,
-            encryption_key=self.key,
-            access_logs=self._access_logs,
-            drain=channel,
+            self, "LifecycleScripts", loaded, encryption_key=self.key, access_logs=self._access_logs
         )
         self._add_outputs()
         everything = [child for child in self.node.children if not isinstance(child, CfnOutput)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import CustomResourceProviderBase, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
@@ -15,6 +15,13 @@ from ._acknowledge import acknowledge
 from ._pseudo import ACCOUNT_ID
 from .config.cluster import Removal
 from .removal import policy_of
+
+PUTS = ("s3:PutObject", "s3:ReplicateObject")
+"""A part of a multipart upload is a PutObject too. A replication rule of another bucket writes with permissions of its own."""
+WRITES = ("s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:ReplicateDelete", "s3:ReplicateObject")
+"""Everything that changes what a reader of an object gets. What S3's lifecycle rules delete, no policy denies."""
+# The construct of CDK's function that empties buckets, one for each stack.
+_EMPTYING = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
 
 
 def access_logs_bucket(scope: Construct, construct_id: str, *, removal: Removal) -> s3.Bucket:
@@ -86,6 +93,28 @@ def private_bucket(
     _keep_policy(bucket, removal)
     acknowledge(bucket, reasons)
     return bucket
+
+
+def emptying_roles(scope: Construct) -> list[str]:
+    """The role of CDK's function that empties buckets, if one of this stack is emptied."""
+    emptying = Stack.of(scope).node.try_find_child(_EMPTYING)
+    return [] if emptying is None else [typing.cast(CustomResourceProviderBase, emptying).role_arn]
+
+
+def deny_other_keys(bucket: s3.IBucket, key: kms.IKey) -> None:
+    """Deny uploads that name another key of KMS than the bucket's own."""
+    # A negated condition holds where its key is absent as well: Null leaves those to the bucket's own default.
+    given = "s3:x-amz-server-side-encryption-aws-kms-key-id"
+    bucket.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="NoOtherKey",
+            effect=iam.Effect.DENY,
+            principals=[iam.AnyPrincipal()],
+            actions=["s3:PutObject"],
+            resources=[bucket.arn_for_objects("*")],
+            conditions={"StringNotEquals": {given: key.key_arn}, "Null": {given: "false"}},
+        )
+    )
 
 
 def _keep_policy(bucket: s3.Bucket, removal: Removal) -> None:

@@ -35,7 +35,7 @@ from .config.cluster import (
 from .config.eks import INSTALLED, AutoscalingConfig, EksConfig
 from .config.lifecycle import LifecycleConfig, LifecycleMode
 from .config.slurm import AccountingDatabase, SlurmConfig
-from .drain import IEksDrainer
+from .drain import DRAIN_OPERATORS, DrainChannel, IEksDrainer, name_agent
 from .encryption import allow_logs
 from .encryption import encryption_key as make_encryption_key
 from .errors import Finding, raise_errors
@@ -325,7 +325,7 @@ class HyperPodCluster(IHyperPodCluster):
         self._key = self.encryption_key = encryption_key
         allow_logs(encryption_key)
         self.lifecycle_scripts = lifecycle_scripts
-        self.drain_channel = lifecycle_scripts.drain
+        self.drain_channel = lifecycle_scripts.drain or self._made_channel(lifecycle_scripts, removal_policy)
         self.drainer = drainer
         of_file = None if config.lifecycle is None else config.lifecycle.mode
         self.lifecycle_mode = of_file or lifecycle_scripts.default_mode
@@ -348,7 +348,7 @@ class HyperPodCluster(IHyperPodCluster):
         # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
         # after it. A stack of their own comes first as a whole.
         mounted = [mount.access for mount in (self._file_system, openzfs) if mount is not None]
-        for needed in (lifecycle_scripts, self._network, *mounted):
+        for needed in (lifecycle_scripts, self._network, self.drain_channel, *mounted):
             if needed is not None:
                 self._come_after(needed)
         self._come_after_given(self._roles.keys())
@@ -376,6 +376,25 @@ class HyperPodCluster(IHyperPodCluster):
                 log_group=guard_log_group,
                 removal_policy=removal_policy,
             )
+
+    def _made_channel(self, scripts: LifecycleScripts, removal_policy: RemovalPolicy | None) -> DrainChannel | None:
+        """Where the agent of these scripts is asked: in this stack, whose roles the bucket's policy names."""
+        if scripts.drain_config is None:
+            return None
+        channel = DrainChannel(
+            self,
+            "Drain",
+            cluster_name=self.cluster_name,
+            encryption_key=scripts.encryption_key,
+            drain=scripts.drain_config,
+            access_logs=scripts.access_logs,
+            removal_policy=removal_policy,
+        )
+        if any(warning.topic == DRAIN_OPERATORS for warning in self._told):
+            Annotations.of(channel).acknowledge_warning(
+                f"cdk-hyperpod:{DRAIN_OPERATORS}", "It is a warning of the file."
+            )
+        return channel
 
     def _add_resource(self, config: ClusterConfig) -> sagemaker.CfnCluster:
         autoscaled = bool(self.autoscaled_groups)
@@ -547,9 +566,11 @@ class HyperPodCluster(IHyperPodCluster):
                 self._roles[name] = GivenRole(self, name, self._given_roles[name], statements=statements)
             else:
                 self._roles[name] = InstanceRole(self, name, cluster_name=self.cluster_name, statements=statements)
+            if name == "controller" and self.drain_channel is not None:
+                name_agent(self.drain_channel, self._roles[name].role_arn, self._stack)
 
     def _needs(self, name: RoleName) -> NodeNeeds:
-        drain = self.lifecycle_scripts.drain
+        drain = self.drain_channel
         scripts_key = self.lifecycle_scripts.bucket_key
         database = None if self._config.slurm is None else self._config.slurm.accounting_database
         return NodeNeeds(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import Annotations, CustomResourceProviderBase, RemovalPolicy, Stack
+from aws_cdk import Annotations, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
@@ -22,12 +22,12 @@ from ._acknowledge import acknowledge, wildcards_of_cdk, without_traces
 from ._assets import lifecycle_dir
 from ._functions import log_group
 from ._pseudo import ACCOUNT_ID, PARTITION
-from .buckets import private_bucket
+from .buckets import WRITES, deny_other_keys, emptying_roles, private_bucket
 from .config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
 from .config.lifecycle import LifecycleMode, LifecycleSteps, default_mode, switches
 from .config.patterns import RoleArn
-from .config.slurm import Group, SlurmAccount, SlurmConfig, User
-from .drain import DrainChannel
+from .config.slurm import DrainConfig, Group, SlurmAccount, SlurmConfig, User
+from .drain import DrainChannel, agent_settings
 from .errors import Finding, HyperPodError, raise_errors
 from .loader import LoadedConfig
 from .names import bucket_label, check_name_known
@@ -39,8 +39,6 @@ from .typed.words import show
 
 # Byte code, hidden files and what tools leave are no part of a script: they would change the hash on every machine.
 _EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**"]
-# The construct of CDK's function that empties buckets, one for each stack.
-_EMPTYING = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
 # Scripts for nodes under EKS lie below those for Slurm, and are no part of them.
 _EKS = "eks"
 # on_create.sh, and under EKS node.sh, compares the scripts with it.
@@ -81,7 +79,11 @@ class LifecycleScripts(Construct):
     bucket_key: kms.IKey | None
     """What encrypts the scripts, which nodes decrypt. None: no key of KMS, or none that is known."""
     drain: DrainChannel | None
-    """Where the agent on the controller is asked to drain nodes; None: there is no agent."""
+    """Where the agent on the controller is asked to drain nodes; None: there is no agent, or `HyperPodCluster` makes it."""
+    drain_config: DrainConfig | None
+    """What the agent on the controller saves; None: there is no agent."""
+    access_logs: s3.IBucket | None
+    """Where the bucket that is made writes its access logs."""
     bucket_name: str
     """The bucket's name; of one that is made, without a reference to its stack."""
     bucket_arn: str
@@ -109,7 +111,7 @@ class LifecycleScripts(Construct):
         accounts: Sequence[SlurmAccount] = (),
         home_path: str = "/home",
         writers: Sequence[RoleArn] = (),
-        drain: DrainChannel | None = None,
+        drain: DrainChannel | DrainConfig | None = None,
         bucket: s3.IBucket | None = None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
@@ -129,7 +131,8 @@ class LifecycleScripts(Construct):
         :param accounts: Slurm's accounts. Default: - none, and nobody is limited.
         :param home_path: where homes lie of users who name none.
         :param writers: ARNs of roles that may change scripts in the bucket, besides their deployment. Default: - nobody.
-        :param drain: where the controller's agent is asked to drain nodes. Default: - there is no agent.
+        :param drain: where the controller's agent is asked to drain nodes, or what it saves of them; `HyperPodCluster` makes the
+            channel then. Default: - there is no agent.
         :param bucket: one of your own, in this account and region, whose name begins with `sagemaker-`: HyperPod reads no other by
             its managed policy. The scripts lie under `CLUSTER_NAME/lifecycle/` then. Its encryption, logs and TLS are yours; a
             bucket that is imported with a key of its own is imported by its attributes, `encryption_key` among them. A
@@ -182,7 +185,7 @@ class LifecycleScripts(Construct):
                 users=users,
                 accounts=accounts,
                 home_path=home_path,
-                drain=drain,
+                drain=self._agent_settings(cluster_name, drain),
             ),
             encryption_key=encryption_key,
             source=source,
@@ -210,7 +213,7 @@ class LifecycleScripts(Construct):
         :param loaded: the file, which is not judged again.
         :param encryption_key: as the constructor's.
         :param access_logs: as the constructor's.
-        :param drain: as the constructor's, for a file that has `slurm.drain`.
+        :param drain: a channel of your own. Default: - `HyperPodCluster` makes the one of the file's `slurm.drain`.
         :raises HyperPodError: for a folder that is not there or lacks a script.
         """
         return _ScriptsOfFile(
@@ -227,7 +230,7 @@ class LifecycleScripts(Construct):
         access_logs: s3.IBucket | None,
         orchestrator: Orchestrator,
         writers: Sequence[RoleArn],
-        drain: DrainChannel | None,
+        drain: DrainChannel | DrainConfig | None,
         bucket: s3.IBucket | None = None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
@@ -244,7 +247,9 @@ class LifecycleScripts(Construct):
         self.folder = "lifecycle" if bucket is None else f"{cluster_name}/lifecycle"
         self.prefix = f"{self.folder}/{content_hash(folder, known, without=without)}"
         self.encryption_key = encryption_key
-        self.drain = drain
+        self.drain = drain if isinstance(drain, DrainChannel) else None
+        self.drain_config = drain.drain if isinstance(drain, DrainChannel) else drain
+        self.access_logs = access_logs
         if bucket is None:
             # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
             self.bucket_name = _bucket_name(self, cluster_name)
@@ -281,15 +286,22 @@ class LifecycleScripts(Construct):
         )
         self._let_nobody_else_write(writers, own_bucket=bucket is not None)
         if bucket is None:
-            self._let_no_other_key_in(encryption_key)
+            deny_other_keys(self.bucket, encryption_key)
         _acknowledge_upload(self)
+
+    def _agent_settings(
+        self, cluster_name: str, drain: DrainChannel | DrainConfig | None
+    ) -> Mapping[str, object] | None:
+        if isinstance(drain, DrainConfig):
+            return agent_settings(self, cluster_name, drain)
+        return None if drain is None else drain.settings()
 
     def _let_nobody_else_write(self, writers: Sequence[str], *, own_bucket: bool) -> None:
         """Whoever writes here is root on every new node, so a right of their own is not enough for it.
 
         Whoever may change the bucket's policy can undo this: it bounds writers, not administrators.
         """
-        exempt = [self.deployment.handler_role.role_arn, *self._emptying_roles(), *writers]
+        exempt = [self.deployment.handler_role.role_arn, *emptying_roles(self), *writers]
         # A policy in another stack would name this one's role, and each stack would wait for the other.
         is_added = Stack.of(self.bucket) is Stack.of(self) and (
             self.bucket.add_to_resource_policy(
@@ -298,14 +310,7 @@ class LifecycleScripts(Construct):
                     sid=None if own_bucket else "ScriptsAreWrittenByTheirDeployment",
                     effect=iam.Effect.DENY,
                     principals=[iam.AnyPrincipal()],
-                    # A replication rule of another bucket writes here as well, with rights of its own.
-                    actions=[
-                        "s3:DeleteObject",
-                        "s3:DeleteObjectVersion",
-                        "s3:PutObject",
-                        "s3:ReplicateDelete",
-                        "s3:ReplicateObject",
-                    ],
+                    actions=list(WRITES),
                     resources=[self.bucket.arn_for_objects(f"{self.folder}/*")],
                     conditions={"ArnNotEquals": {"aws:PrincipalArn": exempt}},
                 )
@@ -317,28 +322,6 @@ class LifecycleScripts(Construct):
                 f"whoever may write {self.folder}/ of the bucket is root on every new node, and CDK may not add the statement "
                 f"that keeps others out; let the bucket's policy deny s3:PutObject there to all but the upload's role",
             )
-
-    def _emptying_roles(self) -> list[str]:
-        """The role of CDK's function that empties buckets, where one of this stack is emptied."""
-        emptying = Stack.of(self).node.try_find_child(_EMPTYING)
-        return [] if emptying is None else [typing.cast(CustomResourceProviderBase, emptying).role_arn]
-
-    def _let_no_other_key_in(self, key: kms.IKey) -> None:
-        # A negated condition holds where its key is absent as well: Null leaves those to the bucket's own default.
-        given = "s3:x-amz-server-side-encryption-aws-kms-key-id"
-        self.bucket.add_to_resource_policy(
-            iam.PolicyStatement(
-                sid="NoOtherKey",
-                effect=iam.Effect.DENY,
-                principals=[iam.AnyPrincipal()],
-                actions=["s3:PutObject"],
-                resources=[self.bucket.arn_for_objects("*")],
-                conditions={
-                    "StringNotEquals": {given: key.key_arn},
-                    "Null": {given: "false"},
-                },
-            )
-        )
 
     @property
     def s3_uri(self) -> str:
@@ -371,6 +354,7 @@ class _ScriptsOfFile(LifecycleScripts):
         config = loaded.config
         # Under EKS pods mount the file system, and nodes do not.
         storage = config.storage if config.orchestrator == "slurm" else None
+        channel = drain or (None if config.slurm is None else config.slurm.drain)
         self._make(
             config.name,
             _settings(
@@ -381,14 +365,14 @@ class _ScriptsOfFile(LifecycleScripts):
                 users=config.users,
                 accounts=() if config.slurm is None else config.slurm.accounts,
                 home_path=config.home_path,
-                drain=drain,
+                drain=self._agent_settings(config.name, channel),
             ),
             encryption_key=encryption_key,
             source=loaded.lifecycle_scripts,
             access_logs=access_logs,
             orchestrator=config.orchestrator,
             writers=() if config.lifecycle is None else config.lifecycle.writers,
-            drain=drain,
+            drain=channel,
         )
 
 
@@ -401,7 +385,7 @@ def _settings(
     users: Sequence[User],
     accounts: Sequence[SlurmAccount],
     home_path: str,
-    drain: DrainChannel | None,
+    drain: Mapping[str, object] | None,
 ) -> dict[str, object]:
     """What the scripts must know of this cluster besides. No group is in it: a group more must not be a change of the others."""
     return {
@@ -413,7 +397,7 @@ def _settings(
         "groups": [_said(group) for group in groups],
         "users": [{**_said(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
         "accounts": [_said(account) for account in accounts],
-        **({} if drain is None else {"drain": drain.settings()}),
+        **({} if drain is None else {"drain": drain}),
     }
 
 
@@ -488,7 +472,7 @@ def _check_people(orchestrator: Orchestrator, groups: object, users: object, acc
 
 
 def _check_drain(drain: object, orchestrator: object, source: object, mounts: Sequence[object]) -> Iterator[Finding]:
-    if not isinstance(drain, DrainChannel):
+    if not isinstance(drain, DrainChannel | DrainConfig):
         return
     if orchestrator == "eks" or (source is not None and is_known(source)):
         yield Finding(
@@ -497,8 +481,9 @@ def _check_drain(drain: object, orchestrator: object, source: object, mounts: Se
             remedy="leave it out, or let the library's scripts run",
         )
     paths = [path for each in mounts for path in (each if isinstance(each, (list, tuple)) else [UNKNOWN])]
-    if drain.drain.backup is not None and all(isinstance(path, str) and is_known(path) for path in paths):
-        yield from check_backup(drain.drain.backup, frozenset(paths), "drain.backup")
+    config = drain.drain if isinstance(drain, DrainChannel) else drain
+    if config.backup is not None and all(isinstance(path, str) and is_known(path) for path in paths):
+        yield from check_backup(config.backup, frozenset(paths), "drain.backup")
 
 
 def _check_bucket(bucket: object, access_logs: object) -> Iterator[Finding]:

@@ -255,6 +255,8 @@ class ScaleDown(Construct):
 
     def _add_resources(self, config: ScaleDownConfig, autoscaled_groups: Sequence[str]) -> None:
         role = self._role()
+        if isinstance(self.drain_channel, DrainChannel):
+            self.drain_channel.add_guard_role(role)
         on_event = self._function("OnEvent", "on_event", role)
         is_complete = self._function("IsComplete", "is_complete", role)
         reading = self._allow_reading(role, [on_event, is_complete])

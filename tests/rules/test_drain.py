@@ -9,6 +9,11 @@ import pytest
 from config.judging import REMOVED, judge
 
 STORAGE = {"capacity_gib": 4800}
+OPEN = (
+    "warning: slurm.drain.operators: is missing, so every principal with s3:PutObject on all buckets can drain nodes; "
+    "name the roles of those who run `cdk-hyperpod drain`"
+)
+SSO = "aws-reserved/sso.amazonaws.com/us-west-2/AWSReservedSSO_Operators_0123456789abcdef"
 
 
 def drain(paths: Any = ("/opt/dlami/nvme/work",), to: Any = "/fsx/backup", **more: Any) -> dict[str, Any]:
@@ -36,7 +41,7 @@ def hooked(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
-    assert not [line for line in judge(changes) if "drain" in line]
+    assert [line for line in judge(changes) if "drain" in line] == [OPEN]
 
 
 @pytest.mark.parametrize(
@@ -166,3 +171,27 @@ def test_under_eks_a_function_drains(changes: dict[str, Any]) -> None:
 def test_what_nobody_could_reach_or_save_is_refused(changes: dict[str, Any], says: str) -> None:
     found = judge(changes)
     assert [line for line in found if line.startswith(says)], found
+
+
+@pytest.mark.parametrize(
+    ("operators", "says"),
+    [
+        (["arn:aws:iam::111122223333:role/ops", f"arn:aws:iam::111122223333:role/{SSO}"], None),
+        ([], OPEN),
+        (["arn:aws:iam::111122223333:role/*"], "slurm.drain.operators[0]: must be an IAM role's ARN"),
+        (["arn:aws:iam::111122223333:root"], "slurm.drain.operators[0]: must be an IAM role's ARN"),
+        (["arn:aws:sts::111122223333:assumed-role/ops/me"], "slurm.drain.operators[0]: must be an IAM role's ARN"),
+        (
+            ["arn:aws:iam::111122223333:role/ops"] * 2,
+            "slurm.drain.operators: 'arn:aws:iam::111122223333:role/ops' is there twice",
+        ),
+        (
+            [f"arn:aws:iam::111122223333:role/{number:03}" for number in range(101)],
+            "slurm.drain.operators: there are 101 roles with 3,434 characters",
+        ),
+    ],
+)
+def test_operators(operators: list[str], says: str | None) -> None:
+    found = [line for line in judge({"slurm": {"drain": {"operators": operators}}}) if "operators" in line]
+    assert len(found) == (0 if says is None else 1), found
+    assert says is None or found[0].startswith(says)

@@ -194,6 +194,7 @@ CASES: Mapping[str, Case] = {
     "SlurmAccount.name": (EVERYTHING, {"slurm.accounts.0.name": "other"}, "slurm.accounts[other]"),
     "SlurmAccount.users": (EVERYTHING, {"slurm.accounts.0.users": ["alice"]}, "slurm.accounts[research]"),
     "DrainConfig.backup": ("drained", {"slurm.drain.backup": {"paths": ["/opt/a"], "to": "/shared/backup"}}, "slurm.drain.backup"),
+    "DrainConfig.operators": ("drained", {"slurm.drain.operators": ["arn:aws:iam::111122223333:role/ops"]}, "slurm.drain.operators"),
     "DrainBackup.paths": ("saved", {"slurm.drain.backup.paths": ["/opt/b"]}, "slurm.drain.backup.paths"),
     "DrainBackup.to": ("saved", {"slurm.drain.backup.to": "/shared/other"}, "slurm.drain.backup.to"),
     "DrainBackup.on_unsavable": ("saved", {"slurm.drain.backup.on_unsavable": "skip"}, "slurm.drain.backup.on_unsavable"),

@@ -358,7 +358,9 @@ class Channel:
             kubectl = "; under EKS it is kubectl that drains" if self.target.config is None else ""
             remedy = "deploy a file that has slurm.drain first, or look at --region and --profile"
             return DrainError(f"{problem}: {remedy}{kubectl}")
-        return DrainError(f"cannot {verb} s3://{self._bucket}/{key}: {aws.sentence(error)}")
+        refused = verb == "write" and aws.code(error) == "AccessDenied"
+        remedy = "; if the file has slurm.drain.operators, your role must be one of them" if refused else ""
+        return DrainError(f"cannot {verb} s3://{self._bucket}/{key}: {aws.sentence(error)}{remedy}")
 
 
 def _live(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:

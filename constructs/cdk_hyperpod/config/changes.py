@@ -286,7 +286,7 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     },
     AccountingDatabase: _all(AccountingDatabase, _in_place("Slurm's history stays where it was")),
     SlurmAccount: _all(SlurmAccount, _ACCOUNTS),
-    DrainConfig: {"backup": _DRAIN},
+    DrainConfig: {"backup": _DRAIN, "operators": IN_PLACE},
     DrainBackup: _all(DrainBackup, _DRAIN),
     ScaleDownConfig: {
         "nodes_to_delete": Change(effect="in place", says="exactly these nodes are deleted", taken_out=IN_PLACE),

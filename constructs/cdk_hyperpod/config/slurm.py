@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ..typed.bounds import PATH_SEGMENT, Pattern, Range
+from .patterns import ROLE_ARN
 
 # useradd(8) of the node's Debian and its kin: 32 characters, no capitals; a name of digits is a number to many tools.
 LinuxName = Annotated[
@@ -185,6 +186,10 @@ class DrainConfig:
 
     backup: DrainBackup | None = None
     """What is saved of a node. Absent: nothing."""
+    operators: tuple[Annotated[str, ROLE_ARN], ...] = ()
+    """IAM roles that may write the operators' request, which `cdk-hyperpod drain` and `undrain` do, such as
+    arn:aws:iam::111122223333:role/aws-reserved/sso.amazonaws.com/us-west-2/AWSReservedSSO_Operators_0123456789abcdef. At most 100,
+    with 15,000 characters together: the bucket's policy lists them. Absent: every principal with permission in S3, and a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

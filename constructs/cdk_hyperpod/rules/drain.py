@@ -16,6 +16,7 @@ from ..kubernetes.teams import namespace_name
 from ..typed.judge import check_repeated
 from ..typed.known import is_known
 from ..typed.words import item_paths
+from .lifecycle import check_writers
 from .storage import mount_paths
 
 MOST_PATHS = 20
@@ -30,9 +31,23 @@ def check_drain(config: ClusterConfig) -> Iterator[Finding]:
         return
     if config.lifecycle is None or is_known(config.lifecycle):
         yield from _check_started(config)
+    if is_known(slurm.drain):
+        yield from _check_operators(slurm.drain.operators)
     storage_known = config.storage is None or is_known(config.storage)
     if is_known(slurm.drain) and isinstance(slurm.drain.backup, DrainBackup) and storage_known:
         yield from check_backup(slurm.drain.backup, mount_paths(config), "slurm.drain.backup")
+
+
+def _check_operators(operators: object) -> Iterator[Finding]:
+    yield from check_writers(operators, "slurm.drain.operators")
+    if operators == ():
+        yield Finding(
+            path="slurm.drain.operators",
+            problem="is missing, so every principal with s3:PutObject on all buckets can drain nodes",
+            remedy="name the roles of those who run `cdk-hyperpod drain`",
+            level="warning",
+            topic="drain-operators",
+        )
 
 
 def _check_asked(config: ClusterConfig, drain: object) -> Iterator[Finding]:
