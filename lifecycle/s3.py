@@ -94,6 +94,16 @@ class Clock:
                 self._ahead, self._doubts = ahead, []
 
 
+class _Straight(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: urllib would send the signature and the session token to whatever host an answer names."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Leave the answer what it is, an error."""
+
+
+_OPENER = urllib.request.build_opener(_Straight)
+
+
 class Bucket:
     """One bucket. Not for several threads."""
 
@@ -137,7 +147,7 @@ class Bucket:
         what = f"{method} s3://{self.name}/{key}"
         try:
             try:
-                with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
                     self._note_clock(answer.headers)
                     read = answer.read(most_bytes)
                     # http.client takes a connection that ends early for the end, where it is told how much to read.
@@ -228,7 +238,7 @@ def _metadata(method: str, path: str, headers: dict[str, str]) -> str:
     base = os.environ.get("PROVISION_METADATA", METADATA)
     request = urllib.request.Request(base + path, method=method, headers=headers)
     # Never by a proxy: the answer is this machine's.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Straight)
     with opener.open(request, timeout=5) as answer:
         return str(answer.read(20_000), "utf-8")
 

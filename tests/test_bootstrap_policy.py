@@ -136,6 +136,7 @@ def test_the_policies_for_eks_repeat_nothing() -> None:
         ("iam:AttachRolePolicy", "arn:aws:iam::1:role/cdk-hnb659fds-cfn-exec-role-1-us-west-2"),
         ("iam:PutRolePolicy", "arn:aws:iam::1:role/cdk-hnb659fds-cfn-exec-role-1-us-west-2"),
         ("iam:PassRole", "arn:aws:iam::1:role/Admin"),
+        ("iam:DeleteRolePermissionsBoundary", "arn:aws:iam::1:role/hyperpod-a-cluster-ClusterComputeRole-0A"),
         ("lambda:UpdateFunctionCode", "arn:aws:lambda:us-west-2:1:function:somebody-elses"),
         ("logs:DeleteLogGroup", "arn:aws:logs:us-west-2:1:log-group:somebody-elses"),
         ("s3:DeleteBucket", "arn:aws:s3:::somebody-elses"),

@@ -77,7 +77,8 @@ ALWAYS = {
 }
 # What handlers declare for things that none of our templates holds, and that would hand out other people's rights.
 # An EKS cluster makes instance profiles for nodes of its own ("auto mode"), and ours are HyperPod's.
-NEVER = ("iam:*Group*", "iam:*InstanceProfile*", "iam:*User*")
+# Whoever may take a permissions boundary off a role undoes the boundary (docs/deploying.md): no template of ours does.
+NEVER = ("iam:*Group*", "iam:*InstanceProfile*", "iam:*User*", "iam:DeleteRolePermissionsBoundary")
 # AWS::SageMaker::Cluster declares what it needs under EKS, and a cluster under Slurm must not have it.
 NEVER_WITHOUT_EKS = (*NEVER, "eks:*")
 

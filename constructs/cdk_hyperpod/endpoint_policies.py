@@ -66,6 +66,8 @@ class Opening:
     """ARNs; {partition}, {region}, {region_without_dashes} and {registry} are filled in. Empty: whatever is ours."""
     why: str
     source: str
+    for_functions: bool = False
+    """Only where a function of a custom resource is in the VPC."""
 
 
 OPENINGS: Sequence[Opening] = (
@@ -127,6 +129,7 @@ OPENINGS: Sequence[Opening] = (
         resources=("arn:{partition}:s3:::cloudformation-custom-resource-response-{region_without_dashes}/*",),
         why="A function in the VPC, as CDK's kubectl handler is, answers CloudFormation by a presigned PUT.",
         source="CloudFormation user guide, Setting up VPC endpoints for AWS CloudFormation",
+        for_functions=True,
     ),
     Opening(
         sid="RegistriesOfAws",
@@ -163,14 +166,16 @@ OPENINGS: Sequence[Opening] = (
 )
 
 
-def endpoint_policy(network: NetworkConfig, service: str, region: str) -> Json | None:
+def endpoint_policy(network: NetworkConfig, service: str, region: str, *, functions: bool = False) -> Json | None:
     """The policy of one service's endpoint. None: AWS's own, which allows everything.
 
-    `region` may be a token: registries are then those of all regions.
+    `region` may be a token: registries are then those of all regions. `functions`: whether a function of a custom resource is
+    in the VPC.
     """
     if network.endpoint_policies == "none":
         return None
-    openings = [_statement(opening, network, region) for opening in OPENINGS if service in opening.services]
+    wanted = [opening for opening in OPENINGS if functions or not opening.for_functions]
+    openings = [_statement(opening, network, region) for opening in wanted if service in opening.services]
     return {
         "Version": "2012-10-17",
         "Statement": [

@@ -249,6 +249,7 @@ class HyperPodNetwork(Construct):
         self.warnings = warnings
         self.more_endpoints = tuple(more_endpoints)
         self.control_plane_subnet = None
+        self._s3_endpoint: ec2.CfnVPCEndpoint | None = None
         note = what_closed_means(config)
         if note is not None:
             Annotations.of(self).add_info_v2("cdk-hyperpod:what-closed-means", note)
@@ -335,6 +336,12 @@ class HyperPodNetwork(Construct):
         for resource in self._retainable:
             resource.apply_removal_policy(RemovalPolicy.RETAIN)
 
+    def allow_custom_resources(self) -> None:
+        """Let functions of custom resources that are in the VPC answer CloudFormation through the S3 endpoint, where
+        `endpoint_policies` limits it. `EksControlPlane` calls it for kubectl's. Running nodes: none is touched."""
+        if self._s3_endpoint is not None:
+            self._s3_endpoint.policy_document = endpoint_policy(self.config, "s3", self._region, functions=True)
+
     def _add_vpc(self, config: NetworkConfig, key: kms.IKey | None, flow_log_group: logs.ILogGroup | None) -> None:
         vpc = ec2.CfnVPC(
             self,
@@ -355,7 +362,7 @@ class HyperPodNetwork(Construct):
         self.subnets = tuple(self._add_private_subnet(plan, routes) for plan in plans)
         if control_plane_zone is not None:
             self._add_control_plane_subnet(config, control_plane_zone, routes)
-        ec2.CfnVPCEndpoint(
+        self._s3_endpoint = ec2.CfnVPCEndpoint(
             self,
             "S3Endpoint",
             vpc_id=self.vpc_id,

@@ -103,9 +103,10 @@ class Endpoints:
 
 def template(**arguments: Any) -> Json:
     def build(stack: Stack) -> None:
-        HyperPodNetwork(
+        network = HyperPodNetwork(
             stack, "Network", availability_zones=["us-west-2c"], more_endpoints=["eks", "lambda"], **arguments
         )
+        network.allow_custom_resources()
 
     return templates.part(of_stack(build).body, "AWS::EC2::VPCEndpoint")
 

@@ -128,6 +128,21 @@ def test_no_other_answer_is_one(bucket: Any, answers: Answers, said: bytes, says
         bucket.get("c/one.json", "", 100)
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_it_follows_no_redirect(bucket: Any, answers: Answers, tmp_path: Path, status: int) -> None:
+    """Whoever the answer names would get the signature and the session token."""
+    elsewhere = serve(0, tmp_path)
+    threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
+    location = f"http://127.0.0.1:{elsewhere.server_port}/drains/c/one.json"
+    answers.said = f"HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+    for call in (lambda: bucket.get("c/one.json", "", 100), lambda: bucket.put("c/one.json", b"{}")):
+        with pytest.raises(s3.S3Error, match=f"^(GET|PUT) s3://drains/c/one\\.json: {status}$"):
+            call()
+    assert elsewhere.RequestHandlerClass.asked == 0  # type: ignore[attr-defined]
+    elsewhere.shutdown()
+    elsewhere.server_close()
+
+
 def test_everybody_shares_s3_s_clock(bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve(0, tmp_path, clock_offset_s=300)
     threading.Thread(target=server.serve_forever, daemon=True).start()

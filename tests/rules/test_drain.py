@@ -38,6 +38,7 @@ def hooked(**more: Any) -> dict[str, Any]:
             "storage": STORAGE,
         },
         drain(["/opt"], "/fsx/a/b/c"),
+        drain(["/var/lib/docker", "/tmp", "/home", "/etcetera"]),
     ],
 )
 def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
@@ -61,6 +62,20 @@ def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
         (drain(["/data/.."]), "slurm.drain.backup.paths[0]: must be an absolute path"),
         (drain(["/a\nb"]), "slurm.drain.backup.paths[0]: must be printable text on one line"),
         (drain(["/fsx/work"]), "slurm.drain.backup.paths[0]: /fsx/work is on /fsx, which all nodes share"),
+        *(
+            (drain([folder]), f"slurm.drain.backup.paths[0]: {folder} is the node's system's, with its secrets")
+            for folder in (
+                "/etc",
+                "/etc/munge",
+                "/root",
+                "/usr/lib",
+                "/proc",
+                "/run/user",
+                "/opt/ml/config",
+                "/opt/slurm",
+                "/var",
+            )
+        ),
         (drain(["/fsx"]), "slurm.drain.backup.paths[0]: /fsx is on /fsx"),
         (drain(["/data", "/data"]), "slurm.drain.backup.paths: "),
         (

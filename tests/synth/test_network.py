@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aws_cdk import CfnParameter, Stack
 
 from cdk_hyperpod import ConfigError, HyperPodNetwork, SubnetConfig
-from synth.synthesis import EXAMPLES, Json, Template, filled, flat, of_example, of_stack
+from synth.synthesis import CONFIGS, EXAMPLES, Json, Template, filled, flat, of_example, of_file, of_stack, of_text
 
 EVERYTHING = "-1"
 EXISTING: dict[str, Any] = {
@@ -373,3 +375,24 @@ def test_as_many_trusted_accounts_as_there_may_be_fit_every_endpoints_policy(
     assert 200 * len(accounts[0]) < min(sizes) and max(sizes) <= 20_480
     with pytest.raises(ConfigError, match=r"trusted_accounts: there are 201 accounts"):
         network(region=region, trusted_accounts=[*accounts, "9" * 12], **arguments)
+
+
+def answers_of_functions(templates: Iterable[Template]) -> list[Any]:
+    return [
+        statement["Resource"]
+        for template in templates
+        for endpoint in template.properties("AWS::EC2::VPCEndpoint")
+        for statement in endpoint.get("PolicyDocument", {}).get("Statement", [])
+        if statement["Sid"] == "CustomResources"
+    ]
+
+
+def test_functions_of_custom_resources_answer_through_the_endpoint_only_where_they_are_in_the_vpc(
+    tmp_path: Path,
+) -> None:
+    """kubectl's are, under EKS; under Slurm nobody writes to CloudFormation's buckets from the VPC."""
+    assert answers_of_functions(of_file(CONFIGS / "closed.yaml").values()) == []
+    text = (CONFIGS / "eks.yaml").read_text("utf-8").replace("../eks/chart", str(CONFIGS.parent / "eks" / "chart"))
+    text = text.replace("network:\n", "network:\n  endpoint_policies: account\n", 1)
+    (found,) = answers_of_functions(of_text(text, tmp_path).values())
+    assert "cloudformation-custom-resource-response-uswest2" in flat(found[0])

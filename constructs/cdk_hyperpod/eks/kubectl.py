@@ -25,6 +25,7 @@ _LAYER = "aws_cdk.lambda_layer_kubectl_v35"
 
 def kubectl_options(scope: Construct, network: HyperPodNetwork, control_plane: str) -> eks.KubectlProviderOptions:
     """kubectl in the network's subnets, let out to the control plane's security group and the endpoints only."""
+    network.allow_custom_resources()
     layer: lambda_.ILayerVersion = _layer_module().KubectlV35Layer(scope, "KubectlLayer")
     group = ec2.CfnSecurityGroup(
         scope,

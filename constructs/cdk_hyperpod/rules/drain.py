@@ -20,6 +20,29 @@ from .lifecycle import check_writers
 from .storage import mount_paths
 
 MOST_PATHS = 20
+_SYSTEM = frozenset(
+    [
+        *(
+            "bin",
+            "boot",
+            "dev",
+            "etc",
+            "lib",
+            "lib32",
+            "lib64",
+            "libx32",
+            "proc",
+            "root",
+            "run",
+            "sbin",
+            "snap",
+            "sys",
+            "usr",
+        ),
+        *("opt/amazon", "opt/aws", "opt/ml", "opt/nvidia", "opt/sagemaker", "opt/slurm"),
+    ]
+)
+"""Folders that hold the node's system and its secrets: no work of users is there, and every node has its own from its image."""
 
 
 def check_drain(config: ClusterConfig) -> Iterator[Finding]:
@@ -177,6 +200,11 @@ def check_backup(backup: DrainBackup, mounts: frozenset[str], path: str) -> Iter
     yield from _check_folders(backup.paths, backup.to, mounts, path)
 
 
+def _is_systems(folder: PurePosixPath) -> bool:
+    parts = folder.parts[1:]
+    return parts == ("var",) or not _SYSTEM.isdisjoint("/".join(parts[:length]) for length in (1, 2))
+
+
 def _check_folders(paths: tuple[str, ...], target: str, mounts: frozenset[str], path: str) -> Iterator[Finding]:
     """Folders that lead in a circle, that are shared anyway, or a target that goes with the node."""
     to = PurePosixPath(target)
@@ -191,6 +219,13 @@ def _check_folders(paths: tuple[str, ...], target: str, mounts: frozenset[str], 
         if not is_known(item):
             continue
         source = PurePosixPath(item)
+        if _is_systems(source):
+            yield Finding(
+                path=item_path,
+                problem=f"{item} is the node's system's, with its secrets, and no work of users is there",
+                remedy="name folders of work, such as /opt/dlami/nvme/work",
+            )
+            continue
         shared = next((mount for mount in sorted(mounts) if PurePosixPath(mount) in (source, *source.parents)), None)
         if shared is not None:
             yield Finding(
