@@ -58,7 +58,9 @@ def test_reads_of_a_poll() -> None:
     assert train.deploy(Wish(groups=(group("p5", 240),))) == "complete", train.reasons
     first, second, agrees, look, take, *later = polls(train, since)
     pages = {"DescribeCluster": 1, "ListClusterNodes": ceil(250 / 100)}
-    assert first == second == agrees == pages | {"ListTags": 1}, "the second when CloudFormation's reads are no longer old"
+    assert first == second == agrees == pages | {"ListTags": 1}, (
+        "the second when CloudFormation's reads are no longer old"
+    )
     assert look == pages
     assert take == pages | {"BatchDeleteClusterNodes": 1}, "another look agreed"
     assert len(later) > 3

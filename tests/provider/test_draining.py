@@ -186,7 +186,7 @@ def test_a_silent_agent_is_told_of_at_the_first_look(ever: bool) -> None:
     train.clock.advance(10 * MINUTE)
     since = len(train.model.journal)
     reason = failure(train, TWO)
-    heard = "has said nothing for 10 minutes" if ever else "has never been heard of"
+    heard = "has said nothing for 11 minutes" if ever else "has never been heard of"
     assert f"scale_down.drain: the agent that drains nodes {heard}; start it" in reason
     assert "`cdk-hyperpod lifecycle run drain | bash`" in reason
     assert not gone(train)
@@ -307,7 +307,7 @@ def test_more_nodes_than_travel_by_name_stay_chosen_too() -> None:
     assert train.deploy(replace(FOUR, groups=(group("p5", 60),))) == "complete", train.reasons
     run_until_quiet(train.model)
     rest = [each for each in ids(train, "p5") if each not in old]
-    for nodes, minutes in ((old, 2), (rest, 600)):
+    for nodes, minutes in ((old, 4), (rest, 600)):
         for each in nodes:
             runs(train, each, minutes)
     train.clock.advance(MINUTE)

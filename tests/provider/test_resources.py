@@ -422,7 +422,8 @@ def test_time_limit_while_nodes_shut_down() -> None:
     train.disturbance = Faults(undying_nodes=set(victims))
     assert failure(train, replace(TWO, nodes_to_delete=tuple(victims))) == (
         "Scaling down train did not finish within 55 minutes: 2 of 2 nodes taken. Deploying again goes on from here, and takes "
-        f'only what is left. Group "p5" has 2 nodes shutting down ({victims[0]}, {victims[1]}).'
+        f'only what is left. Group "p5" has 2 nodes shutting down ({victims[0]}, {victims[1]}). '
+        f"HyperPod was asked to delete {victims[0]}, {victims[1]}."
     )
 
 
@@ -516,7 +517,10 @@ def test_group_that_still_stands_is_told_and_goes_at_the_next_try() -> None:
     )
     train.disturbance = Faults()
     assert train.deploy(replace(wish, retry="once more")) == "complete", train.reasons
-    assert train.attributes[FINALIZE]["StillStanding"] == "nothing"
+    assert train.attributes[FINALIZE]["StillStanding"] == (
+        f'HyperPod accepted the deletion of group "old" with 1 node ({node}), and has not finished it; should it stay, change '
+        "scale_down.retry and deploy."
+    )
     train.clock.advance(600)
     assert "old" not in train.model.cluster("train").groups
 

@@ -314,6 +314,7 @@ def test_live_cluster() -> None:
 def test_state_survives_its_journey() -> None:
     state = State(
         began=datetime(2026, 1, 1, 12, tzinfo=UTC),
+        looked=datetime(2026, 1, 1, 12, 1, tzinfo=UTC),
         rolling_back=True,
         updated=datetime(2026, 1, 1, 11, tzinfo=UTC),
         pending=None,

@@ -149,8 +149,7 @@ def parse(content: bytes, now: float) -> Said:
     if found.get("schema") != 1:
         raise UnansweredError(why="has a status of another version")
     # One that is ahead would never be silent. NaN is not between anything.
-    is_number = isinstance(beat, int | float) and not isinstance(beat, bool)
-    if not (is_number and 0 <= beat <= now + SILENT.total_seconds()):
+    if isinstance(beat, bool) or not isinstance(beat, int | float) or not 0 <= beat <= now + SILENT.total_seconds():
         raise UnansweredError(why="has a status whose time is missing or in the future")
     return _said(found, timedelta(seconds=max(0.0, now - beat)))
 

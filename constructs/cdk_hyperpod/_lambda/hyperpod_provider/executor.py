@@ -35,6 +35,8 @@ class Outcome(NamedTuple):
 
     accepted: frozenset[str] = frozenset()
     """Names of the nodes whose deletion the service accepted."""
+    unheard: frozenset[str] = frozenset()
+    """Names of nodes in calls that may have acted although their last answer does not say so."""
     waits: tuple[str, ...] = ()
     """What another poll has to see to, node by node where nodes failed."""
     error: Exception | None = None
@@ -71,7 +73,8 @@ def execute(
             return taken
         # A live minimum may forbid it (undocumented); the file lowers that minimum anyway, so it goes first.
         sent = _send_counts(live, look, replace(occasion, minimum_blocks=True), sagemaker, moment)
-        return sent._replace(accepted=taken.accepted) if sent.sent or sent.error or sent.waits else taken
+        acted = sent.sent or sent.error or sent.waits
+        return sent._replace(accepted=taken.accepted, unheard=taken.unheard) if acted else taken
     # With its target still up, a group would ask again for what was just dropped. Nodes that have an instance are on their
     # way out for a while, and may be counted so long: their group's target is for a later poll.
     picks = [pick.node for pick in plan.taken if pick.node.name in taken.accepted]
@@ -79,7 +82,7 @@ def execute(
     if not (live.continuous and dropped):
         return taken
     sent = _send_counts(live, look, replace(occasion, young=False), sagemaker, moment, only=dropped)
-    return sent._replace(accepted=taken.accepted, waits=(*taken.waits, *sent.waits))
+    return sent._replace(accepted=taken.accepted, unheard=taken.unheard, waits=(*taken.waits, *sent.waits))
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -87,21 +90,31 @@ def execute(
 
 def _take(takes: Sequence[TakeNodes], live: Cluster, sagemaker: api.SageMaker, moment: Moment) -> Outcome:
     accepted: set[str] = set()
+    unheard: set[str] = set()
     waits: list[str] = []
     nodes = [pick.node for take in takes for pick in take.picks]
     for names, arguments in _calls(nodes):
         try:
             reply = sagemaker.batch_delete_cluster_nodes(ClusterName=live.name, **arguments)
         except api.CALL_ERRORS as error:
+            unheard |= names if _may_have_acted(getattr(error, "response", None)) else frozenset()
             if not _all_failed(error):
                 outcome = _took_nothing(error, names, live, sagemaker, moment)
-                return outcome._replace(accepted=frozenset(accepted), waits=(*waits, *outcome.waits))
+                outcome = outcome._replace(waits=(*waits, *outcome.waits))
+                return outcome._replace(accepted=frozenset(accepted), unheard=frozenset(unheard))
             waits.append(f"{messages.some(sorted(names))}: {api.reason(error)}")
             continue
         failures = dict(_failures(reply))
         accepted |= names - failures.keys()
+        unheard |= names if _may_have_acted(reply) else frozenset()
         waits += [f"{name}: {why}" for name, (code, why) in failures.items() if code not in _DONE]
-    return Outcome(accepted=frozenset(accepted), waits=tuple(waits))
+    return Outcome(accepted=frozenset(accepted), unheard=frozenset(unheard), waits=tuple(waits))
+
+
+def _may_have_acted(answer: Mapping[str, Any] | None) -> bool:
+    """Whether a call may have acted whatever its last answer says: there is none, or botocore had tried before."""
+    metadata = (answer or {}).get("ResponseMetadata", {})
+    return answer is None or metadata.get("RetryAttempts", 0) > 0 or metadata.get("HTTPStatusCode", 0) >= 500
 
 
 def _calls(nodes: Sequence[Node]) -> Iterator[tuple[frozenset[str], dict[str, Any]]]:

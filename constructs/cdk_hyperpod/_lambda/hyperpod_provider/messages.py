@@ -398,8 +398,13 @@ def not_given_back(nodes: Iterable[str]) -> str:
 
 def still_held(reason: str, why: str) -> str:
     """The reason of a failure, and why nodes stay held after it."""
-    told = f"{reason.replace(BACK_TO_WORK, '', 1)} "
-    return told + why if len(told) + len(why) <= LIMIT else f"{told[: LIMIT - len(why) - 2]}… {why}"
+    return _with(reason.replace(BACK_TO_WORK, "", 1), why)
+
+
+def _with(reason: str, more: str) -> str:
+    """Both, the first cut if they are too long together."""
+    told = f"{reason} "
+    return told + more if len(told) + len(more) <= LIMIT else f"{told[: LIMIT - len(more) - 2]}… {more}"
 
 
 def unsaved(message: str) -> str:
@@ -459,23 +464,51 @@ def picks(chosen: Sequence[Pick], shown: int = 200) -> str:
 
 
 def out_of_time(
-    cluster: str, minutes: int, taken: tuple[int, int] | None, left: Sequence[str], waits: Sequence[str], *, back: bool
+    cluster: str,
+    minutes: int,
+    taken: tuple[int, int] | None,
+    left: Sequence[str],
+    waits: Sequence[str],
+    *,
+    back: bool,
+    stays: str = "",
 ) -> str:
     """The reason when CloudFormation's time limit is near. `taken`: how many nodes of how many that there were to take at the
-    first look; absent: nobody counted them. `left`: nodes that are still to be taken, whenever they came."""
+    first look; absent: nobody counted them. `left`: nodes that are still to be taken, whenever they came. `back`: in a rollback;
+    `stays`: why continuing it alone does not help, and what does."""
     if taken is None or (left and taken == (0, 0)):
         done = "nodes that were taken stay taken"
     elif taken == (0, 0):
         done = "nothing was to be taken"
     else:
         done = f"{taken[0]} of {several(taken[1], 'node')} taken"
-    again = (
-        "Continuing the rollback (`aws cloudformation continue-update-rollback`) goes on from here"
-        if back
-        else "Deploying again goes on from here, and takes only what is left"
-    )
+    if not back:
+        again = "Deploying again goes on from here, and takes only what is left"
+    elif stays:
+        again = f"{stays}, then run {CONTINUE}"
+    else:
+        again = f"Continuing the rollback ({CONTINUE}) goes on from here"
     head = f"Scaling down {cluster} did not finish within {minutes} minutes: {done}."
     return fit(head, [again, *([f"Left: {some(left, 8)}"] if left else []), *waits])
+
+
+CONTINUE = "`aws cloudformation continue-update-rollback`"
+
+
+def target_stays_in_rollback(group: str, target: int, count: int) -> str:
+    """What a person can do about a rollback that deletes what HyperPod launches again."""
+    return (
+        f'Continuing the rollback alone does not help: HyperPod keeps a target of {target} for group "{group}", and launches nodes '
+        f"again. Delete its nodes above {count} yourself (`aws sagemaker batch-delete-cluster-nodes`), set its InstanceCount to "
+        f"{count} at once (`aws sagemaker update-cluster`, the group otherwise as describe-cluster shows it; with more than "
+        f"{several(count, 'node')} HyperPod chooses which to terminate)"
+    )
+
+
+def with_asked(reason: str, names: Iterable[str]) -> str:
+    """The reason of a failure, and which nodes were deleted by then."""
+    asked = list(names)
+    return _with(reason, f"HyperPod was asked to delete {some(asked)}.") if asked else reason
 
 
 def failed(cluster: str, said: Sequence[str]) -> str:
@@ -515,20 +548,34 @@ ATTRIBUTE_LIMIT = 2_500
 """Characters of an attribute: CloudFormation takes 4,096 bytes of an answer, ids and all."""
 
 
+MOST_SHOWN = 50
+"""Nodes that an attribute tells by name."""
+
+
 def nodes_taken(
-    when: datetime, planned: int, picked: Sequence[Picked], still: frozenset[str], left_out: Mapping[str, int]
+    when: datetime,
+    gone: Sequence[Picked],
+    doomed: Mapping[str, Sequence[str]],
+    unsure: Sequence[str] | None,
+    left_out: Mapping[str, int],
 ) -> str:
-    """Which nodes went. `picked`: the first of those that were to go; `still`: names of nodes that did not go after all;
-    `left_out`: node -> files that are not in its backup."""
-    gone = [pick for pick in picked if pick.name not in still]
-    more = planned - len(picked)
-    if not gone and not more:
-        return NOTHING
-    groups = dict.fromkeys(pick.group for pick in gone)
-    lists = [f"{group}: {_list(gone, group, left_out)}" for group in groups]
-    head = f"{when:%Y-%m-%d %H:%M} UTC: {several(len(gone) + more, 'node')}."
-    text = " ".join([head, *(f"{each}." for each in lists)])
-    return _cut(f"{text} And {more} more, in the log." if more else text)
+    """Which nodes this deployment deleted. `doomed`: groups that it deletes next, with their nodes. `unsure`: nodes that are gone
+    too, and that another process may have deleted for it; absent: there was no other. `left_out`: node -> files that are not in
+    its backup."""
+    parts: list[str] = []
+    if gone:
+        shown = gone[:MOST_SHOWN]
+        groups = dict.fromkeys(pick.group for pick in shown)
+        parts += [f"{when:%Y-%m-%d %H:%M} UTC: {several(len(gone), 'node')}."]
+        parts += [f"{group}: {_list(shown, group, left_out)}." for group in groups]
+        parts += [f"And {len(gone) - len(shown)} more, in the log."] if gone != shown else []
+    for group, nodes in doomed.items():
+        parts.append(f'Group "{group}" goes next, with {several(len(nodes), "node")} ({some(nodes, MOST_SHOWN)}).')
+    if unsure is not None:
+        parts.append("The log has all: another process of the function may have deleted more.")
+    if unsure:
+        parts.append(f"Gone, and maybe deleted so: {some(unsure, MOST_SHOWN)}.")
+    return _cut(" ".join(parts)) if parts else NOTHING
 
 
 def _list(picked: Sequence[Picked], group: str, left_out: Mapping[str, int]) -> str:
@@ -544,13 +591,20 @@ def not_in_backup(files: int) -> str:
     return f"; {several(files, 'file')} left out of its backup" if files else ""
 
 
-def standing(groups: Mapping[str, Sequence[str]], waits: Sequence[str] = ()) -> str:
-    """Groups that should be gone, with the names of their nodes, and what kept them."""
-    if not groups and not waits:
+def standing(
+    groups: Mapping[str, Sequence[str]], deleting: Mapping[str, Sequence[str]], waits: Sequence[str] = ()
+) -> str:
+    """Groups that should be gone, with the names of their nodes, and what kept them; and those that HyperPod is deleting."""
+    if not (groups or deleting or waits):
         return NOTHING
+    accepted = [
+        f'HyperPod accepted the deletion of group "{name}" with {several(len(nodes), "node")} ({some(nodes, MOST_SHOWN)}), and has '
+        "not finished it; should it stay, change scale_down.retry and deploy"
+        for name, nodes in deleting.items()
+    ]
     lists = [f'group "{name}" with {several(len(nodes), "node")} ({some(nodes, 3)})' for name, nodes in groups.items()]
     again = "change scale_down.retry to go on" if groups else ""
-    return _cut(". ".join(sentence(each).rstrip(".") for each in (*lists, *waits, again) if each) + ".")
+    return _cut(". ".join(sentence(each).rstrip(".") for each in (*lists, *waits, again, *accepted) if each) + ".")
 
 
 def _cut(text: str) -> str:

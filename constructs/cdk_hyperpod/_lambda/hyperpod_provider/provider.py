@@ -21,10 +21,11 @@ from .channels import Bucket, Channel, Function
 from .drains import KEPT, LEASE, TAKEN, Drains
 from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
+from .ledger import POLL, Ledger
 from .model import MOVING, Cluster, Desired, Drain, Node, Occasion
 from .planner import plan
 from .ready import BACK, DEADLINE, JOINING, SILENT, Ask, going, judge, judge_first
-from .removal import plan_removal, standing
+from .removal import deleting, plan_removal, standing
 from .text import one_line
 from .wire import FINALIZE, PREPARE, Event, MalformedError, State
 
@@ -93,6 +94,7 @@ class Provider:
         self._now = now
         self._sleep = sleep
         self._log: Callable[[str], None] = lambda text: log(one_line(text))
+        self._ledger = Ledger()
 
     # -- what the framework calls --
 
@@ -102,6 +104,7 @@ class Provider:
         state = State(began=self._now())
         if found.request != "Delete":
             state = self._look(found, state)
+        state = replace(state, looked=self._now())
         return {"PhysicalResourceId": found.physical_id or PHYSICAL_IDS[found.kind], **state.write()}
 
     def is_complete(self, event: Mapping[str, Any]) -> Answer:
@@ -112,12 +115,17 @@ class Provider:
         state = wire.read_state(event)
         if state.pending is False:
             return _answer(found, self._release(found, state) or messages.NOTHING)
+        request = (found.kind, found.stack, state.began)
+        record = self._ledger.at_poll(request, looked=state.looked or state.began, now=self._now())
+        state = replace(state, record=record)
         try:
             return self._poll(found, state)
         except ScaleDownError as error:
-            if why := self._give_back(found, state, error.accepted):
-                raise ScaleDownError(messages.still_held(str(error), why)) from None
-            raise
+            why = self._give_back(found, state, error.accepted)
+            text = messages.with_asked(str(error), record.asked)
+            raise ScaleDownError(messages.still_held(text, why) if why else text) from None
+        finally:
+            record.due = self._now() + POLL
 
     def _poll(self, event: Event, state: State) -> Answer:
         try:
@@ -388,6 +396,7 @@ class Provider:
 
         moment = Moment(now=self._now(), began=state.began)
         outcome = execute(found, live, look, occasion, self._sagemaker(), moment)
+        state.record.add(found.taken, outcome.accepted | outcome.unheard)
         failure: list[str] = []
         if outcome.error is not None:
             self._log(f"{outcome.call} failed: {api.reason(outcome.error)}")
@@ -449,7 +458,7 @@ class Provider:
         drains.hold(leaving, live, TAKEN if found.changes and ready else LEASE)
         # A drainer has answered by now.
         verdict = judge(leaving, drains.said, drains.ask)
-        self._fail_undrained(drains, desired, verdict.never, first=not taken)
+        self._fail_undrained(drains, desired, verdict.never, first=not (taken or state.record.asked))
         return verdict.waits
 
     def _give_back(self, event: Event, state: State, accepted: frozenset[str] = frozenset()) -> str:
@@ -535,7 +544,7 @@ class Provider:
             raise ScaleDownError(messages.removal_failed(desired.cluster, removal.groups, api.reason(outcome.error)))
         if outcome.waits:
             return self._unfinished(event, state, [Wait(why=why) for why in outcome.waits], live)
-        return self._complete(event, state, None)
+        return self._complete(event, state, live, accepted=removal.groups)
 
     # -- answers --
 
@@ -546,14 +555,19 @@ class Provider:
         live: Cluster | None,
         waits: Sequence[str] = (),
         left_out: Mapping[str, int] = MappingProxyType({}),
+        accepted: Sequence[str] = (),
     ) -> Answer:
-        """`live`: what there still is; absent: no cluster, or nothing in it that should be gone. `left_out`: node -> files that
-        are not in its backup."""
+        """`live`: what there still is; absent: no cluster. `left_out`: node -> files that are not in its backup. `accepted`: groups
+        whose deletion HyperPod has just accepted."""
+        desired = wire.read_properties(event.properties, kind=event.kind, owner=event.stack)
+        groups = standing(live, desired) if live else {}
         if event.kind == PREPARE:
-            still = live.staying if live else frozenset()
-            return _answer(event, messages.nodes_taken(state.began, state.planned, state.picked, still, left_out))
-        groups = standing(live, wire.read_properties(event.properties, kind=event.kind)) if live else {}
-        return _answer(event, messages.standing(groups, waits))
+            record, here = state.record, live.staying if live else frozenset()
+            elsewhere = [pick.name for pick in state.picked if pick.name not in {*here, *record.asked}]
+            unsure = None if record.whole else elsewhere
+            return _answer(event, messages.nodes_taken(state.began, record.gone(here), groups, unsure, left_out))
+        left = {name: nodes for name, nodes in groups.items() if name not in accepted}
+        return _answer(event, messages.standing(left, deleting(live, desired, accepted) if live else {}, waits))
 
     def _unfinished(
         self,
@@ -582,8 +596,10 @@ class Provider:
             return self._complete(event, state, live)
         here = live.staying - accepted if live else frozenset()
         # Beyond the nodes that travel by name nobody counts them, nor without a first look.
-        counted = live is not None and state.pending is not None and state.planned == len(state.picked)
-        taken = sum(pick.name not in here for pick in state.picked)
+        looked = live is not None and state.pending is not None and state.planned == len(state.picked)
+        counted = looked and state.record.whole
+        gone = {pick.name for pick in state.record.gone(here)}
+        taken = sum(pick.name in gone for pick in state.picked)
         text = messages.out_of_time(
             event.cluster,
             int(DEADLINE.total_seconds() // 60),
@@ -591,8 +607,18 @@ class Provider:
             [pick.node.name for pick in left],
             reasons,
             back=state.rolling_back,
+            stays=self._stays(event, state, live) if state.rolling_back else "",
         )
         raise ScaleDownError(text, accepted=accepted)
+
+    def _stays(self, event: Event, state: State, live: Cluster | None) -> str:
+        """Why a rollback that deleted nodes finds as many again, and what helps; empty: it does not."""
+        counts = {group.name: group.count for group in wire.read_properties(event.properties, kind=event.kind).groups}
+        taken = {pick.group for pick in state.record.asked.values()}
+        for group in live.groups if live else ():
+            if group.name in taken and group.target > counts.get(group.name, group.target):
+                return messages.target_stays_in_rollback(group.name, group.target, counts[group.name])
+        return ""
 
     def _failed(self, error: Exception, event: Event, state: State) -> Answer:
         """A read that failed, or the function itself. CDK's provider framework never polls again once its function has failed. In a
@@ -629,7 +655,7 @@ def _with_changes(state: State, live: Cluster | None, desired: Desired, occasion
 
 def _with_removal(state: State, live: Cluster | None, desired: Desired, occasion: Occasion) -> State:
     # The last group cannot be deleted, and a poll's answer says that it stands.
-    left = live is not None and bool(standing(live, desired))
+    left = live is not None and bool(standing(live, desired) or deleting(live, desired))
     return replace(state, pending=left or not plan_removal(live, desired, occasion).done)
 
 

@@ -190,8 +190,8 @@ def judge(leaving: Iterable[Node], said: Said, ask: Ask) -> Verdict:
     if not nodes:
         return READY
     if said.unreachable and _is_awaited(nodes, said, ask):
-        stuck = messages.drainer_is_stuck if ask.drain.eks else messages.agent_is_unheard
-        return Verdict(waits=(stuck(said.unreachable),))
+        unheard = messages.drainer_is_stuck if ask.drain.eks else messages.agent_is_unheard
+        return Verdict(waits=(unheard(said.unreachable),))
     if unable := judge_agent(said, ask):
         return Verdict(never=(str(unable),))
     if is_silent(said):

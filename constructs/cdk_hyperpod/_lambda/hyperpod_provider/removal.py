@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
@@ -59,6 +60,16 @@ def standing(live: Cluster, desired: Desired) -> dict[str, list[str]]:
         group.name: [node.name for node in live.nodes if node.group == group.name]
         for group in live.groups
         if group.name in names and group.status != "Deleting"
+    }
+
+
+def deleting(live: Cluster, desired: Desired, accepted: Collection[str] = ()) -> dict[str, list[str]]:
+    """Groups that HyperPod is deleting, with the names of their nodes. `accepted`: those whose deletion it has just accepted."""
+    kept = {group.name for group in desired.groups}
+    return {
+        group.name: [node.name for node in live.nodes if node.group == group.name]
+        for group in live.groups
+        if group.name in accepted or (group.status == "Deleting" and group.name not in kept and owned(live, desired))
     }
 
 

@@ -36,13 +36,15 @@ at most, which is what CloudFormation takes:
 ==============  =========  =============================================================================================
 attribute       resource   meaning
 ==============  =========  =============================================================================================
-NodesTaken      prepare    text: which nodes went, and why, the first of them by id; "nothing" where none was to go
-StillStanding   finalize   text: groups that should be gone and are not, with their nodes; "nothing" where there is none
+NodesTaken      prepare    text: nodes that it deleted, and why, the first of them by id, and those that go with their group
+                           next; "nothing" where there are none
+StillStanding   finalize   text: groups that should be gone and are not, or not yet, with their nodes; "nothing" where there
+                           is none
 ==============  =========  =============================================================================================
 
 State between polls is what on_event returns, which the provider framework adds to the event of every is_complete:
-StartedAt (seconds since 1970), RollingBack, StackUpdatedAt (seconds or null), Reached (ids of the clusters that the failed
-update got to; null: unknown, or no rollback), Pending (true: there is something to do; false: nothing; null: the cluster could
+StartedAt (seconds since 1970), LookedAt (when on_event was through), RollingBack, StackUpdatedAt (seconds or null), Reached (ids
+of the clusters that the failed update got to; null: unknown, or no rollback), Pending (true: there is something to do; false: nothing; null: the cluster could
 not be read), and of the first look: Planned (how many nodes there were to take), Picked (the first of them: group, id, reason),
 Unlaunched (group: how many of its nodes were not launched yet when the request began), Newest (the latest LaunchTime of the
 others, in seconds, or null), Settling (nodes were to be taken, were shutting down, or were counted and not listed, or the other
@@ -60,6 +62,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .actions import Picked
+from .ledger import Record
 from .model import CLOCKS_APART, CONTROLLER, Cluster, Desired, DesiredGroup, Drain, Fixed, Group, Network, Node
 from .patching import patching
 
@@ -459,6 +462,7 @@ class State:
     """What on_event found out, for every later poll."""
 
     began: datetime
+    looked: datetime | None = None
     rolling_back: bool = False
     updated: datetime | None = None
     reached: frozenset[str] | None = None
@@ -467,12 +471,15 @@ class State:
     picked: tuple[Picked, ...] = ()
     unlaunched: Mapping[str, int] = field(default_factory=dict)
     newest: datetime | None = None
+    record: Record = field(default_factory=Record)
+    """What was deleted for it; it does not travel."""
     settling: bool = False
 
     def write(self) -> dict[str, Any]:
         """As on_event returns it."""
         return {
             "StartedAt": self.began.timestamp(),
+            "LookedAt": (self.looked or self.began).timestamp(),
             "RollingBack": self.rolling_back,
             "StackUpdatedAt": None if self.updated is None else self.updated.timestamp(),
             "Reached": None if self.reached is None else sorted(self.reached),
@@ -509,6 +516,7 @@ def read_state(event: Mapping[str, Any]) -> State:
     updated, reached, newest = event["StackUpdatedAt"], event["Reached"], event["Newest"]
     return State(
         began=datetime.fromtimestamp(float(event["StartedAt"]), UTC),
+        looked=datetime.fromtimestamp(float(event["LookedAt"]), UTC),
         rolling_back=event["RollingBack"],
         updated=None if updated is None else datetime.fromtimestamp(float(updated), UTC),
         reached=None if reached is None else frozenset(reached),
