@@ -43,6 +43,7 @@ STEPS = (
     "clock",
     "slurm",
     "users",
+    "metadata",
     "slurm_conf",
     "accounting",
     "drain",
@@ -135,6 +136,7 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
         Step("clock", "15_clock.py"),
         Step("slurm", "20_slurm.py", (node.type, controller)),
         Step("users", "30_users.py", (cluster.file,)),
+        Step("metadata", "32_metadata.py", (cluster.file,)),
         *(_controller_steps(cluster, settings) if node.type == "controller" else ()),
         Step("access", "50_access.py", (node.type,)) if node.type != "controller" else None,
         Step("upgrades", "55_upgrades.py"),
@@ -176,6 +178,9 @@ def parse_cluster(content: Any) -> Cluster:
     accounts = content.get("accounts", [])
     if not isinstance(accounts, list):
         raise ProvisionError(f"cluster.json: accounts: must be a list, got {json.dumps(accounts)}")
+    metadata_users = content.get("metadata_users")
+    if metadata_users is not None and not isinstance(metadata_users, list):
+        raise ProvisionError(f"cluster.json: metadata_users: must be a list, got {json.dumps(metadata_users)}")
     drain = content.get("drain")
     if drain is not None and not all(
         isinstance(_mapping("drain", drain).get(name), str) for name in ("bucket", "region")

@@ -325,6 +325,7 @@ class HyperPodCluster(IHyperPodCluster):
         self._key = self.encryption_key = encryption_key
         allow_logs(encryption_key)
         self.lifecycle_scripts = lifecycle_scripts
+        self.limits_metadata = lifecycle_scripts.limits_metadata
         self.drain_channel = lifecycle_scripts.drain or self._made_channel(lifecycle_scripts, removal_policy)
         self.drainer = drainer
         of_file = None if config.lifecycle is None else config.lifecycle.mode

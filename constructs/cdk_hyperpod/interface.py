@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jsii
-from aws_cdk import Fn, Resource, Stack
+from aws_cdk import Annotations, Fn, Resource, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -61,6 +61,9 @@ class IHyperPodCluster(Resource):
     drainer: IEksDrainer | None = None
     """The function that drains its nodes under EKS. None: there is none, or none that this app knows."""
 
+    limits_metadata: bool = False
+    """Whether jobs of some users cannot take the nodes' roles, as far as this app knows."""
+
     def __init__(self, scope: Construct, construct_id: str, *, environment_from_arn: str | None = None) -> None:
         """Make the construct, without anything in it.
 
@@ -105,6 +108,12 @@ class IHyperPodCluster(Resource):
                 path="roles", problem="none is known that a right could be given to", remedy="name them by node type"
             )
             raise_errors([finding], lambda: self.node.path)
+        if self.limits_metadata:
+            Annotations.of(self).add_warning_v2(
+                "cdk-hyperpod:metadata-users",
+                "jobs get what is granted to the cluster only if their users are in metadata_users; other users need credentials "
+                "of their own",
+            )
         if self._principal is None:
             self._principal = _AllNodes(self)
         return self._principal

@@ -82,6 +82,8 @@ class LifecycleScripts(Construct):
     """Where the agent on the controller is asked to drain nodes; None: there is no agent, or `HyperPodCluster` makes it."""
     drain_config: DrainConfig | None
     """What the agent on the controller saves; None: there is no agent."""
+    limits_metadata: bool
+    """Whether jobs of some users cannot take the nodes' roles (`slurm.metadata_users`)."""
     access_logs: s3.IBucket | None
     """Where the bucket that is made writes its access logs."""
     bucket_name: str
@@ -110,6 +112,7 @@ class LifecycleScripts(Construct):
         users: Sequence[User] = (),
         accounts: Sequence[SlurmAccount] = (),
         home_path: str = "/home",
+        metadata_users: Sequence[str] | None = None,
         writers: Sequence[RoleArn] = (),
         drain: DrainChannel | DrainConfig | None = None,
         bucket: s3.IBucket | None = None,
@@ -130,6 +133,7 @@ class LifecycleScripts(Construct):
         :param users: Linux users of every node. Default: - those of the image.
         :param accounts: Slurm's accounts. Default: - none, and nobody is limited.
         :param home_path: where homes lie of users who name none.
+        :param metadata_users: whose jobs reach the instance's metadata, and so take the node's role. Default: - everybody's.
         :param writers: ARNs of roles that may change scripts in the bucket, besides their deployment. Default: - nobody.
         :param drain: where the controller's agent is asked to drain nodes, or what it saves of them; `HyperPodCluster` makes the
             channel then. Default: - there is no agent.
@@ -161,6 +165,7 @@ class LifecycleScripts(Construct):
                     users=users,
                     accounts=accounts,
                     home_path=home_path,
+                    metadata_users=metadata_users,
                     writers=writers,
                     drain=drain,
                     bucket=bucket,
@@ -185,6 +190,7 @@ class LifecycleScripts(Construct):
                 users=users,
                 accounts=accounts,
                 home_path=home_path,
+                metadata_users=metadata_users,
                 drain=self._agent_settings(cluster_name, drain),
             ),
             encryption_key=encryption_key,
@@ -242,6 +248,7 @@ class LifecycleScripts(Construct):
         cluster = json.dumps({"cluster_name": cluster_name, **({"checksums": True} if summed else {}), **settings})
         # A token's own text is a number that any change of the app may change; what it stands for is not.
         known = json.dumps(Stack.of(self).resolve(cluster)) if not is_known(cluster) else cluster
+        self.limits_metadata = "metadata_users" in settings
         self.default_mode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
         # A bucket of somebody's own may hold the scripts of several clusters.
         self.folder = "lifecycle" if bucket is None else f"{cluster_name}/lifecycle"
@@ -365,6 +372,7 @@ class _ScriptsOfFile(LifecycleScripts):
                 users=config.users,
                 accounts=() if config.slurm is None else config.slurm.accounts,
                 home_path=config.home_path,
+                metadata_users=None if config.slurm is None else config.slurm.metadata_users,
                 drain=self._agent_settings(config.name, channel),
             ),
             encryption_key=encryption_key,
@@ -385,6 +393,7 @@ def _settings(
     users: Sequence[User],
     accounts: Sequence[SlurmAccount],
     home_path: str,
+    metadata_users: Sequence[str] | None,
     drain: Mapping[str, object] | None,
 ) -> dict[str, object]:
     """What the scripts must know of this cluster besides. No group is in it: a group more must not be a change of the others."""
@@ -397,6 +406,7 @@ def _settings(
         "groups": [_said(group) for group in groups],
         "users": [{**_said(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
         "accounts": [_said(account) for account in accounts],
+        **({} if metadata_users is None else {"metadata_users": list(metadata_users)}),
         **({} if drain is None else {"drain": drain}),
     }
 

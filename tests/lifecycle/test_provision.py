@@ -362,7 +362,7 @@ def test_every_step_runs_somewhere_and_is_known_by_its_name() -> None:
         node_type: [step.name for step in provision.steps_for(cluster, Node(node_type, P5_1))]
         for node_type in provision.NODE_TYPES
     }
-    first, last = ["mounts", "clock", "slurm", "users"], ["upgrades", "system", "container_data", "checks"]
+    first, last = ["mounts", "clock", "slurm", "users", "metadata"], ["upgrades", "system", "container_data", "checks"]
     assert by_type == {
         "controller": [*first, "slurm_conf", "accounting", "drain", *last],
         "login": [*first, "access", *last],

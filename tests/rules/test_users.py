@@ -128,3 +128,32 @@ def test_accounts_that_fit_their_users() -> None:
 def test_groups_of_every_debian(name: str) -> None:
     found = judge(people({**ALICE, "group": name}, groups=[{"name": name, "gid": 5000}]))
     assert found == [f"groups[{name}].name: {name} is the system's own; use another name"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"slurm": {}}, None),
+        (
+            {"slurm": {"metadata_users": []}},
+            "warning: slurm.metadata_users: jobs of other users no longer get what is granted",
+        ),
+        (
+            {"slurm": {"metadata_users": ["Alice.B"]}},
+            "warning: slurm.metadata_users: jobs of other users no longer get",
+        ),
+        ({"slurm": {"metadata_users": ["a", "a"]}}, "slurm.metadata_users: 'a' is there twice"),
+        ({"slurm": {"metadata_users": ["a b"]}}, "slurm.metadata_users[0]: must be a user's name"),
+        (
+            {"slurm": {"metadata_users": []}, "lifecycle": {"steps": {"metadata": False}}},
+            "lifecycle.steps.metadata: is false, so nothing refuses the metadata to the other users",
+        ),
+        (
+            {"slurm": {"metadata_users": []}, "lifecycle": {"mode": "bootstrap"}},
+            "slurm.metadata_users: the library's own scripts refuse the metadata to the other users, and they do not run",
+        ),
+    ],
+)
+def test_whose_jobs_may_take_the_nodes_role(settings: dict[str, Any], message: str | None) -> None:
+    found = [line for line in judge(settings) if "metadata" in line]
+    assert found[0].startswith(message) if message else found == [], found

@@ -73,6 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out of each world the tests that are marked for others: `worlds` names hooks, or whole worlds."""
 
     def belongs(item: pytest.Item) -> bool:
+        if "cluster" not in getattr(item, "fixturenames", ()):
+            return True
         slurm, mode = _world(item)
         mark = item.get_closest_marker("worlds")
         return mark is None or not {mode, f"{slurm}-{mode}"}.isdisjoint(mark.args)

@@ -51,7 +51,7 @@ NODE_PACKAGES = (
     "libfaketime",
 )
 """What both images of a node consist of. libslurm-dev: the header that the auto-resume plugin is compiled with."""
-MACHINE_PACKAGES = (*NODE_PACKAGES, "systemd-container", "debootstrap", "gcc", "libc6-dev")
+MACHINE_PACKAGES = (*NODE_PACKAGES, "systemd-container", "debootstrap", "gcc", "libc6-dev", "nftables")
 POLICY = Path("/usr/sbin/policy-rc.d")
 FIRST_LINE = (
     "#!/bin/sh\n# No package starts its daemon on this machine (cdk-hyperpod, tests/slurm/parts.py).\nexit 101\n"

@@ -182,6 +182,7 @@ CASES: Mapping[str, Case] = {
     "User.ssh_public_keys": (EVERYTHING, {"users.0.ssh_public_keys": []}, "users[alice]"),
     "SlurmConfig.accounting_database": (EVERYTHING, {"slurm.accounting_database": REMOVED}, "slurm.accounting_database"),
     "SlurmConfig.accounts": (EVERYTHING, {"slurm.accounts.1": {"name": "second"}}, "slurm.accounts[second]"),
+    "SlurmConfig.metadata_users": ("drained", {"slurm.metadata_users": []}, "slurm.metadata_users"),
     "SlurmConfig.drain": (EVERYTHING, {"slurm.drain": {}}, "slurm.drain"),
     "AccountingDatabase.endpoint": (EVERYTHING, {"slurm.accounting_database.endpoint": "other.us-west-2.rds.amazonaws.com"}, "slurm.accounting_database.endpoint"),
     "AccountingDatabase.secret_arn": (EVERYTHING, {"slurm.accounting_database.secret_arn": "arn:aws:secretsmanager:us-west-2:111122223333:secret:other-AbCdEf"}, "slurm.accounting_database.secret_arn"),

@@ -18,7 +18,15 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_ssm as ssm
 from aws_cdk.assertions import Annotations, Match
 
-from cdk_hyperpod import ConfigError, HyperPodCluster, HyperPodNetwork, IHyperPodCluster, InstanceGroup, ScaleDown
+from cdk_hyperpod import (
+    ConfigError,
+    HyperPodCluster,
+    HyperPodNetwork,
+    IHyperPodCluster,
+    InstanceGroup,
+    LifecycleScripts,
+    ScaleDown,
+)
 from synth.synthesis import Template, flat, folder_of, needs, new_app, of_stack, templates_in
 
 HEAD = InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1)
@@ -58,6 +66,21 @@ def test_a_grant_to_the_cluster_is_one_to_every_role_and_comes_before_its_nodes(
     assert set.union(*granted.values()) == roles
     for kind in ("AWS::SageMaker::Cluster", "Custom::HyperPodScaleDown"):
         assert granted.keys() <= needs(template, template.only_id(kind)), kind
+
+
+@pytest.mark.parametrize(("metadata_users", "warned"), [(None, 0), ([], 1), (["alice"], 1)])
+def test_a_grant_says_whose_jobs_it_does_not_reach(metadata_users: list[str] | None, warned: int) -> None:
+    app = new_app()
+    stack = Stack(app, "Stack")
+    key = kms.Key(stack, "Key")
+    scripts = LifecycleScripts(
+        stack, "Scripts", cluster_name="train", encryption_key=key, metadata_users=metadata_users
+    )
+    cluster = cluster_in(stack, encryption_key=key, lifecycle_scripts=scripts)
+    for name in ("Bucket", "Other"):
+        s3.Bucket(stack, name).grant_read(cluster)
+    found = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("only if their users are in"))
+    assert len(found) == warned
 
 
 @pytest.mark.parametrize("env", [None, Environment(region="us-west-2", account="111122223333")])

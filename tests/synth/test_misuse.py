@@ -299,6 +299,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "users": [USER],
         "accounts": [SlurmAccount(name="research", users=("alice",))],
         "home_path": "/fsx/home",
+        "metadata_users": ["alice"],
         "writers": [],
         "drain": world.channel,
         "bucket": None,

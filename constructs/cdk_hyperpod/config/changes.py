@@ -282,6 +282,7 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     SlurmConfig: {
         "accounting_database": _in_place("Slurm's history stays where it was"),
         "accounts": _ACCOUNTS,
+        "metadata_users": _new_nodes("lifecycle run metadata brings it to the others"),
         "drain": _DRAIN,
     },
     AccountingDatabase: _all(AccountingDatabase, _in_place("Slurm's history stays where it was")),

@@ -26,6 +26,8 @@ class LifecycleSteps:
     """Wait until Slurm answers; start by systemctl what the image left off."""
     users: bool = True
     """Make the file's `users` and `groups`, their homes and keys; lock who is no longer in the file."""
+    metadata: bool = True
+    """Refuse the instance's metadata, and so the node's role, to users, where the file has `slurm.metadata_users`."""
     slurm_conf: bool = True
     """Keep our lines in slurm.conf, in one included file: what the steps access, system and accounting need there."""
     accounting: bool = True

@@ -202,6 +202,10 @@ class SlurmConfig:
     accounts: tuple[SlurmAccount, ...] = ()
     """Accounts and their limits. Absent: every user may run jobs, without limits. Before you take the last account out,
     take its users out and run the step: without accounts in the file the scripts leave the database alone."""
+    metadata_users: tuple[SlurmUser, ...] | None = None
+    """Users whose jobs may reach the instance's metadata, and so take the node's role. []: no user. Root, the system's users and the
+    image's own user always reach it, all other users then do not, and neither do containers behind a bridge; an nft rule on
+    every node refuses them. Absent: every user's jobs can take the role, and so do what is granted to the cluster."""
     drain: DrainConfig | None = None
     """An agent on the controller drains nodes, and saves their data, before they go. Absent: there is no agent, and no bucket
     for its requests. Before you take this out of the file, give held nodes back with `cdk-hyperpod undrain`: the bucket is

@@ -282,6 +282,7 @@ def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]
             topic="accounts-without-database",
         )
     yield from _check_members(config, accounts)
+    yield from _check_metadata_users(config, slurm.metadata_users)
     steps = config.lifecycle_steps if judged else None
     if accounts and steps is not None and is_known(steps) and steps.slurm_conf is False:
         yield Finding(
@@ -308,3 +309,33 @@ def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]
                 problem=f"is in {show(region)}, the cluster in {config.region}",
                 remedy="use one of the cluster's region",
             )
+
+
+def _check_metadata_users(config: ClusterConfig, users: object) -> Iterator[Finding]:
+    path = "slurm.metadata_users"
+    if not isinstance(users, tuple):
+        return
+    yield from check_repeated(tuple(user for user in users if is_known(user)), path)
+    if config.lifecycle is not None and not is_known(config.lifecycle):
+        return
+    if config.lifecycle_mode == "bootstrap" or config.scripts_folder is not None:
+        yield Finding(
+            path=path,
+            problem="the library's own scripts refuse the metadata to the other users, and they do not run",
+            remedy="remove it, or let them run (docs/lifecycle.md)",
+        )
+        return
+    if config.lifecycle_steps.metadata is False:
+        yield Finding(
+            path="lifecycle.steps.metadata",
+            problem="is false, so nothing refuses the metadata to the other users",
+            remedy="remove one of the two",
+        )
+        return
+    yield Finding(
+        path=path,
+        problem="jobs of other users no longer get what is granted to the nodes' roles, such as access to a bucket",
+        remedy="add the users whose jobs need it, or give those jobs credentials of their own",
+        level="warning",
+        topic="metadata-users",
+    )
