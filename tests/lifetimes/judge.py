@@ -376,7 +376,7 @@ class Judge:
             self.fault("the function ends a node at random", f"{what}; it saw {look.measures[name]}")
         elif self.life.actors.counted_since(look.since, name) or self._others_ended(look.since, name):
             self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
-        elif self._launched_since(look, name):
+        elif self._launched_since(look, name) or self._asked_for_since(write, name, count):
             self.spare(Cause.LAUNCHED_MEANWHILE)
         else:
             self.fault(
@@ -735,6 +735,14 @@ class Judge:
         listed = pod.continuous and self.life.switches.unlaunched_listed
         nodes = [node for node in pod.ever.values() if node.group == name and node.wished <= look.at]
         return not listed and any(node.launched is not None and node.launched >= look.since for node in nodes)
+
+    def _asked_for_since(self, write: Write, name: str, count: int) -> bool:
+        """Whether nothing would have ended but for nodes that HyperPod asked for between the function's look and its call."""
+        look, then, pod = write.look, write.before[name], self.life.pod
+        nodes = [node for node in pod.ever.values() if node.group == name and look and look.since <= node.wished]
+        new = sum(node.by == "hyperpod" and node.wished <= write.at for node in nodes)
+        rest = then._replace(live=then.live - new, unlaunched=max(0, then.unlaunched - new))
+        return new > 0 and not pod.ends_at_random(rest, count)
 
     def _stays(self, request: Request) -> bool:
         """The target of a group of which it took nodes stands, and nothing is on its way that would lower it: never, or one of

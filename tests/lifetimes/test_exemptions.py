@@ -250,6 +250,25 @@ def test_what_the_list_shows_as_it_was_and_this_request_did_not_take(by_this_req
     assert life.judge._stale(look(life), "p5", made) == (not by_this_request)
 
 
+@pytest.mark.parametrize(
+    ("wished", "by", "spared"),
+    [(999.5, "hyperpod", True), (998.0, "hyperpod", False), (999.5, "person", False), (1000.5, "hyperpod", False)],
+)
+def test_a_node_that_hyperpod_asks_for_between_a_look_and_the_call_that_follows_it(
+    wished: float, by: Who, spared: bool
+) -> None:
+    """A node that runs ends for it, if an update does not give up requests first."""
+    life = lifetime(
+        counts_leaving=False, counts_ended=False, only_on_a_fall=False, by_target=False, unlaunched_first=False
+    )
+    life.pod.switches = life.switches
+    life.pod.continuous = True
+    life.pod.ever["n9"] = Node("p5", "n9", wished, by)
+    sent = write(request(life), look(life))
+    sent.before = {"p5": Measure(live=5, unlaunched=1, leaving=0, ended=0, target=5)}
+    assert life.judge._asked_for_since(sent, "p5", 4) is spared
+
+
 @pytest.mark.parametrize(("lowered", "spared"), [(999.9, True), (900.0, False)])
 def test_a_target_that_a_late_lowering_moved_after_the_last_look(lowered: float, spared: bool) -> None:
     life = lifetime()
