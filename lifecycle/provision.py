@@ -141,7 +141,7 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
         Step("access", "50_access.py", (node.type,)) if node.type != "controller" else None,
         Step("upgrades", "55_upgrades.py"),
         Step("system", "60_system.py", (node.type,)),
-        Step("container_data", "65_container_data.py"),
+        Step("container_data", "65_container_data.py", (cluster.file,)),
         Step("checks", "70_checks.py", (node.type, node.instance.type or "-")),
     ]
     return tuple(step for step in steps if step is not None and step.name not in cluster.off)

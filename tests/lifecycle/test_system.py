@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -187,12 +188,9 @@ def test_containers_store_on_the_big_disk(node: Part, disk: str) -> None:
     assert node.step("container_data")[-1] == f"Enroot stores in {disk}/enroot"
     settings = json.loads((node.root / "etc/docker/daemon.json").read_text())
     assert settings == {"runtimes": {"nvidia": {}}, "data-root": f"{disk}/docker"}
-    assert (node.root / f"{disk[1:]}/enroot/data").stat().st_mode & 0o7777 == 0o1777
+    assert (node.root / f"{disk[1:]}/enroot/data").stat().st_mode & 0o7777 == 0o711
     assert (node.root / f"{disk[1:]}/enroot").stat().st_mode & 0o7777 == 0o755, "who may write here may place links"
-    assert (
-        f"ENROOT_DATA_PATH {disk}/enroot/data/$(id -u)"
-        in next((node.root / "etc/enroot/enroot.conf.d").iterdir()).read_text()
-    )
+    assert f"echo {disk}/enroot/data/$(id -u)" in next((node.root / "etc/enroot/enroot.conf.d").iterdir()).read_text()
     node.step("container_data", changes_nothing=True)
     assert node.asked.count("restart docker.service") == 1
 
@@ -223,8 +221,86 @@ def test_what_the_image_says_of_enroot_s_folders_gives_way(node: Part) -> None:
     (conf.parent / "enroot.conf.d/50-mine.conf").write_text("ENROOT_DATA_PATH /scratch\n")
     assert node.step("container_data", changes_nothing=True)[-1] == (
         "Enroot has ENROOT_DATA_PATH /scratch from /etc/enroot/enroot.conf.d/50-mine.conf, not "
-        "/opt/dlami/nvme/enroot/data/$(id -u): take that line out to have ours"
+        "$(test -O /opt/dlami/nvme/enroot/data/$(id -u) && echo /opt/dlami/nvme/enroot/data/$(id -u) || echo "
+        "${XDG_DATA_HOME:-${HOME:-$(echo ~)}/.local/share}/enroot): take that line out to have ours"
     )
+
+
+ENROOT = """\
+set -euo pipefail
+while IFS=$' \\t=' read -r key value; do
+    [[ "$key" =~ ^ENROOT_[[:upper:]_]+$ ]] && export "$key=$(eval echo "$value")"
+done < "$1"
+umask 077
+mkdir -p "$ENROOT_CACHE_PATH" "$ENROOT_DATA_PATH"
+echo "$ENROOT_CACHE_PATH" "$ENROOT_DATA_PATH"
+"""
+"""Enroot's own lines that read its settings and make its folders."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+def test_no_user_can_make_anothers_folder_of_containers(tmp_path: Path) -> None:
+    """Also under an earlier version's layout, in which 1001 had made the folders of 1002."""
+    step = load("steps/65_container_data.py")
+    disk = Path(tempfile.mkdtemp(dir="/var/tmp")).resolve()  # which users may enter, unlike pytest's own
+    disk.chmod(0o755)
+    conf = disk / "etc/enroot/enroot.conf.d"
+    conf.mkdir(parents=True)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                step, "on_node", lambda path: disk / "etc" / path[5:] if path.startswith("/etc/") else Path(path)
+            )
+            patch.setattr(step, "write_file", lambda path, text, **_: bool((disk / path[1:]).write_text(text)))
+            (disk / "enroot/cache").mkdir(parents=True)
+            (disk / "enroot/data").mkdir()
+            for name in ("cache", "data"):
+                (disk / f"enroot/{name}").chmod(0o1777)
+                for uid, owner in ((1002, 1001), (1004, 1004), (1005, 1001)):
+                    (disk / f"enroot/{name}/{uid}").mkdir()
+                    os.chown(disk / f"enroot/{name}/{uid}", owner, owner)
+            for _ in range(2):
+                step.place_enroot(str(disk), [1001, 1002])
+        file = next(conf.iterdir())
+
+        def enroot(uid: int) -> list[str]:
+            home = disk / f"home{uid}"
+            home.mkdir(exist_ok=True)
+            os.chown(home, uid, uid)
+            command = [
+                "setpriv",
+                f"--reuid={uid}",
+                f"--regid={uid}",
+                "--clear-groups",
+                "bash",
+                "-c",
+                ENROOT,
+                "x",
+                str(file),
+            ]
+            env = {"PATH": os.environ["PATH"], "HOME": str(home)}
+            return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout.split()
+
+        for uid in (1001, 1002, 1004):
+            assert enroot(uid) == [f"{disk}/enroot/cache/{uid}", f"{disk}/enroot/data/{uid}"]
+        for uid in (1003, 1005):  # of a directory service; for one of them another has made the folders before
+            assert enroot(uid) == [f"{disk}/home{uid}/.cache/enroot", f"{disk}/home{uid}/.local/share/enroot"]
+        for name in ("cache", "data"):
+            assert sorted(path.name for path in (disk / f"enroot/{name}").iterdir()) == ["1001", "1002", "1004"]
+            for uid in (1001, 1002, 1004):
+                found = (disk / f"enroot/{name}/{uid}").stat()
+                assert (found.st_uid, found.st_mode & 0o7777) == (uid, 0o700)
+            theirs = [
+                "setpriv",
+                "--reuid=1001",
+                "--regid=1001",
+                "--clear-groups",
+                "mkdir",
+                str(disk / f"enroot/{name}/1006"),
+            ]
+            assert subprocess.run(theirs, capture_output=True, check=False).returncode != 0
+    finally:
+        shutil.rmtree(disk)
 
 
 def test_root_opens_nothing_that_a_link_leads_to(node: Part) -> None:
