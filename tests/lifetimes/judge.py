@@ -7,6 +7,7 @@ exemption asks for the deed, the switch or the moment that it stands for, in thi
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -576,12 +577,27 @@ class Judge:
         told = request.data or {}
         if len(json.dumps(told)) > 4096 or any("\n" in str(value) for value in told.values()):
             self.fault("an output that is too long", str(request))
+        if request.kind == PREPARE and request.type != "Delete":
+            self._nodes_told(request, str(told.get("NodesTaken")))
         if request.kind == FINALIZE and request.type != "Delete":
             for name in request.new["InstanceGroupsToDelete"]:
                 group = self.life.pod.groups.get(name)
                 stands = group is not None and group.status != "Deleting" and name not in _counts(request.new)
                 if stands and not self.life.actors.since(request.described, name) and name not in str(told):
                     self.fault("a group stands in silence", f"{request}: {name}, told {told}")
+
+    def _nodes_told(self, request: Request, told: str) -> None:
+        """Every node that it deleted, and no other; groups that go next are told of behind them."""
+        taken = told.partition('Group "')[0]
+        took = {node.name for write in request.writes for node in write.took}
+        if "The log has all" in told or "more, in the log" in told:
+            return
+        if any(name not in taken for name in took):
+            self.fault("nodes go in silence", f"{request}: {', '.join(took)}, told {told}")
+        claimed = set(re.findall(r"(?:i|n)-[0-9a-z]+(?= \()", taken)) - took
+        asked = set().union(*request.asked.values()) if request.asked else set()
+        if claimed - asked:
+            self.fault("tells of nodes that it did not take", f"{request}: {told}")
 
     def _sentence(self, request: Request) -> None:
         reason = request.reason
@@ -682,11 +698,6 @@ class Judge:
                 self.fault("waits with nothing to take", f"{deployment.what}: {first.answered - first.began:.0f} s")
         for node in expected.named - set(took):
             self.fault("a named node was not taken", f"{deployment.what}: {node}")
-        told = str((first.data or {}).get("NodesTaken"))
-        if took and expected.exact and len(took) < 10 and any(node not in told for node in took):
-            self.fault("nodes go in silence", f"{deployment.what}: {', '.join(took)}, told {told}")
-        if not took and told != "nothing":
-            self.fault("tells of nodes that it did not take", f"{deployment.what}: {told}")
         if deployment.outcome == "succeeded":
             for name in expected.groups:
                 group = self.life.pod.groups.get(name)
