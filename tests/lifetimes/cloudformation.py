@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from .function import FINALIZE, PREPARE, Framework, Killed, Request
@@ -143,6 +144,13 @@ class Stack:
         """The same, when the stack was last complete."""
         self.deployments: list[Deployment] = []
         self._unfinished: list[str] = []
+        dice = Random(f"{life.seed} late reads")
+        self.status_late = dice.choice([0.0, 0.0, 5.0, 30.0, 60.0])
+        """Seconds by which DescribeStacks is old."""
+        self.events_late = dice.choice([0.0, 0.0, 5.0, 30.0, 60.0])
+        """The same of DescribeStackEvents."""
+        self._told: list[tuple[float, str, float | None]] = []
+        """Since when the stack had which status, and LastUpdatedTime."""
 
     # -- what the function may ask --
 
@@ -154,13 +162,19 @@ class Stack:
             "StackStatus": self.status,
             "CreationTime": clock.datetime(self.created),
         }
-        if self.updated is not None:
-            found["LastUpdatedTime"] = clock.datetime(self.updated)
+        updated = self.updated
+        if (seen := clock.now - self.status_late) < clock.now and self._told:
+            # Before its first deployment nobody looked.
+            known = [each for each in self._told if each[0] <= seen] or self._told[:1]
+            _, found["StackStatus"], updated = known[-1]
+        if updated is not None:
+            found["LastUpdatedTime"] = clock.datetime(updated)
         return found
 
     def describe_events(self, token: str | None) -> dict[str, Any]:
         """Newest first, ten to a page. A token is the number of events that are older than the page before."""
-        upto = len(self.events) if token is None else int(token)
+        seen = self.life.clock.datetime(self.life.clock.now - self.events_late)
+        upto = sum(event["Timestamp"] <= seen for event in self.events) if token is None else int(token)
         page = self.events[max(0, upto - 10) : upto][::-1]
         reply: dict[str, Any] = {"StackEvents": page}
         if upto > 10:
@@ -177,6 +191,7 @@ class Stack:
         }[resource]
         if resource == "AWS::CloudFormation::Stack":
             self.status = status
+            self._told.append((self.life.clock.now, status, self.updated))
             self.life.tell(f"stack: {status} {reason}")
         elif self.life.story is not None:
             self.life.tell(f"{LOGICAL[resource]}: {status} {reason[:300]}")
@@ -361,13 +376,13 @@ class Stack:
         if request.over:
             return "Resource update cancelled"
         if not request.done:
-            request.over = True
+            request.over, request.over_at = True, life.clock.now
             return "no answer in time"
         return None if request.succeeded else request.reason or "no reason"
 
     def _cancel(self, deployment: Deployment, request: Request) -> None:
         if not request.done:
-            request.over = True
+            request.over, request.over_at = True, self.life.clock.now
             deployment.cancelled_at = self.life.clock.now
             self.life.tell("the update is cancelled")
             self._event("AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_IN_PROGRESS", "User Initiated")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError, ReadTimeoutError  # type: ignore[import-untyped]
@@ -104,6 +105,8 @@ class Request:
     """When the function first saw its stack's status; absent: not yet."""
     over: bool = False
     """CloudFormation no longer waits for it."""
+    over_at: float = inf
+    """Since when."""
     succeeded: bool | None = None
     reason: str = ""
     error: BaseException | None = None
@@ -221,6 +224,8 @@ class Calls:
         self._life, self._request = life, request
         self._look: Look | None = None
         self._pages: list[dict[str, Any]] = []
+        self._retries = 0
+        """Of botocore, in the call that was made last."""
         self._over: bool | None = None
         self._half: str | None = None
         """The call that a look began with, while its other call is still to come."""
@@ -284,7 +289,7 @@ class Calls:
                 if took:
                     self._wrote(write)
                     self._life.judge.batch_delete_was_sent(write)
-            return reply
+            return {**reply, "ResponseMetadata": {"RetryAttempts": self._retries}}
 
     def update_cluster(
         self, *, ClusterName: str, InstanceGroups: Any = None, InstanceGroupsToDelete: Any = ()
@@ -309,7 +314,7 @@ class Calls:
 
     def describe_stacks(self, *, StackName: str) -> dict[str, Any]:
         with self._call("DescribeStacks"):
-            self._over = self._request.over
+            self._over = self._request.over_at <= self._life.clock.now - self._life.stack.status_late
             if self._request.looked is None:
                 self._request.looked = self._life.clock.now
             return {"Stacks": [self._life.stack.describe()]}
@@ -440,10 +445,12 @@ class Calls:
 
         def times() -> Iterator[int]:
             """Once; twice where botocore does not hear of the first and tries again."""
+            self._retries = 0
             yield 1
             if lost == "tried again":
                 life.clock.pass_time(20)
                 life.between_calls()
+                self._retries = 1
                 yield 2
 
         try:
@@ -453,7 +460,7 @@ class Calls:
             raise ClientError(
                 {
                     "Error": {"Code": refused.code, "Message": refused.message},
-                    "ResponseMetadata": {"HTTPStatusCode": refused.status},
+                    "ResponseMetadata": {"HTTPStatusCode": refused.status, "RetryAttempts": self._retries},
                 },
                 operation,
             ) from None
