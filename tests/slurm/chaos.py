@@ -66,7 +66,7 @@ class Chaos:
 
     def submit(self) -> int:
         """Some jobs; how many there are more."""
-        seconds = self.random.choice([1, 2, 3, 5, 600])
+        seconds = self.random.choice([1, 2, 3, 5, 10, 600])
         write = f"echo $SLURM_JOB_ID >>{WORK}/$SLURM_JOB_ID; sleep {seconds}; echo end >>{WORK}/$SLURM_JOB_ID"
         requeue = self.random.choice(["--requeue", "--no-requeue"])
         kind = self.random.choice(["one", "two nodes", "array", "array", "heterogeneous", "reserved"])
@@ -87,7 +87,7 @@ class Chaos:
     def ask(self, nodes: Sequence[Node]) -> dict[str, Any]:
         """For these nodes; what was asked."""
         now = time.time()
-        force = self.random.random() < 0.6
+        force = self.random.random() < 0.75
         wish: dict[str, Any] = {
             "deadline": now + self.random.choice([-1, 2, 5]),
             "on_timeout": "force" if force else "fail",
@@ -144,7 +144,7 @@ class Chaos:
     # -- all of them
 
     def run(self, jobs: int, kills: int) -> Found:
-        """Until there were so many of both."""
+        """Until there were so many of both, and some nodes were saved."""
         for node in self.cluster.compute:
             node.run(f"rm -rf {WORK}; mkdir -p -m 1777 {WORK}")
             self.cluster.controller.run(
@@ -152,7 +152,7 @@ class Chaos:
                 f"flags=MAINT,IGNORE_JOBS nodes={node.name}"
             )
         try:
-            while self.found.jobs < jobs or self.found.kills < kills:
+            while self.found.jobs < jobs or self.found.kills < kills or self.found.saved < min(2, kills):
                 self._round(jobs, kills)
         finally:
             over = time.time()
@@ -178,7 +178,7 @@ class Chaos:
         until = time.monotonic() + 40
         open_nodes = set(nodes)
         while open_nodes and time.monotonic() < until:
-            if self.found.jobs < jobs and self.random.random() < 0.7:
+            if self.found.jobs < jobs and self.random.random() < 0.4:
                 self.found.jobs += self.submit()
             if self.found.kills < kills and self.random.random() < 0.4:
                 self.drains.controller.try_run(f"systemctl kill --kill-who=main --signal=KILL {UNIT}")
