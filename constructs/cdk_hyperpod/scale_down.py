@@ -418,6 +418,8 @@ class ScaleDown(Construct):
                     "Action": ["sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags"],
                     "Resource": cluster_arns,
                 },
+                # Optional: if they are denied, the guard waits for no operation of somebody else's.
+                _allow(["sagemaker:DescribeClusterOperation", "sagemaker:ListClusterOperations"], cluster_arns),
                 {
                     "Effect": "Allow",
                     "Action": ["cloudformation:DescribeStackEvents", "cloudformation:DescribeStacks"],

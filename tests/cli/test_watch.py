@@ -383,3 +383,21 @@ def test_a_cluster_that_goes_while_its_nodes_are_counted_is_not_ready(
         1,
         "the cluster is gone: no cluster small in us-west-2, and no stack hyperpod-small-cluster\n",
     )
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_who_superseded_whom_is_a_note_as_far_as_it_may_be_read(
+    denied: bool, world: World, slept: list[float], run: Run
+) -> None:
+    world.cluster(group("work", 4))
+    world.quiet()
+    for count in (6, 3):
+        world.model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroups": [group("work", count)]})
+        world.model.clock.advance(1)  # type: ignore[attr-defined]
+    if denied:
+        world.denied.add("sagemaker:list_cluster_operations")
+    status, out, _ = run("watch")
+    said = [line for line in out.splitlines() if "superseded" in line]
+    assert status == 0
+    assert len(said) == (0 if denied else 1)
+    assert denied or ("(work 4 -> 6) was superseded by operation" in said[0] and "(work 6 -> 3)" in said[0])

@@ -90,7 +90,20 @@ def test_a_reason_may_hold_the_word_cancelled() -> None:
     assert first_reason([CANCELLED, event("AWS::IAM::Role", "CREATE_FAILED", said), BEGAN]) == said
 
 
-class Answers:
+class Operations:
+    """HyperPod's record: a scaling that a later one superseded."""
+
+    def list_cluster_operations(self, **_: object) -> dict[str, Any]:
+        return {"ClusterOperationSummaries": self._operations()}
+
+    def describe_cluster_operation(self, *, ClusterName: str, OperationId: str) -> dict[str, Any]:
+        return next(each for each in self._operations() if each["OperationId"] == OperationId)
+
+    def _operations(self) -> list[dict[str, Any]]:
+        return []
+
+
+class Answers(Operations):
     """CloudFormation, with one stack that failed at a given time."""
 
     def __init__(self, when: datetime) -> None:
@@ -107,7 +120,7 @@ def why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fai
     return str(capsys.readouterr().out)
 
 
-class OfTraining:
+class OfTraining(Operations):
     """An account with no stack of this app, in which a stack Training has the cluster."""
 
     def describe_stack_events(self, *, StackName: str) -> dict[str, Any]:
@@ -204,3 +217,19 @@ def test_json_has_a_stack_and_a_reason(monkeypatch: pytest.MonkeyPatch, capsys: 
     told = json.loads(why(monkeypatch, capsys, WHEN, "--json"))
     assert (told["command"], told["schema"], told["cluster"]) == ("why", 1, "llm-train")
     assert told["failures"] == [{"stack": "hyperpod-llm-train-cluster", "reason": SENTENCE}]
+
+
+def test_who_superseded_whom_follows_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def operation(name: str, status: str, before: int, after: int) -> dict[str, Any]:
+        counts = {"Original": {"TargetCount": before}, "Desired": {"TargetCount": after}}
+        begun = datetime(2026, 1, 1, 12, tzinfo=UTC)
+        details = [{"InstanceGroupName": "p5", **counts}]
+        return {"OperationId": name, "Status": status, "CreationTime": begun, "ScalingDetails": details}
+
+    both = [operation("b", "Done", 6, 3), operation("a", "Superseded", 4, 6)]
+    monkeypatch.setattr(Operations, "_operations", lambda _: both)
+    assert why(monkeypatch, capsys, datetime.now(UTC)).splitlines()[1:] == [
+        "HyperPod's operation a of 2026-01-01 12:00:00 UTC (p5 4 -> 6) was superseded by operation b of 2026-01-01 12:00:00 UTC (p5 6 -> 3)"
+    ]

@@ -61,7 +61,7 @@ def test_reads_of_a_poll() -> None:
     assert first == second == agrees == pages | {"ListTags": 1}, (
         "the second when CloudFormation's reads are no longer old"
     )
-    assert look == pages
+    assert look == pages | {"ListClusterOperations": 1}, "somebody else may be lowering the group"
     assert take == pages | {"BatchDeleteClusterNodes": 1}, "another look agreed"
     assert len(later) > 3
     assert all(poll == pages for poll in later)

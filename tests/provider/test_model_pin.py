@@ -23,6 +23,12 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
         {"ClusterName": "train", "MaxResults": 100, "IncludeNodeLogicalIds": True, "NextToken": "t"},
     ),
     ("sagemaker", "describe_cluster_node", {"ClusterName": "train", "NodeId": "i-0123456789abcdef0"}),
+    ("sagemaker", "list_cluster_operations", {"ClusterName": "train", "Status": "InProgress", "NextToken": "t"}),
+    (
+        "sagemaker",
+        "describe_cluster_operation",
+        {"ClusterName": "train", "OperationId": "0a1b2c3d-0000-1111-2222-333344445555"},
+    ),
     ("sagemaker", "list_tags", {"ResourceArn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"}),
     (
         "sagemaker",
@@ -134,7 +140,7 @@ def test_pin_holds_every_call_that_the_package_declares() -> None:
     declared = {
         "".join(part.capitalize() for part in name.split("_"))
         for protocol in (
-            *(api.Reads, api.Writes, api.Nodes, api.S3, api.Lambda, api.CloudFormation),
+            *(api.Reads, api.Writes, api.Nodes, api.Operations, api.S3, api.Lambda, api.CloudFormation),
             *(look.Stack, look.Network, look.Storage),
         )
         for name, _ in inspect.getmembers(protocol, inspect.isfunction)

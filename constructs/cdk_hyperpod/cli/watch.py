@@ -18,6 +18,7 @@ from ..names import cluster_stack_name, foundation_stack_name
 from . import aws, live, tables
 from .live import LiveError, NoClusterError, Target
 from .logs import Reader, shown
+from .operations import superseded
 from .options import json_option, rights
 from .why import reasons
 
@@ -148,9 +149,10 @@ def _besides(group: Reply) -> Iterator[str]:
     epilog=rights(
         *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes"),
         *("sagemaker:ListClusterEvents", "sagemaker:DescribeClusterEvent"),
+        *("sagemaker:ListClusterOperations", "sagemaker:DescribeClusterOperation"),
         *("cloudformation:DescribeStacks", "cloudformation:DescribeStackEvents"),
         *("logs:DescribeLogStreams", "logs:GetLogEvents"),
-        besides="Without the rights to events, stacks or logs, a note says so and the rest goes on. Exit code 0: ready; 3: rolled "
+        besides="Without the rights to events, stacks or logs, a note says so and the rest goes on; without those to operations, nothing says which superseded which. Exit code 0: ready; 3: rolled "
         "back; 4: the stack or the cluster failed; 1: it cannot be watched; 130 after Ctrl-C, which changes nothing.",
     )
 )
@@ -254,6 +256,9 @@ class _Watcher:
         # --json has members that the table leaves out where they say nothing.
         state = [*lines, tables.json_text("watch", SCHEMA, content)] if self.as_json else lines
         changed = state != self._state
+        if changed and live.is_continuous(cluster or {}):
+            for sentence in superseded(self.target.client("sagemaker"), self.target.name, self.began):
+                self._note(sentence)
         if changed:
             self._state = state
             self._emit("state", [f"{tables.now():%H:%M:%S} {lines[0]}", *lines[1:]], content)

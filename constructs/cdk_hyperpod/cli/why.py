@@ -11,8 +11,9 @@ from typing import Any
 import rich_click as click
 
 from ..names import stack_names
-from . import aws, live
+from . import aws, live, tables
 from .aws import Clients
+from .operations import superseded
 from .options import json_option, rights, stack_option
 from .plan import PlanError, live_stack, refuse_another_account
 from .tables import say, say_json, shown
@@ -28,6 +29,8 @@ failed; 1: the stacks could not be read, or there is none.
 Event = Mapping[str, Any]
 _SKEW = timedelta(minutes=2)
 """How far the clocks of AWS and of whoever deploys may be apart."""
+_RECENT = timedelta(days=1)
+"""Of how long ago an operation may have to do with the failure."""
 _STACK = "AWS::CloudFormation::Stack"
 # Where one resource fails, CloudFormation cancels those beside it, in these very words; other reasons may hold the word too.
 _CANCELLED = ("Resource creation cancelled", "Resource update cancelled")
@@ -44,8 +47,10 @@ _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
             "cloudformation:DescribeStackEvents",
             "sagemaker:DescribeCluster",
             "sagemaker:ListTags",
+            "sagemaker:ListClusterOperations",
+            "sagemaker:DescribeClusterOperation",
         ),
-        besides="Those of SageMaker only find a stack of another name than this app's.",
+        besides="Those of SageMaker only find a stack of another name than this app's, and which scaling operation superseded which.",
     ),
 )
 @live.target_options
@@ -76,7 +81,8 @@ def why(
         failures = [dict(zip(("stack", "reason"), each.split(": ", 1), strict=True)) for each in found]
         say_json("why", 1, {"cluster": target.name, "region": target.region, "failures": failures})
     elif found:
-        say(*(shown(each) for each in found))
+        since_when = moment or tables.now() - _RECENT
+        say(*(shown(each) for each in [*found, *superseded(target.client("sagemaker"), target.name, since_when)]))
     elif moment is None:
         say("Nothing has failed in the last deployment of these stacks.")
     else:

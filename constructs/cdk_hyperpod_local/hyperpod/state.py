@@ -132,6 +132,25 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Of a group."""
+
+    current: int
+    target: int
+    minimum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """A request that changed targets or minimums, for ListClusterOperations."""
+
+    operation_id: str
+    at: float
+    groups: dict[str, tuple[Counts, Counts]]
+    """Name -> its counts before and after."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Termination:
     """A node that was told to end, or a request for one that was cancelled."""
 
@@ -185,7 +204,7 @@ class Place:
 
 @dataclass(slots=True, kw_only=True)
 class Cluster:
-    """One cluster. Everything in it is replaced, never changed in place, except the four collections."""
+    """One cluster. Everything in it is replaced, never changed in place, except its collections."""
 
     name: str
     arn: str
@@ -208,6 +227,8 @@ class Cluster:
     nodes: dict[str, Node] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    scalings: list[Scaling] = field(default_factory=list)
+    """Oldest first."""
     tokens: dict[str, Json] = field(default_factory=dict)
     """ClientToken of BatchAdd -> {at, request, logical_ids}."""
 

@@ -10,7 +10,21 @@ from typing import Any, TypeVar
 from .behaviour import Behaviour, Timings
 from .faults import Faults
 from .journal import Call
-from .state import CapacityChange, Cluster, Event, Good, Group, Json, Node, Place, Plan, Termination, World
+from .state import (
+    CapacityChange,
+    Cluster,
+    Counts,
+    Event,
+    Good,
+    Group,
+    Json,
+    Node,
+    Place,
+    Plan,
+    Scaling,
+    Termination,
+    World,
+)
 
 FORMAT = 1
 """Raised when the form below changes in a way that old files cannot be read."""
@@ -65,9 +79,15 @@ def _cluster(state: Json) -> Cluster:
         "groups": {name: _group(group) for name, group in state["groups"].items()},
         "nodes": {key: Node(**node) for key, node in state["nodes"].items()},
         "events": _list(Event, state["events"]),
+        "scalings": [_scaling(each) for each in state.get("scalings", [])],
         "before": None if state["before"] is None else {name: Good(**good) for name, good in state["before"].items()},
     }
     return Cluster(**{**_known(Cluster, state), **made})
+
+
+def _scaling(state: Json) -> Scaling:
+    groups = {name: (Counts(**before), Counts(**after)) for name, (before, after) in state["groups"].items()}
+    return Scaling(**{**state, "groups": groups})
 
 
 def _group(state: Json) -> Group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from . import events, rules
+from . import events, operations, rules
 from .clusters import new_group, refuse_beyond_limits
 from .context import Context, running_in
 from .ends import choose_victims, counted_extra, end
@@ -28,6 +28,7 @@ def update_cluster(context: Context, request: Json) -> Json:
         cluster.before = settings_now(cluster)
     cluster.settings = {**cluster.settings, **{k: v for k, v in request.items() if k not in NOT_SETTINGS}}
     cluster.failure = ""
+    before = operations.counts(world, cluster)
     for spec in specs:
         name = spec["InstanceGroupName"]
         if name in cluster.groups:
@@ -37,6 +38,7 @@ def update_cluster(context: Context, request: Json) -> Json:
             events.tell(world, cluster, events.GROUP_STARTED, group=name, operation="creation")
     for name in doomed:
         _delete_group(context, cluster, cluster.groups[name])
+    operations.record(world, cluster, before)
     _set_status(context, cluster)
     events.tell(world, cluster, events.CLUSTER_STARTED, operation="update")
     return {"ClusterArn": cluster.arn}

@@ -65,6 +65,8 @@ def everything(behaviour: Behaviour) -> Produced:
         InstanceGroups=[rich | {"InstanceCount": 2}],
         InstanceGroupsToDelete=["any"],
     )
+    (operation,) = call("ListClusterOperations", ClusterName="train")["ClusterOperationSummaries"]
+    call("DescribeClusterOperation", ClusterName="train", OperationId=operation["OperationId"])
     reads(call)
     run_until_quiet(model)
     spare = [

@@ -61,7 +61,25 @@ class Nodes(Protocol):
     def describe_cluster_node(self, *, ClusterName: str, NodeId: str) -> Reply: ...
 
 
-class Client(SageMaker, Nodes, Protocol):
+class Operations(Protocol):
+    """HyperPod's record of operations."""
+
+    def list_cluster_operations(
+        self,
+        *,
+        ClusterName: str,
+        Status: str,
+        Type: str,
+        MaxResults: int,
+        SortBy: str,
+        SortOrder: str,
+        NextToken: str = ...,
+    ) -> Reply: ...
+
+    def describe_cluster_operation(self, *, ClusterName: str, OperationId: str) -> Reply: ...
+
+
+class Client(SageMaker, Nodes, Operations, Protocol):
     """A SageMaker client of a cluster whose nodes may be drained."""
 
 

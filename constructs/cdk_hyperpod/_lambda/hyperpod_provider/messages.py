@@ -283,6 +283,12 @@ def not_accepting(status: str) -> Wait:
     return Wait(why=f"the nodes are gone, and the cluster is still {status}", passing=True)
 
 
+def operation_in_progress(operation: str, began: datetime, group: str, before: int, after: int) -> Wait:
+    return Wait(
+        why=f'HyperPod\'s operation {operation} of {began:%Y-%m-%d %H:%M} lowers group "{group}" from {before} to {after} nodes and is in progress'
+    )
+
+
 def overtaken(group: str) -> Wait:
     return Wait(why=f'somebody else has just changed group "{group}"')
 

@@ -23,6 +23,8 @@ from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
 from .ledger import POLL, Ledger
 from .model import MOVING, Cluster, Desired, Drain, Node, Occasion
+from .operations import PATIENCE as PATIENCE_FOR_OPERATIONS
+from .operations import lowered_by_another, read_operations
 from .planner import plan
 from .ready import BACK, DEADLINE, JOINING, SILENT, Ask, going, judge, judge_first
 from .removal import deleting, plan_removal, standing
@@ -372,6 +374,8 @@ class Provider:
             return self._unfinished(event, state, [over], live, pending)
         if drains is not None and (waits := self._make_ready(drains, found, live, desired, state)):
             return self._unfinished(event, state, (*waits, *found.waits), live, pending)
+        if found.taken and (wait := self._operation_of_another(found, live, state)):
+            return self._unfinished(event, state, [wait, *found.waits], live, pending)
         if not found.changes:
             if waits := found.waits or _not_yet(live, state):
                 return self._unfinished(event, state, waits, live, found.held)
@@ -384,6 +388,18 @@ class Provider:
         if not found.changes:
             return self._complete(event, state, live, left_out=drains.said.left_out if drains else {})
         return self._carry_out(found, live, event, desired, occasion, state)
+
+    def _operation_of_another(self, found: Plan, live: Cluster, state: State) -> Wait | None:
+        """The wait for somebody else's operation that lowers the same group, as far as HyperPod's record can be read."""
+        if state.rolling_back or not live.continuous or self._now() - state.began >= PATIENCE_FOR_OPERATIONS:
+            return None
+        own_since = state.began if _taken_from(state, live) else None
+        try:
+            operations = read_operations(self._sagemaker(), live.name, live.arn)
+        except Exception as error:  # noqa: BLE001 - the permission is optional, and the record a second witness only
+            self._log(f"cannot read HyperPod's operations: {api.reason(error)}")
+            return None
+        return lowered_by_another(operations, {pick.node.group for pick in found.taken}, own_since)
 
     def _carry_out(
         self, found: Plan, live: Cluster, event: Event, desired: Desired, occasion: Occasion, state: State
