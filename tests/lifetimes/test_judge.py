@@ -155,13 +155,13 @@ class RefusesInARollback(Broken):
 
 
 class SaysTooMuch(Broken):
-    """A reason of several lines."""
+    """A reason that is too long."""
 
     def on_event(self, event: Mapping[str, Any]) -> Any:
         try:
             return super().on_event(event)
         except ScaleDownError as error:
-            raise ScaleDownError(f"{error}\nand more") from None
+            raise ScaleDownError(f"{error} {'and more ' * 200}") from None
 
 
 class BreaksDown(Broken):

@@ -154,10 +154,12 @@ class Provider:
             return state
         if event.request == "Update":
             seen = self._with_status(event, state)
-            if idle := self._idle(event, seen):
-                return idle
+            early = self._early(event, seen)
+            if early.pending is False and early.looked:
+                return early
             self._sleep(max(0.0, (state.began + LATE - self._now()).total_seconds()))
-            state = self._with_status(event, state)
+            # What HyperPod launches meanwhile is no older than the request.
+            state = self._with_status(event, replace(state, newest=early.newest))
         try:
             if state.rolling_back:
                 state = self._with_reached(event, state)
@@ -171,21 +173,21 @@ class Provider:
             self._log(f"cannot look yet: {api.reason(error)}")
             return replace(state, pending=None)
 
-    def _idle(self, event: Event, state: State) -> State | None:
-        """The state where one look shows that there is nothing to do and nothing to refuse. Absent: there may be."""
+    def _early(self, event: Event, state: State) -> State:
+        """The state after one look at once, which finds whether there is anything to do or to refuse. As it was, if nobody could
+        look."""
         try:
             desired = self._desired(event, state)
             if desired is None or state.rolling_back:
-                return None
+                return state
             occasion = self._occasion(event, desired, state, first=True)
             if occasion.renamed_from is not None:
-                return None
+                return state
             live = self._live(desired, tags=True)
         except Exception:  # noqa: BLE001 - the look that decides tells what is wrong
-            return None
+            return state
         found = _with_removal if event.kind == FINALIZE else _with_changes
-        seen = found(state, live, desired, occasion)
-        return seen if seen.pending is False else None
+        return replace(found(state, live, desired, occasion), looked=self._now())
 
     def _with_status(self, event: Event, state: State) -> State:
         """Whether the stack is rolling back, and since when it is being updated. Nothing goes on without: a rollback takes

@@ -497,7 +497,7 @@ def with_plan(state: State, live: Cluster | None, plan: Plan) -> State:
     nodes, groups = (live.nodes, live.groups) if live else ((), ())
     listed = Counter(node.group for node in nodes)
     going = (*plan.taken, *plan.held)
-    since = state.began + CLOCKS_APART
+    since = state.newest or state.began + CLOCKS_APART
     return replace(
         state,
         pending=not plan.done or bool(plan.deletions),
