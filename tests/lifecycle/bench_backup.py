@@ -10,14 +10,13 @@ import argparse
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from lifecycle.programs import load
 
-backup = load("backup.py")
+backup: Any = load("backup.py")
 
 
 def small(folder: Path, files: int) -> None:
@@ -91,4 +90,4 @@ def _accept_one_disk() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

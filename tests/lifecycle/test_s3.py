@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,11 @@ def test_it_follows_no_redirect(bucket: Any, answers: Answers, tmp_path: Path, s
     threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
     location = f"http://127.0.0.1:{elsewhere.server_port}/drains/c/one.json"
     answers.said = f"HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
-    for call in (lambda: bucket.get("c/one.json", "", 100), lambda: bucket.put("c/one.json", b"{}")):
+    calls: list[Callable[[], object]] = [
+        lambda: bucket.get("c/one.json", "", 100),
+        lambda: bucket.put("c/one.json", b"{}"),
+    ]
+    for call in calls:
         with pytest.raises(s3.S3Error, match=f"^(GET|PUT) s3://drains/c/one\\.json: {status}$"):
             call()
     assert elsewhere.RequestHandlerClass.asked == 0  # type: ignore[attr-defined]
