@@ -88,7 +88,9 @@ class Readiness:
             return looked >= request.heard + BACK
         if said.must_be_saved or not said.force:
             return False
-        return looked >= max(request.heard + said.minutes * 60, node.launched + BACK)
+        # A node's five minutes are HyperPod's, the deadline is the function's.
+        launched = node.launched + self.life.switches.clocks_apart
+        return looked >= max(request.heard + said.minutes * 60, launched + BACK)
 
     def heard(self, request: Request, look: Look) -> dict[str, tuple[bool, bool]]:
         """Nodes that the function knew to be drained for it already: those before others; and those with jobs: after others."""

@@ -546,12 +546,20 @@ def test_a_node_that_is_not_ready_goes_where_the_policy_says_so(
 
 
 @pytest.mark.parametrize(
-    ("said", "came", "allowed"), [(FAIL, 690.0, False), (FORCE, 690.0, True), (FORCE, 710.0, False)]
+    ("said", "came", "apart", "allowed"),
+    [
+        (FAIL, 690.0, 0.0, False),
+        (FORCE, 690.0, 0.0, True),
+        (FORCE, 710.0, 0.0, False),
+        (FORCE, 710.0, -30.0, True),  # LaunchTime is HyperPod's: 680.
+        (FORCE, 740.0, -30.0, False),
+        (FORCE, 690.0, 30.0, False),
+    ],
 )
 def test_a_node_in_place_of_another_has_five_minutes_and_goes_where_the_policy_says_so(
-    said: Policy, came: float, allowed: bool
+    said: Policy, came: float, apart: float, allowed: bool
 ) -> None:
-    life = lifetime()
+    life = lifetime(clocks_apart=apart)
     drained(life)
     node = life.pod.groups["p5"].nodes[3]
     node.wished, node.launched = 650.0, came
