@@ -137,6 +137,33 @@ def test_somebody_raises_the_group_while_the_drainer_gives_nothing_back(monkeypa
     assert len(ids(train, "p5")) == 4
 
 
+@pytest.mark.parametrize("late", [0, 60], ids=["", "and the stack's status is late"])
+def test_somebody_raises_the_group_while_the_drainer_gives_a_rollback_nothing_back(
+    monkeypatch: pytest.MonkeyPatch, late: float
+) -> None:
+    """The first look found nothing to do, also where it took the rollback for an update. It goes on, and ends no older node."""
+    wish = replace(FOUR, drain=drain(OnSilent="undrained"))
+    train = four()
+    assert train.deploy(wish) == "complete", train.reasons
+    train.clock.advance(600)
+    here = set(ids(train, "p5"))
+    others, left = train.model.client(principal="somebody"), [group("p5", 5)]
+
+    def away(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
+        if train.status == "UPDATE_ROLLBACK_IN_PROGRESS":
+            if left:
+                others.update_cluster(ClusterName="train", InstanceGroups=[left.pop()])
+            train.clock.advance(30)
+        raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
+
+    monkeypatch.setattr(Drainer, "invoke", away)
+    train.status_late = late
+    assert train.deploy(replace(wish, tags={"a": "b"}), fail="after") == "rolled back", train.reasons
+    assert not left
+    assert not train.model.random_terminations
+    assert set(ids(train, "p5")) == here
+
+
 def test_a_budget_keeps_all_of_them_under_fail() -> None:
     train = four()
     drainer, (idle, busy, *_) = train.drainer, ids(train, "p5")

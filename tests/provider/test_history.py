@@ -161,9 +161,19 @@ def timed(told: str) -> list[dict[str, Any]]:
             id="the way back has failed meanwhile",
         ),
         pytest.param("cluster UPDATE_IN_PROGRESS", 41, False, id="the events are gone"),
+        pytest.param("stack UPDATE_IN_PROGRESS, prepare UPDATE_IN_PROGRESS", 11, None, id="late, after its own event"),
+        pytest.param("stack UPDATE_IN_PROGRESS", 11, None, id="late, before its own event"),
+        pytest.param(
+            "stack UPDATE_ROLLBACK_COMPLETE, stack UPDATE_IN_PROGRESS, other UPDATE_IN_PROGRESS",
+            31,
+            None,
+            id="late, after another update",
+        ),
     ],
 )
-def test_request_of_an_update_that_was_cancelled_before_anybody_looked(told: str, heard: int, left_over: bool) -> None:
+def test_request_of_an_update_that_was_cancelled_before_anybody_looked(
+    told: str, heard: int, left_over: bool | None
+) -> None:
     assert is_left_over(timed(told), STACK, "prepare", NOON + timedelta(seconds=heard)) is left_over
 
 

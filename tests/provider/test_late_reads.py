@@ -3,11 +3,13 @@ what it tells a minute later."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 import pytest
 
+from cdk_hyperpod._lambda.hyperpod_provider.provider import ScaleDownError
 from provider.scenarios import QUICK, ended, ids
 from provider.stack import LAMBDA, PREPARE, Stack, Wish, group, run_until_quiet
 
@@ -59,6 +61,33 @@ def test_an_update_soon_after_a_rollback_is_none(status: float, events: float) -
     three = Wish(groups=(group("p5", 3),), nodes_to_delete=(first,), max_nodes=1)
     assert train.deploy(three) == "complete", train.reasons
     assert ended(train) == {first}
+
+
+@pytest.mark.parametrize("events", [0, 30, 60])
+def test_an_update_that_is_cancelled_while_it_looks_takes_nothing(
+    monkeypatch: pytest.MonkeyPatch, events: float
+) -> None:
+    """The status tells of the way back before the events do: the update's own request is not the way back's."""
+    train = late(0, events)
+    before: Callable[[float], None] = train.provider._sleep
+
+    def sleep(seconds: float) -> None:
+        if train.status == "UPDATE_IN_PROGRESS":
+            before(15)
+            train._is("UPDATE_ROLLBACK_IN_PROGRESS")
+            seconds -= 15
+        before(seconds)
+
+    monkeypatch.setattr(train.provider, "_sleep", sleep)
+    train.updated = train.clock.now()
+    train._is("UPDATE_IN_PROGRESS")
+    train._event(PREPARE, "prepare", "UPDATE_IN_PROGRESS")
+    train._cancel = (PREPARE, 3)
+    three = replace(FOUR, groups=(group("p5", 3),))
+    with pytest.raises(ScaleDownError, match="cancelled"):
+        train.custom(PREPARE, three.prepare, FOUR.prepare)
+    assert train.status == "UPDATE_ROLLBACK_IN_PROGRESS"
+    assert not train.model.changes(principal=LAMBDA)
 
 
 def test_a_deployment_that_takes_nothing_is_not_kept() -> None:

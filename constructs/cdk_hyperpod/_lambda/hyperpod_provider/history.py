@@ -39,17 +39,21 @@ def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozens
     return frozenset(reached) if begun else None
 
 
-def is_left_over(events: Iterable[Mapping[str, Any]], stack: str, resource: str, heard: datetime) -> bool:
-    """Whether a request that the function heard of at this time is of the update, and not of the stack's way back:
-    CloudFormation began with the resource of this logical id before that, and not since. Without events: no.
+def is_left_over(events: Iterable[Mapping[str, Any]], stack: str, resource: str, heard: datetime) -> bool | None:
+    """Whether a request that the function heard of at this time is of the update, and not of the stack's way back, which has begun:
+    CloudFormation began with the resource of this logical id before that, and not since. Absent: the events are late, and do not
+    tell yet that the way back began. Without events: no.
 
     `events` come newest first, and no further than necessary. What came after `heard` is another request's.
     """
+    asked = False
     for event in events:
         status = event.get("ResourceStatus", "")
-        if event.get("PhysicalResourceId") == stack and status == "UPDATE_ROLLBACK_IN_PROGRESS":
-            return True
+        if event.get("PhysicalResourceId") == stack:
+            if status == "UPDATE_ROLLBACK_IN_PROGRESS":
+                return not asked
+            if status == "UPDATE_IN_PROGRESS":
+                return None
         ours = event.get("LogicalResourceId") == resource and status == "UPDATE_IN_PROGRESS"
-        if ours and event["Timestamp"] <= heard + CLOCKS:
-            return False
+        asked = asked or (ours and event["Timestamp"] <= heard + CLOCKS)
     return False

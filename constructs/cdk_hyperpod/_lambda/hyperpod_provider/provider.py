@@ -8,7 +8,7 @@ where the file says so, and makes at most one kind of change at each poll. What 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import tee
@@ -115,11 +115,14 @@ class Provider:
         if found.request == "Delete":
             return _nothing(found)
         state = wire.read_state(event)
-        if state.pending is False:
-            return _answer(found, self._release(found, state) or messages.NOTHING)
         request = (found.kind, found.stack, state.began)
         record = self._ledger.at_poll(request, looked=state.looked or state.began, now=self._now())
         state = replace(state, record=record)
+        if state.pending is False:
+            after = self._release(found, state)
+            if not isinstance(after, State):
+                return after
+            state = after
         try:
             return self._poll(found, state)
         except ScaleDownError as error:
@@ -203,8 +206,10 @@ class Provider:
         looked, is not of the rollback: it may refuse, and its deployment is over before any change (_given_up)."""
 
         def read() -> State:
-            asked, told = tee(api.read_events(self._cloudformation(), event.stack))
-            if is_left_over(asked, event.stack, event.resource, state.began):
+            left_over, told = self._whose(event, state)
+            if left_over is None:
+                return state
+            if left_over:
                 return replace(state, rolling_back=False)
             return replace(state, reached=clusters_reached(told, event.stack))
 
@@ -216,6 +221,17 @@ class Provider:
             # A rollback that has nothing to do goes on regardless.
             self._log(f"cannot read how far the failed update got: {api.reason(error)}")
             return state
+
+    def _whose(self, event: Event, state: State) -> tuple[bool | None, Iterator[Mapping[str, Any]]]:
+        """Whether the request is left over, and the events that tell. They are read until they tell of the way back that the stack's
+        status tells of; absent: they never did."""
+        until = self._now() + LATE
+        while True:
+            asked, told = tee(api.read_events(self._cloudformation(), event.stack))
+            left_over = is_left_over(asked, event.stack, event.resource, state.began)
+            if left_over is not None or self._now() >= until:
+                return left_over, told
+            self._sleep(STALE.total_seconds())
 
     def _with_plan(self, event: Event, state: State) -> State:
         """What there is to do."""
@@ -512,25 +528,35 @@ class Provider:
         verdict = judge(came, drains.said, drains.ask)
         return (*verdict.waits, *(Wait(why=why) for why in verdict.never))
 
-    def _release(self, event: Event, state: State) -> str:
-        """Give back what an earlier deployment's rollback had no right to; `_give_back` tells what is returned. Raises
-        ScaleDownError where others changed the cluster while nobody answered, so that there is something to do by now: the polls
-        have no state to do it by."""
+    def _release(self, event: Event, state: State) -> Answer | State:
+        """Give back what an earlier deployment's rollback had no right to. A rollback during which others changed the cluster while
+        nobody answered has something to do by now: its state, for this poll. Raises ScaleDownError where an update has."""
         if event.kind == FINALIZE:
-            return ""
-        began = self._now()
-        held = self._give_back(event, state)
+            return _nothing(event)
+        held = _answer(event, self._give_back(event, state) or messages.NOTHING)
         desired = self._desired(event, state)
-        if self._now() - began < STALE or state.rolling_back or desired is None:
+        drains = None if desired is None else self._drains(event, desired, state, before=True)
+        if desired is None or drains is None or self._now() - (state.looked or state.began) < STALE:
             return held
+        why = self._overtaken_first(event, desired, state)
+        if not (why or state.record.asked):
+            return held
+        if not state.rolling_back:
+            # A first look that found nothing to do did not wait until CloudFormation's status was this request's.
+            self._sleep(max(0.0, (state.began + LATE - self._now()).total_seconds()))
+            state = self._with_status(event, state)
+        if not state.rolling_back:
+            raise ScaleDownError(messages.failed(desired.cluster, why))
+        return replace(state, pending=None)
+
+    def _overtaken_first(self, event: Event, desired: Desired, state: State) -> list[str]:
+        """Why there may be something to do, after a first look that found nothing. Empty: there is nothing."""
         try:
             live = self._patiently(lambda: self._live(desired, tags=False), state)
         except api.CALL_ERRORS as error:
-            raise ScaleDownError(messages.failed(desired.cluster, _unread(error))) from None
+            return _unread(error)
         found = plan(live, desired, self._occasion(event, desired, state, first=False))
-        if not found.done or found.deletions:
-            raise ScaleDownError(messages.failed(desired.cluster, [messages.OVERTAKEN_FIRST]))
-        return held
+        return [] if found.done and not found.deletions else [messages.OVERTAKEN_FIRST]
 
     def _fail_undrained(self, drains: Drains, desired: Desired, why: Sequence[str], *, first: bool) -> None:
         if why:
