@@ -37,7 +37,7 @@ def hooked(**more: Any) -> dict[str, Any]:
             "slurm": {"drain": {"backup": {"paths": ["/data"], "to": "/fsx/b", "on_unsavable": "skip"}}},
             "storage": STORAGE,
         },
-        drain(["/opt"], "/fsx/a/b/c"),
+        drain(["/data"], "/fsx/a/b/c"),
         drain(["/var/lib/docker", "/tmp", "/home", "/etcetera"]),
     ],
 )
@@ -73,6 +73,7 @@ def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
                 "/run/user",
                 "/opt/ml/config",
                 "/opt/slurm",
+                "/opt",
                 "/var",
             )
         ),

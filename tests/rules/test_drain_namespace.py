@@ -17,6 +17,7 @@ from cdk_hyperpod.rules.teams import check_teams
         ("reserch", "warning"),
         ("research", "error"),
         ("hyperpod-ns-research", "error"),
+        ("hyperpod-ns-made-elsewhere", "error"),
         ("shared", "error"),
         ("inference", "error"),
         ("default", "error"),

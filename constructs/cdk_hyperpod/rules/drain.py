@@ -112,7 +112,7 @@ def check_backup_namespace(cron_job: str | None, path: str, teams: object = ()) 
         return
     if namespace in RESERVED:
         yield Finding(path=path, problem=f"is in the namespace {namespace}, which is Kubernetes' own", remedy=own)
-    elif namespace in _team_namespaces(teams):
+    elif namespace.startswith("hyperpod-ns-") or namespace in _team_namespaces(teams):
         problem = f"is in the namespace {namespace} of a team, whose members can replace the backup, and whose quota can refuse it"
         yield Finding(path=path, problem=problem, remedy=own)
     else:
@@ -127,7 +127,8 @@ def check_backup_namespace(cron_job: str | None, path: str, teams: object = ()) 
 
 
 def _team_namespaces(teams: object) -> set[str]:
-    """With HyperPod's prefix and without, whichever the team has: task governance may be switched."""
+    """With HyperPod's prefix and without, whichever the team has: task governance may be switched. Every other namespace with the
+    prefix is a team's too, that somebody made elsewhere."""
     known = [
         team
         for team in (teams if isinstance(teams, tuple) else ())
@@ -202,7 +203,7 @@ def check_backup(backup: DrainBackup, mounts: frozenset[str], path: str) -> Iter
 
 def _is_systems(folder: PurePosixPath) -> bool:
     parts = folder.parts[1:]
-    return parts == ("var",) or not _SYSTEM.isdisjoint("/".join(parts[:length]) for length in (1, 2))
+    return parts in (("opt",), ("var",)) or not _SYSTEM.isdisjoint("/".join(parts[:length]) for length in (1, 2))
 
 
 def _check_folders(paths: tuple[str, ...], target: str, mounts: frozenset[str], path: str) -> Iterator[Finding]:
