@@ -344,6 +344,7 @@ class HyperPodCluster(IHyperPodCluster):
         self._roles: dict[RoleName, InstanceRole | GivenRole] = {}
         self._awaited: list[iam.IRole] = []
         self._add_roles()
+        self._warn_of_shared_roles()
         self.roles = _Roles(self._roles, self._come_after_rights)
         self.resource = self._add_resource(config)
         # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
@@ -569,6 +570,19 @@ class HyperPodCluster(IHyperPodCluster):
                 self._roles[name] = InstanceRole(self, name, cluster_name=self.cluster_name, statements=statements)
             if name == "controller" and self.drain_channel is not None:
                 name_agent(self.drain_channel, self._roles[name].role_arn, self._stack)
+
+    def _warn_of_shared_roles(self) -> None:
+        """Every job can take the role of its node: if that is the controller's, it can write as the drain agent."""
+        if self.drain_channel is None:
+            return
+        arns = {name: self._stack.resolve(role.role_arn) for name, role in self._given_roles.items()}
+        shared = sorted(name for name in arns if name != "controller" and arns[name] == arns.get("controller"))
+        if shared:
+            Annotations.of(self).add_warning_v2(
+                "cdk-hyperpod:shared-role",
+                f"{', '.join(f'roles[{name}]' for name in shared)}: the role is the controller's too, so jobs there can write the drain "
+                "agent's status, and say that nodes are saved; give the controller a role of its own",
+            )
 
     def _needs(self, name: RoleName) -> NodeNeeds:
         drain = self.drain_channel

@@ -151,7 +151,8 @@ class DrainChannel(Construct):
 
         What the role itself may do, its own policies say. Running nodes: none is touched.
 
-        :param role: one of this stack, or one whose ARN is known at synthesis.
+        :param role: one of this stack, or one whose ARN is known at synthesis. Import a role that has a path by its ARN: told a name,
+            CDK leaves the path out, and the policy denies the agent to write.
         :raises ConfigError: for what is no role.
         """
         require_arguments(DrainChannel.add_agent_role, lambda: self.node.path, role=role)

@@ -233,6 +233,17 @@ def test_a_cluster_role_of_the_users_own_writes_the_status() -> None:
     assert walls(template)["AgentsStatus"] == ["arn:aws:iam::111122223333:role/nodes/head"]
 
 
+@pytest.mark.parametrize(
+    ("shared", "warns"), [(("controller", "login", "compute"), True), (("login", "compute"), False)]
+)
+def test_a_role_that_other_nodes_share_with_the_controller_is_a_warning(shared: tuple[str, ...], warns: bool) -> None:
+    stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
+    role = "arn:aws:iam::111122223333:role/nodes/all"
+    cluster(stack, DrainConfig(), roles={name: iam.Role.from_role_arn(stack, name, role) for name in shared})
+    said = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("shared-role"))
+    assert [str(each.entry.data).partition(":")[0] for each in said] == ["roles[compute], roles[login]"] * warns
+
+
 def test_a_cluster_role_of_another_stack_writes_the_status() -> None:
     def build(stack: Stack, other: Stack) -> None:
         head = iam.Role(other, "Head", role_name="head", assumed_by=iam.ServicePrincipal("sagemaker.amazonaws.com"))

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from aws_cdk import Stack
+from aws_cdk import Environment, Stack
 from aws_cdk import aws_sagemaker as sagemaker
+from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import (
     DrainBackup,
@@ -183,6 +184,14 @@ def test_a_cluster_of_another_app_under_eks_is_given_a_drainer() -> None:
     (prepare,) = made.of("Custom::HyperPodScaleDown").values()
     for part in ("DrainerFunction", "DrainerAccess", "DrainerRights"):
         assert any(name.startswith(part) for name in prepare["DependsOn"]), part
+
+
+@pytest.mark.parametrize(("namespace", "warns"), [("hyperpod-backup", False), ("platform", True)])
+def test_a_drainer_warns_of_a_namespace_that_is_not_the_librarys(namespace: str, warns: bool) -> None:
+    stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
+    drainer(stack, backup_cron_job=f"{namespace}/save")
+    found = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("backup-namespace"))
+    assert bool(found) == warns
 
 
 def test_a_cluster_under_eks_gives_its_drainer_to_its_guard() -> None:

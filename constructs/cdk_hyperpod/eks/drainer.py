@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Annotations, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -118,7 +118,7 @@ class EksDrainer(IEksDrainer):
         """
         super().__init__(scope, construct_id)
         existing = control_plane.config.existing_cluster if isinstance(control_plane, EksControlPlane) else None
-        raise_errors(
+        warnings = raise_errors(
             [
                 *check_arguments(
                     EksDrainer.__init__,
@@ -139,6 +139,8 @@ class EksDrainer(IEksDrainer):
             ],
             lambda: self.node.path,
         )
+        for warning in warnings:
+            Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
         self._control_plane = control_plane
         self.cluster_name = cluster_name
         self.eks_cluster_arn = control_plane.cluster_arn
@@ -197,7 +199,7 @@ class EksDrainer(IEksDrainer):
             encryption_key=encryption_key,
         )
         drain = None if loaded.config.scale_down is None else loaded.config.scale_down.drain
-        return cls(
+        made = cls(
             scope,
             construct_id,
             cluster_name=loaded.config.name,
@@ -205,6 +207,8 @@ class EksDrainer(IEksDrainer):
             encryption_key=encryption_key,
             backup_cron_job=None if drain is None else drain.backup_cron_job,
         )
+        Annotations.of(made).acknowledge_warning("cdk-hyperpod:backup-namespace", "It is a warning of the file.")
+        return made
 
     def allow_backup(
         self,
