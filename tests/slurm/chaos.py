@@ -116,13 +116,22 @@ class Chaos:
         now = time.time()
         self.forced = [(name, begin, min(end, now)) for name, begin, end in self.forced]
         for node in nodes:
-            line = self.drains.slurm_of(node)
-            state = line.partition(" State=")[2].split()[0]
-            if ("DRAIN" in state) != (node.name in self.drained) or "cdk-hyperpod:" in line:
-                self.found.faults.append(f"{node.name} was given back as {state}: {line[-200:]}")
+            # A backup that was cancelled as it began may have drained the node since the agent's look: the next one opens it.
+            until = time.monotonic() + 20
+            while (wrong := self._not_as_it_was(node)) and time.monotonic() < until:
+                time.sleep(0.5)
+            if wrong:
+                self.found.faults.append(f"{node.name} was given back as {wrong}")
             if node.name in self.drained:
                 self.drains.controller.run(f"scontrol update nodename={node.name} state=resume")
                 self.drained.discard(node.name)
+
+    def _not_as_it_was(self, node: Node) -> str:
+        """What Slurm has of a node where that is not what it had before somebody asked for it."""
+        line = self.drains.slurm_of(node)
+        state = line.partition(" State=")[2].split()[0]
+        right = ("DRAIN" in state) == (node.name in self.drained) and "Reason=cdk-hyperpod:" not in line
+        return "" if right else line[-300:]
 
     def judge(self, node: Node, wish: dict[str, Any]) -> bool:
         """Whether the node came to an end, ready or not; what is saved is compared."""
