@@ -403,7 +403,7 @@ class Calls:
                 request.left_out |= {node.group for node in look.left_out_again}
         # In one run it goes by what it has heard, also where it looks once more.
         look.heard = self._look.heard if self._look else None
-        if request.first_look is None or (call != first and request.first_look is self._look):
+        if request.first_look is None or request.polls == 0 or (call != first and request.first_look is self._look):
             request.first_look = look
         self._look = request.look = look
         if call != first:

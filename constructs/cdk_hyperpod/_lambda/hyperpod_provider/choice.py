@@ -121,7 +121,7 @@ def _replacements(group: str, staying: list[Node], occasion: Occasion) -> frozen
         return frozenset()
     fresh = [node.name for node in staying if occasion.came_since(node)]
     waiting = sorted(node.name for node in staying if node.instance_id is None)
-    before = len(waiting) if occasion.first else max(0, occasion.unlaunched.get(group, 0) - len(fresh))
+    before = len(waiting) if occasion.unlaunched is None else max(0, occasion.unlaunched.get(group, 0) - len(fresh))
     return frozenset([*fresh, *waiting[before:]])
 
 

@@ -211,8 +211,8 @@ class Occasion:
     """Names of the nodes that the first look chose, at most wire.MOST_PICKED of them, and of those that are being drained."""
     busy: frozenset[str] = frozenset()
     """Names of the nodes that have jobs, as far as somebody says so."""
-    unlaunched: Mapping[str, int] = field(default_factory=dict)
-    """Group -> how many of its nodes were not launched yet at the first look; a group without any is missing."""
+    unlaunched: Mapping[str, int] | None = None
+    """Absent: this is the first look. Group -> how many of its nodes were not launched yet at the first look; a group without any is missing."""
     drained_within: timedelta = timedelta(0)
     """How long after the request began nodes go at the latest, because they are drained first."""
     doubting: bool = False

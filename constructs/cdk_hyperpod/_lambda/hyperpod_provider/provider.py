@@ -49,7 +49,7 @@ deadline is for a target to be lowered."""
 SHORT_PATIENCE = timedelta(minutes=5)
 """The same where there was nothing to take: only somebody else can have ended nodes just before."""
 
-GIVING_BACK = timedelta(minutes=1)
+GIVING_BACK = timedelta(seconds=45)
 """How long a drainer is asked to give nodes back: after that nobody does, until prepare is called again."""
 
 STALE = timedelta(seconds=10)
@@ -162,7 +162,8 @@ class Provider:
                 return early
             self._sleep(max(0.0, (state.began + LATE - self._now()).total_seconds()))
             # What HyperPod launches meanwhile is no older than the request.
-            state = self._with_status(event, replace(state, newest=early.newest))
+            state = replace(state, looked=early.looked, newest=early.newest, unlaunched=early.unlaunched)
+            state = self._with_status(event, state)
         try:
             if state.rolling_back:
                 state = self._with_reached(event, state)
@@ -345,7 +346,7 @@ class Provider:
             renamed_from=name if isinstance(name, str) and name != desired.cluster else None,
             deployed_ids=frozenset(previous.nodes_to_delete if previous else ()),
             chosen=frozenset(pick.name for pick in state.picked),
-            unlaunched=state.unlaunched,
+            unlaunched=None if first and state.looked is None else state.unlaunched,
             newest=state.newest,
             drained_within=drained,
             doubting=age < (patience if state.settling or state.pending is None else SHORT_PATIENCE),

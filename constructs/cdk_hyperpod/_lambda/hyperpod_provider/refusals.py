@@ -103,7 +103,7 @@ def stuck(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Iterator[
         group, count = need.group, need.wanted.count
         high = not need.wanted.autoscaled and group.target > count
         # More came than there were requests at the first look: HyperPod launches others in place of what was taken.
-        replaced = not occasion.first and len(need.fresh) > occasion.unlaunched.get(group.name, 0)
+        replaced = not occasion.first and len(need.fresh) > (occasion.unlaunched or {}).get(group.name, 0)
         comes_back = replaced and need.picks and not need.old_picks
         if high and (comes_back or (not need.picks and settled(live, need) and not occasion.young)):
             yield messages.target_stays(group.name, group.target, len(need.staying), count)

@@ -493,18 +493,23 @@ class State:
 
 
 def with_plan(state: State, live: Cluster | None, plan: Plan) -> State:
-    """The state after a first look at the cluster, which found this plan."""
+    """The state after a look at the cluster in on_event, which found this plan. Which nodes are as old as the request, its first
+    look tells."""
     nodes, groups = (live.nodes, live.groups) if live else ((), ())
     listed = Counter(node.group for node in nodes)
     going = (*plan.taken, *plan.held)
-    since = state.newest or state.began + CLOCKS_APART
+    if state.looked is None:
+        since = state.began + CLOCKS_APART
+        state = replace(
+            state,
+            unlaunched=Counter(node.group for node in nodes if node.launched is None or node.launched > since),
+            newest=max((node.launched for node in nodes if node.launched and node.launched <= since), default=None),
+        )
     return replace(
         state,
         pending=not plan.done or bool(plan.deletions),
         planned=len(going),
         picked=tuple(Picked(pick.node.group, pick.node.name, pick.reason) for pick in going[:MOST_PICKED]),
-        unlaunched=Counter(node.group for node in nodes if node.launched is None or node.launched > since),
-        newest=max((node.launched for node in nodes if node.launched and node.launched <= since), default=None),
         settling=bool(going)
         or any(node.leaving for node in nodes)
         or any(group.current > listed[group.name] or group.target < listed[group.name] for group in groups),
