@@ -121,7 +121,9 @@ def _replacements(group: str, staying: list[Node], occasion: Occasion) -> frozen
         return frozenset()
     fresh = [node.name for node in staying if occasion.came_since(node)]
     waiting = sorted(node.name for node in staying if node.instance_id is None)
-    before = len(waiting) if occasion.unlaunched is None else max(0, occasion.unlaunched.get(group, 0) - len(fresh))
+    earliest = occasion.first and occasion.unlaunched is None
+    known = (occasion.unlaunched or {}).get(group, 0)
+    before = len(waiting) if earliest else max(0, known - len(fresh))
     return frozenset([*fresh, *waiting[before:]])
 
 

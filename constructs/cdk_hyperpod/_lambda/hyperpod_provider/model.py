@@ -212,7 +212,7 @@ class Occasion:
     busy: frozenset[str] = frozenset()
     """Names of the nodes that have jobs, as far as somebody says so."""
     unlaunched: Mapping[str, int] | None = None
-    """Absent: this is the first look. Group -> how many of its nodes were not launched yet at the first look; a group without any is missing."""
+    """Absent: nobody looked before. Group -> how many of its nodes were not launched yet at the first look; a group without any is missing."""
     drained_within: timedelta = timedelta(0)
     """How long after the request began nodes go at the latest, because they are drained first."""
     doubting: bool = False
