@@ -157,8 +157,8 @@ def give_folder(path: str, uid: int) -> None:
 
 
 def accounts(cluster: Mapping[str, Any]) -> set[int]:
-    """Uids of the file's users, and of the people whom the node knows."""
-    uids = {user["uid"] for user in cluster.get("users") or ()}
+    """Uids of root, whose home is on the small root volume, of the file's users, and of the people whom the node knows."""
+    uids = {0, *(user["uid"] for user in cluster.get("users") or ())}
     known = run("getent", "passwd")
     rows = [line.split(":") for line in known.stdout.splitlines()] if known.returncode == 0 else []
     return uids | {int(row[2]) for row in rows if len(row) == 7 and row[2].isdigit() and int(row[2]) in PEOPLE}

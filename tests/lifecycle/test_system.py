@@ -238,6 +238,11 @@ echo "$ENROOT_CACHE_PATH" "$ENROOT_DATA_PATH"
 """Enroot's own lines that read its settings and make its folders."""
 
 
+def test_root_and_the_files_users_have_folders_of_containers() -> None:
+    """Root's images, too, are too large for the root volume, where its home is."""
+    assert {0, 1234} <= load("steps/65_container_data.py").accounts({"users": [{"uid": 1234}]})
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 def test_no_user_can_make_anothers_folder_of_containers(tmp_path: Path) -> None:
     """Also under an earlier version's layout, in which 1001 had made the folders of 1002."""
