@@ -170,6 +170,27 @@ def test_rollback_deletes_only_what_its_update_launched_if_the_list_never_meets_
     assert [pick.node.name for pick in found.taken] == chosen
 
 
+def test_no_node_of_another_group_goes_while_a_list_lags() -> None:
+    """Should it lag until the time is over, the deployment has deleted nothing."""
+    seen = live(group(target=4), group("trn1", 4), nodes=[*nodes("p5", 5), *nodes("trn1", 4, first=11)])
+    found = plan(seen, desired(wish(count=4), wish("trn1", 3)), occasion(first=False))
+    assert found.changes == ()
+    assert [pick.node.name for pick in found.held] == [node_id(14)]
+    assert [wait.why[:10] for wait in found.waits] == ['group "p5"']
+
+
+def test_max_nodes_counts_no_node_that_a_lagging_list_may_show_only() -> None:
+    """Somebody lowered the group from 25 nodes to 5, and the file says so."""
+    seen = live(group(target=5), nodes=nodes("p5", 25))
+    found = plan(seen, desired(wish(count=5), max_nodes=3), occasion())
+    assert (found.refusals, found.changes) == ((), ())
+    (wait,) = found.waits
+    assert "25 nodes in the list" in wait.why
+    caught_up = live(group(target=9), nodes=nodes("p5", 9))
+    (refusal,) = plan(caught_up, desired(wish(count=5), max_nodes=3), occasion(first=False)).refusals
+    assert refusal.path == "scale_down.max_nodes"
+
+
 def test_rollback_that_finds_only_older_nodes_above_the_target_waits() -> None:
     back = occasion(first=False, rolling_back=True, updated=START, reached=frozenset({"train"}))
     found = plan(live(group(target=4), nodes=nodes("p5", 5)), desired(wish(count=4)), back)

@@ -167,6 +167,15 @@ def _excess_of_rollback(staying: list[Node], target: int, count: int, occasion: 
     return picks if len(staying) <= target else [pick for pick in picks if pick.reason != "newest"]
 
 
+def is_ahead(need: Need, occasion: Occasion) -> bool:
+    """More nodes in the list than the target: the difference may be terminating, and no other node goes to make up for it."""
+    if need.wanted.autoscaled and not occasion.rolling_back:
+        return False  # Nodes of it go by name alone, and its autoscaler changes the target.
+    if occasion.rolling_back and need.picks and not occasion.doubting:
+        return False  # The difference stays. By now only nodes of the failed update are picked.
+    return len(need.staying) > max(need.group.target, need.wanted.count)
+
+
 def settled(live: Cluster, need: Need) -> bool:
     """Whether the group neither changes nor has nodes on their way out."""
     return (

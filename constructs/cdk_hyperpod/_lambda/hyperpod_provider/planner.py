@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from . import messages
 from .actions import Change, DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
-from .choice import Need, by_group, find_needs
+from .choice import Need, by_group, find_needs, is_ahead
 from .model import FIRST, MOVING, Cluster, Desired, DesiredGroup, Node, Occasion
 from .patching import dropped
 from .refusals import OWNER_TAGS, absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
@@ -57,40 +57,29 @@ def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
     lowers: list[Change] = []
     waits: list[Wait] = []
     held: list[Pick] = []
+    ahead = [need for need in needs if not need.crowded and is_ahead(need, occasion)]
     for need in needs:
         if need.crowded:
             waits.append(messages.controller_replaced(need.group.name, len(need.staying)))
             continue
-        if wait := _ahead_of_target(need, occasion):
-            waits.append(wait)
+        if need in ahead:
+            waits.append(messages.ahead_of_target(need.group.name, _names(need.staying), need.group.target))
             # Of the others nobody knows whether they have to go: they are not even drained.
             held += (pick for pick in need.picks if pick.reason == "named" or pick.node.name in occasion.chosen)
             continue
         step = _take(live, need, occasion) if need.picks else _settle(live, need, occasion)
         match step:
-            case TakeNodes():
+            # Should the list never meet the target, the deployment fails, and has deleted nothing. A rollback does what it can.
+            case TakeNodes() if occasion.rolling_back or not ahead:
                 takes.append(step)
                 continue
             case Lower():
                 lowers.append(step)
             case Wait():
                 waits.append(step)
-            case None:
-                pass
         held += need.picks
     first, then = (lowers, takes) if occasion.minimum_blocks else (takes, lowers)
     return Plan(changes=tuple(first or then), waits=tuple(dict.fromkeys(waits)), held=tuple(held))
-
-
-def _ahead_of_target(need: Need, occasion: Occasion) -> Wait | None:
-    """More nodes in the list than the target: the difference may be terminating, and no other node goes to make up for it."""
-    if need.wanted.autoscaled and not occasion.rolling_back:
-        return None  # Nodes of it go by name alone, and its autoscaler changes the target.
-    if occasion.rolling_back and need.picks and not occasion.doubting:
-        return None  # The difference stays. By now only nodes of the failed update are picked.
-    if len(need.staying) <= max(need.group.target, need.wanted.count):
-        return None
-    return messages.ahead_of_target(need.group.name, _names(need.staying), need.group.target)
 
 
 def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from . import messages
 from .actions import Refuse
-from .choice import Need, by_group, settled
+from .choice import Need, by_group, is_ahead, settled
 from .model import CONTROLLER, Cluster, Desired, Occasion
 from .policy import check_group
 
@@ -138,7 +138,10 @@ def over_limit(live: Cluster, desired: Desired, needs: Sequence[Need], occasion:
     """More nodes than max_nodes, those of groups to delete included."""
     doomed = set(desired.groups_to_delete) - {group.name for group in desired.groups}
     going = {group.name for group in live.groups if group.name in doomed and group.status != "Deleting"}
-    picked = [pick.node for need in needs for pick in need.picks]
+    # Of more nodes than the target, only named ones surely go.
+    picked = [
+        pick.node for need in needs for pick in need.picks if pick.reason == "named" or not is_ahead(need, occasion)
+    ]
     total = [*picked, *(node for node in live.nodes if node.group in going and not node.leaving)]
     # Replacements that came meanwhile, launched or not, are none of the nodes that the limit protects.
     count = sum(occasion.first or not (node.launched is None or occasion.came_since(node)) for node in total)
