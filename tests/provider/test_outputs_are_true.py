@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ReadTimeoutError  # type: ignore[import-untyped]
 
+from cdk_hyperpod._lambda.hyperpod_provider import messages
+from cdk_hyperpod._lambda.hyperpod_provider.actions import Picked
 from cdk_hyperpod._lambda.hyperpod_provider.ledger import Ledger
+from provider.clusters import START
 from provider.scenarios import QUICK, ended, failure, ids
 from provider.stack import FINALIZE, PREPARE, Behaviour, Faults, Stack, Wish, group, run_until_quiet
 
@@ -139,3 +142,22 @@ def test_a_rollback_whose_target_stays_says_what_to_do() -> None:
     assert "set its InstanceCount to 4 at once (`aws sagemaker update-cluster`" in reason
     assert len(reason) <= 1000
     run_until_quiet(train.model)
+
+
+def test_an_output_with_many_nodes_says_what_it_leaves_out() -> None:
+    gone = [Picked("p5", f"i-{number:017x}", "launched by the failed update") for number in range(64)]
+    old = [f"i-{number:017x}" for number in range(100, 200)]
+    text = messages.nodes_taken(START, gone, {"old": old}, ["i-1"], {})
+    assert len(text) <= messages.ATTRIBUTE_LIMIT
+    shown = text.partition("And ")[0].count("(launched")
+    assert f"And {64 - shown} more, in the log." in text
+    assert 'Group "old" goes next, with 100 nodes' in text
+    assert text.endswith("Gone, and maybe deleted so: i-1.")
+
+
+def test_still_standing_with_many_nodes_names_every_group() -> None:
+    groups = {name: [f"i-{number:017x}" for number in range(60)] for name in ("old", "older", "oldest")}
+    text = messages.standing({}, groups)
+    assert len(text) <= messages.ATTRIBUTE_LIMIT
+    assert all(f'group "{name}" with 60 nodes' in text for name in groups)
+    assert text.endswith("change scale_down.retry and deploy.")

@@ -6,7 +6,7 @@ A path is a place in the configuration file. Each refusal says what is wrong, wi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from .actions import Action, DeleteGroup, Lower, Pick, Picked, Refuse, TakeNodes, Wait
@@ -555,7 +555,7 @@ ATTRIBUTE_LIMIT = 2_500
 
 
 MOST_SHOWN = 50
-"""Nodes that an attribute tells by name."""
+"""Nodes that an attribute tells by name, in each of its lists."""
 
 
 def nodes_taken(
@@ -568,20 +568,30 @@ def nodes_taken(
     """Which nodes this deployment deleted. `doomed`: groups that it deletes next, with their nodes. `unsure`: nodes that are gone
     too, and that another process may have deleted for it; absent: there was no other. `left_out`: node -> files that are not in
     its backup."""
-    parts: list[str] = []
+    return _fitting(lambda most: " ".join(_taken(when, gone, doomed, unsure, left_out, most)) or NOTHING)
+
+
+def _taken(
+    when: datetime,
+    gone: Sequence[Picked],
+    doomed: Mapping[str, Sequence[str]],
+    unsure: Sequence[str] | None,
+    left_out: Mapping[str, int],
+    most: int,
+) -> Iterator[str]:
     if gone:
-        shown = gone[:MOST_SHOWN]
-        groups = dict.fromkeys(pick.group for pick in shown)
-        parts += [f"{when:%Y-%m-%d %H:%M} UTC: {several(len(gone), 'node')}."]
-        parts += [f"{group}: {_list(shown, group, left_out)}." for group in groups]
-        parts += [f"And {len(gone) - len(shown)} more, in the log."] if gone != shown else []
+        shown = gone[:most]
+        yield f"{when:%Y-%m-%d %H:%M} UTC: {several(len(gone), 'node')}."
+        for group in dict.fromkeys(pick.group for pick in shown):
+            yield f"{group}: {_list(shown, group, left_out)}."
+        if len(gone) > most:
+            yield f"And {len(gone) - most} more, in the log."
     for group, nodes in doomed.items():
-        parts.append(f'Group "{group}" goes next, with {several(len(nodes), "node")} ({some(nodes, MOST_SHOWN)}).')
+        yield f'Group "{group}" goes next, with {several(len(nodes), "node")} ({some(nodes, most)}).'
     if unsure is not None:
-        parts.append("The log has all: another process of the function may have deleted more.")
+        yield "The log has all: another process of the function may have deleted more."
     if unsure:
-        parts.append(f"Gone, and maybe deleted so: {some(unsure, MOST_SHOWN)}.")
-    return _cut(" ".join(parts)) if parts else NOTHING
+        yield f"Gone, and maybe deleted so: {some(unsure, most)}."
 
 
 def _list(picked: Sequence[Picked], group: str, left_out: Mapping[str, int]) -> str:
@@ -603,14 +613,28 @@ def standing(
     """Groups that should be gone, with the names of their nodes, and what kept them; and those that HyperPod is deleting."""
     if not (groups or deleting or waits):
         return NOTHING
-    accepted = [
-        f'HyperPod accepted the deletion of group "{name}" with {several(len(nodes), "node")} ({some(nodes, MOST_SHOWN)}), and has '
-        "not finished it; should it stay, change scale_down.retry and deploy"
-        for name, nodes in deleting.items()
-    ]
     lists = [f'group "{name}" with {several(len(nodes), "node")} ({some(nodes, 3)})' for name, nodes in groups.items()]
     again = "change scale_down.retry to go on" if groups else ""
-    return _cut(". ".join(sentence(each).rstrip(".") for each in (*lists, *waits, again, *accepted) if each) + ".")
+
+    def told(most: int) -> str:
+        every = (*lists, *waits, again, *_accepted(deleting, most))
+        return ". ".join(sentence(each).rstrip(".") for each in every if each) + "."
+
+    return _fitting(told)
+
+
+def _accepted(deleting: Mapping[str, Sequence[str]], most: int) -> Iterator[str]:
+    for name, nodes in deleting.items():
+        yield (
+            f'HyperPod accepted the deletion of group "{name}" with {several(len(nodes), "node")} ({some(nodes, most)}), and has '
+            "not finished it; should it stay, change scale_down.retry and deploy"
+        )
+
+
+def _fitting(told: Callable[[int], str]) -> str:
+    """What is told by as many names in each list as fit: what comes behind a list is not cut off for its names."""
+    texts = map(told, range(MOST_SHOWN, 0, -1))
+    return next((text for text in texts if len(text) <= ATTRIBUTE_LIMIT), _cut(told(1)))
 
 
 def _cut(text: str) -> str:
