@@ -62,7 +62,7 @@ def place_docker(disk: str) -> None:
         log("WARNING", f"Docker has {containers} containers and {images} images already; it goes on storing there")
         return
     if settings.get("data-root") != wanted:
-        on_node(wanted).mkdir(mode=0o711, parents=True, exist_ok=True)
+        make_folder(wanted, 0o711)
         write_file(DAEMON_JSON, json.dumps({**settings, "data-root": wanted}, indent=4) + "\n")
     # Also where a run before this one wrote the file, and Docker did not start again: what it says itself counts.
     if answers or run("systemctl", "is-failed", "docker.service").returncode == 0:

@@ -308,15 +308,17 @@ def test_no_user_can_make_anothers_folder_of_containers(tmp_path: Path) -> None:
         shutil.rmtree(disk)
 
 
-def test_root_opens_nothing_that_a_link_leads_to(node: Part) -> None:
+@pytest.mark.parametrize("folder", ["enroot/cache", "docker"])
+def test_root_opens_nothing_that_a_link_leads_to(node: Part, folder: str) -> None:
     node.write("mountinfo", MOUNTS + "96 23 0:54 / /opt/dlami/nvme rw - ext4 /dev/nvme1n1 rw\n")
     (node.root / "etc/enroot").mkdir(parents=True)
     (node.root / "opt/dlami/nvme/enroot").mkdir(parents=True)
     (node.root / "secret").mkdir(mode=0o700)
-    (node.root / "opt/dlami/nvme/enroot/cache").symlink_to(node.root / "secret")
+    (node.root / "opt/dlami/nvme" / folder).symlink_to(node.root / "secret")
+    node.command("docker", "echo 0 0 /var/lib/docker" if folder == "docker" else "exit 127")
     node.switch_on("container_data")
     done = node.provision(PROVISION_ROOT=str(node.root))
-    assert "/opt/dlami/nvme/enroot/cache is not a folder of root's own" in the_error(done)
+    assert f"/opt/dlami/nvme/{folder} is not a folder of root's own" in the_error(done)
     assert (node.root / "secret").stat().st_mode & 0o777 == 0o700
 
 
