@@ -551,9 +551,12 @@ class Save(Visitor):
         self._batch_bytes = 0
         self._sums: dict[str, Any] = {}
         """Name -> file of sums that is being written."""
+        self._again: dict[str, tuple[str, str] | None] = {}
+        """What was to be saved once more -> the file of sums that it belongs in by then, and its line there."""
         self._states: list[int] = []
-        self._linked: dict[tuple[int, int], tuple[str, bytes, bool] | None] = {}
-        """A file with several names -> the copy's name among the links, its sum; absent: it could not be saved."""
+        self._linked: dict[tuple[int, int], tuple[str, bytes, bool, bytes] | None] = {}
+        """A file with several names -> the copy's name among the links, its sum, what the file was then; absent: it could not be
+        saved."""
         self._claimed: set[int] = set()
         """Files at the target that have several names, and are a copy of this try's."""
         self._links = self._make_links()
@@ -606,6 +609,7 @@ class Save(Visitor):
 
     def save_again(self, path: str) -> None:
         """What could not be saved, once more. Raises UnsavableError."""
+        self._again[path] = None
         parent, name = os.path.split(path)
         with told(path, READ):
             source_in = open_folder(parent)
@@ -653,7 +657,7 @@ class Save(Visitor):
     def _file(self, source_in: int, copy_in: int, name: str, path: str, found: os.stat_result) -> None:
         key = (found.st_dev, found.st_ino)
         if found.st_nlink > 1:
-            if key in self._linked and self._link(copy_in, name, path, key):
+            if key in self._linked and self._link(copy_in, name, path, found):
                 return
             self._linked[key] = None
         # A name may be a link or a pipe by now: neither is followed, nor waited for.
@@ -672,7 +676,7 @@ class Save(Visitor):
         self.counts["files"] += 1
         self.counts["bytes"] += allocated(found)
         if found.st_nlink > 1:
-            self._keep_link(copy_in, name, copy, key, pending)
+            self._keep_link(copy_in, name, copy, found, pending)
         self._batch.append(pending)
         self._batch_bytes += pending.size if pending.gaps else allocated(found)
         if len(self._batch) >= BATCH_FILES or self._batch_bytes >= BATCH_BYTES:
@@ -752,14 +756,42 @@ class Save(Visitor):
 
     def _sum(self, path: str, digest: bytes, gaps: bool) -> None:
         name = "SHA256SUMS" if gaps else "SHA256SUMS.sparse"
+        line = sum_line(digest.hex(), path)
+        if path in self._again:
+            self._again[path] = (name, line)
+        else:
+            self._sums_in(name).write(line)
+
+    def _sums_in(self, name: str) -> Any:
         if name not in self._sums:
-            opened = os.open(f"{self.target}/{name}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            self._sums[name] = os.fdopen(opened, "w", encoding="utf-8", errors="surrogateescape")
-        self._sums[name].write(sum_line(digest.hex(), path))
+            opened = os.open(f"{self.target}/{name}.new", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            self._sums[name] = os.fdopen(opened, "w+", encoding="utf-8", errors="surrogateescape")
+        return self._sums[name]
+
+    def _settle_sums(self) -> None:
+        """Of what was saved twice have the second sum alone, and none of what is left out: its copy may be of both times."""
+        gone = {_summed(sum_line("", path)) for path in (*self._again, *self.left.found)}
+        for name in list(self._sums) if gone else ():
+            file = self._sums.pop(name)
+            file.seek(0)
+            os.unlink(f"{self.target}/{name}.new")
+            with file:
+                for line in file:
+                    if _summed(line) not in gone:
+                        self._sums_in(name).write(line)
+                    else:
+                        self.counts["files"] -= 1
+        for path, again in self._again.items():
+            if again and path not in self.left.found:
+                self._sums_in(again[0]).write(again[1])
+            elif again:
+                self.counts["files"] -= 1
 
     def finish(self) -> None:
         """What is beside the copy."""
         self.flush()
+        with told(f"{self.target}/SHA256SUMS", WRITTEN):
+            self._settle_sums()
         with told(f"{self.target}/links", WRITTEN):
             os.close(self._links)
             self._make_links(remove=True)
@@ -781,12 +813,14 @@ class Save(Visitor):
 
     # -- names
 
-    def _link(self, copy_in: int, name: str, path: str, key: tuple[int, int]) -> bool:
-        """Another name of a file that is saved; false where no more names lead to its copy."""
-        first = self._linked[key]
+    def _link(self, copy_in: int, name: str, path: str, found: os.stat_result) -> bool:
+        """Another name of a file that is saved; false where the file was written since, or no more names lead to its copy."""
+        first = self._linked[found.st_dev, found.st_ino]
         if first is None:
             raise UnsavableError(path, OTHER_NAME)
-        link, digest, gaps = first
+        link, digest, gaps, was = first
+        if was != line_of("", found):
+            return False
         try:
             there = os.lstat(name, dir_fd=copy_in)
         except FileNotFoundError:
@@ -806,9 +840,9 @@ class Save(Visitor):
         self.counts["hard_links"] += 1
         return True
 
-    def _keep_link(self, copy_in: int, name: str, copy: int, key: tuple[int, int], pending: Pending) -> None:
+    def _keep_link(self, copy_in: int, name: str, copy: int, found: os.stat_result, pending: Pending) -> None:
         """Remember where its next name leads."""
-        link = uuid.uuid4().hex
+        link, key = uuid.uuid4().hex, (found.st_dev, found.st_ino)
         try:
             os.link(name, link, src_dir_fd=copy_in, dst_dir_fd=self._links, follow_symlinks=False)
         except OSError:
@@ -817,7 +851,7 @@ class Save(Visitor):
             self.counts["links_lost"] += 1
             return
         self._claimed.add(os.fstat(copy).st_ino)
-        self._linked[key] = (link, pending.digest, pending.gaps)
+        self._linked[key] = (link, pending.digest, pending.gaps, line_of("", found))
 
     def _make_links(self, *, remove: bool = False) -> int:
         """A folder of other names of files with several, for this try alone: it is open, and removed at the end."""
@@ -1214,6 +1248,11 @@ def sum_line(digest: str, path: str) -> str:
     name = os.fsencode(path.lstrip("/")).decode("utf-8", "surrogateescape")
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return f"{chr(92) if escaped != name else ''}{digest}  {escaped}\n"
+
+
+def _summed(line: str) -> str:
+    """The name in a line of sums."""
+    return line.partition("  ")[2]
 
 
 def write_whole(path: str, text: str) -> None:

@@ -611,6 +611,58 @@ def test_what_is_written_after_it_was_saved_is_no_backup(place: Place, monkeypat
     assert place.said == [f'1 file not saved: "{below}/new" of root (0.0 kB) was written while it was saved']
 
 
+def write_once_saved(monkeypatch: pytest.MonkeyPatch, *contents: bytes | None, file: Path) -> None:
+    """Write the file when all is saved, before it is looked at: these contents, look by look."""
+    left = list(contents)
+    real = backup.Check.__init__
+
+    def begin(self: Any, save: Any) -> None:
+        real(self, save)
+        content = left.pop(0) if left else None
+        if content is not None:
+            file.write_bytes(content)
+
+    monkeypatch.setattr(backup.Check, "__init__", begin)
+
+
+def sums_are_right(place: Place) -> bool:
+    command = ["sha256sum", "--check", "--quiet", "../SHA256SUMS"]
+    return subprocess.run(command, cwd=place.folder / "files", check=False).returncode == 0
+
+
+@ROOT
+def test_a_file_of_two_names_that_was_written_meanwhile_is_saved_again_and_not_its_old_copy(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.source / "model.bin").write_bytes(b"old")
+    os.link(place.source / "model.bin", place.source / "other")
+    write_once_saved(monkeypatch, b"new, and longer", file=place.source / "other")
+    assert place.run(last=True) == 0, place.said
+    assert (place.copy / "model.bin").read_bytes() == b"new, and longer"
+    assert (place.copy / "other").samefile(place.copy / "model.bin")
+    assert sums_are_right(place)
+
+
+@ROOT
+def test_what_was_saved_twice_has_one_sum_and_what_is_left_out_has_none(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.source / "a\nb").write_text("as it is")
+    file = place.source / "log"
+    file.write_bytes(b"old")
+    write_once_saved(monkeypatch, b"new", file=file)
+    assert place.run(last=True) == 0, place.said
+    assert place.said[-1].startswith("saved 3 files,")
+    assert sums_are_right(place)
+    assert len((place.folder / "SHA256SUMS").read_text().splitlines()) == 3
+    write_once_saved(monkeypatch, b"newer", b"newest", file=file)
+    assert place.run(last=True, skip=True) == 0, place.said
+    assert place.said[-1].startswith("saved 2 files,")
+    assert "; 1 file left out (root 1)" in place.said[-1]
+    assert sums_are_right(place)
+    assert "/log\n" not in (place.folder / "SHA256SUMS").read_text()
+
+
 @ROOT
 @pytest.mark.parametrize("uid", [1001, 1000, 0])
 @pytest.mark.parametrize("maps", [False, True])
