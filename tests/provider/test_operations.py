@@ -15,8 +15,9 @@ from cdk_hyperpod._lambda.hyperpod_provider.operations import (
     read_operations,
 )
 from provider.clusters import START
-from provider.scenarios import QUICK
+from provider.scenarios import QUICK, ended, ids
 from provider.stack import Stack, Wish, group
+from provider.test_outputs_are_true import before_poll
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
 ID = "0a1b2c3d-0000-1111-2222-333344445555"
@@ -157,3 +158,42 @@ def test_a_deployment_waits_ten_minutes_at_most_and_takes_the_same_nodes(denied:
     said = [line for line in train.log if "lowers group" in line]
     assert bool(said) is not denied
     assert took(train, began) <= 12 * 60
+
+
+def tells(train: Stack, reply: Any) -> None:
+    """HyperPod's record has this one operation from now on."""
+    arn = train.client.describe_cluster(ClusterName="train")["ClusterArn"]
+    record: Any = Record({**reply, "ClusterArn": arn})
+    client: Any = train.client
+    client.list_cluster_operations = record.list_cluster_operations
+    client.describe_cluster_operation = record.describe_cluster_operation
+
+
+def test_an_operation_begun_after_the_request_is_somebody_elses_until_the_guard_has_made_a_call() -> None:
+    """A person deletes one of the nodes that the guard was about to delete."""
+    train = Stack(Wish(groups=(group("p5", 8),)), timings=QUICK, poll=60)
+    *_, second, first = ids(train, "p5")
+
+    def deletes() -> None:
+        train.model.client(principal="somebody").batch_delete_cluster_nodes(ClusterName="train", NodeIds=[first])
+        tells(train, described(detail(before=8, after=7), CreationTime=train.now()))
+
+    before_poll(train, 0, deletes)
+    assert train.deploy(Wish(groups=(group("p5", 6),), nodes_to_delete=(first, second))) == "complete", train.reasons
+    assert ended(train) == {first, second}
+    assert any('lowers group "p5" from 8 to 7' in line for line in train.log)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        described("text"),
+        described({"InstanceGroupName": "p5", "Original": "text", "Desired": {}}),
+        described({"InstanceGroupName": "p5", "Original": {"TargetCount": "8"}, "Desired": {"TargetCount": 6}}),
+        described(detail(), CreationTime=START.replace(tzinfo=None)),
+    ],
+)
+def test_a_record_that_makes_no_sense_ends_no_deployment(reply: Any) -> None:
+    train = Stack(Wish(groups=(group("p5", 8),)), timings=QUICK)
+    tells(train, reply)
+    assert train.deploy(Wish(groups=(group("p5", 7),))) == "complete", train.reasons

@@ -412,13 +412,15 @@ class Provider:
         """The wait for somebody else's operation that lowers the same group, as far as HyperPod's record can be read."""
         if state.rolling_back or not live.continuous or self._now() - state.began >= PATIENCE_FOR_OPERATIONS:
             return None
-        own_since = state.began if _taken_from(state, live) else None
+        # Another process of the function may have made a call that this one does not know of.
+        called = state.record.asked or (not state.record.whole and _taken_from(state, live))
+        own_since = state.began if called else None
+        groups = {pick.node.group for pick in found.taken}
         try:
-            operations = read_operations(self._sagemaker(), live.name, live.arn)
+            return lowered_by_another(read_operations(self._sagemaker(), live.name, live.arn), groups, own_since)
         except Exception as error:  # noqa: BLE001 - the permission is optional, and the record a second witness only
             self._log(f"cannot read HyperPod's operations: {api.reason(error)}")
             return None
-        return lowered_by_another(operations, {pick.node.group for pick in found.taken}, own_since)
 
     def _carry_out(
         self, found: Plan, live: Cluster, event: Event, desired: Desired, occasion: Occasion, state: State
