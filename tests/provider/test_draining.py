@@ -332,6 +332,33 @@ def test_a_group_is_held_until_it_is_deleted() -> None:
     assert settled(agent)
 
 
+def test_a_node_of_a_group_that_one_list_leaves_out_is_held_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look that is the last one, since every node is ready, does not show it."""
+    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK)
+    agent, old = train.agent, ids(train, "old")
+    real, updates, skipped = train.client.list_cluster_nodes, Stack._cluster, list[str]()
+
+    def cluster(self: Stack, progress: Any) -> Any:
+        train.clock.advance(30 * MINUTE)
+        assert skipped
+        assert not any(agent.may_start(node) for node in old)
+        return updates(self, progress)
+
+    def list_cluster_nodes(**arguments: Any) -> Any:
+        page = real(**arguments)
+        agent.catch_up()
+        if skipped or not all(node in agent.held and agent.held[node].saved for node in old):
+            return page
+        skipped.append(old[0])
+        left = [each for each in page["ClusterNodeSummaries"] if each["InstanceId"] != old[0]]
+        return {**page, "ClusterNodeSummaries": left}
+
+    monkeypatch.setattr(Stack, "_cluster", cluster)
+    monkeypatch.setattr(train.client, "list_cluster_nodes", list_cluster_nodes)
+    assert train.deploy(replace(TWO, groups_to_delete=("old",))) == "complete", train.reasons
+    assert sorted(gone(train)) == sorted(old)
+
+
 @pytest.mark.parametrize(("minutes", "goes"), [(10, True), (10_000, False)])
 def test_a_node_that_comes_to_a_group_to_delete_keeps_its_job(
     monkeypatch: pytest.MonkeyPatch, minutes: float, goes: bool

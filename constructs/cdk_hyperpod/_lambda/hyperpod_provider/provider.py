@@ -380,7 +380,6 @@ class Provider:
 
     def _prepare(self, event: Event, desired: Desired, state: State) -> Answer:
         live = self._live(desired, tags=state.pending is None)
-        looked = self._now()
         drains = self._heard(event, desired, state)
         occasion = _with_said(self._occasion(event, desired, state, first=False), drains)
         found = plan(live, desired, occasion)
@@ -400,9 +399,8 @@ class Provider:
                 return self._unfinished(event, state, waits, live, found.held)
             if drains is not None:
                 drains.hold(going(found, live), live, KEPT)
-        late = drains is not None and (drains.ask.drain.eks or self._now() - looked >= STALE)
-        # Pages of a list may skip a node: no node goes that only one look chooses.
-        if (late or found.taken) and self._is_overtaken(found, live, desired, occasion):
+        # Pages of a list may skip a node: none goes that only one look chooses, and no look alone says that all have gone.
+        if self._is_overtaken(found, live, desired, occasion):
             return self._unfinished(event, state, [messages.OVERTAKEN], live, pending)
         if not found.changes:
             return self._complete(event, state, live, left_out=drains.said.left_out if drains else {})
