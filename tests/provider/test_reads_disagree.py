@@ -108,7 +108,7 @@ def test_no_other_node_is_deleted_for_one_that_the_list_still_shows() -> None:
     assert (found.changes, found.held) == ((), ())
     (wait,) = found.waits
     assert wait.why == (
-        'group "p5" has 5 nodes in the list (i-00000000000000001, i-00000000000000002, i-00000000000000003 and 2 more) for a '
+        f'group "p5" has 5 nodes in the list ({", ".join(map(node_id, range(1, 6)))}) for a '
         "target of 4. Some of them may be terminating, so no other node is deleted in their place. If all of them keep "
         "running, set the target to 5 with `aws sagemaker update-cluster` before you try again"
     )
@@ -144,7 +144,7 @@ def test_list_that_never_meets_its_target_fails_the_deployment_and_deletes_nothi
     assert ended(train) == set()
     (reason,) = train.reasons
     assert "did not finish within 55 minutes" in reason
-    assert "5 nodes in the list" in reason and ids(train, "p5")[0] in reason
+    assert "5 nodes in the list" in reason and all(node in reason for node in ids(train, "p5"))
     assert "`aws sagemaker update-cluster`" in reason
 
 

@@ -262,7 +262,7 @@ def shutting_down(group: str, nodes: Sequence[str]) -> Wait:
 
 def ahead_of_target(group: str, nodes: Sequence[str], target: int) -> Wait:
     return Wait(
-        why=f'group "{group}" has {several(len(nodes), "node")} in the list ({some(nodes, 3)}) for a target of {target}. Some of '
+        why=f'group "{group}" has {several(len(nodes), "node")} in the list ({some(nodes, 8)}) for a target of {target}. Some of '
         "them may be terminating, so no other node is deleted in their place. If all of them keep running, set the target to "
         f"{len(nodes)} with `aws sagemaker update-cluster` before you try again"
     )
