@@ -77,7 +77,7 @@ RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"
 COMPUTE = "a compute node"
 WAS = "@"
 """In the name of a backup's job, before Slurm's own reason: an instance, a request and a time have none."""
-REASON_ENDS = re.compile(r" \[[^][@ ]+@(?:\d{4}-\d\d-\d\dT[\d:]+|Unknown)\]")
+REASON_ENDS = re.compile(r" \[[^][@ ]+@(\d{4}-\d\d-\d\dT[\d:]+|Unknown)\]")
 """Who gave a reason, and when. 24.11 has more of the node behind it."""
 PROVISIONING_PARAMETERS = "/opt/ml/config/provisioning_parameters.json"
 OUR_REASON = re.compile(rf"{PREFIX}:(deployment|operator):([A-Za-z0-9-]+):(saving|saved|unsaved|lost)(?::(.+))?")
@@ -183,6 +183,8 @@ class SlurmNode(NamedTuple):
     """It does not respond."""
     reason: str
     partitions: tuple[str, ...]
+    since: str = ""
+    """When the reason was given, as Slurm writes it."""
 
     @property
     def drained(self) -> bool:
@@ -724,14 +726,26 @@ def _opened(instance: str, world: World) -> list[SlurmNode]:
     return [node for node in nodes if not node.drained and not node.down]
 
 
-def release_old(world: World) -> tuple[Act, ...]:
-    """What is older than any lease, and may be nobody's: for an agent that cannot read who wants what."""
+def release_old(keep: frozenset[str], world: World) -> tuple[Act, ...]:
+    """What is older than any lease, and may be nobody's: for an agent that cannot read all of who wants what. `keep` names the
+    instances that a request wants that it can read: a lease that is renewed is older than one that is not."""
     now = time.time()
-    old = {name: one for name, one in world.reservations.items() if now - _seconds(one.start, now) > MOST_AHEAD_S}
+    old = {
+        name: one for name, one in world.reservations.items() if name not in keep and _is_past_any_lease(one.start, now)
+    }
     names = {name for one in old.values() for name in one.nodes}
+    reserved = {name for one in world.reservations.values() for name in one.nodes}
+    # The reservation may have gone before the drain did: the agent was killed, or the backup's job was about to drain it.
+    names |= {
+        name for name, node in world.nodes.items() if name not in reserved and _is_past_any_lease(node.since, now)
+    }
     nodes = {name: node for name, node in world.nodes.items() if name in names}
     backups = {name: jobs for name, jobs in world.backups.items() if name.split(":")[1] in old}
-    return give_back(frozenset(), world._replace(reservations=old, nodes=nodes, backups=backups))
+    return give_back(keep, world._replace(reservations=old, nodes=nodes, backups=backups))
+
+
+def _is_past_any_lease(began: str, now: float) -> bool:
+    return now - _seconds(began, now) > MOST_AHEAD_S
 
 
 def _seconds(moment: str, otherwise: float) -> float:
@@ -944,13 +958,15 @@ def parse_nodes(text: str) -> dict[str, SlurmNode]:
             continue
         state = words.get("State", "UNKNOWN")
         partitions = tuple(filter(None, words.get("Partitions", "").split(",")))
+        reason, *since = REASON_ENDS.split(tail, maxsplit=1)
         found[words["NodeName"]] = SlurmNode(
             name=words["NodeName"],
             addresses=_addresses(words.get("NodeAddr", "")),
             state=frozenset(re.findall(r"[A-Z_]+", state)),
             silent="*" in state or "NOT_RESPONDING" in state,
-            reason=one_line(REASON_ENDS.split(tail, maxsplit=1)[0]),
+            reason=one_line(reason),
             partitions=partitions,
+            since=since[0] if since else "",
         )
     return found
 
@@ -1052,7 +1068,7 @@ class Agent:
         self.troubles: dict[str, str] = {}
         self.began = time.monotonic()
         self.ended: frozenset[str] = frozenset()
-        """Jobs that the last look was to end."""
+        """Jobs that the last look has ended, as far as its commands tell."""
         self.stuck: frozenset[str] = frozenset()
         """Those of them that were there all the same, of which the log has a line."""
         self.backups: dict[str, str] = {}
@@ -1077,17 +1093,18 @@ class Agent:
             judged = {instance: judge(wishes, world, self.settings) for instance, wishes in wanted.items()}
             # A job on several nodes is ended once.
             acts = list({act.command: act for judgement in judged.values() for act in judgement.acts}.values())
+            keep = frozenset(instance for instance, judgement in judged.items() if judgement.keep)
             if known:
-                keep = frozenset(instance for instance, judgement in judged.items() if judgement.keep)
                 acts += give_back(keep, world)
             elif time.monotonic() - self.began > UNREAD_S:
-                acts += release_old(world)
+                acts += release_old(keep, world)
             failed = self._find_stuck(acts)
             began = time.monotonic()
             for act in acts:
                 if time.monotonic() - began > ACT_S:
                     break  # the next look sees what is left to do
                 said = self._do(act)
+                self.ended |= {act.ends} - {""}
                 if said and act.ends not in self.stuck:
                     failed[act.instance] = said
             done = bool(acts) and not failed
@@ -1110,7 +1127,7 @@ class Agent:
                 f"job {job} is still there after it was requeued or cancelled; it is tried again at each look",
             )
         self.stuck = (self.stuck & ends) | stuck
-        self.ended = ends
+        self.ended = self.ended & ends
         said = "is still there after it was requeued or cancelled"
         return {act.instance: f"job {act.ends} {said}" for act in acts if act.ends in self.stuck}
 

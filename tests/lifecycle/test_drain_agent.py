@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import json
 import math
@@ -929,7 +930,117 @@ def test_what_is_older_than_any_lease_is_given_back_though_nobody_can_be_asked(
 
 @pytest.mark.parametrize("start", ["", "Unknown", "2026-13-45T00:00:00"])
 def test_a_reservation_without_a_beginning_is_of_no_age(start: str) -> None:
-    assert agent.release_old(world(reservations={ONE: held(start=start)})) == ()
+    assert agent.release_old(frozenset(), world(reservations={ONE: held(start=start)})) == ()
+
+
+def long_ago(seconds: float = 60) -> str:
+    """When a lease began that is over by so many seconds, as Slurm writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - agent.MOST_AHEAD_S - seconds))
+
+
+def test_what_a_known_request_wants_stays_though_it_is_old_and_the_other_request_cannot_be_read(loop: Loop) -> None:
+    """A deployment renews its lease. Its node was "ready, saved" in the status, and took jobs all the same."""
+    loop.world = HELD._replace(reservations={ONE: held(start=long_ago())})
+    loop.ask(agent.S3Error("GET: AccessDenied"))
+    loop.ask(request(wish_json()), "deployment")
+    loop.agent.began -= agent.UNREAD_S + 1
+    assert loop.look()["nodes"][ONE]["state"] == "ready"
+    assert loop.done == []
+    loop.bucket.time += 121
+    loop.look()
+    assert loop.done[0] == "scontrol update nodename=n1 state=resume reason="
+
+
+@pytest.mark.parametrize(("seconds", "acts"), [(60, 1), (-600, 0)])
+def test_an_old_drain_without_a_reservation_goes_back_though_nobody_can_be_asked(
+    loop: Loop, seconds: float, acts: int
+) -> None:
+    text = (
+        "NodeName=n1 NodeAddr=10.0.0.1 State=IDLE+DRAIN Partitions=p5 "
+        f"Reason=cdk-hyperpod:operator:r1:saving [root@{long_ago(seconds)}] Comment=a"
+    )
+    loop.world = world(reservations={}, nodes=agent.parse_nodes(text))
+    loop.ask(agent.S3Error("GET: AccessDenied"))
+    loop.agent.began -= agent.UNREAD_S + 1
+    loop.look()
+    assert loop.done == ["scontrol update nodename=n1 state=resume reason="] * acts
+
+
+class Killed(BaseException):
+    """The agent is, between two commands."""
+
+
+class GivenBack(Acting):
+    """A node whose backup's job is about to drain it while nobody wants it any more. Slurm deletes no reservation of a live job."""
+
+    def __init__(self, was: str, begins: int, dies: int) -> None:
+        super().__init__(slurm())
+        self.tries(agent.Backup("1", "RUNNING", "", was))
+        self.was, self.begins, self.dies, self.count = was, begins, dies, 0
+
+    def drain(self) -> None:
+        """What the job asked of slurmctld, be it ended since or not."""
+        if self.count == self.begins:
+            self.set("IDLE+DRAIN", f"cdk-hyperpod:operator:r1:saving{f':{self.was}' if self.was else ''}")
+
+    def command(self, act: Any) -> str:
+        if self.count == self.dies:
+            self.dies = -1
+            raise Killed
+        live = any(job.live for tries in self.world.backups.values() for job in tries)
+        if act.command[0] == "scancel":
+            self.end("CANCELLED")
+        elif act.command[:2] == ("scontrol", "delete"):
+            if live:
+                return "Requested reservation is in use"
+            self.world = self.world._replace(reservations={})
+        else:
+            self.do(act)
+        self.count += 1
+        self.drain()
+        return ""
+
+
+@pytest.mark.parametrize("was", ["", KILL])
+@pytest.mark.parametrize("begins", range(5))
+@pytest.mark.parametrize("dies", range(5))
+def test_a_backup_that_begins_while_its_node_is_given_back_leaves_no_drain_whenever_the_agent_is_killed(
+    monkeypatch: pytest.MonkeyPatch, was: str, begins: int, dies: int
+) -> None:
+    """Its request is gone. The drain takes effect after so many commands of the agent's, which is killed after so many."""
+    given = GivenBack(was, begins, dies)
+    given.drain()
+    monkeypatch.setattr(agent, "read_world", lambda now: given.world._replace(now=now))
+    for _ in range(6):
+        looking = agent.Agent({"cluster": "c", **SETTINGS}, Bucket())
+        monkeypatch.setattr(looking, "_do", given.command)
+        with contextlib.suppress(Killed):
+            looking.look()
+        if given.count < begins and not given.world.reservations:
+            given.count = begins
+            given.drain()
+    assert given.world.reservations == {}
+    assert (given.node.drained, given.node.reason) == (bool(was), was)
+    assert agent.give_back(frozenset(), given.world) == ()
+
+
+def test_a_job_that_a_look_had_no_time_to_end_is_not_still_there(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array of 10,000 tasks, for example."""
+    clock = [0.0]
+    monkeypatch.setattr(agent.time, "monotonic", lambda: clock[0])
+
+    def slow(act: Any) -> str:
+        clock[0] += agent.ACT_S + 1
+        return loop._do(act)
+
+    monkeypatch.setattr(loop.agent, "_do", slow)
+    loop.ask(request(wish_json(deadline=NOW - 1, on_timeout="force")))
+    loop.world = world(jobs={"n1": (job(1), job(2))})
+    loop.look()
+    assert loop.done == ["scontrol requeue 1"]
+    loop.world = world(jobs={"n1": (job(2),)})
+    assert "still there" not in loop.look()["nodes"][ONE]["message"]
+    assert "job 2 is still there" in loop.look()["nodes"][ONE]["message"]
 
 
 def test_a_job_that_does_not_end_is_told_of_once(
