@@ -411,6 +411,30 @@ def test_s3_answers_late_and_somebody_has_taken_a_node_meanwhile(monkeypatch: py
 
 
 @pytest.mark.parametrize("drain", [DRAIN, eks.DRAIN])
+def test_a_rollback_gives_back_also_where_its_stack_s_status_was_late_at_first(drain: dict[str, Any]) -> None:
+    """By its first look it is an update that has nothing to do, and by the next that update is over."""
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=drain), timings=QUICK)
+    real, late = train.provider.is_complete, list[bool]()
+
+    def is_complete(event: Mapping[str, Any]) -> Any:
+        if train.status == "UPDATE_ROLLBACK_IN_PROGRESS":
+            late.append(not event["RollingBack"])
+            train.status_late = 0
+        return real(event)
+
+    def fails() -> None:
+        train.status_late = 10
+
+    train.provider.is_complete = is_complete  # type: ignore[method-assign]
+    wish = Wish(groups=(group("p5", 4),), drain=drain, groups_to_delete=("old",))
+    assert train.deploy(wish, fail="before", meanwhile=fails) == "rolled back"
+    train.clock.advance(MINUTE)
+    assert any(late)
+    assert settled(train.agent)
+    assert not train.drainer.cordoned
+
+
+@pytest.mark.parametrize("drain", [DRAIN, eks.DRAIN])
 def test_a_rollback_gives_back_also_where_its_stack_s_status_cannot_be_read_at_first(drain: dict[str, Any]) -> None:
     train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=drain), timings=QUICK)
     real, throttled = train.provider.is_complete, list[float]()

@@ -534,6 +534,7 @@ class Provider:
         nobody answered has something to do by now: its state, for this poll. Raises ScaleDownError where an update has."""
         if event.kind == FINALIZE:
             return _nothing(event)
+        state = self._with_status_since(event, state)
         held = _answer(event, self._give_back(event, state) or messages.NOTHING)
         desired = self._desired(event, state)
         drains = None if desired is None else self._drains(event, desired, state, before=True)
@@ -549,6 +550,22 @@ class Provider:
         if not state.rolling_back:
             raise ScaleDownError(messages.failed(desired.cluster, why))
         return replace(state, pending=None)
+
+    def _with_status_since(self, event: Event, state: State) -> State:
+        """A first look that found nothing to do did not wait until CloudFormation's status was this request's. A rollback gives back
+        what its update asked for, and is not taken for the update that it ends."""
+        if state.rolling_back or event.request != "Update" or not self._may_hold(event, state):
+            return state
+        try:
+            seen = self._with_status(event, state)
+            return self._with_reached(event, seen) if seen.rolling_back else state
+        except (ScaleDownError, *api.CALL_ERRORS) as error:
+            self._log(f"cannot look yet: {error}")
+            return state
+
+    def _may_hold(self, event: Event, state: State) -> bool:
+        desired = self._desired(event, state)
+        return desired is not None and self._drains(event, desired, state, before=True) is not None
 
     def _overtaken_first(self, event: Event, desired: Desired, state: State) -> list[str]:
         """Why there may be something to do, after a first look that found nothing. Empty: there is nothing."""
