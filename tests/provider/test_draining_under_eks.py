@@ -164,6 +164,34 @@ def test_somebody_raises_the_group_while_the_drainer_gives_a_rollback_nothing_ba
     assert set(ids(train, "p5")) == here
 
 
+def test_a_rollback_that_goes_on_holds_its_nodes_from_poll_to_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given back and asked for again, a node would get new pods in between."""
+    wish = replace(FOUR, drain=drain(OnSilent="undrained"))
+    train = Stack(FOUR, timings=replace(QUICK, boot=20))
+    assert train.deploy(wish) == "complete", train.reasons
+    train.clock.advance(600)
+    here = set(ids(train, "p5"))
+    others, left, invoke = train.model.client(principal="somebody"), [group("p5", 5)], Drainer.invoke
+    given_back: list[str] = []
+
+    def late(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
+        if train.status == "UPDATE_ROLLBACK_IN_PROGRESS" and left:
+            others.update_cluster(ClusterName="train", InstanceGroups=[left.pop()])
+            train.clock.advance(60)
+            self.pods = dict.fromkeys(set(ids(train, "p5")) - here, 3 * MINUTE)
+            raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
+        before = set(self.cordoned)
+        reply = invoke(self, FunctionName=FunctionName, Payload=Payload)
+        given_back.extend(sorted(before - set(self.cordoned) - gone(train).keys()))
+        return reply
+
+    monkeypatch.setattr(Drainer, "invoke", late)
+    assert train.deploy(replace(wish, tags={"a": "b"}), fail="after") == "rolled back", train.reasons
+    assert not left
+    assert set(ids(train, "p5")) == here
+    assert not given_back
+
+
 def test_a_budget_keeps_all_of_them_under_fail() -> None:
     train = four()
     drainer, (idle, busy, *_) = train.drainer, ids(train, "p5")

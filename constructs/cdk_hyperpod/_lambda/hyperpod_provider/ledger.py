@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from .actions import Pick, Picked
 
@@ -21,6 +22,13 @@ POLL = timedelta(seconds=30)
 MOST_RECORDS = 8
 
 
+class Rollback(NamedTuple):
+    """What CloudFormation told of one."""
+
+    updated: datetime | None
+    reached: frozenset[str] | None
+
+
 @dataclass(slots=True)
 class Record:
     """One request's."""
@@ -31,6 +39,8 @@ class Record:
     """Name -> node whose deletion HyperPod accepted, or may have accepted."""
     due: datetime | None = None
     """When the next poll is expected."""
+    goes_on: Rollback | None = None
+    """It had nothing to do at its first look, has by now, and may have asked for nodes to be drained. Absent: no such rollback."""
 
     def add(self, picks: Iterable[Pick], names: frozenset[str]) -> None:
         """`names`: those of the picks that HyperPod was asked to delete."""

@@ -21,7 +21,7 @@ from .channels import Bucket, Channel, Function
 from .drains import KEPT, LEASE, TAKEN, Drains
 from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
-from .ledger import POLL, Ledger
+from .ledger import POLL, Ledger, Rollback
 from .model import MOVING, Cluster, Desired, Drain, Node, Occasion
 from .operations import PATIENCE as PATIENCE_FOR_OPERATIONS
 from .operations import lowered_by_another, read_operations
@@ -534,6 +534,8 @@ class Provider:
         nobody answered has something to do by now: its state, for this poll. Raises ScaleDownError where an update has."""
         if event.kind == FINALIZE:
             return _nothing(event)
+        if known := state.record.goes_on:
+            return replace(state, rolling_back=True, pending=None, updated=known.updated, reached=known.reached)
         state = self._with_status_since(event, state)
         held = _answer(event, self._give_back(event, state) or messages.NOTHING)
         desired = self._desired(event, state)
@@ -549,6 +551,7 @@ class Provider:
             state = self._with_status(event, state)
         if not state.rolling_back:
             raise ScaleDownError(messages.failed(desired.cluster, why))
+        state.record.goes_on = Rollback(state.updated, state.reached)
         return replace(state, pending=None)
 
     def _with_status_since(self, event: Event, state: State) -> State:
