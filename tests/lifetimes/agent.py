@@ -7,14 +7,16 @@ nothing but what it has read last: what it has done to a node is in Slurm.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import Any, Literal
 
 from .clock import Clock
 from .hyperpod import HyperPod
 from .slurm import Backup, Hold, Slurm
+from .switches import Spoilt, Statuses
 
 LOOKS = 10.0
 """Seconds between two looks of the agent at its requests."""
@@ -35,13 +37,16 @@ class Away(Exception):
 class Bucket:
     """Objects by key, without the cluster's name. What is older than a day is gone."""
 
-    def __init__(self, clock: Clock, skew: float) -> None:
-        self.clock = clock
+    def __init__(self, clock: Clock, skew: float, statuses: Statuses, rng: Random) -> None:
+        """`rng`: decides when a read finds the status spoilt."""
+        self.clock, self.statuses, self._rng = clock, statuses, rng
         self.skew = skew
         """Seconds by which S3's clock is ahead of the function's."""
         self._objects: dict[str, tuple[float, bytes]] = {}
         self.reads_fail_until = self.writes_fail_until = 0.0
         """For the agent."""
+        self._spoilt: tuple[float, Spoilt] = 0.0, "missing"
+        """Until when each read finds the status spoilt, and how."""
 
     @property
     def time(self) -> float:
@@ -52,8 +57,46 @@ class Bucket:
         at, body = self._objects.get(key, (0.0, None))
         return body if body is not None and self.clock.now < at + 36 * 3600 else None
 
+    def sent(self, key: str) -> tuple[bytes, int] | None:
+        """What comes of an object where the function reads it, and how long S3 says that it is. Absent: there is none."""
+        body = self.get(key)
+        how = None if body is None else self._spoils()
+        if body is None or how == "missing":
+            return None
+        came = body if how is None else _SPOILS[how](body)
+        return came, len(body) if how == "cut in transfer" else len(came)
+
+    def _spoils(self) -> Spoilt | None:
+        until, how = self._spoilt
+        if self.clock.now < until:
+            return how
+        if self._rng.random() >= self.statuses.rate:
+            return None
+        how = self._rng.choice(self.statuses.ways)
+        self._spoilt = self.clock.now + self._rng.choice(self.statuses.lasts), how
+        return how
+
     def put(self, key: str, body: bytes) -> None:
         self._objects[key] = self.clock.now, body
+
+
+def _with(body: bytes, **more: Any) -> bytes:
+    """A status that says something else; what is none stays as it is."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return body
+    return json.dumps(found | {name: change(found[name]) for name, change in more.items()}).encode()
+
+
+_SPOILS: dict[Spoilt, Callable[[bytes], bytes]] = {
+    "empty": lambda body: b"",
+    "cut off": lambda body: body[: len(body) // 2],
+    "cut in transfer": lambda body: body[: len(body) // 2],
+    "half a character": lambda body: body + "é".encode()[:1],
+    "ahead": lambda body: _with(body, beat=lambda beat: beat + 400),
+    "another version": lambda body: _with(body, schema=lambda schema: schema + 1),
+}
 
 
 @dataclass(slots=True)
@@ -78,6 +121,8 @@ class Agent:
         self.slurmctld_away_until = 0.0
         self.spoils_next = False
         """Its next status is cut off in the middle."""
+        self.said = -inf
+        """When it said something last, whoever could read it."""
         self._read: dict[str, Mapping[str, Any] | None] = dict.fromkeys(WRITERS)
         """Absent: not read since it began."""
         self._refused: dict[str, str] = {}
@@ -247,5 +292,6 @@ class Agent:
             "nodes": self._nodes,
         }
         body = json.dumps(status).encode()
+        self.said = self.clock.now - ago
         self._spoilt, self.spoils_next = self.spoils_next, False
         self.bucket.put(STATUS, body[: len(body) // 2] if self._spoilt else body)

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .agent import Agent, Bucket, Saves, Temper
 from .cloudformation import Deployment, Template
-from .function import PREPARE
+from .function import PREPARE, Request
 from .hyperpod import Node, Refused
 from .slurm import Habits, Slurm
+from .switches import Statuses, draw_statuses
 
 if TYPE_CHECKING:
     from .lifetime import Lifetime
 
-SILENT = 180.0
-"""Seconds after which an agent that says nothing is taken for dead."""
+SILENT = 179.9
+"""Seconds after which who says nothing, or nothing that can be read, is taken for dead: three minutes, by either clock."""
 
 LONGEST = 24 * 3600.0
 """Seconds that anybody may hold a node."""
@@ -81,6 +82,7 @@ class Heard(NamedTuple):
     found: dict[str, Any] | None
     """Absent: there was none, or it makes no sense."""
     silent: bool
+    """Really: it has said nothing for three minutes, or so long nothing of it could be read."""
 
 
 class Undone(NamedTuple):
@@ -235,12 +237,16 @@ class ByAgent(Draining):
             fails=rng.choice([0.0, 0.0, 0.1, 0.7]),
             another_version=rng.random() < 0.03,
         )
-        self.bucket = Bucket(clock, rng.choice([0.0, 0.0, 0.0, 5.0, -5.0, 170.0, -170.0, 300.0, -300.0]))
+        dice = Random(f"{life.seed} the statuses")
+        skew = rng.choice([0.0, 0.0, 0.0, 5.0, -5.0, 170.0, -170.0, 300.0, -300.0])
+        self.bucket = Bucket(clock, skew, draw_statuses(dice), dice)
         self.slurm = Slurm(clock, rng, pod, Habits(arrivals=rng.choice([0.02, 0.2, 0.6])))
         self.agent = Agent(clock, rng, self.bucket, self.slurm, pod, temper)
         self.is_there = rng.random() < 0.93
         self._broken = False
         """The operator's request, as it stands."""
+        self._unread: dict[Request, float] = {}
+        """Requests that read nothing that can be used, and since when."""
         self._left = rng.choice([0, 1, 2, 4, 8])
 
     def _ends(self, node: Node) -> None:
@@ -255,13 +261,14 @@ class ByAgent(Draining):
             self.agent.begin()
             self.agent.beat()
         self.life.tell(f"drains: {asdict(self.agent.temper)}, agent {self.is_there}, S3 {self.bucket.skew:+.0f} s")
+        self.life.tell(str(self.bucket.statuses))
 
     def finish(self) -> None:
         """Nobody does anything any more, somebody sees to the agent, and a day goes by."""
         super().finish()
         self.slurm.open = False
         self.agent.slurmctld_away_until = self.bucket.reads_fail_until = self.bucket.writes_fail_until = 0.0
-        self.agent.spoils_next = False
+        self.agent.spoils_next, self.bucket.statuses = False, Statuses()
         if self.is_there and not self.agent.lives:
             self.agent.begin()
         if self._broken:
@@ -271,21 +278,37 @@ class ByAgent(Draining):
 
     # -- what the function calls --
 
-    def read(self, key: str) -> tuple[bytes, Heard]:
-        """The status: what stands there, and what can be known from it."""
+    def read(self, key: str, request: Request, began: float) -> tuple[tuple[bytes, int] | None, Heard]:
+        """The status, by a read that began then: what comes of it and how long it is, and what can be known."""
         if self.agent.lives:
             self.agent.beat()
-        body = self.bucket.get(key.partition("/")[2])
-        return body or b"", self.hear(body)
+        sent = self.bucket.sent(key.partition("/")[2])
+        heard = self.hear(request, began, self._understood(*sent) if sent else None)
+        if heard.found is None:
+            self.life.tell(
+                f"    GetObject: {f'{len(sent[0])} of {sent[1]} bytes' if sent else 'NoSuchKey'}, and no status"
+            )
+        return sent, heard
 
-    def hear(self, body: bytes | None) -> Heard:
-        now = self.life.clock.now
+    def _understood(self, body: bytes, length: int) -> dict[str, Any] | None:
+        """Absent: it makes no sense."""
+        if len(body) != length:
+            return None
         try:
-            found = json.loads(body or b"")
-            silent = not -SILENT <= self.bucket.time - found["beat"] <= SILENT
+            found: dict[str, Any] = json.loads(body)
+            whole = found["schema"] == 1 and 0 <= found["beat"] <= self.bucket.time + SILENT
         except (ValueError, KeyError, TypeError):
-            return Heard(now, None, True)
-        return Heard(now, found, silent)
+            return None
+        return found if whole else None
+
+    def hear(self, request: Request, began: float, found: dict[str, Any] | None) -> Heard:
+        """Silent is who has really said nothing; or nothing can be read of what it says, all the time."""
+        now = self.life.clock.now
+        quiet = now - self.agent.said > SILENT
+        if found is not None:
+            self._unread.pop(request, None)
+            return Heard(now, found, quiet)
+        return Heard(now, None, quiet or now - self._unread.setdefault(request, began) >= SILENT)
 
     def write(self, key: str, body: bytes) -> set[str]:
         """As new_wishes has it."""

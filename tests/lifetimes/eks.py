@@ -18,7 +18,7 @@ from cdk_hyperpod._lambda.eks_drainer.drainer import Drainer
 from cdk_hyperpod._lambda.eks_drainer.kubernetes import Api, Reply
 
 from .cloudformation import Deployment, Template
-from .draining import Draining, Heard, Policy, Undone, read_policy
+from .draining import SILENT, Draining, Heard, Policy, Undone, read_policy
 from .function import PREPARE, Killed, Look, Request
 from .hyperpod import Node, Refused
 from .kubernetes import HEALTH, HOOK, LOST_AFTER, MARK, Habits, Kubernetes, Member
@@ -31,8 +31,6 @@ LASTS = 60.0
 """Seconds that Lambda lets the drainer run."""
 HANGS = 10.0
 """Seconds after which the drainer gives a request to the API up."""
-FAILING = 160.0
-"""So long a drainer is called in vain, with pauses, before it is taken for silent."""
 SAVES_AT = 0.8
 """Where pods end with the node: the share of the time after which it is saved, whatever still runs."""
 
@@ -178,7 +176,7 @@ class ByDrainer(Draining):
         if found is None or (found["problem"] and not found["problem"].startswith("not given back")):
             request.ready = 0
             since = self._failing.setdefault(request, began)
-            return Heard(began, None, self.life.clock.now - since >= FAILING)
+            return Heard(began, None, self.life.clock.now - since >= SILENT)
         self._failing.pop(request, None)
         return Heard(began, found, silent=False)
 

@@ -123,6 +123,10 @@ class Request:
     writes: list[Write] = field(default_factory=list)
     asked: dict[float, set[str]] = field(default_factory=dict)
     """Nodes that it asked to delete, whatever the answer, by the time of the look that it went by."""
+    unread: bool = False
+    """Where it asked last who drains, no answer could be read."""
+    silent: float = -inf
+    """When nobody who drains had answered for three minutes, really, and it had just asked."""
     ready: int = 0
     """How many times in a row the agent has said that everything it was asked for may go."""
     asked_agent: bool = False
@@ -330,16 +334,17 @@ class Calls:
             return self._life.hyperpod(ClusterName).describe_node(NodeId)
 
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
+        began = self._life.clock.now
         with self._served("GetObject") as draining:
-            body, heard = draining.read(Key)
-            if self._look is not None:
-                self._look.heard = heard
+            sent, heard = draining.read(Key, self._request, began)
+            self._hears(heard)
             self._request.ready = self._request.ready + 1 if draining.all_ready(heard, self._request.wishes) else 0
-            if not body:
+            if sent is None:
                 raise Refused("NoSuchKey", "The specified key does not exist.", 404)
+            body, length = sent
             date = email.utils.formatdate(draining.bucket.time, usegmt=True)
             headers = {"ResponseMetadata": {"HTTPHeaders": {"date": date}}}
-            return {"Body": io.BytesIO(body), "ContentLength": len(body), **headers}
+            return {"Body": io.BytesIO(body), "ContentLength": length, **headers}
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> dict[str, Any]:
         with self._served("PutObject") as draining:
@@ -363,10 +368,17 @@ class Calls:
                 answer = None if "FunctionError" in reply else reply["Payload"]
                 return {**reply, "Payload": io.BytesIO(reply["Payload"])}
         finally:
-            if self._look is not None:
-                heard, first = draining.hear(self._request, began, answer), self._look.heard
-                # What it chose by is what it heard first.
-                self._look.heard = heard._replace(found=first.found if first and first.found else heard.found)
+            first = self._look.heard if self._look else None
+            heard = draining.hear(self._request, began, answer)
+            # What it chose by is what it heard first.
+            self._hears(heard._replace(found=first.found if first and first.found else heard.found))
+
+    def _hears(self, heard: Heard) -> None:
+        if self._look is not None:
+            self._look.heard = heard
+        self._request.unread = heard.found is None
+        if heard.silent:
+            self._request.silent = self._life.clock.now
 
     @contextmanager
     def _served(self, operation: str) -> Iterator[Any]:

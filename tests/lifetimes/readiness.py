@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .cloudformation import ClusterUpdate, Deployment
-from .draining import Draining, Policy, read_policy
+from .draining import SILENT, Draining, Policy, read_policy
 from .function import FINALIZE, PREPARE, Killed, Look, Request, Write
 from .hyperpod import Ending, Node
 from .judge import Cause
@@ -106,8 +106,12 @@ class Readiness:
         """It has said its last word: what it holds is what goes, and what finalize will delete."""
         if not request.succeeded and "not ready to go" in request.reason and request.ready > 1:
             self.life.judge.fault("ready nodes do not go", f"{request}: {request.reason[:200]}")
-        if request.type == "Delete" or request.faults or isinstance(request.error, Killed):
-            return
+        blamed = not request.succeeded and "on_silent: undrained" in request.reason
+        # What is read last is for nodes to give back.
+        if blamed and request.answered - request.silent > SILENT:
+            self.life.judge.fault("who answers is taken for silent", f"{request}: {request.reason[:300]}")
+        if request.type == "Delete" or request.faults or request.unread or isinstance(request.error, Killed):
+            return  # Who is not heard cannot be told what to keep: a lease ends.
         if read_policy(request.new.get("Drain")) is None:
             return
         if not (request.asked_agent or (request.succeeded and request.kind == PREPARE)):

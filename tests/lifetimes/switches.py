@@ -17,6 +17,26 @@ InUse = Literal["NodeIdInUse", "NODE_ID_IN_USE"]
 NotFound = Literal["ResourceNotFound", "ResourceNotFoundException"]
 Busy = Literal["ConflictException", "ValidationException"]
 Pages = Literal["whole", "repeat", "repeat by the other id", "skip", "change"]
+Spoilt = Literal["missing", "empty", "cut off", "cut in transfer", "half a character", "ahead", "another version"]
+
+
+@dataclass(frozen=True, slots=True)
+class Statuses:
+    """How what S3 gives of the agent's status may differ from what the agent said: some ways, or none."""
+
+    ways: tuple[Spoilt, ...] = ()
+    rate: float = 0.0
+    """How often a read finds the first of them."""
+    lasts: tuple[float, ...] = (0.0,)
+    """Seconds for which every read finds it so; 0: that one only."""
+
+
+def draw_statuses(rng: Random) -> Statuses:
+    """Each way in half of the lifetimes that have any."""
+    if rng.random() < 0.5:
+        return Statuses()
+    ways = tuple(way for way in get_args(Spoilt) if rng.random() < 0.5)
+    return Statuses(ways, rng.choice([0.02, 0.1, 0.3]) if ways else 0.0, (0.0, 0.0, 20.0, 100.0, 170.0, 400.0))
 
 
 @dataclass(frozen=True, slots=True)

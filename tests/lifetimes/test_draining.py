@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import email.utils
+import io
 import json
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from cdk_hyperpod._lambda.hyperpod_provider import channels
+from cdk_hyperpod._lambda.hyperpod_provider.channels import UnansweredError
 from lifetimes.agent import STATUS, Agent, Bucket, Saves, Temper
 from lifetimes.clock import Clock
+from lifetimes.draining import ByAgent
 from lifetimes.hyperpod import Group, HyperPod, Node, Pace
 from lifetimes.slurm import Habits, Job, Slurm
-from lifetimes.switches import draw
+from lifetimes.switches import Spoilt, Statuses, draw
+from lifetimes.test_exemptions import lifetime, request
 
 NODE = "i-1"
 
@@ -31,7 +38,7 @@ class Site:
         ]
         pod.groups["p5"] = Group("p5", {}, 2, 0, nodes=nodes)
         self.node = nodes[0]
-        self.bucket = Bucket(self.clock, 0.0)
+        self.bucket = Bucket(self.clock, 0.0, Statuses(), rng)
         self.slurm = Slurm(self.clock, rng, pod, Habits(arrivals=0))
         self.agent = Agent(self.clock, rng, self.bucket, self.slurm, pod, Temper(saves=saves, **temper))
         self.agent.begin()
@@ -197,3 +204,47 @@ def test_a_site_of_jobs_goes_on_by_itself() -> None:
     site.slurm.jobs.clear()
     site.clock.pass_time(4000)
     assert not site.slurm.jobs
+
+
+@pytest.mark.parametrize("way", get_args(Spoilt))
+def test_a_spoilt_status_is_no_answer_and_no_silence(way: Spoilt) -> None:
+    """The agent has just said something: only three minutes of such reads are silence."""
+    life = lifetime()
+    made, draining = request(life), ByAgent(life, Random(0))
+    draining.agent.begin()
+    assert not draining.read(f"train/{STATUS}", made, life.clock.now)[1].silent
+    draining.bucket.statuses = Statuses((way,), 1.0)
+    for after, silent in ((0.0, False), (170.0, False), (15.0, True)):
+        life.clock.pass_time(after)
+        sent, heard = draining.read(f"train/{STATUS}", made, life.clock.now)
+        assert (heard.found, heard.silent) == (None, silent)
+        with pytest.raises(UnansweredError):
+            channel(draining, sent).read()
+    draining.bucket.statuses = Statuses()
+    assert draining.read(f"train/{STATUS}", made, life.clock.now)[1].found
+
+
+def channel(draining: ByAgent, sent: tuple[bytes, int] | None) -> channels.Bucket:
+    """The function's, with what has come of the status."""
+
+    class S3:
+        def get_object(self, **asked: Any) -> Any:
+            if sent is None:
+                raise ClientError({"Error": {"Code": "NoSuchKey"}}, "GetObject")
+            date = email.utils.formatdate(draining.bucket.time, usegmt=True)
+            more = {"ContentLength": sent[1], "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+            return {"Body": io.BytesIO(sent[0]), **more}
+
+    s3: Any = S3()
+    return channels.Bucket("bucket", "train", lambda: s3, lambda: s3)
+
+
+def test_who_has_said_nothing_for_three_minutes_is_silent_whatever_is_read() -> None:
+    life = lifetime()
+    made, draining = request(life), ByAgent(life, Random(0))
+    draining.agent.begin()
+    draining.read(f"train/{STATUS}", made, life.clock.now)
+    draining.agent.die()
+    for after, silent in ((100.0, False), (100.0, True)):
+        life.clock.pass_time(after)
+        assert draining.read(f"train/{STATUS}", made, life.clock.now)[1].silent is silent

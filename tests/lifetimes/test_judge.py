@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from cdk_hyperpod._lambda.hyperpod_provider.drains import Drains
 from cdk_hyperpod._lambda.hyperpod_provider.provider import Provider, ScaleDownError
 from lifetimes.cloudformation import STACK, TAG
-from lifetimes.function import Killed
+from lifetimes.function import Killed, MakeProvider
 from lifetimes.judge import Cause
 from lifetimes.lifetime import live
 from lifetimes.profiles import PROFILES
@@ -336,6 +337,13 @@ class AsksAsAnOperator(Undrained):
         return self.s3.put_object(**(asked | {"Key": asked["Key"].replace("deployment", "operator")}))
 
 
+class TakesOneLookForSilence(Provider):
+    """Where who drains cannot be heard once, it looks no more."""
+
+    def _listen(self, drains: Drains) -> None:
+        drains.read()
+
+
 class Unevicted(Broken):
     """The function, on a drainer that is asked something else than it says."""
 
@@ -453,6 +461,10 @@ def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[st
         (HoldsForEver, "drains", "a node is held for more than a day"),
         (HoldsForEver, "drains", "a node is drained for ever"),
         (AsksAsAnOperator, "drains", "the function writes what is another's"),
+        (TakesOneLookForSilence, "drains", "a node that was not ready goes"),
+        (TakesOneLookForSilence, "drains", "who answers is taken for silent"),
+        (TakesOneLookForSilence, "evictions", "a node that was not ready goes"),
+        (TakesOneLookForSilence, "evictions", "who answers is taken for silent"),
         (DoesNotDrain, "evictions", "a node that was not ready goes"),
         (AsksForForce, "evictions", "a node that was not ready goes"),
         (AsksForNoBackup, "evictions", "a node that was not ready goes"),
@@ -460,7 +472,7 @@ def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[st
         (HoldsInSilence, "evictions", "a node stays held in silence"),
     ],
 )
-def test_a_broken_function_is_caught(make: type[Broken], profile: str, fault: str) -> None:
+def test_a_broken_function_is_caught(make: MakeProvider, profile: str, fault: str) -> None:
     assert fault in kinds(make, profile, 600, until=fault)
 
 
