@@ -9,6 +9,7 @@ Only the standard library, and nothing newer than Python 3.8: that is what nodes
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -25,6 +26,10 @@ OWN_MARK = "Written by cdk-hyperpod's lifecycle scripts, which write it again wh
 
 RUN_AGAIN = "run this step again when they have ended"
 """How a step ends its line when jobs kept it from a part of its work. `cdk-hyperpod lifecycle run` looks for it."""
+
+
+KILLED_S = 5
+"""A process that is killed is gone within this, or waits for what will not answer."""
 
 
 class StepError(Exception):
@@ -64,23 +69,37 @@ def on_node(path: str) -> Path:
 def run(*command: str, timeout_s: float = 120, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """A command's end, whatever its exit code; both its outputs are in `stdout`.
 
-    127: there is no such command. 124: it did not end in time.
+    127: there is no such command. 124: it did not end in time. Not even a signal ends one that waits for a device or a file system
+    that does not answer, as `nvidia-smi` for a GPU that fell off its bus: it is left where it is.
     """
     try:
-        return subprocess.run(
+        process = subprocess.Popen(
             command,
-            input=stdin,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
             errors="replace",
-            timeout=timeout_s,
-            check=False,
         )
     except FileNotFoundError:
         return subprocess.CompletedProcess(command, 127, f"there is no command {command[0]}")
+    try:
+        said, _ = process.communicate(stdin, timeout=timeout_s)
+        return subprocess.CompletedProcess(command, process.returncode, said)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 124, f"it did not end in {timeout_s:.0f} s")
+    finally:
+        if process.returncode is None:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(KILLED_S)
+    for pipe in filter(None, (process.stdin, process.stdout)):
+        with contextlib.suppress(OSError):
+            pipe.close()
 
 
 def must_run(*command: str, timeout_s: float = 120, stdin: str = "") -> str:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -464,3 +465,15 @@ def test_a_login_node_that_slurm_does_not_know_runs_no_job(node: Part) -> None:
     node.addresses("10.1.0.11")
     node.command("scontrol", "echo NodeName=x NodeHostName=x State=IDLE")
     assert "Slurm does not know this node, so no job runs here" in node.step("access", "login.sh")
+
+
+def test_a_command_that_no_signal_ends_does_not_hold_the_node_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nvidia-smi waits in the kernel for a GPU that fell off its bus, and the step would wait for nvidia-smi."""
+    lib = load("lib.py")
+    monkeypatch.setattr(lib, "KILLED_S", 0.1)
+    monkeypatch.setattr(lib.subprocess.Popen, "kill", lambda self: None)
+    began = time.monotonic()
+    assert lib.run("sleep", "6", timeout_s=0.1).returncode == 124
+    assert time.monotonic() - began < 5
+    assert lib.run("cat", stdin="said", timeout_s=5).stdout == "said"
+    assert lib.run("no-such-command").returncode == 127
