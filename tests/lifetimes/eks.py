@@ -366,7 +366,9 @@ class EksReadiness(Readiness):
         if end is None or end.joined >= heard.at:
             return True  # It joined between the drainer's look and the call.
         asked = (request.heard, BACK if request.rollback else said.minutes * 60.0)
-        began, span = asked if request.rollback else max(asked, (node.launched or 0.0, BACK), key=sum)
+        # A node's five minutes are by HyperPod's clock.
+        launched = (node.launched or 0.0) + self.life.switches.clocks_apart
+        began, span = asked if request.rollback else max(asked, (launched, BACK), key=sum)
         forces = request.rollback or said.force
         if said.must_be_saved and not request.rollback:
             # What runs on then, and ends before the node does, is in no backup.

@@ -20,7 +20,7 @@ from lifetimes.kubernetes import COPIES, LOST_AFTER, MARK, App, Habits, Kubernet
 from lifetimes.lifetime import live
 from lifetimes.soak import seeds_of
 from lifetimes.switches import draw
-from lifetimes.test_exemptions import kinds, lifetime, look, request, write
+from lifetimes.test_exemptions import goes, kinds, lifetime, look, request, write
 
 
 class Site:
@@ -188,6 +188,17 @@ def drained(
     node = life.pod.groups["p5"].nodes[3]
     draining.unready, draining.ends = {node: why}, {node: End(joined, saved, since, silent, cut_off)}
     return life
+
+
+@pytest.mark.parametrize(
+    ("came", "apart", "allowed"), [(690.0, 0.0, True), (710.0, 0.0, False), (710.0, -30.0, True), (740.0, -30.0, False)]
+)
+def test_a_node_s_five_minutes_are_by_hyperpod_s_clock(came: float, apart: float, allowed: bool) -> None:
+    life = drained()
+    life.switches = replace(life.switches, clocks_apart=apart)
+    node = life.pod.groups["p5"].nodes[3]
+    node.wished, node.launched = 650.0, came
+    assert bool(goes(life, FORCE, HEARD, waited=610.0)) is not allowed
 
 
 FAIL = Policy(minutes=10, force=False, undrained=False, must_be_saved=False)
