@@ -488,12 +488,14 @@ class Check(Visitor):
     def entry(self, folder: Folder, name: str, found: os.stat_result) -> None:
         path, line = f"{folder.path}/{name}", line_of(name, found)
         self._states[-1] += fingerprint(line)
-        if found.st_ctime_ns >= self._save.began_ns and line != self._save.recent.get(path):
+        # What is in a folder that was moved here has times of before.
+        late = found.st_ctime_ns >= self._save.began_ns or place_of(folder.path, folder.found) not in self._save.states
+        if late and line != self._save.recent.get(path):
             self._changed[-1].append((path, line, found))
 
     def leave(self, folder: Folder) -> None:
         seen, changed = self._states.pop(), self._changed.pop()
-        key = (folder.found.st_dev, folder.found.st_ino)
+        key = place_of(folder.path, folder.found)
         if self._save.states.get(key) == seen:
             return
         self._save.states[key] = seen
@@ -508,6 +510,11 @@ class Check(Visitor):
 def line_of(name: str, found: os.stat_result) -> bytes:
     """What changes with a file or folder, whoever changes it."""
     return os.fsencode(name) + b"/%d %d %d %d" % (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def place_of(path: str, found: os.stat_result) -> tuple[int, int, int]:
+    """A folder where it is: one that is moved is another."""
+    return found.st_dev, found.st_ino, hash(path)
 
 
 def fingerprint(line: bytes) -> int:
@@ -539,8 +546,8 @@ class Save(Visitor):
         self.counts = dict.fromkeys(
             ("files", "bytes", "links", "left", "hard_links", "acls_lost", "attributes_lost", "links_lost"), 0
         )
-        self.states: dict[tuple[int, int], int] = {}
-        """Folder -> what was in it when it was saved: the sum of the fingerprints."""
+        self.states: dict[tuple[int, int, int], int] = {}
+        """Folder (place_of) -> what was in it when it was saved: the sum of the fingerprints."""
         self.began_ns = int((time.time() - 1) * 1e9)
         self.recent: dict[str, bytes] = {}
         """What has changed since then, or was not saved -> its line in the folder's sum."""
@@ -595,7 +602,7 @@ class Save(Visitor):
 
     def leave(self, folder: Folder) -> None:
         """After what is in it: that changes its time."""
-        self.states[folder.found.st_dev, folder.found.st_ino] = self._states.pop()
+        self.states[place_of(folder.path, folder.found)] = self._states.pop()
         with told(self._copy_of(folder.path), WRITTEN):
             self._keep_attributes(folder.opened, folder.copy, folder.found)
 
@@ -623,7 +630,7 @@ class Save(Visitor):
                 self._one(source_in, copy_in, name, path, found)
                 here = os.fstat(source_in)
                 self._keep_attributes(source_in, copy_in, here)
-            line, key = line_of(name, found), (here.st_dev, here.st_ino)
+            line, key = line_of(name, found), place_of(parent, here)
             if path in self.recent:
                 self.states[key] += fingerprint(line) - fingerprint(self.recent[path])
                 self.recent[path] = line

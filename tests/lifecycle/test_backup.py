@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -640,6 +641,30 @@ def test_a_file_of_two_names_that_was_written_meanwhile_is_saved_again_and_not_i
     assert place.run(last=True) == 0, place.said
     assert (place.copy / "model.bin").read_bytes() == b"new, and longer"
     assert (place.copy / "other").samefile(place.copy / "model.bin")
+    assert sums_are_right(place)
+
+
+@ROOT
+@pytest.mark.parametrize("within", [False, True], ids=["from elsewhere", "within"])
+def test_a_folder_that_is_moved_here_when_all_is_saved_is_saved_with_what_is_in_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch, within: bool
+) -> None:
+    """Its own time changes, and that of no file in it."""
+    old = (place.source if within else place.source.parent) / "old"
+    (old / "below").mkdir(parents=True)
+    for file in (old / "file", old / "below/file"):
+        file.write_bytes(b"old")
+    time.sleep(1.2)  # a backup takes what is a second old for new
+    real = backup.Check.__init__
+
+    def begin(self: Any, save: Any) -> None:
+        real(self, save)
+        if old.exists():
+            old.rename(place.source / "moved")
+
+    monkeypatch.setattr(backup.Check, "__init__", begin)
+    assert place.run(last=True) == 0, place.said
+    assert (place.copy / "moved/file").read_bytes() == (place.copy / "moved/below/file").read_bytes() == b"old"
     assert sums_are_right(place)
 
 
