@@ -91,7 +91,8 @@ class _Client:
         if found is None:
             raise refused("NoSuchKey", "not there", "GetObject")
         sent = email.utils.formatdate(self.world.model.clock.now(), usegmt=True)
-        return {"Body": io.BytesIO(found), "ETag": "e", "ResponseMetadata": {"HTTPHeaders": {"date": sent}}}
+        headers = {"HTTPHeaders": {"date": sent}}
+        return {"Body": io.BytesIO(found), "ContentLength": len(found), "ETag": "e", "ResponseMetadata": headers}
 
     def _put_object(self, Key: str, Body: bytes, **_: object) -> Json:
         self.world.asked[Key] = Body

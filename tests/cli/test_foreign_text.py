@@ -123,6 +123,7 @@ def hostile(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
         node = world.nodes("work")[0]
         told = {"state": f"draining{EVIL}", "slurm": EVIL, "message": EVIL, "requests": {"operator": "x"}}
         status = {
+            "schema": 1,
             "beat": world.model.clock.now(),
             "problem": EVIL,
             "nodes": {node: told},
@@ -290,7 +291,14 @@ def _writes(path: Path) -> Iterator[ast.AST]:
 def test_the_guard_takes_in_text() -> None:
     node = {"state": EVIL, "message": EVIL, "requests": {"deployment": "x"}}
     busy = {"i-1": [{"id": EVIL, "user": EVIL}]}
-    status = {"beat": 1, "problem": EVIL, "refused": {"deployment": EVIL}, "nodes": {"i-1": node}, "busy": busy}
+    status = {
+        "schema": 1,
+        "beat": 1,
+        "problem": EVIL,
+        "refused": {"deployment": EVIL},
+        "nodes": {"i-1": node},
+        "busy": busy,
+    }
     said = channels.parse(json.dumps(status).encode(), 1)
     texts = [said.problem, said.rejected, *said.busy["i-1"], said.nodes["i-1"]["state"], said.nodes["i-1"]["message"]]
     texts.append(api.reason(ClientError({"Error": {"Code": EVIL, "Message": EVIL}}, "x")))

@@ -54,6 +54,7 @@ def three_workers(world: World) -> None:
     world.model.change_node(first, status="Failure")
     world.model.change_node(second, image="1.0")
     status = {
+        "schema": 1,
         "beat": world.model.clock.now(),
         "nodes": {third: {"state": "draining"}},
         "busy": {node: [{"id": "4711", "user": "alice"}] for node in (second, third)},

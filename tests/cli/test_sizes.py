@@ -144,7 +144,11 @@ def test_what_every_command_prints(
     world.stack = {"StackName": "hyperpod-small-cluster", "StackStatus": "CREATE_COMPLETE"}
     tell("why")
     tell("drain", "--status")
-    status = {"beat": world.model.clock.now(), "nodes": {node: {"state": "draining"} for node in nodes[-1:]}}
+    status = {
+        "schema": 1,
+        "beat": world.model.clock.now(),
+        "nodes": {node: {"state": "draining"} for node in nodes[-1:]},
+    }
     world.status = json.dumps(status).encode() if orchestrator == "slurm" else None
     if nodes:
         for words in (["logs"], ["connect", "--print"], ["connect", "--ssh-config"], ["drain"], ["undrain"]):
