@@ -1134,6 +1134,7 @@ class Agent:
     def _read_requests(self) -> None:
         for writer in WRITERS:
             key = f"{self.settings['cluster']}/requests/{writer}.json"
+            before = self.bucket.now()
             try:
                 found = self.bucket.get(key, self.etags[writer], MOST_BYTES)
             except S3Error as error:
@@ -1149,7 +1150,9 @@ class Agent:
                 self.etags[writer], self.wishes[writer] = "", ()
             else:
                 try:
-                    self.ids[writer], self.wishes[writer] = parse_request(writer, found.content, self.bucket.now())
+                    # An answer that sets the clock back, until others say so too, makes no time too far ahead.
+                    now = max(before, self.bucket.now())
+                    self.ids[writer], self.wishes[writer] = parse_request(writer, found.content, now)
                     # Only of what was understood: it may have been read in part, and is read again.
                     self.etags[writer] = found.etag
                 except RequestError as error:

@@ -966,6 +966,21 @@ def test_an_old_drain_without_a_reservation_goes_back_though_nobody_can_be_asked
     assert loop.done == ["scontrol update nodename=n1 state=resume reason="] * acts
 
 
+def test_an_answer_that_sets_the_clock_back_refuses_no_request(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard fails a deployment whose request the agent refuses."""
+    get = loop.bucket.get
+
+    def late(*asked: Any) -> Any:
+        loop.bucket.time -= agent.MOST_AHEAD_S
+        return get(*asked)
+
+    loop.ask(request(wish_json()), "deployment")
+    monkeypatch.setattr(loop.bucket, "get", late)
+    assert loop.look()["refused"] == {}
+    loop.ask(request(wish_json(expires=loop.bucket.time + 2 * agent.MOST_AHEAD_S)), "deployment")
+    assert "26 h ahead" in loop.look()["refused"]["deployment"]
+
+
 class Killed(BaseException):
     """The agent is, between two commands."""
 
