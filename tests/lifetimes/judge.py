@@ -580,11 +580,21 @@ class Judge:
         if request.kind == PREPARE and request.type != "Delete":
             self._nodes_told(request, str(told.get("NodesTaken")))
         if request.kind == FINALIZE and request.type != "Delete":
-            for name in request.new["InstanceGroupsToDelete"]:
-                group = self.life.pod.groups.get(name)
-                stands = group is not None and group.status != "Deleting" and name not in _counts(request.new)
-                if stands and not self.life.actors.since(request.described, name) and name not in str(told):
-                    self.fault("a group stands in silence", f"{request}: {name}, told {told}")
+            self._standing_told(request, str(told.get("StillStanding")))
+
+    def _standing_told(self, request: Request, told: str) -> None:
+        """Every group that should be gone and is not, also one that HyperPod has not finished deleting, and no other."""
+        accepted = re.findall(r'accepted the deletion of group "([^"]+)"', told)
+        doomed = {*request.new["InstanceGroupsToDelete"], *(name for write in request.writes for name in write.groups)}
+        for name, group in self.life.pod.groups.items():
+            if self.life.actors.since(request.described, name):
+                continue
+            going = group.status == "Deleting"
+            if name in doomed - _counts(request.new).keys() and name not in (accepted if going else told):
+                kind = "a group is being deleted in silence" if going else "a group stands in silence"
+                self.fault(kind, f"{request}: {name}, told {told}")
+            if name in accepted and not going:
+                self.fault("tells of a deletion that is none", f"{request}: {name}, told {told}")
 
     def _nodes_told(self, request: Request, told: str) -> None:
         """Every node that it deleted, and no other; groups that go next are told of behind them."""

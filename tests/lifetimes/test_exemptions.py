@@ -12,7 +12,7 @@ import pytest
 from lifetimes.actors import Deed
 from lifetimes.cloudformation import STACK, TAG, ClusterUpdate, Deployment, Template
 from lifetimes.draining import ByAgent, Draining, Heard, Policy, Undone
-from lifetimes.function import PREPARE, Look, Request, Write
+from lifetimes.function import FINALIZE, PREPARE, Look, Request, Write
 from lifetimes.hyperpod import Ending, Group, How, Lowering, Measure, Node, Who
 from lifetimes.judge import Cause, Expected
 from lifetimes.lifetime import Lifetime
@@ -170,6 +170,33 @@ def test_replacements_of_what_went_are_none_of_the_expected_nodes() -> None:
         made.succeeded, made.answered, made.data = True, 1000.0, {"NodesTaken": "i-4, i-9"}
         life.judge.deployment_ended(made.deployment, expected)
         assert [kind for kind in kinds(life.judge.faults) if kind.startswith("not the expected")] == faults
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "fault"),
+    [
+        ("InService", 'Group "p5" with 4 nodes', ""),
+        ("InService", "nothing", "a group stands in silence"),
+        ("InService", 'HyperPod accepted the deletion of group "p5"', "tells of a deletion that is none"),
+        ("Deleting", 'HyperPod accepted the deletion of group "p5"', ""),
+        ("Deleting", 'Group "p5" with 4 nodes', "a group is being deleted in silence"),
+        ("Deleting", "nothing", "a group is being deleted in silence"),
+        ("", "nothing", ""),
+    ],
+)
+def test_what_is_told_of_a_group_that_should_be_gone(status: str, told: str, fault: str) -> None:
+    """Unless somebody made it meanwhile, or deleted it."""
+    for deeds, expected in ([], [fault] if fault else []), ([Deed(997.0, "person", "makes the group", "p5")], []):
+        life = lifetime()
+        gone = replace(NEW, groups=(), groups_to_delete=("p5",))
+        made = replace(request(life), kind=FINALIZE, new=gone.properties(FINALIZE), described=996.0)
+        life.pod.groups["p5"].status = status
+        if not status:
+            del life.pod.groups["p5"]
+        life.actors.deeds = deeds
+        made.succeeded, made.data = True, {"StillStanding": told}
+        life.judge.request_ended(made)
+        assert kinds(life.judge.faults) == expected
 
 
 def test_a_guard_that_is_new_is_not_told_what_the_cluster_was() -> None:

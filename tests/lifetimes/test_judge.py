@@ -256,6 +256,25 @@ class SaysNothing(Broken):
         return {**answer, "Data": {"NodesTaken": "nothing"}} if answer["IsComplete"] else answer
 
 
+class SaysThatNothingStands(Broken):
+    """Leaves groups behind, and says nothing."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        answer = super().is_complete(event)
+        return {**answer, "Data": {"StillStanding": "nothing"}} if answer["IsComplete"] else answer
+
+
+class SaysThatAllGoes(Broken):
+    """Takes a group that nobody deletes for one that HyperPod is deleting."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        answer = super().is_complete(event)
+        told = {
+            "StillStanding": 'HyperPod accepted the deletion of group "p5" with 1 node (i-1), and has not finished it.'
+        }
+        return {**answer, "Data": told} if "StillStanding" in answer.get("Data", {}) else answer
+
+
 class Undrained(Broken):
     """The function, on an S3 that does something else than it is told."""
 
@@ -446,6 +465,8 @@ def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[st
         (TakesAnother, "rollbacks", "an older node goes because of a newer one"),
         (TrustsAnybody, "rollbacks", "not refused"),
         (SaysNothing, "rollbacks", "nodes go in silence"),
+        (SaysThatNothingStands, "drift", "a group is being deleted in silence"),
+        (SaysThatAllGoes, "faults", "tells of a deletion that is none"),
         (Lingers, "rollbacks", "waits with nothing to take"),
         (NeverLooksAtItsStack, "rollbacks", "a change for a deployment that is over"),
         (RefusesInARollback, "rollbacks", "a rollback gets stuck"),
