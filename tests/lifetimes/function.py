@@ -127,6 +127,8 @@ class Request:
     """Where it asked last who drains, no answer could be read."""
     silent: float = -inf
     """When nobody who drains had answered for three minutes, really, and it had just asked."""
+    unwitnessed: bool = False
+    """It could not read HyperPod's record of operations."""
     ready: int = 0
     """How many times in a row the agent has said that everything it was asked for may go."""
     asked_agent: bool = False
@@ -271,6 +273,29 @@ class Calls:
             if "NextToken" not in reply:
                 self._looks("ListClusterNodes")
             return reply
+
+    def list_cluster_operations(self, *, ClusterName: str, Status: str, Type: str, **paging: Any) -> dict[str, Any]:
+        assert (Status, Type) == ("InProgress", "Scaling"), "the model tells no others"
+        with self._second_witness("ListClusterOperations"):
+            return {"ClusterOperationSummaries": self._life.hyperpod(ClusterName).list_operations()}
+
+    def describe_cluster_operation(self, *, ClusterName: str, OperationId: str) -> dict[str, Any]:
+        with self._second_witness("DescribeClusterOperation"):
+            return self._life.hyperpod(ClusterName).describe_operation(OperationId)
+
+    @contextmanager
+    def _second_witness(self, operation: str) -> Iterator[None]:
+        """A read that came later: it has dice of its own, so that a seed stands for what it stood for before."""
+        dice = self._life.pod.reads_operations
+        self._life.clock.pass_time(dice.uniform(0.05, 0.6))
+        try:
+            if dice.random() < 0.02:
+                raise Refused("ThrottlingException", "Rate exceeded")
+            yield
+        except Refused as refused:
+            self._request.unwitnessed = True
+            self._life.tell(f"  {operation}: {refused}")
+            raise ClientError({"Error": {"Code": refused.code, "Message": refused.message}}, operation) from None
 
     def list_tags(self, *, ResourceArn: str, NextToken: str | None = None) -> dict[str, Any]:
         with self._call("ListTags"):

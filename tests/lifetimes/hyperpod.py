@@ -7,6 +7,7 @@ does not document is a switch (switches.py). Everything takes its time: a call o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -144,6 +145,18 @@ class Ending:
     """It may be gone when somebody asks what the node ended for."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """A scaling request, as HyperPod's record of operations keeps it."""
+
+    id: str
+    at: float
+    by: Who
+    targets: Mapping[str, tuple[int, int]]
+    """Of each group whose target it changed, before and after."""
+    ended: Sequence[Node]
+
+
 @dataclass(slots=True)
 class Pace:
     """How long things take, in seconds, and how often they fail."""
@@ -182,8 +195,11 @@ class HyperPod:
         """Every node that was ever wished for, by its logical id."""
         self.watch: Callable[[Node], None] | None = None
         """Who looks at a node that is about to end."""
+        self.operations: list[Operation] = []
+        """Under continuous provisioning, oldest first."""
         self.reads = Random(f"{rng.getrandbits(32)} the reads")
         """Decides how pages differ from the list."""
+        self.reads_operations = Random(f"{rng.getstate()[1][0]} the operations")
         self._differs_at = 0
         self._addresses = 0
 
@@ -328,6 +344,67 @@ class HyperPod:
             summary["NodeLogicalId"] = node.logical
         return summary
 
+    def list_operations(self) -> list[dict[str, Any]]:
+        """ListClusterOperations: scaling in progress, newest first."""
+        found = [self._operation(each) for each in reversed(self._told_operations())]
+        return [each for each in found if each["Status"] == "InProgress"]
+
+    def describe_operation(self, operation_id: str) -> dict[str, Any]:
+        """DescribeClusterOperation."""
+        for each in self._told_operations():
+            if each.id == operation_id:
+                details = [
+                    {
+                        "InstanceGroupName": name,
+                        "Status": self.status_of(each, name),
+                        "Original": {"TargetCount": before},
+                        "Desired": {"TargetCount": after},
+                    }
+                    for name, (before, after) in each.targets.items()
+                ]
+                return {**self._operation(each), "ScalingDetails": details}
+        raise Refused(self.switches.not_found, f"{operation_id} is no operation of the cluster.")
+
+    def _told_operations(self) -> list[Operation]:
+        self._there()
+        if self.switches.operations == "denied":
+            raise Refused("AccessDeniedException", "is not authorized to perform: sagemaker:ListClusterOperations")
+        return [] if self.switches.operations == "empty" else self.operations
+
+    def _operation(self, operation: Operation) -> dict[str, Any]:
+        states = {self.status_of(operation, name) for name in operation.targets}
+        return {
+            "OperationId": operation.id,
+            "ClusterArn": self.arn + ("0" if self.switches.operations == "another cluster's" else ""),
+            "Type": "Scaling",
+            "Status": "InProgress" if "InProgress" in states else "Superseded" if "Superseded" in states else "Done",
+            "CreationTime": self.clock.datetime(operation.at),
+        }
+
+    def status_of(self, operation: Operation, name: str) -> str:
+        """Of one of its groups."""
+        if [each for each in self.operations if name in each.targets][-1] is not operation:
+            return "Superseded"
+        nodes = self.groups[name].nodes if name in self.groups else []
+        before, after = operation.targets[name]
+        lately = self.clock.now < operation.at + self.switches.operations_lag
+        leaves = any(node in nodes for node in operation.ended)
+        comes = before < after and any(node.status == "Pending" for node in nodes)
+        return "InProgress" if lately or leaves or comes else "Done"
+
+    @contextmanager
+    def _recorded(self, by: Who) -> Iterator[None]:
+        """What is done inside is one operation, if it changes targets."""
+        before, ended = {name: group.target for name, group in self.groups.items()}, len(self.endings)
+        yield
+        now = {name: group.target for name, group in self.groups.items() if group.status != "Deleting"}
+        changed = {name: (before.get(name, 0), target) for name, target in now.items() if target != before.get(name, 0)}
+        if changed and self.continuous:
+            number = len(self.operations)
+            operation_id = f"{number:08x}-0000-4000-8000-{number:012x}"
+            nodes = [ending.node for ending in self.endings[ended:]]
+            self.operations.append(Operation(operation_id, self.clock.now, by, changed, nodes))
+
     # -- what is changed --
 
     def create(
@@ -363,14 +440,15 @@ class HyperPod:
         if self.story is not None:
             counts = ", ".join(f"{spec['InstanceGroupName']}={spec['InstanceCount']}" for spec in specs)
             self.tell(f"UpdateCluster by {by}: {counts}" + (f" deletes {', '.join(to_delete)}" if to_delete else ""))
-        for name in to_delete:
-            self._delete_group(self.groups[name], by, call)
-        for spec in specs:
-            group = self.groups.get(spec["InstanceGroupName"])
-            if group is None:
-                self._add_group(spec, by)
-            else:
-                self._resize(group, spec, by, call)
+        with self._recorded(by):
+            for name in to_delete:
+                self._delete_group(self.groups[name], by, call)
+            for spec in specs:
+                group = self.groups.get(spec["InstanceGroupName"])
+                if group is None:
+                    self._add_group(spec, by)
+                else:
+                    self._resize(group, spec, by, call)
         if not self.continuous:
             self._keep_busy()
 
@@ -405,9 +483,10 @@ class HyperPod:
                 took.append(node)
         if failed and not took and self.switches.all_fail != "answered":
             raise Refused(self.switches.all_fail, f"None of the nodes can be deleted: {failed[0]['Code']}")
-        for node in took:
-            self._end(node, "named", by, call)
-        self._lower_targets(took, by)
+        with self._recorded(by) if self.switches.operations == "told, also of deletions" else nullcontext():
+            for node in took:
+                self._end(node, "named", by, call)
+            self._lower_targets(took, by)
         if took and not self.continuous and self.switches.delete_keeps_busy:
             self._keep_busy()
         reply: dict[str, Any] = {
@@ -425,7 +504,8 @@ class HyperPod:
         group = self.groups.get(name)
         if group is None or group.status == "Deleting" or not self.continuous or group.under_way:
             raise Refused("ValidationException", "InvalidInstanceGroupStatus")
-        group.target += number
+        with self._recorded(by):
+            group.target += number
         self.tell(f"BatchAddClusterNodes by {by}: {name} +{number}, target {group.target}")
         self._grow(group, by)
 

@@ -178,6 +178,7 @@ class Judge:
                 self.fault("nodes of a group that is not in the template", f"{request}: {name}")
                 continue
             self._taken(write, name, counts[name], took, named)
+            self._overtakes(write, name)
         if not request.rollback:
             # What replaces a taken node was not there to be counted.
             listed = life.switches.unlaunched_listed
@@ -193,6 +194,17 @@ class Judge:
                 self.spare(Cause.LEFT_OUT)
             elif total > int(request.new["MaxNodes"]):
                 self.fault("more than max_nodes", f"{request}: {total}")
+
+    def _overtakes(self, write: Write, name: str) -> None:
+        """Ten minutes long no node goes while HyperPod's record tells of somebody else's lowering of its group."""
+        request, pod = write.request, self.life.pod
+        told = pod.switches.operations.startswith("told") and not request.unwitnessed
+        if not told or request.rollback or write.at - request.heard >= 600:
+            return
+        for operation in pod.operations:
+            before, after = operation.targets.get(name, (0, 0))
+            if operation.at < request.began and after < before and pod.status_of(operation, name) == "InProgress":
+                self.fault("takes nodes of a group that another operation lowers", f"{request}: {name}, {operation.by}")
 
     def _taken(self, write: Write, name: str, count: int, took: list[Any], named: set[str]) -> None:
         request, look, life = write.request, write.look, self.life

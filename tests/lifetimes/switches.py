@@ -17,6 +17,7 @@ InUse = Literal["NodeIdInUse", "NODE_ID_IN_USE"]
 NotFound = Literal["ResourceNotFound", "ResourceNotFoundException"]
 Busy = Literal["ConflictException", "ValidationException"]
 Pages = Literal["whole", "repeat", "repeat by the other id", "skip", "change"]
+Operations = Literal["told", "told, also of deletions", "empty", "denied", "another cluster's"]
 Spoilt = Literal["missing", "empty", "cut off", "cut in transfer", "half a character", "ahead", "another version"]
 
 
@@ -109,9 +110,20 @@ class Switches:
     instance id; or leaves its first node out; or the order changes between two pages."""
     clocks_apart: float
     """Seconds by which LaunchTime is ahead of the function's clock."""
+    operations: Operations
+    """What ListClusterOperations tells: of UpdateCluster and BatchAddClusterNodes, perhaps of BatchDeleteClusterNodes, or nothing."""
+    operations_lag: float
+    """Seconds for which an operation says InProgress at least."""
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
+
+
+def _aside(rng: Random, what: str) -> Random:
+    """Dice of its own for a switch that came later: a seed stands for what it stood for before."""
+    copy = Random()
+    copy.setstate(rng.getstate())
+    return Random(f"{copy.random()} {what}")
 
 
 def draw(rng: Random) -> Switches:
@@ -153,4 +165,6 @@ def draw(rng: Random) -> Switches:
         page=rng.choice([100, 100, 4, 2]),
         pages=rng.choice(["whole", "whole", *get_args(Pages)]),
         clocks_apart=rng.choice([-30.0, 0.0, 0.0, 30.0]),
+        operations=_aside(rng, "the operations").choice(["told", *get_args(Operations)]),
+        operations_lag=_aside(rng, "their lag").choice([0.0, 0.0, 100.0, 800.0]),
     )

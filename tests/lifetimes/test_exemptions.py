@@ -13,10 +13,11 @@ from lifetimes.actors import Deed
 from lifetimes.cloudformation import STACK, TAG, ClusterUpdate, Deployment, Template
 from lifetimes.draining import ByAgent, Draining, Heard, Policy, Undone
 from lifetimes.function import FINALIZE, PREPARE, Look, Request, Write
-from lifetimes.hyperpod import Ending, Group, How, Lowering, Measure, Node, Who
+from lifetimes.hyperpod import Ending, Group, How, Lowering, Measure, Node, Operation, Who
 from lifetimes.judge import Cause, Expected
 from lifetimes.lifetime import Lifetime
 from lifetimes.readiness import Readiness
+from lifetimes.switches import Operations
 
 
 def spec(count: int, **more: Any) -> dict[str, Any]:
@@ -197,6 +198,30 @@ def test_what_is_told_of_a_group_that_should_be_gone(status: str, told: str, fau
         made.succeeded, made.data = True, {"StillStanding": told}
         life.judge.request_ended(made)
         assert kinds(life.judge.faults) == expected
+
+
+@pytest.mark.parametrize(
+    ("operations", "began", "lasts", "waited", "unwitnessed", "spared"),
+    [
+        ("told", 900.0, 800.0, 100.0, False, False),
+        ("told", 900.0, 0.0, 100.0, False, True),
+        ("denied", 900.0, 800.0, 100.0, False, True),
+        ("another cluster's", 900.0, 800.0, 100.0, False, True),
+        ("told", 996.0, 800.0, 0.0, False, True),
+        ("told", 300.0, 800.0, 605.0, False, True),
+        ("told", 900.0, 800.0, 100.0, True, True),
+    ],
+)
+def test_nodes_of_a_group_that_anothers_operation_lowers(
+    operations: Operations, began: float, lasts: float, waited: float, unwitnessed: bool, spared: bool
+) -> None:
+    """It may have begun with the function's own call, or last longer than anybody waits, or not be told."""
+    life = lifetime(operations=operations, operations_lag=lasts)
+    made = replace(request(life), unwitnessed=unwitnessed)
+    made.heard -= waited
+    life.pod.operations.append(Operation("1", began, "person", {"p5": (5, 4)}, []))
+    life.judge.batch_delete_was_sent(write(made, look(life), life.pod.groups["p5"].nodes[3]))
+    assert ("takes nodes of a group that another operation lowers" in kinds(life.judge.faults)) is not spared
 
 
 def test_a_guard_that_is_new_is_not_told_what_the_cluster_was() -> None:

@@ -11,7 +11,7 @@ import pytest
 from lifetimes import switches
 from lifetimes.clock import Clock
 from lifetimes.hyperpod import HyperPod, Pace, Refused
-from lifetimes.switches import Pages, Switches
+from lifetimes.switches import Operations, Pages, Switches
 
 BASE = replace(
     switches.draw(Random("base")),
@@ -34,6 +34,8 @@ BASE = replace(
     page=100,
     pages="whole",
     clocks_apart=0.0,
+    operations="told",
+    operations_lag=0.0,
 )
 
 
@@ -338,3 +340,38 @@ def test_an_update_without_patching_turns_it_off() -> None:
     assert "AutoPatchConfig" in pod.describe()["InstanceGroups"][0]
     pod.update([spec(3)], by="cloudformation")
     assert "AutoPatchConfig" not in pod.describe()["InstanceGroups"][0]
+
+
+def test_the_record_of_operations_tells_what_is_in_progress() -> None:
+    """The last one of a group; those before it are superseded."""
+    pod = made(spec(4))
+    pod.update([spec(3)], by="person")
+    found = pod.list_operations()
+    assert [each["ClusterArn"] for each in found] == [pod.arn]
+    (detail,) = pod.describe_operation(found[0]["OperationId"])["ScalingDetails"]
+    assert (detail["Original"], detail["Desired"]) == ({"TargetCount": 4}, {"TargetCount": 3})
+    pod.update([spec(2)], by="autoscaler")
+    assert [pod.status_of(each, "p5") for each in pod.operations] == ["Superseded", "InProgress"]
+    pod.clock.pass_time(1000)
+    assert not pod.list_operations()
+    assert pod.describe_operation(pod.operations[1].id)["Status"] == "Done"
+
+
+@pytest.mark.parametrize(
+    ("operations", "told"),
+    [("told", 0), ("told, also of deletions", 1), ("empty", 0), ("another cluster's", 0)],
+)
+def test_whether_a_deletion_is_an_operation_is_a_switch(operations: Operations, told: int) -> None:
+    pod = made(spec(4), how=replace(BASE, operations=operations))
+    pod.batch_delete(ids(pod)[:1], by="person")
+    assert len(pod.list_operations()) == told
+
+
+def test_operations_may_be_denied_and_anothers() -> None:
+    pod = made(spec(4), how=replace(BASE, operations="denied"))
+    with pytest.raises(Refused, match="AccessDenied"):
+        pod.list_operations()
+    pod = made(spec(4), how=replace(BASE, operations="another cluster's"))
+    pod.update([spec(3)], by="person")
+    assert pod.list_operations()[0]["ClusterArn"] != pod.arn
+    assert not made(spec(4), continuous=False).list_operations()
