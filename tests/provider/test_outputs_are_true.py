@@ -65,6 +65,27 @@ def test_nodes_that_the_first_look_did_not_see_are_named() -> None:
     assert len(names(train.reasons[0])) == min(5, len(gone))
 
 
+def test_a_deleted_node_that_is_still_listed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list shows it as it was, and a page leaves out another: their number is right."""
+    train = Stack(FOUR, timings=QUICK)
+    real = train.client.list_cluster_nodes
+    _, left_out, still_listed, _ = ids(train, "p5")
+    as_it_was = {node["InstanceId"]: node for node in real(ClusterName="train")["ClusterNodeSummaries"]}[still_listed]
+
+    def list_cluster_nodes(**asked: Any) -> Any:
+        reply = real(**asked)
+        nodes = {node["InstanceId"]: node for node in reply["ClusterNodeSummaries"]}
+        if still_listed not in nodes:
+            del nodes[left_out]
+            reply["ClusterNodeSummaries"] = [*nodes.values(), as_it_was]
+        return reply
+
+    monkeypatch.setattr(train.client, "list_cluster_nodes", list_cluster_nodes)
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert names(told(train)) == ended(train)
+    assert f"HyperPod was asked to delete, and still lists: {still_listed}." in told(train)
+
+
 def test_a_whole_group_is_named_before_it_goes_and_while_it_goes() -> None:
     train = Stack(BOTH, timings=QUICK, vanished="leave")
     old = ids(train, "old")

@@ -564,11 +564,12 @@ def nodes_taken(
     doomed: Mapping[str, Sequence[str]],
     unsure: Sequence[str] | None,
     left_out: Mapping[str, int],
+    listed: Sequence[Picked] = (),
 ) -> str:
-    """Which nodes this deployment deleted. `doomed`: groups that it deletes next, with their nodes. `unsure`: nodes that are gone
+    """Which nodes this deployment deleted. `listed`: nodes that it asked for, too, and that HyperPod still lists. `doomed`: groups that it deletes next, with their nodes. `unsure`: nodes that are gone
     too, and that another process may have deleted for it; absent: there was no other. `left_out`: node -> files that are not in
     its backup."""
-    return _fitting(lambda most: " ".join(_taken(when, gone, doomed, unsure, left_out, most)) or NOTHING)
+    return _fitting(lambda most: " ".join(_taken(when, gone, doomed, unsure, left_out, listed, most)) or NOTHING)
 
 
 def _taken(
@@ -577,6 +578,7 @@ def _taken(
     doomed: Mapping[str, Sequence[str]],
     unsure: Sequence[str] | None,
     left_out: Mapping[str, int],
+    listed: Sequence[Picked],
     most: int,
 ) -> Iterator[str]:
     if gone:
@@ -586,6 +588,8 @@ def _taken(
             yield f"{group}: {_list(shown, group, left_out)}."
         if len(gone) > most:
             yield f"And {len(gone) - most} more, in the log."
+    if listed:
+        yield f"HyperPod was asked to delete, and still lists: {some([pick.name for pick in listed], most)}."
     for group, nodes in doomed.items():
         yield f'Group "{group}" goes next, with {several(len(nodes), "node")} ({some(nodes, most)}).'
     if unsure is not None:

@@ -630,7 +630,9 @@ class Provider:
             record, here = state.record, live.staying if live else frozenset()
             elsewhere = [pick.name for pick in state.picked if pick.name not in {*here, *record.asked}]
             unsure = None if record.whole else elsewhere
-            return _answer(event, messages.nodes_taken(state.began, record.gone(here), groups, unsure, left_out))
+            gone = record.gone(here)
+            listed = [pick for pick in record.asked.values() if pick not in gone]
+            return _answer(event, messages.nodes_taken(state.began, gone, groups, unsure, left_out, listed))
         left = {name: nodes for name, nodes in groups.items() if name not in accepted}
         return _answer(event, messages.standing(left, deleting(live, desired, accepted) if live else {}, waits))
 
