@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cdk_hyperpod._lambda.eks_drainer.kubernetes import Reply, Send
 from eks_drainer.rig import HOOK, NOW, Rig
 
 
@@ -232,3 +233,24 @@ def test_a_hook_without_rights_keeps_nobody_from_going_back(rig: Rig, wanted: bo
         assert told["state"] == "backup-failed"
         assert 'cannot list resource "jobs" in API group "batch" in the namespace "elsewhere"' in told["message"]
         assert rig.free(other)
+
+
+def test_the_pod_of_a_backup_whose_job_cannot_be_read_is_not_somebodys(rig: Rig) -> None:
+    """At the deadline the Role in the backup's namespace has gone: nobody asks what keeps the backup's own pod."""
+    node = drained(rig)
+    rig.job_pod()
+    sent: list[str] = []
+
+    def without_jobs(send: Send) -> Send:
+        def sends(method: str, path: str, body: bytes | None, kind: str) -> Reply:
+            sent.append(path)
+            return send(method, path.replace("/namespaces/ops/jobs", "/namespaces/elsewhere/jobs"), body, kind)
+
+        return sends
+
+    rig.wrap, rig.now = without_jobs, NOW + 1500
+    answer = rig.ask(rig.wish(node))
+    told = answer["nodes"][node]
+
+    assert (told["state"], told["jobs"], answer["busy"]) == ("timed-out", [], [])
+    assert not any("/eviction" in path for path in sent)

@@ -147,6 +147,9 @@ def read_world(api: Api, backup: str | None, now: float, *, wanted: bool) -> Wor
     """
     found = [parse_node(each, now) for each in api.items("/api/v1/nodes")]
     hook = read_hook(api, backup, wanted=wanted) if backup else None
+    # Where Jobs cannot be read, marks tell which are backups.
+    unread = hook is not None and bool(hook.trouble)
+    marked = frozenset(one.mark.job for one in found if unread and one.mark and one.mark.job)
     pods: dict[str, list[Pod]] = {}
     busy: set[str] = set()
     waits: dict[str, str] = {}
@@ -154,7 +157,7 @@ def read_world(api: Api, backup: str | None, now: float, *, wanted: bool) -> Wor
     query = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
     for each in api.items("/api/v1/pods", fieldSelector=query):
         node = each["spec"].get("nodeName", "")
-        job = _job_of(each, hook)
+        job = _job_of(each, hook, marked)
         if job:
             waits[job] = _what_it_waits_for(each)
         elif has_to_leave(each):
@@ -368,13 +371,14 @@ def parse_job(found: Json) -> Job:
     return Job(str(metadata.get("uid"))[:TEXT], metadata["name"], str(labels.get(JOB_LABEL, "")), state, said)
 
 
-def _job_of(pod: Json, hook: Hook | None) -> str:
-    """The backup that the pod belongs to; empty: none."""
+def _job_of(pod: Json, hook: Hook | None, marked: frozenset[str]) -> str:
+    """The backup that the pod belongs to; empty: none. `marked`: uids of backups' Jobs that cannot be read."""
     owner = _controller(pod["metadata"])
     if hook is None or pod["metadata"]["namespace"] != hook.namespace or owner.get("kind") != "Job":
         return ""
     job = hook.jobs.get(owner["name"])
-    return job.name if job and job.uid == owner.get("uid") else ""
+    own = owner.get("uid") in marked or (job is not None and job.uid == owner.get("uid"))
+    return str(owner["name"]) if own else ""
 
 
 def _what_it_waits_for(pod: Json) -> str:
