@@ -233,7 +233,10 @@ class Judge:
                 if other.look is not None and other.look.at == look.at
                 for node in other.took
             )
-            stale = 0 if seen > look.shown[name]["TargetCount"] else self._stale(look, name, request)
+            # Where the target tells, an update waits; a rollback that has waited takes what the failed update launched.
+            newer = request.rollback and all(node.wished >= request.deployment.began for node in by_count)
+            told = seen > look.shown[name]["TargetCount"] and not newer
+            stale = 0 if told else self._stale(look, name, request)
             if stale and len(by_count) <= max(0, before.live + stale - count - by_name):
                 self.spare(Cause.STALE_LIST)
             elif acted and len(by_count) <= max(0, max(then.live, seen) - earlier - count - by_name):
@@ -262,7 +265,10 @@ class Judge:
             most = max(then.live + len(of_group) - by_name, then.target, look.before[name].target)
             if name in first.measures:
                 most = max(most, first.measures[name].live, first.measures[name].target, first.before[name].target)
-            if len(of_group) > most + self._stale(first, name, request) - count:
+            too_many = len(of_group) > most + self._stale(first, name, request) - count
+            if too_many and name in request.left_out:
+                self.spare(Cause.LEFT_OUT)
+            elif too_many:
                 self.fault("more names than the count allows", f"{request}: {len(of_group)} of {name}, count {count}")
         group = life.pod.groups.get(name)
         left = group.live if group else []
@@ -324,7 +330,7 @@ class Judge:
                 continue
             if launched is None and node.wished > request.heard:
                 continue  # It replaces one that went, and waits for that one.
-            if launched is None and node.name not in by_count and (write.unheard or isinstance(request.error, Killed)):
+            if launched is None and node.name not in by_count and (write.unheard or request.succeeded is False):
                 continue  # What is not launched may go with the target, after the others: the function got no further.
             if launched is not None and launched > request.heard - CLOCKS:
                 continue  # Perhaps before the request began, perhaps not: clocks differ.

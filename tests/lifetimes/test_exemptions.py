@@ -224,6 +224,37 @@ def test_nodes_of_a_group_that_anothers_operation_lowers(
     assert ("takes nodes of a group that another operation lowers" in kinds(life.judge.faults)) is not spared
 
 
+@pytest.mark.parametrize(
+    ("wished", "rollback", "spared"), [(996.0, True, True), (980.0, True, False), (996.0, False, False)]
+)
+def test_a_rollback_takes_what_the_failed_update_launched_while_the_list_is_late(
+    wished: float, rollback: bool, spared: bool
+) -> None:
+    """The list shows i-1 as it was, and the target is three already: an update waits."""
+    life = lifetime()
+    life.switches = life.pod.switches = replace(life.switches, list_lag=100.0)
+    nodes = life.pod.groups["p5"].nodes
+    made = request(life, rollback=rollback)
+    made.new["Groups"], made.deployment.reached = NEW.properties(PREPARE)["Groups"], True
+    life.pod.endings.append(ends(life, nodes[0], 990.0, "at random", "hyperpod"))
+    nodes[3].wished = nodes[3].launched = wished
+    found = write(made, look(life, target=3), nodes[3])
+    found.before = {"p5": found.before["p5"]._replace(live=3)}
+    life.judge.batch_delete_was_sent(found)
+    assert ("more nodes than the count allows" in kinds(life.judge.faults)) is not spared
+    assert life.judge.unavoidable[Cause.STALE_LIST] == spared
+
+
+@pytest.mark.parametrize("left_out", [True, False])
+def test_two_looks_that_leave_out_a_named_node_see_too_few_names(left_out: bool) -> None:
+    life = lifetime()
+    made = request(life)
+    made.new["NodesToDelete"] = ["i-3", "i-4"]
+    made.left_out = {"p5"} if left_out else set()
+    life.judge.batch_delete_was_sent(write(made, look(life), *life.pod.groups["p5"].nodes[2:]))
+    assert ("more names than the count allows" in kinds(life.judge.faults)) is not left_out
+
+
 def test_a_guard_that_is_new_is_not_told_what_the_cluster_was() -> None:
     life = lifetime()
     autoscaled = replace(NEW, autoscaled=("p5",))
@@ -463,8 +494,12 @@ def test_the_minimum_of_a_group_that_a_rollback_left(blocks: bool, known: bool, 
     assert Expected(life, old, NEW).doubtful is doubtful
 
 
-@pytest.mark.parametrize("unheard", [True, False])
-def test_a_lost_reply_keeps_what_is_not_launched_from_being_taken_first(unheard: bool) -> None:
+@pytest.mark.parametrize(
+    ("unheard", "succeeded", "spared"), [(True, True, True), (False, True, False), (False, False, True)]
+)
+def test_what_is_not_launched_goes_after_others_unless_the_function_gets_no_further(
+    unheard: bool, succeeded: bool, spared: bool
+) -> None:
     life = lifetime()
     waiting = Node("p5", "n5", 0.0, "person")
     life.pod.ever[waiting.name] = waiting
@@ -473,9 +508,9 @@ def test_a_lost_reply_keeps_what_is_not_launched_from_being_taken_first(unheard:
         {"InstanceGroupName": "p5", "NodeLogicalId": waiting.name, "InstanceStatus": {"Status": "Pending"}}
     )
     taken = write(made, seen, life.pod.groups["p5"].nodes[3])
-    taken.unheard = unheard
+    taken.unheard, made.succeeded = unheard, succeeded
     life.judge._order(taken, "p5")
-    assert kinds(life.judge.faults) == ([] if unheard else ["the wrong order"])
+    assert kinds(life.judge.faults) == ([] if spared else ["the wrong order"])
 
 
 @pytest.mark.parametrize(("known", "doubtful"), [("another", True), (None, True), ("llm", False)])
