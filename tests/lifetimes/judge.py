@@ -234,8 +234,8 @@ class Judge:
                 for node in other.took
             )
             # Where the target tells, an update waits; a rollback that has waited takes what the failed update launched.
-            newer = request.rollback and all(node.wished >= request.deployment.began for node in by_count)
-            told = seen > look.shown[name]["TargetCount"] and not newer
+            failed_ones = request.rollback and all(node.wished >= request.deployment.began for node in by_count)
+            told = seen > look.shown[name]["TargetCount"] and not failed_ones
             stale = 0 if told else self._stale(look, name, request)
             if stale and len(by_count) <= max(0, before.live + stale - count - by_name):
                 self.spare(Cause.STALE_LIST)
