@@ -975,6 +975,18 @@ def test_rollback_takes_no_replacement_for_nodes_that_the_list_shows_as_they_wer
     assert [name for name, _ in taken(fewer)] == [node_id(21), node_id(20), node_id(22)]
 
 
+@pytest.mark.parametrize(("target", "before", "takes"), [(6, 0, []), (6, 1, ["p5-9"]), (7, 0, ["p5-9"])])
+def test_rollback_takes_no_request_in_place_of_a_node_that_may_be_ending(
+    target: int, before: int, takes: list[str]
+) -> None:
+    """Node 6 has ended, and the list shows it as it was. `before`: requests that the first look found."""
+    crowd = live(group(target=target, current=7), nodes=[*nodes("p5", 6), *waiting("p5", 9)])
+    when = replace(rollback(unlaunched={"p5": before}), first=False)
+    found = plan(crowd, desired(wish(count=6)), when)
+    assert [name for name, _ in taken(found)] == takes
+    assert bool(found.waits) is not bool(takes)
+
+
 def test_rollback_never_refuses() -> None:
     two = live(
         group(target=12), group("other", 1), nodes=[*nodes("p5", 8), *since("p5", 20), *nodes("other", 1, first=50)]

@@ -74,7 +74,7 @@ def _need(
     fresh = _replacements(group.name, staying, occasion)
     controller = CONTROLLER in (group.fixed.node_type, wanted.fixed.node_type)
     if occasion.rolling_back:
-        picks = [] if controller else _excess_of_rollback(staying, group.target, wanted.count, occasion)
+        picks = [] if controller else _excess_of_rollback(staying, group, wanted.count, occasion)
     else:
         picks = [Pick(node=node, reason="named") for node in named]
         if not (wanted.autoscaled or controller):
@@ -147,10 +147,11 @@ def _launch_time(node: Node) -> float:
     return node.launched.timestamp() if node.launched else 0.0
 
 
-def _excess_of_rollback(staying: list[Node], target: int, count: int, occasion: Occasion) -> list[Pick]:
+def _excess_of_rollback(staying: list[Node], group: Group, count: int, occasion: Occasion) -> list[Pick]:
     """The nodes above `count`, the newest first: those of the failed update go before any that was there before it, whether
     or not CloudFormation tells when it began. Of those, the ones that the first look chose stay chosen, as in an update. With
-    more nodes than the target, some may be terminating: then only those of the failed update."""
+    more nodes than the target, some may be terminating: then only those of the failed update, and no more that are not launched
+    yet than at the first look, since HyperPod asks for others in place of nodes that end."""
 
     def order(node: Node) -> tuple[bool, bool, float, str]:
         standing = occasion.of_failed_update(node) and node.name in occasion.chosen
@@ -161,10 +162,14 @@ def _excess_of_rollback(staying: list[Node], target: int, count: int, occasion: 
             return "not yet launched"
         return "launched by the failed update" if occasion.of_failed_update(node) else "newest"
 
-    picks = [
+    excess = [
         Pick(node=node, reason=reason(node)) for node in sorted(staying, key=order)[: max(0, len(staying) - count)]
     ]
-    return picks if len(staying) <= target else [pick for pick in picks if pick.reason != "newest"]
+    if len(staying) <= group.target:
+        return excess
+    unlaunched = [pick for pick in excess if pick.reason == "not yet launched"]
+    known = len(unlaunched) if occasion.unlaunched is None else occasion.unlaunched.get(group.name, 0)
+    return [pick for pick in excess if pick.reason != "newest" and pick not in unlaunched[known:]]
 
 
 def is_ahead(need: Need, occasion: Occasion) -> bool:

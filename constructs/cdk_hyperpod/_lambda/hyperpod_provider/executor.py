@@ -72,7 +72,8 @@ def execute(
         if not taken.unexplained or all(take.minimum is None for take in takes):
             return taken
         # A live minimum may forbid it (undocumented); the file lowers that minimum anyway, so it goes first.
-        sent = _send_counts(live, look, replace(occasion, minimum_blocks=True), sagemaker, moment)
+        gone = taken.accepted | taken.unheard
+        sent = _send_counts(live, look, replace(occasion, minimum_blocks=True), sagemaker, moment, gone=gone)
         acted = sent.sent or sent.error or sent.waits
         return sent._replace(accepted=taken.accepted, unheard=taken.unheard) if acted else taken
     # With its target still up, a group would ask again for what was just dropped. Nodes that have an instance are on their
@@ -81,7 +82,8 @@ def execute(
     dropped = {node.group for node in picks if node.instance_id is None}
     if not (live.continuous and dropped):
         return taken
-    sent = _send_counts(live, look, replace(occasion, young=False), sagemaker, moment, only=dropped)
+    gone = taken.accepted | taken.unheard
+    sent = _send_counts(live, look, replace(occasion, young=False), sagemaker, moment, gone=gone, only=dropped)
     return sent._replace(accepted=taken.accepted, unheard=taken.unheard, waits=(*taken.waits, *sent.waits))
 
 
@@ -174,10 +176,11 @@ def _send_counts(
     sagemaker: api.SageMaker,
     moment: Moment,
     *,
+    gone: frozenset[str] = frozenset(),
     only: Container[str] | None = None,
 ) -> Outcome:
     """The one place that lowers targets and minimums: one UpdateCluster for all these groups; others are left alone (botocore:
-    UpdateCluster, its InstanceGroups). `only`: of these groups; absent: of all.
+    UpdateCluster, its InstanceGroups). `gone`: nodes that were asked for since `seen`. `only`: of these groups; absent: of all.
 
     Between any two calls somebody else may act, and a count that is no longer true ends nodes at random. So it plans once
     more, from what is there now, and sends only what that plan holds, for groups that nobody else has touched since.
@@ -191,7 +194,7 @@ def _send_counts(
     for lower in plan.changes:
         if isinstance(lower, TakeNodes) or live is None or not (only is None or lower.group in only):
             continue
-        if _overtaken(lower.group, seen, live):
+        if _overtaken(lower.group, seen, live, gone):
             waits.append(messages.overtaken(lower.group).why)
         else:
             specs.append(carrying(spec_with(lower.spec, count=lower.count, minimum=lower.minimum), live))
@@ -206,12 +209,15 @@ def _send_counts(
     return Outcome(waits=tuple(waits), sent=True)
 
 
-def _overtaken(name: str, seen: Cluster, live: Cluster) -> bool:
-    """Whether, between two looks, the group's target has risen or nodes have come to it."""
+def _overtaken(name: str, seen: Cluster, live: Cluster, gone: frozenset[str]) -> bool:
+    """Whether, between two looks, the group's target has risen, nodes have come to it, or others than the `gone` ones have left
+    the list: a page may have left them out."""
     targets = {group.name: group.target for group in seen.groups}
     known = {node.name for node in seen.nodes}
     risen = any(group.name == name and group.target > targets.get(name, 0) for group in live.groups)
-    return risen or any(node.group == name and node.name not in known for node in live.nodes)
+    here = {node.name for node in live.nodes if node.group == name}
+    staying = {node.name for node in seen.nodes if node.group == name and not node.leaving}
+    return risen or bool(here - known) or bool(staying - here - gone)
 
 
 def _worth_waiting(error: Exception, live: Cluster, moment: Moment) -> bool:
