@@ -295,7 +295,10 @@ class Judge:
         assert look is not None
         now = self._ranks(write, name, look)
         then = self._ranks(write, name, first) if first is not None else {}
-        asked = write.request.asked[look.at]
+        # What was not launched when it was asked for may have another name by now.
+        asked = {
+            node.name for node in self.life.pod.ever.values() if {node.id, node.logical} & write.request.asked[look.at]
+        }
         went = {node.name for node in write.took} & now.keys()
         for gone in went:
             for stays in now.keys() - went - asked:

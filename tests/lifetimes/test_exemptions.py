@@ -160,6 +160,22 @@ def test_what_the_first_look_chose_stays_chosen() -> None:
     assert kinds(life.judge.faults) == ["the wrong order"], "it had failed before"
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_request_that_was_launched_before_its_call_keeps_its_place(asked: bool) -> None:
+    """It was asked for by its logical id, which HyperPod no longer knew. Now it has another name, and stays."""
+    life = lifetime()
+    made = request(life)
+    *_, newest, booted = life.pod.groups["p5"].nodes
+    seen = look(life)
+    booted.logical, seen.nodes[3]["NodeLogicalId"] = "n4", "n4"
+    del seen.nodes[3]["InstanceId"]
+    life.pod.ever = {node.logical: node for node in life.pod.groups["p5"].nodes}
+    written = write(made, seen, newest)
+    made.asked[seen.at] |= {"n4"} if asked else set()
+    life.judge._order(written, "p5")
+    assert bool(life.judge.faults) is not asked
+
+
 def test_replacements_of_what_went_are_none_of_the_expected_nodes() -> None:
     for wished, faults in ((990.0, ["not the expected number of nodes"]), (999.0, [])):
         life = lifetime(lowering="late, absolute")
