@@ -556,6 +556,21 @@ def test_a_function_that_dies_holds_no_node_for_long() -> None:
     assert settled(agent)
 
 
+@pytest.mark.parametrize("late", [0, 10, 30, 60])
+def test_a_rollback_gives_back_what_the_cancelled_update_asks_for_once_more_by_a_late_status(late: float) -> None:
+    train = four()
+    for node in ids(train, "p5"):
+        runs(train, node, 30 * MINUTE)
+
+    def is_late() -> None:
+        train.status_late = late
+
+    assert train.deploy(TWO, cancel=("Custom::HyperPodScaleDown", 2), meanwhile=is_late) == "rolled back"
+    train.poll_given_up()
+    train.clock.advance(MINUTE)
+    assert settled(train.agent)
+
+
 class Dying:
     """Ends the function at one of its calls of the cluster's API or of the bucket, counted from now on; once."""
 

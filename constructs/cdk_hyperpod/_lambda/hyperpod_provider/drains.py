@@ -44,6 +44,8 @@ class Drains:
         self.said = NOTHING_SAID
         self.held: frozenset[str] = frozenset()
         """Names of nodes that were not given back, as far as anybody told."""
+        self.gave_back = False
+        """Nodes were held, and it has asked to give them back."""
 
     def read(self, patience: Patience = _at_once) -> Said:
         """What is said now."""
@@ -107,6 +109,7 @@ class Drains:
         leaving = [node for node in live.nodes if node.name in accepted] if live else []
         kept = self._kept([*leaving, *_going_already(live)])
         self.held = held - kept.keys()
+        self.gave_back = bool(self.held)
         self._write(kept)
         if not self.ask.drain.eks:
             return
