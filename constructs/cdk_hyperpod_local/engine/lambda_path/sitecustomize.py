@@ -9,7 +9,8 @@ On Lambda, /tmp and the home are the function's alone, so each has a folder for 
 it from TEST_OUTDIR; kubectl and helm keep their caches at home.
 
 AWS's long waits pass faster here, so a function that gives up after an hour must see its hour pass as fast: what its own
-code gets from datetime.now() and time.time() goes on faster, and jumps by what the engine is told to skip (`control.py`).
+code gets from datetime.now() and time.time() goes on faster, its time.sleep() ends as much earlier, and the clock jumps by what the
+engine is told to skip (`control.py`).
 Everyone else's (a request is signed with the time) is the machine's.
 
 The real API server here is older than EKS's: it takes an eviction in the version of that time alone. The fields are the same.
@@ -112,6 +113,12 @@ def _fast_time() -> float:
     return now + _ahead(now) if sys._getframe(1).f_code.co_filename.startswith(_CODE) else now
 
 
+def _fast_sleep(seconds: float) -> None:
+    if sys._getframe(1).f_code.co_filename.startswith(_CODE):
+        seconds /= float(os.environ["LOCAL_AWS_CLOCK_SPEED"])
+    _real_sleep(seconds)
+
+
 def _ahead(now: float) -> float:
     """By how many seconds the function's clock is ahead of the machine's."""
     since = now - float(os.environ["LOCAL_AWS_CLOCK_STARTS"])
@@ -128,10 +135,12 @@ def _skipped() -> float:
 
 _real_datetime = datetime.datetime
 _real_time = time.time
+_real_sleep = time.sleep
 _CODE = os.path.join(os.getcwd(), "")  # a function starts in the folder of its code
 if "LOCAL_AWS_CLOCK_SPEED" in os.environ:
     datetime.datetime = _FastDatetime  # type: ignore[misc]
     time.time = _fast_time
+    time.sleep = _fast_sleep
 if os.environ.get("AWS_CA_BUNDLE") == _LAMBDA_CERTIFICATES:
     import ssl
 
