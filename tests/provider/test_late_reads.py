@@ -90,6 +90,18 @@ def test_an_update_that_is_cancelled_while_it_looks_takes_nothing(
     assert not train.model.changes(principal=LAMBDA)
 
 
+def test_a_guard_that_is_new_in_an_update_that_is_cancelled_takes_nothing() -> None:
+    """The update is over before its first look, and the status does not tell yet."""
+    train = late(30, 0)
+    train._is("UPDATE_IN_PROGRESS")
+    train.clock.advance(40)
+    train._is("UPDATE_ROLLBACK_IN_PROGRESS")
+    train._cancel = (PREPARE, 3)
+    with pytest.raises(ScaleDownError, match="cancelled"):
+        train.custom(PREPARE, replace(FOUR, groups=(group("p5", 3),)).prepare, None)
+    assert not train.model.changes(principal=LAMBDA)
+
+
 def test_a_deployment_that_takes_nothing_is_not_kept() -> None:
     train = late(0, 0)
     began = train.clock.now()

@@ -155,15 +155,14 @@ class Provider:
         """
         if event.kind == FINALIZE and not self._may_remove(event):
             return state
-        if event.request == "Update":
-            seen = self._with_status(event, state)
-            early = self._early(event, seen)
-            if early.pending is False and early.looked:
-                return early
-            self._sleep(max(0.0, (state.began + LATE - self._now()).total_seconds()))
-            # What HyperPod launches meanwhile is no older than the request.
-            state = replace(state, looked=early.looked, newest=early.newest, unlaunched=early.unlaunched)
-            state = self._with_status(event, state)
+        seen = self._with_status(event, state)
+        early = self._early(event, seen)
+        if early.pending is False and early.looked:
+            return early
+        self._sleep(max(0.0, (state.began + LATE - self._now()).total_seconds()))
+        # What HyperPod launches meanwhile is no older than the request.
+        state = replace(state, looked=early.looked, newest=early.newest, unlaunched=early.unlaunched)
+        state = self._with_status(event, state)
         try:
             if state.rolling_back:
                 state = self._with_reached(event, state)
@@ -195,7 +194,9 @@ class Provider:
 
     def _with_status(self, event: Event, state: State) -> State:
         """Whether the stack is rolling back, and since when it is being updated. Nothing goes on without: a rollback takes
-        what an update would refuse."""
+        what an update would refuse. A resource that is new is of no rollback."""
+        if event.request == "Create":
+            return state
         try:
             stack = self._patiently(lambda: self._stack(event), state)
         except api.CALL_ERRORS as error:
