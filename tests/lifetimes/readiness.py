@@ -71,6 +71,9 @@ class Readiness:
         if any(deed.node == node.id and deed.at >= since for deed in self.draining.undone):
             self.life.judge.spare(Cause.UNDRAINED)
             return
+        if node in look.left_out_again:
+            self.life.judge.spare(Cause.LEFT_OUT)
+            return
         self.life.judge.fault("a node that was not ready goes", f"{request}: {node.name} of {node.group}: {why}")
 
     def _allowed(self, node: Node, request: Request, look: Look, said: Policy) -> bool:

@@ -684,6 +684,18 @@ def test_a_node_that_somebody_undrained_is_spared(node: str, at: float, spared: 
     assert life.judge.unavoidable[Cause.UNDRAINED] == spared
 
 
+@pytest.mark.parametrize("left_out", [True, False])
+def test_a_node_that_two_lists_left_out_goes_with_its_group_and_nobody_asked_for_it(left_out: bool) -> None:
+    life = lifetime()
+    drained(life)
+    made, seen, node = request(life), look(life), life.pod.groups["p5"].nodes[3]
+    seen.heard, seen.left_out_again = HEARD, frozenset({node} if left_out else ())
+    assert life.judge.readiness
+    life.judge.readiness._went(node, made, seen, FAIL, 1000.0)
+    assert bool(life.judge.faults) is not left_out
+    assert life.judge.unavoidable[Cause.LEFT_OUT] == left_out
+
+
 @pytest.mark.parametrize(
     ("polls", "first", "drains", "spared"),
     [(1, 996.0, True, True), (1, 930.0, True, False), (2, 996.0, True, False), (1, 996.0, False, False)],
