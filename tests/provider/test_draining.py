@@ -556,6 +556,23 @@ def test_a_function_that_dies_holds_no_node_for_long() -> None:
     assert settled(agent)
 
 
+@pytest.mark.parametrize("reads", [1, 2, 3])
+def test_a_rollback_gives_back_whichever_read_of_its_stack_s_status_tells_first(reads: int) -> None:
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
+    real, left = train.provider._stack, iter(range(reads, -1, -1))
+
+    def stack(event: Any) -> Any:
+        if train.status == "UPDATE_ROLLBACK_IN_PROGRESS":
+            train.status_late = 50 if next(left, 0) else 0
+        return real(event)
+
+    train.provider._stack = stack  # type: ignore[method-assign]
+    wish = Wish(groups=(group("p5", 4),), drain=DRAIN, groups_to_delete=("old",))
+    assert train.deploy(wish, fail="before") == "rolled back"
+    train.clock.advance(MINUTE)
+    assert settled(train.agent)
+
+
 @pytest.mark.parametrize("late", [0, 10, 30, 60])
 def test_a_rollback_gives_back_what_the_cancelled_update_asks_for_once_more_by_a_late_status(late: float) -> None:
     train = four()

@@ -39,8 +39,8 @@ class Record:
     """Name -> node whose deletion HyperPod accepted, or may have accepted."""
     due: datetime | None = None
     """When the next poll is expected."""
-    gave_back: bool = False
-    """It had nothing to do at its first look, and has given back nodes that another request held."""
+    gives_back_again: bool = False
+    """It had nothing to do at its first look, and has given back nodes that another request held, or may have had no right to."""
     goes_on: Rollback | None = None
     """It had nothing to do at its first look, has by now, and may have asked for nodes to be drained. Absent: no such rollback."""
 

@@ -508,11 +508,13 @@ class Provider:
             wanted, giver = desired, drains
 
             def give_back() -> None:
-                if not self._given_up(event, state):
+                if self._given_up(event, state):
+                    state.record.gives_back_again = True
+                else:
                     giver.give_back(lambda: self._live(wanted, tags=False), accepted)
 
             self._again(give_back, self._now() + GIVING_BACK)
-            state.record.gave_back = state.record.gave_back or giver.gave_back
+            state.record.gives_back_again |= giver.gave_back
         except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")
             if drains is not None and drains.ask.drain.eks:
@@ -540,8 +542,9 @@ class Provider:
             return replace(state, rolling_back=True, pending=None, updated=known.updated, reached=known.reached)
         state = self._with_status_since(event, state)
         held = _answer(event, self._give_back(event, state) or messages.NOTHING)
-        if state.record.gave_back and self._now() - state.began < LATE:
-            # To the cancelled update's own polls that update may go on for so long, and they ask for the nodes again.
+        if state.record.gives_back_again and self._now() - state.began < LATE:
+            # To the cancelled update's own polls that update may go on for so long, and they ask for the nodes again. Or this is
+            # a rollback, and only the second of two reads of the stack's status told.
             return UNFINISHED
         desired = self._desired(event, state)
         drains = None if desired is None else self._drains(event, desired, state, before=True)
