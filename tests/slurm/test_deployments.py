@@ -73,7 +73,9 @@ class Bucket:
         if said.returncode != 0:
             raise ClientError({"Error": {"Code": "NoSuchKey", "Message": ""}}, "GetObject")
         date = email.utils.formatdate(time.time() + self.ahead_s, usegmt=True)
-        return {"Body": io.BytesIO(said.output.encode()), "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+        content = said.output.encode()
+        headers = {"HTTPHeaders": {"date": date}}
+        return {"Body": io.BytesIO(content), "ContentLength": len(content), "ResponseMetadata": headers}
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> dict[str, Any]:
         self._meet()
