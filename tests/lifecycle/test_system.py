@@ -248,6 +248,7 @@ def test_root_and_the_files_users_have_folders_of_containers() -> None:
 def test_no_user_can_make_anothers_folder_of_containers(tmp_path: Path) -> None:
     """Also under an earlier version's layout, in which 1001 had made the folders of 1002."""
     step = load("steps/65_container_data.py")
+    umask = os.umask(0o022)  # as a step has it, whatever tests before this one have set
     disk = Path(tempfile.mkdtemp(dir="/var/tmp")).resolve()  # which users may enter, unlike pytest's own
     disk.chmod(0o755)
     conf = disk / "etc/enroot/enroot.conf.d"
@@ -306,6 +307,7 @@ def test_no_user_can_make_anothers_folder_of_containers(tmp_path: Path) -> None:
             ]
             assert subprocess.run(theirs, capture_output=True, check=False).returncode != 0
     finally:
+        os.umask(umask)
         shutil.rmtree(disk)
 
 

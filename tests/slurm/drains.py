@@ -124,9 +124,9 @@ class Drains:
         said = self.controller.run("scontrol --oneliner show reservation")
         return " ".join(word.partition("=")[2] for word in said.split() if word.startswith("ReservationName="))
 
-    def await_given_back(self, *nodes: Node) -> None:
+    def await_given_back(self, *nodes: Node, limit_s: float = 60) -> None:
         """Wait until nothing of the agent's is on them, and they take work."""
-        self.cluster.await_idle(nodes)
+        self.cluster.await_idle(nodes, limit_s)
         ids = [node.instance.instance_id for node in nodes]
         self.cluster.until(
             lambda: not any(instance in self.reservations() for instance in ids),

@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError  # type: ignore[import-untyped]
 
+from cdk_hyperpod._lambda.hyperpod_provider import provider as function
 from cdk_hyperpod_local.hyperpod import ManualClock
 from provider import stack
 from provider.stack import DRAIN, LAMBDA, Stack, Timings, Wish, group
@@ -142,6 +144,8 @@ def drains(cluster: Cluster, provisioned: object) -> Iterator[Drains]:
 @pytest.fixture
 def train(cluster: Cluster, drains: Drains, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployments]:
     monkeypatch.setattr(stack, "ManualClock", RealTime)
+    # How long one poll asks who does not answer. Nobody here waits three minutes for each.
+    monkeypatch.setattr(function, "SILENT", timedelta(seconds=5))
     drains.await_heard()
     drains.ask(writer="deployment")
     yield Deployments(cluster, drains)
@@ -312,10 +316,10 @@ def test_a_bucket_that_the_agent_never_reaches_again_is_its_silence(
                 assert (ended, train.taken()) == ("rolled back", set())
                 assert "has said nothing for 15 minutes; start it on the controller" in train.reasons[0]
             assert node.instance.instance_id in drains.reservations()
-            # What refuses tells the time all the same, and by S3's clock a lease ends.
+            # What refuses tells the time all the same, and by S3's clock a lease ends: by three answers over a minute.
             run("systemctl stop bucket")
             asking.start_bucket(drains.controller, clock_offset_s=3 * 3600)
-            drains.await_given_back(node)
+            drains.await_given_back(node, limit_s=180)
             assert drains.job_state(job) == "RUNNING"
     run("systemctl stop bucket")
     asking.start_bucket(drains.controller)
