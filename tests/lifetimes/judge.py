@@ -280,6 +280,9 @@ class Judge:
             for node in left
             if node.launched is None or node.launched > since + (0 if request.rollback else CLOCKS)
         ]
+        if not request.rollback:
+            # What had been asked for before the request and was launched by this look was there, and the documented order holds.
+            newer = [node for node in newer if node.wished > since or node.launched is None or node.launched > look.at]
         sound = [node for node in by_count if node.launched is not None and node.launched <= since]
         if not request.rollback:
             sound = [node for node in sound if not node.failed]

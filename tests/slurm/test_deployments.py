@@ -330,6 +330,8 @@ def test_a_group_is_held_until_it_is_deleted_and_given_back_by_a_rollback(
     cluster: Cluster, drains: Drains, train: Deployments
 ) -> None:
     members = [node for node in cluster.compute if node.instance.group == "trn1"]
+    for node in members:
+        fill(node)
     wish = replace(train.wish, groups=(group("p5", 2),), groups_to_delete=("trn1",))
     assert train.deploy(wish, fail="before") == "rolled back"
     assert train.taken() == set()
