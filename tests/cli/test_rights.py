@@ -48,6 +48,7 @@ cluster."""
 OF_EKS = ["preflight", "--config", "eks.yaml"]
 OF_THE_TEST = ("PutRolePolicy", "AssumeRole")
 """Calls of `operate` itself."""
+OF_OPERATIONS = ("sagemaker:ListClusterOperations", "sagemaker:DescribeClusterOperation")
 UNTRIED = {
     **dict.fromkeys(
         [("connect", "ssm:StartSession"), ("connect", "ssm:TerminateSession")], "the AWS CLI calls, and says so"
@@ -55,6 +56,10 @@ UNTRIED = {
     ("watch", "cloudformation:DescribeStackEvents"): "of a stack that failed: tests/cli/test_watch.py",
     ("connect", "sagemaker:DescribeClusterNode"): "of a node that is named by its id, as of `logs` here",
     ("logs", "sagemaker:ListClusterNodes"): "of a node that is named as in the VPC, as of `connect` here",
+    **dict.fromkeys(
+        [(command, right) for command in ("watch", "why") for right in OF_OPERATIONS],
+        "without it a command does not say who superseded whom: tests/cli/test_watch.py and test_why.py",
+    ),
     **dict.fromkeys(
         [(command, "s3:ListBucket") for command in ("nodes", "plan", "drain", "undrain")],
         "the local S3 says without it too what is not there: tests/cli/test_drain.py has the refusal",
@@ -340,7 +345,8 @@ def test_each_call_that_aws_throttles_is_made_again_and_then_said(
     intercept(monkeypatch, meet)
     untouched = tried(0)
     said = capsys.readouterr()
-    mine = [call for call in dict.fromkeys(made) if call.split(".")[1] not in OF_THE_TEST]
+    optional = [right.split(":")[1] for right in OF_OPERATIONS]
+    mine = [call for call in dict.fromkeys(made) if call.split(".")[1] not in (*OF_THE_TEST, *optional)]
     assert mine, "it asks AWS nothing"
     for throttled in mine:
         assert tried(ATTEMPTS - 1) == untouched, throttled

@@ -38,6 +38,8 @@ READING = (
     "sagemaker:ListClusterNodes",
     "sagemaker:ListTags",
 )
+OPTIONAL = ("sagemaker:ListClusterOperations",)
+"""HyperPod's record of operations is a second witness: tests/provider/test_operations.py goes on without."""
 ROLLING_BACK = ("cloudformation:DescribeStackEvents",)
 """A rollback goes on without, and judges by the live cluster how far the failed update got."""
 WRITING = ("iam:PassRole", "sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster")
@@ -178,12 +180,12 @@ def test_what_scaling_down_uses(life: Rehearsal) -> None:
     assert smaller.status == "UPDATE_COMPLETE", smaller.reasons
     grown = life.change(resized(life.config, "p5", 3, minimum=3))
     assert grown.status == "UPDATE_COMPLETE", grown.reasons
-    assert used(life.aws, since, stack=life.cluster) == {*READING, *WRITING, *FRAMEWORK}
+    assert used(life.aws, since, stack=life.cluster) == {*READING, *OPTIONAL, *WRITING, *FRAMEWORK}
     config = deepcopy(life.config)
     failed = life.change(resized(config, "p5", 4), edit=after_the_cluster)
     life.config = config
     assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
-    assert used(life.aws, since, stack=life.cluster) == {*READING, *ROLLING_BACK, *WRITING, *FRAMEWORK}
+    assert used(life.aws, since, stack=life.cluster) == {*READING, *OPTIONAL, *ROLLING_BACK, *WRITING, *FRAMEWORK}
     assert refused(life.aws, since) == set()
 
 

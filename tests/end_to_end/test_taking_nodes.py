@@ -257,8 +257,9 @@ def test_a_node_that_does_not_end_in_time(life: Rehearsal) -> None:
     assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
     (reason,) = step.failures()
     assert reason.splitlines()[0] == (
-        "Error: Scaling down standing did not finish within 55 minutes: 1 of 1 node taken. Deploying again goes on from here, "
-        f'and takes only what is left. Group "p5" has 1 node shutting down ({stuck}).'
+        "Error: Scaling down standing did not finish within 55 minutes: nodes that were taken stay taken. Deploying again goes on "
+        f'from here, and takes only what is left. Group "p5" has 1 node shutting down ({stuck}). '
+        f"HyperPod was asked to delete {stuck}."
     )
     life.aws.change_hyperpod(defaults=True)
     settle(life)
