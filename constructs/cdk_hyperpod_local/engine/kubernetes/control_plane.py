@@ -86,6 +86,9 @@ def control_plane(
     (free_port,) = free_ports(1)
     url = f"https://127.0.0.1:{port or free_port}"
     cluster = _prepare(folder, url)
+    for address in (ETCD, PEERS):
+        # An etcd that was killed leaves its sockets, at which the next one does not start.
+        (folder / address.removeprefix("unix://")).unlink(missing_ok=True)
     with ExitStack() as processes:
 
         def start(name: str, *options: str) -> subprocess.Popen[bytes]:
