@@ -88,7 +88,8 @@ def test_a_job_that_ignores_every_signal_ends(cluster: Cluster, drains: Drains, 
     deaf = "trap '' $(seq 1 64); while :; do sleep 1; done"
     job = submit(cluster, f"-p {node.instance.group} -w {node.name} --no-requeue", deaf.replace("$", "\\$"))
     cluster.until(lambda: drains.job_state(job) == "RUNNING", "it runs")
-    drains.await_state(node, "ready", force(drains, node))
+    # slurmd sends SIGKILL after KillWait, and asks again until the processes are gone.
+    drains.await_state(node, "ready", force(drains, node), limit_s=180)
     assert drains.job_state(job) == "CANCELLED"
 
 
