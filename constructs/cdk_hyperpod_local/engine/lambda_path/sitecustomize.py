@@ -140,7 +140,7 @@ _CODE = os.path.join(os.getcwd(), "")  # a function starts in the folder of its 
 if "LOCAL_AWS_CLOCK_SPEED" in os.environ:
     datetime.datetime = _FastDatetime  # type: ignore[misc]
     time.time = _fast_time
-    time.sleep = _fast_sleep
+    time.sleep = _fast_sleep  # type: ignore[assignment]
 if os.environ.get("AWS_CA_BUNDLE") == _LAMBDA_CERTIFICATES:
     import ssl
 
