@@ -284,10 +284,12 @@ def operate(aws: LocalAws, monkeypatch: pytest.MonkeyPatch, words: list[str], ac
 
 def until_all_run(aws: LocalAws) -> None:
     """What an earlier replacement or reboot has begun, has ended."""
-    for _ in range(300):
+    deadline = time.monotonic() + 60
+    statuses: set[str] = set()
+    while statuses != {"Running"}:
+        assert time.monotonic() < deadline, statuses
         nodes = aws.client("sagemaker").list_cluster_nodes(ClusterName="small")["ClusterNodeSummaries"]
-        if {node["InstanceStatus"]["Status"] for node in nodes} == {"Running"}:
-            break
+        statuses = {node["InstanceStatus"]["Status"] for node in nodes}
         time.sleep(0.1)
 
 

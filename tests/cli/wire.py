@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import botocore.loaders  # type: ignore[import-untyped]
@@ -94,7 +95,7 @@ def intercept(patch: pytest.MonkeyPatch, meet: Callable[[str], str | None]) -> N
 
     The attempts, the waits between them and the errors are botocore's own; nothing waits really.
     """
-    patch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    patch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))  # not everybody's time.sleep
     _read_models_once(patch)
     make = botocore.session.Session.create_client
 

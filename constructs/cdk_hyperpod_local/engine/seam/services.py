@@ -202,18 +202,15 @@ def before_operations(name: str, operations: AbstractSet[str], act: Callable[[Js
 
 
 def repair_logs() -> None:
-    """Keep from a function's log what its log level keeps from it: what a program prints counts as INFO ("Configuring log
-    levels for Lambda functions"). ministack writes everything."""
+    """Keep from a function's log what its log level keeps from it: what a program prints counts as INFO, and an error that
+    it throws as ERROR ("Configuring log levels for Lambda functions"). ministack writes everything."""
     emit = lambda_svc._emit_lambda_logs
 
     def emitted(function: Json, request_id: str, text: str, error: bool, *rest: Any, **more: Any) -> None:
         settings = (function.get("config") or function).get("LoggingConfig") or {}
-        quiet = settings.get("LogFormat") == "JSON" and settings.get("ApplicationLogLevel") in (
-            "WARN",
-            "ERROR",
-            "FATAL",
-        )
-        emit(function, request_id, "" if quiet and not error else text, error, *rest, **more)
+        level = settings.get("ApplicationLogLevel", "INFO") if settings.get("LogFormat") == "JSON" else "INFO"
+        dropped = {"FATAL": True, "ERROR": not error, "WARN": not error}.get(level, False)
+        emit(function, request_id, "" if dropped else text, error, *rest, **more)
 
     lambda_svc._emit_lambda_logs = emitted
 
