@@ -711,7 +711,9 @@ def give_back(keep: frozenset[str], world: World) -> tuple[Act, ...]:
         instance = name.split(":")[1]
         if instance not in keep:
             live = [job for job in backups if job.live]
-            acts += [Act(f"nobody wants backup {job.id}", ("scancel", job.id)) for job in live]
+            # One that completes was cancelled, or has ended by itself.
+            cancelled = [job for job in live if job.state != "COMPLETING"]
+            acts += [Act(f"nobody wants backup {job.id}", ("scancel", job.id)) for job in cancelled]
             acts += [_put_back("", node, job.was) for job in live if job.was for node in _opened(instance, world)]
     for instance, (names, _) in world.reservations.items():
         if instance not in keep or not held.issuperset(names):
@@ -890,8 +892,8 @@ def read_world(now: float) -> World:
     nodes = parse_nodes(_slurm("scontrol", "--oneliner", "show", "node"))
     reservations = parse_reservations(_slurm("scontrol", "--oneliner", "show", "reservation"))
     # Names and comments are their users' own: of others' jobs nothing is read that may hold a newline.
-    jobs = _slurm("squeue", "--noheader", "--states=all", "--format=%A|%u|%T|%N|%n|%i")
-    own = _slurm("squeue", "--noheader", "--states=all", "--users=root", "--format=%A|%T|%r|%j|%k")
+    jobs = _slurm("squeue", "--noheader", "--states=all", "--format=%A|%u|%T|%e|%N|%n|%i")
+    own = _slurm("squeue", "--noheader", "--states=all", "--users=root", "--format=%A|%T|%e|%r|%j|%k")
     backups = parse_backups(own)
     ours = {job.id for each in backups.values() for job in each}
     running, naming = parse_jobs(jobs, ours, expand)
@@ -1005,9 +1007,10 @@ def parse_jobs(
     skip = frozenset(ours)
     for line in text.split("\n"):
         parts = line.split("|")
-        if len(parts) != 6 or not parts[0].isdigit() or parts[0] in skip:
+        if len(parts) != 7 or not parts[0].isdigit() or parts[0] in skip:
             continue
-        number, user, state, on, asked, name = parts
+        number, user, shown, end, on, asked, name = parts
+        state = base_state(shown, end)
         # What waits of an array has one line, whose name lists the tasks.
         job = Job(name if ONE_JOB.fullmatch(name) else number, user[:64], state)
         if state == "PENDING":
@@ -1019,16 +1022,26 @@ def parse_jobs(
     return {name: tuple(jobs) for name, jobs in running.items()}, {name: tuple(jobs) for name, jobs in naming.items()}
 
 
+def base_state(state: str, end: str) -> str:
+    """The state of a job whose reservation Slurm has purged with its node: RESV_DEL_HOLD hides it, also when the job has ended."""
+    if state != "RESV_DEL_HOLD":
+        return state
+    return "PENDING" if end == "N/A" else "NODE_FAIL"
+
+
 def parse_backups(text: str) -> dict[str, tuple[Backup, ...]]:
     """Root's jobs that are backups of ours, by name."""
     found: dict[str, list[Backup]] = {}
     for line in text.split("\n"):
-        parts = line.split("|", 4)
-        if len(parts) == 5 and parts[0].isdigit() and parts[3].startswith(f"{PREFIX}-backup:"):
-            comment = "" if parts[4] == "(null)" else one_line(parts[4])
-            said = comment or (f"waits, {parts[2]}" if parts[1] == "PENDING" else "")
-            name, _, was = parts[3].partition(WAS)
-            found.setdefault(name, []).append(Backup(parts[0], parts[1], said, was))
+        parts = line.split("|", 5)
+        if len(parts) == 6 and parts[0].isdigit() and parts[4].startswith(f"{PREFIX}-backup:"):
+            number, shown, end, why, called, comment = parts
+            state = base_state(shown, end)
+            said = "" if comment == "(null)" else one_line(comment)
+            if state == "PENDING":
+                said = said or f"waits, {why}"
+            name, _, was = called.partition(WAS)
+            found.setdefault(name, []).append(Backup(number, state, said, was))
     return {name: tuple(jobs) for name, jobs in found.items()}
 
 

@@ -191,20 +191,41 @@ def test_what_slurm_says_may_be_no_utf_8() -> None:
 
 def test_jobs_are_counted_where_they_are_and_backups_are_none() -> None:
     text = (
-        "1|alice|RUNNING|n[1-2]||1\n2|bob|PENDING||n2|2_[1-9%4]\n3|root|RUNNING|n1|n1|3\n4|bob|COMPLETED|n1||4\nwords\n"
-        "5|eve|COMPLETING|n2||5\n"
+        "1|alice|RUNNING|N/A|n[1-2]||1\n2|bob|PENDING|N/A||n2|2_[1-9%4]\n3|root|RUNNING|N/A|n1|n1|3\n"
+        f"4|bob|COMPLETED|{START}|n1||4\nwords\n5|eve|COMPLETING|{START}|n2||5\n"
+        # The node of their reservation has left slurm.conf, and came back.
+        f"6|eve|RESV_DEL_HOLD|{START}|n2||6\n7|eve|RESV_DEL_HOLD|N/A||n1|7\n"
     )
     running, naming = agent.parse_jobs(text, {"3"}, lambda names: ("n1", "n2") if "[" in names else (names,))
     assert running == {"n1": (job(1),), "n2": (job(1), job(5, "eve", "COMPLETING"))}
-    assert naming == {"n2": (job(2, "bob", "PENDING"),)}
+    assert naming == {"n2": (job(2, "bob", "PENDING"),), "n1": (job(7, "eve", "PENDING"),)}
 
 
 def test_only_jobs_of_ours_are_backups() -> None:
     name = agent.backup_name(wish(), START)
-    text = f"7|RUNNING|None|{name}|3 of 4 GB | more\n8|PENDING|Priority|{name}|(null)\n9|RUNNING|None|wrap|{name}\n"
+    text = (
+        f"7|RUNNING|N/A|None|{name}|3 of 4 GB | more\n8|PENDING|N/A|Priority|{name}|(null)\n"
+        f"9|RUNNING|N/A|None|wrap|{name}\n"
+    )
     assert agent.parse_backups(text) == {
         name: (agent.Backup("7", "RUNNING", "3 of 4 GB | more"), agent.Backup("8", "PENDING", "waits, Priority"))
     }
+
+
+@pytest.mark.parametrize(
+    ("listed", "cancelled"),
+    [
+        (f"RESV_DEL_HOLD|{START}|Reservation (null) is invalid", False),
+        ("RESV_DEL_HOLD|N/A|Reservation (null) is invalid", True),
+        (f"COMPLETING|{START}|None", False),
+        ("PENDING|N/A|Priority", True),
+    ],
+)
+def test_a_backup_that_nobody_wants_is_cancelled_while_it_has_not_ended(listed: str, cancelled: bool) -> None:
+    """When a node leaves slurm.conf, Slurm purges its reservation and fails its job, and squeue says RESV_DEL_HOLD of the job."""
+    found = agent.parse_backups(f"7|{listed}|{agent.backup_name(wish(), START)}|(null)\n")
+    given_back = words(agent.give_back(frozenset(), world(reservations={}, backups=found)))
+    assert given_back == (["scancel 7"] if cancelled else [])
 
 
 def test_only_reservations_of_ours_are_read() -> None:
@@ -613,7 +634,10 @@ def test_force_ends_one_task_and_of_a_heterogeneous_job_all_components() -> None
 
 
 def test_a_task_is_named_by_its_array_and_never_by_the_number_of_the_last_one() -> None:
-    text = "8|al|RUNNING|n1||7_0\n7|al|RUNNING|n2||7_3\n9|al|PENDING||n2|9_[1-9999]\n11|al|RUNNING|n1||10+1\n"
+    text = (
+        "8|al|RUNNING|N/A|n1||7_0\n7|al|RUNNING|N/A|n2||7_3\n9|al|PENDING|N/A||n2|9_[1-9999]\n"
+        "11|al|RUNNING|N/A|n1||10+1\n"
+    )
     running, naming = agent.parse_jobs(text, (), lambda names: (names,))
     assert {name: [each.id for each in jobs] for name, jobs in running.items()} == {
         "n1": ["7_0", "10+1"],
