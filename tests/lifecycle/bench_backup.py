@@ -28,12 +28,13 @@ def small(folder: Path, files: int) -> None:
         (below / str(i)).write_bytes(os.urandom(4096))
 
 
-def large(folder: Path, gigabytes: int) -> None:
-    """Files of 1 GB."""
+def large(folder: Path, gigabytes: float) -> None:
+    """So much in files of 1 GB; the last one may be smaller."""
     folder.mkdir(parents=True)
-    for i in range(gigabytes):
-        with (folder / str(i)).open("wb") as file:
-            for _ in range(1000):
+    megabytes = round(gigabytes * 1000)
+    for i in range(0, megabytes, 1000):
+        with (folder / str(i // 1000)).open("wb") as file:
+            for _ in range(min(1000, megabytes - i)):
                 file.write(os.urandom(10**6))
 
 
@@ -57,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--files", type=int, default=200_000)
-    parser.add_argument("--large-gb", type=int, default=50)
+    parser.add_argument("--large-gb", type=float, default=50)
     given = parser.parse_args()
     _accept_one_disk()
     for what, make, much in (("small", small, given.files), ("large", large, given.large_gb)):
