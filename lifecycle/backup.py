@@ -6,16 +6,19 @@ The agent sends this file to Slurm with a last line that calls `main`: nothing o
 is copied, read again at the target and compared by its sha256; then the manifest is written, by a rename. What an earlier
 try has copied is compared and not written again. Links are copied as links, holes stay holes, hard links stay links within a
 path; ACLs and extended attributes are copied, or counted. Pipes, sockets and devices are counted, and left. Mounts are named,
-and left. Nothing at the target is ever deleted: what has another kind by now, as a folder that is a link, is set aside.
+and left. Nothing at the target is ever deleted: what has another kind by now, as a folder that is a link, is set aside, and so
+is what the node has no more, so that a restore does not bring it back.
 
 This runs as root in folders where users write, now and in an earlier try. So every folder is opened in the one above it, and
 nothing is reached through a link, neither here nor at the target. A hook is run only where root alone could have written it.
 
     TO/INSTANCE/files/...          the folders, by their own paths
-    TO/INSTANCE/aside/...          what had such a path in an earlier try and was of another kind
+    TO/INSTANCE/aside/...          what an earlier try or backup has copied, and is of another kind by now, or gone
     TO/INSTANCE/SHA256SUMS         as `sha256sum --check` reads it in files/
     TO/INSTANCE/SHA256SUMS.sparse  the same of files with large holes: the sum of their blocks of data (Sum) alone
-    TO/INSTANCE/manifest.json      {"schema": 1, "request": ..., "node": ..., "paths": [...], "files": N, "bytes": N, ...}
+    TO/INSTANCE/manifest.json      {"schema": 1, "request": ..., "node": ..., "paths": [...], "files": N, "bytes": N, ...};
+                                   while a backup is made, and after one that failed, there is none
+    TO/INSTANCE/manifest.before.json  that of the backup before
 
 Only the standard library, and nothing newer than Python 3.8.
 """
@@ -181,6 +184,7 @@ def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
         **save.counts,
         "left_out": save.left.count,
         "left_out_by_owner": save.left.by_owner(),
+        "set_aside": save.aside,
         "ended_processes": ended,
     }
     write_whole(f"{folder}/manifest.json", json.dumps(manifest, indent=1) + "\n")
@@ -275,6 +279,8 @@ class Folder:
         """Its copy, where a visitor has opened it."""
         self.below: list[str] = []
         """Names of folders in it that were not read yet."""
+        self.names: frozenset[str] | None = None
+        """All names in it. None: it could not be read."""
 
 
 class Visitor:
@@ -373,6 +379,7 @@ def _read(folder: Folder, top: Folder, mounts: frozenset[str], visitor: Visitor)
     except UnsavableError as error:
         visitor.refuse(folder.path, folder.found, 0, error.why)
         return
+    folder.names = frozenset(names)
     for name in names:
         path = f"{folder.path}/{name}"
         # A user's own mount may refuse root, or never answer: it is not even looked at.
@@ -544,7 +551,7 @@ class Save(Visitor):
         self.target, self.survey = target, survey
         self.left = Left()
         self.counts = dict.fromkeys(
-            ("files", "bytes", "links", "left", "hard_links", "acls_lost", "attributes_lost", "links_lost"), 0
+            ("files", "bytes", "links", "left", "hard_links", "gone", "acls_lost", "attributes_lost", "links_lost"), 0
         )
         self.states: dict[tuple[int, int, int], int] = {}
         """Folder (place_of) -> what was in it when it was saved: the sum of the fingerprints."""
@@ -552,6 +559,8 @@ class Save(Visitor):
         self.recent: dict[str, bytes] = {}
         """What has changed since then, or was not saved -> its line in the folder's sum."""
         self.elsewhere_at: set[str] = set()
+        self.aside: dict[str, str] = {}
+        """What the node has no more -> its name in aside/. No more than the manifest lists."""
         self._tell = tell
         self._told = time.monotonic()
         self._batch: list[Pending] = []
@@ -568,6 +577,9 @@ class Save(Visitor):
         """Files at the target that have several names, and are a copy of this try's."""
         self._links = self._make_links()
         with told(target, WRITTEN):
+            # From here on the copy is no longer that of the backup before.
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(f"{target}/manifest.json", f"{target}/manifest.before.json")
             sync(self._links)  # what a try that was killed has left in memory
 
     # -- the walk
@@ -604,6 +616,7 @@ class Save(Visitor):
         """After what is in it: that changes its time."""
         self.states[place_of(folder.path, folder.found)] = self._states.pop()
         with told(self._copy_of(folder.path), WRITTEN):
+            self._drop_what_is_gone(folder)
             self._keep_attributes(folder.opened, folder.copy, folder.found)
 
     def elsewhere(self, path: str) -> None:
@@ -649,6 +662,9 @@ class Save(Visitor):
             self._folder(source_in, copy_in, name, path)
         else:
             self.counts["left"] += 1
+            with contextlib.suppress(FileNotFoundError):
+                os.lstat(name, dir_fd=copy_in)
+                self._drop(copy_in, name, path)
 
     def _folder(self, source_in: int, copy_in: int, name: str, path: str) -> None:
         """The folder alone: what is in it is saved, or is not."""
@@ -899,11 +915,28 @@ class Save(Visitor):
             os.mkdir(name, 0o700, dir_fd=parent)
         return os.open(name, FOLDER, dir_fd=parent)
 
-    def _set_aside(self, parent: int, name: str) -> None:
-        """Take what has a name away from it."""
+    def _drop_what_is_gone(self, folder: Folder) -> None:
+        """Set aside what an earlier try or backup has copied into this folder, and the node has no more."""
+        if folder.names is None:
+            return
+        with os.scandir(folder.copy) as entries:
+            gone = [entry.name for entry in entries if entry.name not in folder.names]
+        for name in gone:
+            self._drop(folder.copy, name, f"{folder.path}/{name}")
+
+    def _drop(self, parent: int, name: str, path: str) -> None:
+        aside = self._set_aside(parent, name)
+        self.counts["gone"] += 1
+        if len(self.aside) < MOST_LISTED:
+            self.aside[path] = aside
+
+    def _set_aside(self, parent: int, name: str) -> str:
+        """Take what has a name away from it. It is moved and not deleted: it may be the only copy, if the node lost its disk."""
         with contextlib.suppress(FileExistsError):
             os.mkdir(f"{self.target}/aside", 0o700)
-        os.rename(name, f"{self.target}/aside/{uuid.uuid4().hex}", src_dir_fd=parent)
+        aside = uuid.uuid4().hex
+        os.rename(name, f"{self.target}/aside/{aside}", src_dir_fd=parent)
+        return aside
 
     def _keep_attributes(self, source: int, copy: int, found: os.stat_result) -> None:
         """Owner, mode, ACLs, extended attributes and times of what was saved, for its copy."""

@@ -63,6 +63,8 @@ def main() -> None:
     _accept_one_disk()
     for what, make, much in (("small", small, given.files), ("large", large, given.large_gb)):
         source = given.folder.resolve() / what
+        if not much:
+            continue
         make(source, much)
         subprocess.run(["sync", "-f", str(source)], check=True)
         for how, program in (("backup", save), ("backup, again", save), ("rsync and compared", rsync)):

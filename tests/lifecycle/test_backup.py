@@ -21,6 +21,7 @@ from lifecycle.programs import load
 
 backup = load("backup.py")
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a backup is root's: it keeps owners")
+NEEDS_RSYNC = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
 
 
 class Place:
@@ -218,6 +219,127 @@ def test_what_is_of_another_kind_by_now_is_set_aside(place: Place) -> None:
     assert os.readlink(place.copy / "latest") == "model.bin"
     (kept,) = (place.folder / "aside").iterdir()
     assert (kept / "step").read_text() == "1"
+
+
+def save_and_change(place: Place) -> Path:
+    """Save the node, then delete some of its files, links and folders; a folder elsewhere that a deleted link led to."""
+    victim = place.target.parent / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("not the node's")
+    (place.source / "run/deep").mkdir(parents=True)
+    (place.source / "run/deep/step").write_text("1")
+    (place.source / "kept").mkdir()
+    (place.source / "kept/gone\nof two lines").write_text("2")
+    (place.source / "kept/log").write_text("3")
+    (place.source / "kept/other name").hardlink_to(place.source / "kept/log")
+    (place.source / "out").symlink_to(victim)
+    (place.source / "is a pipe later").write_text("4")
+    assert place.run() == 0, place.said
+    shutil.rmtree(place.source / "run")
+    for name in ("kept/gone\nof two lines", "kept/log", "out", "is a pipe later"):
+        (place.source / name).unlink()
+    os.mkfifo(place.source / "is a pipe later")
+    return victim
+
+
+def by_rsync(place: Place) -> str:
+    """How the copy differs from the node, by the word of another program. Pipes are not saved."""
+    options = ["-aHAXn", "--checksum", "--delete", "--itemize-changes", "--no-specials"]
+    command = ["rsync", *options, f"{place.source}/", f"{place.copy}/"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return "".join(line for line in done.stdout.splitlines(keepends=True) if "skipping non-regular" not in line)
+
+
+@ROOT
+@NEEDS_RSYNC
+def test_what_the_node_has_no_more_is_in_no_later_backup(place: Place) -> None:
+    """A restored node must not get back what was deleted on purpose. It is moved: after a disk was lost it is the only copy."""
+    victim = save_and_change(place)
+    assert place.run(request="r2") == 0, place.said
+    assert by_rsync(place) == ""
+    assert sums_are_right(place)
+    manifest = json.loads((place.folder / "manifest.json").read_text())
+    gone = ("is a pipe later", "kept/gone\nof two lines", "kept/log", "out", "run")
+    assert manifest["gone"] == 5
+    assert sorted(manifest["set_aside"]) == [f"{place.source}/{name}" for name in gone]
+    aside = {path: place.folder / "aside" / name for path, name in manifest["set_aside"].items()}
+    assert (aside[f"{place.source}/run"] / "deep/step").read_text() == "1"
+    assert os.readlink(aside[f"{place.source}/out"]) == str(victim)
+    assert (victim / "file").read_text() == "not the node's"
+    # Another backup has nothing more to move.
+    assert place.run(request="r3") == 0, place.said
+    assert json.loads((place.folder / "manifest.json").read_text())["gone"] == 0
+
+
+class Killed(BaseException):
+    """The backup's job is."""
+
+
+@ROOT
+@NEEDS_RSYNC
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("dies", range(6))
+def test_a_backup_that_is_killed_while_it_moves_what_is_gone_loses_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch, dies: int, after: bool
+) -> None:
+    save_and_change(place)
+    real, count = os.rename, [0]
+
+    def rename(*given: Any, **more: Any) -> None:
+        if count[0] == dies and not after:
+            raise Killed
+        real(*given, **more)
+        if count[0] == dies:
+            raise Killed
+        count[0] += 1
+
+    monkeypatch.setattr(backup.os, "rename", rename)
+    with pytest.raises(Killed):
+        place.run(request="r2")
+    monkeypatch.setattr(backup.os, "rename", real)
+    assert (place.folder / "manifest.json").exists() == (dies == 0 and not after)
+    assert place.run(request="r2") == 0, place.said
+    assert by_rsync(place) == ""
+    assert sums_are_right(place)
+    assert len(list((place.folder / "aside").iterdir())) == 5
+    assert json.loads((place.folder / "manifest.before.json").read_text())["request"] == "r1"
+
+
+@ROOT
+def test_a_folder_that_cannot_be_read_or_is_mounted_over_keeps_its_copy(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bad", "mounted"):
+        (place.source / name).mkdir()
+        (place.source / name / "file").write_text(name)
+    assert place.run() == 0, place.said
+    real = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if isinstance(path, int) and os.readlink(f"/proc/self/fd/{path}") == f"{place.source}/bad":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path)
+
+    monkeypatch.setattr(backup.os, "scandir", scandir)
+    monkeypatch.setattr(backup, "mounts_below", lambda paths: frozenset({f"{place.source}/mounted"}))
+    assert place.run(last=True, skip=True) == 0, place.said
+    assert (place.copy / "bad/file").read_text() == "bad"
+    assert (place.copy / "mounted/file").read_text() == "mounted"
+    assert not (place.folder / "aside").exists()
+
+
+@ROOT
+def test_a_backup_that_fails_leaves_no_manifest_of_the_one_before(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy is of both by then."""
+    assert place.run() == 0, place.said
+    assert place.run(seconds=-1) == 1
+    assert (place.folder / "manifest.json").exists()
+    (place.source / "model.bin").write_bytes(b"another")
+    monkeypatch.setattr(backup, "write_all", grow(place.source / "model.bin"))
+    assert place.run() == 1
+    assert not (place.folder / "manifest.json").exists()
 
 
 @ROOT
