@@ -202,8 +202,12 @@ def test_a_help_comes_in_whatever_encoding(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "") and "Usage: cdk-hyperpod" in done.stdout
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [*HELPS, ["schema"]], ids=" ".join)
-def test_an_output_that_is_full_is_one_message_and_a_closed_one_takes_all(arguments: list[str]) -> None:
+def test_an_output_that_is_full_is_one_message_and_a_closed_one_takes_all(
+    arguments: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "w") as full:
         done = subprocess.run([TOOL, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "standard output: No space left on device\n")

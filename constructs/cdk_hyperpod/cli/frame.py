@@ -88,12 +88,7 @@ def run(arguments: Sequence[str]) -> int:
     if os.environ.get(COMPLETION_VARIABLE):
         tool.main(args=[*arguments], prog_name=PROGRAM, complete_var=COMPLETION_VARIABLE)
     try:
-        with tool.make_context(PROGRAM, [*arguments]) as context:
-            status = tool.invoke(context)
-        sys.stdout.flush()
-        return int(status or 0)
-    except Exit as end:
-        return end.exit_code
+        return _invoke(arguments)
     except click.UsageError as error:
         return _misused(error)
     except click.ClickException as error:
@@ -108,6 +103,16 @@ def run(arguments: Sequence[str]) -> int:
         if os.environ.get(DEBUG_VARIABLE) and not _is_of_aws(error):
             raise
         return _unforeseen(error)
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    try:
+        with tool.make_context(PROGRAM, [*arguments]) as context:
+            status = int(tool.invoke(context) or 0)
+    except Exit as end:  # of --help and --version
+        status = end.exit_code
+    sys.stdout.flush()  # here, where a full disk still gets its sentence
+    return status
 
 
 def _unforeseen(error: Exception) -> int:
