@@ -1,17 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import STANDING
+from end_to_end.permissions import Edit
 from end_to_end.recipe import make_policies
 from end_to_end.steps import settle, turn
 from local_aws.fixtures import engine
 from local_aws.rehearsal import Rehearsal
 
 __all__ = ["engine"]
+
+Json = Any
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +40,19 @@ def life(standing: Rehearsal) -> Iterator[Rehearsal]:
     """The standing cluster for one test, which it may change as it likes; no node of it may end at random."""
     with turn(standing, STANDING):
         yield standing
+
+
+@pytest.fixture
+def without(engine: LocalAws, bucket: str) -> Iterator[Edit]:
+    """Change one statement of the policy of the module's `bucket`, for one test."""
+    s3 = engine.client("s3")
+    whole = s3.get_bucket_policy(Bucket=bucket)["Policy"]
+
+    def change(sid: str, edit: Callable[[Json], None]) -> None:
+        policy = json.loads(whole)
+        (statement,) = (item for item in policy["Statement"] if item.get("Sid") == sid)
+        edit(statement)
+        s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+
+    yield change
+    s3.put_bucket_policy(Bucket=bucket, Policy=whole)

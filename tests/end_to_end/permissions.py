@@ -12,6 +12,8 @@ from cdk_hyperpod_local.session import LocalAws
 
 Json = Any
 ANYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+Edit = Callable[[str, Callable[[Json], None]], None]
+"""Changes the statement of a bucket's policy that has this Sid."""
 
 
 def document(statement: Json) -> Json:

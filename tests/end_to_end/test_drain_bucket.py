@@ -6,7 +6,7 @@ One file by the CLI. Every role here may do everything by its own policies: what
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,12 +15,11 @@ from cdk_hyperpod.names import drain_bucket_name, request_key, status_key
 from cdk_hyperpod_local.environment import ACCOUNT
 from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import small
-from end_to_end.permissions import ANYTHING, document, may
+from end_to_end.permissions import ANYTHING, Edit, document, may
 from local_aws.rehearsal import Rehearsal
 
 pytestmark = pytest.mark.slow
 Json = Any
-Edit = Callable[[str, Callable[[Json], None]], None]
 
 NAME = "walled"
 SSO = "aws-reserved/sso.amazonaws.com/us-west-2/AWSReservedSSO_Operators_0123456789abcdef"
@@ -80,22 +79,6 @@ def role_of(life: Rehearsal, part: str) -> str:
         if each["ResourceType"] == "AWS::IAM::Role" and part in each["LogicalResourceId"]
     )
     return str(found)
-
-
-@pytest.fixture
-def without(engine: LocalAws, life: Rehearsal, bucket: str) -> Iterator[Edit]:
-    """Change one statement of the bucket's policy, for one test."""
-    s3 = engine.client("s3")
-    whole = s3.get_bucket_policy(Bucket=bucket)["Policy"]
-
-    def change(sid: str, edit: Callable[[Json], None]) -> None:
-        policy = json.loads(whole)
-        (statement,) = (item for item in policy["Statement"] if item.get("Sid") == sid)
-        edit(statement)
-        s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
-
-    yield change
-    s3.put_bucket_policy(Bucket=bucket, Policy=whole)
 
 
 @pytest.fixture

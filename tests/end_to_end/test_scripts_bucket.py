@@ -6,7 +6,7 @@ One foundation, by the CLI. Its bucket takes a user's own upload, and goes with 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from cdk_hyperpod_local import assemblies
 from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import small
-from end_to_end.permissions import add_almighty_role, may
+from end_to_end.permissions import Edit, add_almighty_role, may
 from local_aws import templates
 from local_aws.rehearsal import Rehearsal
 
@@ -52,22 +52,6 @@ def clients(engine: LocalAws, life: Rehearsal) -> dict[str, Any]:
     return {name: engine.client_as(name, "s3") for name in (WRITER, SOMEBODY)}
 
 
-@pytest.fixture
-def without(engine: LocalAws, bucket: str) -> Iterator[Callable[[str, Callable[[Json], None]], None]]:
-    """Change one statement of the bucket's policy, for one test."""
-    s3 = engine.client("s3")
-    whole = s3.get_bucket_policy(Bucket=bucket)["Policy"]
-
-    def change(sid: str, edit: Callable[[Json], None]) -> None:
-        policy = json.loads(whole)
-        (statement,) = (item for item in policy["Statement"] if item.get("Sid") == sid)
-        edit(statement)
-        s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
-
-    yield change
-    s3.put_bucket_policy(Bucket=bucket, Policy=whole)
-
-
 CALLS: dict[str, Callable[[Any, str, str], bool]] = {
     "s3:PutObject": lambda s3, bucket, version: may(s3.put_object, Bucket=bucket, Key="lifecycle/0/on_create.sh"),
     "s3:DeleteObject": lambda s3, bucket, version: may(s3.delete_object, Bucket=bucket, Key="lifecycle/0/on_create.sh"),
@@ -88,7 +72,7 @@ def test_scripts_are_changed_by_named_writers_alone(
     clients: dict[str, Any],
     bucket: str,
     version: str,
-    without: Callable[[str, Callable[[Json], None]], None],
+    without: Edit,
     action: str,
 ) -> None:
     assert CALLS[action](clients[WRITER], bucket, version)
@@ -103,9 +87,7 @@ def test_every_action_that_is_denied_is_tried(engine: LocalAws, bucket: str) -> 
     assert {*statement["Action"]} == {*CALLS, *NO_CALLS}
 
 
-def test_a_writer_needs_the_exception(
-    clients: dict[str, Any], bucket: str, without: Callable[[str, Callable[[Json], None]], None]
-) -> None:
+def test_a_writer_needs_the_exception(clients: dict[str, Any], bucket: str, without: Edit) -> None:
     def edit(statement: Json) -> None:
         writers = statement["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
         assert len(writers) == 3
@@ -119,7 +101,7 @@ def test_scripts_are_encrypted_with_our_key_or_the_buckets_own_default(
     engine: LocalAws,
     clients: dict[str, Any],
     bucket: str,
-    without: Callable[[str, Callable[[Json], None]], None],
+    without: Edit,
 ) -> None:
     rules = engine.client("s3").get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
     ours = rules[0]["ApplyServerSideEncryptionByDefault"]["KMSMasterKeyID"]
