@@ -61,6 +61,7 @@ MOST_KEPT = 1000
 SAVED = re.compile(r"saved \d+ files?, [\d.]+ [kMG]B(?:[;:] (.*))?")
 """What a backup says at its end (backup.py), and what of it is not in the copy."""
 LEFT_OUT = re.compile(r"saved [^:;]*; (\d+) files? left out")
+UNSAID = "manifest.json at the target says what was left out"
 MOST_TOLD = 6
 """Jobs of each busy node in the status: five, and one that says that there are more."""
 MOST_STATUS = 7 * 1024**2
@@ -80,9 +81,12 @@ WAS = "@"
 REASON_ENDS = re.compile(r" \[[^][@ ]+@(\d{4}-\d\d-\d\dT[\d:]+|Unknown)\]")
 """Who gave a reason, and when. 24.11 has more of the node behind it."""
 PROVISIONING_PARAMETERS = "/opt/ml/config/provisioning_parameters.json"
-OUR_REASON = re.compile(rf"{PREFIX}:(deployment|operator):([A-Za-z0-9-]+):(saving|saved|unsaved|lost)(?::(.+))?")
-"""The reason of a drain of ours. saving: its backup's job has begun; saved: with a backup; unsaved: none was asked for; lost:
-it could not be. What follows is Slurm's own reason, where the node was drained by it: it is put back when the node is."""
+OUR_REASON = re.compile(
+    rf"{PREFIX}:(deployment|operator):([A-Za-z0-9-]+):(saving|saved|unsaved|lost)(?:-(\d{{1,9}}))?(?::(.+))?"
+)
+"""The reason of a drain of ours. saving: its backup's job has begun; saved: with a backup; saved-2: with one that lacks two files;
+unsaved: none was asked for; lost: it could not be. What follows is Slurm's own reason, where the node was drained by it: it is
+put back when the node is."""
 UNFIT = (
     r"Low (?:socket\*core\*thread count|CPUs|TmpDisk|RealMemory(?: \([^)]*\))?)|CoreSpec differ|Could not unpack gres data|"
     r"gres/\S+ count (?:too low|reported lower than configured|changed and jobs are using them) \(\d+ (?:<|!=) \d+\)|"
@@ -208,6 +212,11 @@ class SlurmNode(NamedTuple):
     def ours(self) -> Any:
         """Our mark, where the node is drained by us: a reason without a drain says nothing."""
         return OUR_REASON.match(self.reason) if self.drained and not self.failed else None
+
+    @property
+    def left_out(self) -> int:
+        """How many files are not in its backup, by our mark."""
+        return int(self.ours[4] or 0) if self.ours else 0
 
     @property
     def by_slurm(self) -> str:
@@ -518,7 +527,7 @@ class View(NamedTuple):
     def was(self) -> str:
         """Slurm's own reason, which it has, or had before we opened it."""
         if self.node.ours:
-            return self.node.ours[4] or ""
+            return self.node.ours[5] or ""
         if self.node.by_slurm:
             # One that is only silent Slurm takes back by itself.
             return self.node.by_slurm if self.node.drained or not self.node.silent else ""
@@ -644,8 +653,17 @@ def _is_being_saved(view: View) -> Judgement | None:
 
 def _is_saved(view: View) -> Judgement | None:
     """Its backup's job drained it when it began, and it is drained still: no other job was there since, nor can be."""
-    done = view.mark == "saving" and view.tries and view.tries[-1].state == "COMPLETED"
-    return Judgement("backing-up", "", view.drain("saved")) if done else None
+    if view.mark != "saving" or not view.tries or view.tries[-1].state != "COMPLETED":
+        return None
+    # Slurm forgets the job, and what it said, after some minutes.
+    count = left_out(view.tries[-1].said)
+    return Judgement("backing-up", "", view.drain(f"saved-{count}" if count else "saved"))
+
+
+def left_out(said: str) -> int:
+    """How many files are not in a backup, by what its job said at its end."""
+    found = LEFT_OUT.match(said)
+    return int(found[1]) if found else 0
 
 
 def _was_left_open(view: View) -> Judgement | None:
@@ -797,7 +815,7 @@ def _reason(wish: Wish, how: str, was: str) -> str:
 
 def _release(instance: str, node: SlurmNode, why: str) -> Act:
     """End our drain. What Slurm itself had drained stays so."""
-    was = node.ours[4] if node.ours else ""
+    was = node.ours[5] if node.ours else ""
     return _put_back(instance, node, was) if was else _open(instance, node, why)
 
 
@@ -1084,8 +1102,9 @@ class Agent:
         """Jobs that the last look has ended, as far as its commands tell."""
         self.stuck: frozenset[str] = frozenset()
         """Those of them that were there all the same, of which the log has a line."""
-        self.backups: dict[str, str] = {}
-        """Instance -> what its backup said at its end. Slurm forgets a job after some minutes; the manifest has it all."""
+        self.backups: dict[str, tuple[int, str]] = {}
+        """Instance -> how many files are not in its backup, and all that is not. Slurm forgets a job after some minutes; then the
+        drain's reason has the count, and the manifest has it all."""
 
     def look(self) -> bool:
         """Read, decide, act, tell. Whether anything was done, so that a look soon sees more."""
@@ -1217,7 +1236,13 @@ class Agent:
         """Say of what is saved what is not in it; and keep it of nodes that are deleted, for who deleted them."""
         ended = [(int(job.id), name, job) for name, jobs in world.backups.items() for job in jobs]
         for _, name, job in sorted(each for each in ended if each[2].state == "COMPLETED"):
-            self.backups[name.split(":")[1]] = job.said
+            found = SAVED.fullmatch(job.said)
+            self.backups[name.split(":")[1]] = left_out(job.said), (found[1] or "") if found else UNSAID
+        for instance, told in nodes.items():
+            count = world.nodes[told["slurm"]].left_out if told["saved"] else 0
+            if count:
+                note = f"{count} file{'' if count == 1 else 's'} left out; {UNSAID}"
+                self.backups.setdefault(instance, (count, note))
         for instance in [each for each in self.backups if each not in nodes and each in world.instances]:
             del self.backups[instance]  # it went back to work
         for instance in list(self.backups)[:-MOST_KEPT]:
@@ -1225,14 +1250,12 @@ class Agent:
         saved = {} if (self.settings.get("backup") or {}).get("hook") else nodes
         for instance, told in saved.items():
             if told["saved"]:
-                said = SAVED.fullmatch(self.backups.get(instance, ""))
-                note = said[1] if said else "manifest.json at the target says what was left out"
+                _, note = self.backups.get(instance, (0, UNSAID))
                 told["message"] = "; ".join(filter(None, (told["message"], note)))
 
     def _left_out(self) -> dict[str, int]:
         """How many files are not in the backups of nodes, also of those that are deleted."""
-        found = {instance: LEFT_OUT.match(said) for instance, said in self.backups.items()}
-        return {instance: int(count[1]) for instance, count in found.items() if count}
+        return {instance: count for instance, (count, _) in self.backups.items() if count}
 
     def _write_status(self, now: float, nodes: Mapping[str, Any], busy: Mapping[str, Any], problem: str) -> None:
         backup = self.settings.get("backup") or {}

@@ -882,6 +882,27 @@ def test_what_a_backup_has_left_out_is_in_the_status_also_when_slurm_and_hyperpo
     assert loop.look()["left_out"] == {}
 
 
+@pytest.mark.parametrize("was", ["", KILL])
+def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_out(loop: Loop, was: str) -> None:
+    """Slurm has forgotten the backup's job by then: the drain's reason has the count."""
+    acting = Acting(slurm(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:saving{f':{was}' if was else ''}"))
+    acting.tries(agent.Backup("1", "COMPLETED", "saved 4 files, 3.0 MB; 2 files left out (alice 2): more", was))
+    acting.look()
+    assert acting.node.reason == f"cdk-hyperpod:operator:r1:saved-2{f':{was}' if was else ''}"
+    loop.ask(request(wish_json()))
+    loop.world = acting.world._replace(backups={})
+    status = loop.look()
+    said = "is saved; 2 files left out; manifest.json at the target says what was left out"
+    assert (status["nodes"][ONE]["saved"], status["nodes"][ONE]["message"]) == (True, said)
+    assert status["left_out"] == {ONE: 2}
+    # The node is deleted.
+    loop.world = loop.world._replace(instances={TWO: "10.0.0.2"}, nodes={}, reservations={})
+    assert loop.look()["left_out"] == {ONE: 2}
+    # It goes back to work instead.
+    restored = f"state=drain reason={was}" if was else "state=resume reason="
+    assert words(agent.give_back(frozenset(), acting.world))[0] == f"scontrol update nodename=n1 {restored}"
+
+
 @pytest.mark.parametrize(
     ("said", "message"),
     [
