@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from cdk_hyperpod._lambda.hyperpod_provider.channels import UnansweredError, parse
 from cdk_hyperpod._lambda.hyperpod_provider.drains import Drains
 from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
+from cdk_hyperpod._lambda.hyperpod_provider.provider import LOOKING
 from cdk_hyperpod._lambda.hyperpod_provider.ready import NO_INSTANCE, Ask, Said, Verdict, judge
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
 from provider import clusters
@@ -274,6 +275,39 @@ def test_a_status_that_nobody_can_read_for_three_minutes_is_silence(
     assert "the agent that drains nodes has " in failure(train, TWO)
     assert train.clock.now() - began >= (minute + 3) * MINUTE
     assert not gone(train)
+
+
+def denied(train: Stack, monkeypatch: pytest.MonkeyPatch, begins: float, lasts: float) -> None:
+    """S3 refuses the function's reads from then on, for so many seconds."""
+    read = Agent.get_object
+
+    def get_object(self: Agent, **asked: Any) -> Any:
+        if begins <= train.clock.now() < begins + lasts:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no GetObject"}}, "GetObject")
+        return read(self, **asked)
+
+    monkeypatch.setattr(Agent, "get_object", get_object)
+
+
+@pytest.mark.parametrize("on_silent", ["fail", "undrained"])
+@pytest.mark.parametrize("minute", [0, 5])
+@pytest.mark.parametrize("since", [0, 30])
+def test_the_time_of_reads_that_s3_refuses_is_no_silence(
+    monkeypatch: pytest.MonkeyPatch, on_silent: str, minute: float, since: float
+) -> None:
+    """Reads are refused, for a minute and a half, and for a part of the three minutes the status cannot be read."""
+    train = four()
+    (node, *_) = ids(train, "p5")
+    runs(train, node, 14)
+    ends = train.agent.jobs[node]
+    # The first look decides by what it reads after LATE.
+    begins = train.clock.now() + max(minute * MINUTE, 60)
+    spoil(train, monkeypatch, "cut off in transfer", begins, 200)
+    denied(train, monkeypatch, begins + since, 90)
+    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnSilent=on_silent))
+    assert train.deploy(wish) == "complete", train.reasons
+    assert gone(train).keys() == {node} and gone(train)[node] >= ends + train.agent.saving_s
+    assert not train.agent.ended
 
 
 @pytest.mark.parametrize("how", ["foreign", "unknown"])
@@ -884,7 +918,7 @@ def test_a_poll_that_fails_for_good_gives_back(monkeypatch: pytest.MonkeyPatch) 
 
     def away(**asked: Any) -> Any:
         if next(polls) == 5:
-            until.append(train.clock.now() + 3 * MINUTE)
+            until.append(train.clock.now() + LOOKING.total_seconds())
         if until and train.clock.now() <= until[0]:
             raise ClientError({"Error": {"Code": "NoSuchBucket", "Message": "no"}}, "GetObject")
         return read(**asked)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from . import api
@@ -35,6 +35,30 @@ def _at_once(look: Callable[[], Said]) -> Said:
     return look()
 
 
+class Hearing:
+    """How long looks that fail are repeated: those without an answer, and those that AWS refuses. A refused look tells nothing of
+    whoever answers, so only the time between two looks without an answer counts as silence."""
+
+    def __init__(
+        self,
+        is_unanswered: Callable[[Exception], bool],
+        now: Callable[[], datetime],
+        *,
+        unanswered: timedelta,
+        refused: timedelta,
+    ) -> None:
+        self._is_unanswered, self._now = is_unanswered, now
+        self._left = {True: unanswered, False: refused}
+        self._at, self._before = now(), True
+
+    def until(self, error: Exception) -> datetime:
+        """The end of the time for looks that fail like the last one did, by this error."""
+        now, unanswered = self._now(), self._is_unanswered(error)
+        self._left[unanswered and self._before] -= now - self._at
+        self._at, self._before = now, unanswered
+        return now + self._left[unanswered]
+
+
 class Drains:
     """One deployment's part of the channel, during one run of the function."""
 
@@ -57,6 +81,10 @@ class Drains:
                 raise
             self.said = excuse or Said(unreachable=f"cannot be heard ({api.reason(error)})")
         return self.said
+
+    def is_unanswered(self, error: Exception) -> bool:
+        """Whether the look found that nobody answers. Otherwise AWS refused it."""
+        return self._channel.excuse(error) is not None
 
     def locate(self, nodes: Iterable[Node]) -> frozenset[str]:
         """Which of these nodes do not run and cannot be asked for."""

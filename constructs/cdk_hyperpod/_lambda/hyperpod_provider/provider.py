@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from . import api, messages, wire
 from .actions import Pick, Plan, Wait
 from .channels import Bucket, Channel, Function
-from .drains import KEPT, LEASE, TAKEN, Drains
+from .drains import KEPT, LEASE, TAKEN, Drains, Hearing
 from .executor import Moment, delete_groups, execute
 from .history import clusters_reached, is_left_over
 from .ledger import POLL, Ledger, Rollback
@@ -288,15 +288,17 @@ class Provider:
     def _patiently(self, look: Callable[[], _Seen], state: State) -> _Seen:
         """What a look finds, tried again with growing pauses for as long as LOOKING, and twice that for all looks. Any error is
         worth it: AWS throttles, and permissions arrive late."""
-        return self._again(look, min(self._now() + LOOKING, state.began + 2 * LOOKING))
+        until = min(self._now() + LOOKING, state.began + 2 * LOOKING)
+        return self._again(look, lambda _: until)
 
-    def _again(self, look: Callable[[], _Seen], until: datetime) -> _Seen:
+    def _again(self, look: Callable[[], _Seen], until: Callable[[Exception], datetime]) -> _Seen:
+        """`until`: the end of the time for looks that fail like this."""
         pause = 1.0
         while True:
             try:
                 return look()
             except api.CALL_ERRORS as error:
-                left = (until - self._now()).total_seconds()
+                left = (until(error) - self._now()).total_seconds()
                 if left <= 0:
                     raise
                 self._log(f"cannot look yet: {api.reason(error)}")
@@ -481,7 +483,8 @@ class Provider:
         if drains.ask.rolling_back:
             drains.read()
         else:
-            drains.read(lambda look: self._again(look, self._now() + SILENT))
+            hearing = Hearing(drains.is_unanswered, self._now, unanswered=SILENT, refused=LOOKING)
+            drains.read(lambda look: self._again(look, hearing.until))
         drains.ask = drains.ask._replace(now=self._now())
 
     def _make_ready(
@@ -513,7 +516,8 @@ class Provider:
                 else:
                     giver.give_back(lambda: self._live(wanted, tags=False), accepted)
 
-            self._again(give_back, self._now() + GIVING_BACK)
+            until = self._now() + GIVING_BACK
+            self._again(give_back, lambda _: until)
             state.record.gives_back_again |= giver.gave_back
         except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")

@@ -21,7 +21,8 @@ DEADLINE = timedelta(minutes=55)
 
 SILENT = timedelta(minutes=3)
 """The agent writes its status every minute; after this long it is taken for dead. So long a look that finds no answer is
-repeated, under Slurm and under EKS: between polls nobody remembers that there was none."""
+repeated, under Slurm and under EKS: between polls nobody remembers that there was none. Under Slurm the time of reads that S3
+refuses is none of it."""
 
 HEARD = timedelta(minutes=1)
 """The agent reads what is asked every ten seconds."""
