@@ -109,6 +109,9 @@ def test_what_is_saved_is_on_the_disk_by_the_word_of_another_program(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
     """rsync compares contents, owners, modes, times, ACLs, attributes and hard links; a mount and a growing file are left out."""
+    folder = f"{SAVED}/{node.instance.instance_id}"
+    # Of an earlier backup; the node has it no more.
+    node.run(f"install -D /dev/null {folder}/files{WORK}/gone/deep/file")
     node.write("/tmp/make.py", MAKE_EVERYTHING)
     node.run(f"python3 /tmp/make.py; mkdir {WORK}/mounted; mount -t tmpfs tmpfs {WORK}/mounted; touch {WORK}/mounted/x")
     node.run(f"install -o alice /dev/null {WORK}/log")
@@ -125,7 +128,6 @@ def test_what_is_saved_is_on_the_disk_by_the_word_of_another_program(
         # The second try has ended what kept writing, and saved the file.
         assert "(bash) of alice" in ready["message"]
         assert status["left_out"] == {}
-        folder = f"{SAVED}/{node.instance.instance_id}"
         same = f"rsync -aHAXn --checksum --delete --itemize-changes --exclude=/huge --exclude=/mounted --exclude=pipe {WORK}/"
         assert node.run(f"{same} {folder}/files{WORK}/") == ""
         node.run(f"cd {folder}/files && sha256sum --check --quiet --strict ../SHA256SUMS")
