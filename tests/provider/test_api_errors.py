@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import cycle
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError  # type: ignore[import-untyped]
+from botocore.exceptions import ClientError, EndpointConnectionError, PaginationError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod_provider import api
 from provider.clusters import START
@@ -86,3 +87,24 @@ def test_reason_is_one_line() -> None:
     assert api.reason(EndpointConnectionError(endpoint_url="https://a")) == (
         'EndpointConnectionError: Could not connect to the endpoint URL: "https://a"'
     )
+
+
+@pytest.mark.parametrize("tokens", ["a", "ab"])
+def test_pages_whose_token_comes_again_end_with_an_error(tokens: str) -> None:
+    class Client:
+        asked = 0
+        answers = cycle(tokens)
+
+        def describe_stacks(self, *, StackName: str) -> api.Reply:
+            raise NotImplementedError
+
+        def describe_stack_events(self, *, StackName: str, NextToken: str = "") -> api.Reply:
+            self.asked += 1
+            assert self.asked < 10, "for ever"
+            return {"StackEvents": [{}], "NextToken": next(self.answers)}
+
+    with pytest.raises(
+        PaginationError, match="the same NextToken again, so StackEvents cannot be read to the end"
+    ) as why:
+        list(api.read_events(Client(), "train"))
+    assert passing(why.value), "the next poll reads anew"

@@ -136,6 +136,18 @@ def timed(told: str) -> list[dict[str, Any]]:
             id="clocks differ by a second",
         ),
         pytest.param(
+            "stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_IN_PROGRESS",
+            7,
+            True,
+            id="clocks differ by three seconds",
+        ),
+        pytest.param(
+            "prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_IN_PROGRESS",
+            0,
+            True,
+            id="the way back asks twenty seconds later",
+        ),
+        pytest.param(
             "stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_FAILED, "
             "stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_IN_PROGRESS",
             41,

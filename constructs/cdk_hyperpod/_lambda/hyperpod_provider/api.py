@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+from botocore.exceptions import BotoCoreError, ClientError, PaginationError  # type: ignore[import-untyped]
 
 from . import wire
 from .model import Cluster
@@ -234,11 +234,17 @@ def read_events(cloudformation: CloudFormation, stack: str) -> Iterator[Reply]:
 
 
 def _pages(call: Callable[..., Reply], member: str, arguments: Mapping[str, Any]) -> Iterator[Reply]:
-    """Every item; a page is asked for when it is needed."""
+    """Every item; a page is asked for when it is needed. Raises PaginationError if a token comes again: the pages would never end."""
     token: dict[str, str] = {}
+    seen: set[str] = set()
     while True:
         page = call(**arguments, **token)
         yield from page.get(member, [])
         if not (following := page.get("NextToken")):
             return
+        if following in seen:
+            raise PaginationError(
+                message=f"AWS answered the same NextToken again, so {member} cannot be read to the end"
+            )
+        seen.add(following)
         token = {"NextToken": following}
