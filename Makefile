@@ -106,6 +106,7 @@ include constructs/cdk_hyperpod_local/local.mk
 
 # A file stays with one worker, which keeps what its tests stand on; tests/conftest.py says which file is begun first.
 PYTEST = python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+# tests/conftest.py leaves these out where they are not named.
 # Whole lives of clusters, deployed, with the engine that they are deployed to; and an app outside, with an environment of
 # its own.
 LIVES := tests/end_to_end tests/test_local_aws/engine tests/cli/test_rights.py tests/test_outside_app.py
@@ -113,15 +114,14 @@ LIVES := tests/end_to_end tests/test_local_aws/engine tests/cli/test_rights.py t
 ON_KUBERNETES := tests/kubernetes/apiserver tests/eks_drainer
 # What cdk-nag and cfn-lint find in every template: a part of the audit.
 RULE_PACKS := tests/test_rule_packs.py
-NOT_HERE = $(addprefix --ignore=,tests/slurm $(LIVES) $(ON_KUBERNETES) $(RULE_PACKS))
 
 .PHONY: test
 test: setup .kubernetes/ready #: Run every test except those of test-lives, test-kubernetes and test-slurm (7 minutes on two cores)
-	@$(PYTEST) $(NOT_HERE) $(PYTEST_FLAGS)
+	@$(PYTEST) $(PYTEST_FLAGS)
 
 .PHONY: test-fast
 test-fast: setup .kubernetes/ready #: Run the tests that need no CDK CLI, no wheel and no 2,000 lifetimes (4 minutes on two cores)
-	@$(PYTEST) $(NOT_HERE) -m "not slow" $(PYTEST_FLAGS)
+	@$(PYTEST) -m "not slow" $(PYTEST_FLAGS)
 
 .PHONY: test-lives
 test-lives: setup #: Run whole lives of clusters, from first deployment to destruction (11 minutes on two cores)

@@ -31,6 +31,19 @@ settings.register_profile("ci", derandomize=True, deadline=None, suppress_health
 settings.register_profile("deep", max_examples=3_000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# What has a command of its own, and runs only where it is named: `pytest` alone runs what `make test` does.
+APART = {
+    "test-lives": (
+        "tests/end_to_end",
+        "tests/test_local_aws/engine",
+        "tests/cli/test_rights.py",
+        "tests/test_outside_app.py",
+    ),
+    "test-kubernetes": ("tests/kubernetes/apiserver", "tests/eks_drainer"),
+    "test-slurm": ("tests/slurm",),
+    "audit": ("tests/test_rule_packs.py",),
+}
+
 # Files that take longest, the longest first, as `pytest --durations=50` shows them: two workers share the files out in
 # this order, and neither ends long after the other. The rest of the slow ones come next, in the order of their names.
 LONGEST = (
@@ -52,6 +65,14 @@ LONGEST = (
     "test_outside_app.py",
     "test_local_aws/engine/test_eks_service.py",
 )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what is APART, unless the command line names it or something in it."""
+    if collection_path not in {ROOT / path for paths in APART.values() for path in paths}:
+        return None
+    named = [(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args]
+    return None if any(path.is_relative_to(collection_path) for path in named) else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytest
+import unbuilt
 
 HERE = Path(__file__).resolve()
 FOLDER = HERE.parents[2] / ".kubernetes" / "sdk"
@@ -79,8 +78,5 @@ def _load(name: str) -> ModuleType:
 def _file(name: str) -> Path:
     file = SDK / name
     if not file.is_file():
-        message = "AWS's SDK for HyperPod is not there: make .kubernetes/ready"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+        unbuilt.skip("AWS's SDK for HyperPod is not there: make .kubernetes/ready")
     return file
