@@ -105,7 +105,9 @@ class Name:
         if self.is_values:
             return []
         item = self.item.members.get("__init__") if self.is_class else self.item
-        return [*item.parameters] if isinstance(item, griffe.Function) else []
+        if not isinstance(item, griffe.Function):
+            return []
+        return [parameter for parameter in item.parameters if not parameter.name.startswith("_")]
 
     @property
     def signature(self) -> str:

@@ -47,10 +47,11 @@ from .removal import check_removal, removal_word
 from .rendering import Surroundings, in_words_of_cdk, mount_spec, network_spec, render_group
 from .roles import GivenRole, InstanceRole, NodeNeeds, autoscaling_role
 from .rules import check_file_system_zone, check_rules
-from .scale_down import UNGUARDED, JudgedScaleDown, ScaleDown
+from .scale_down import UNGUARDED, ScaleDown
 from .storage import LustreMount, OpenZfsMount
 from .tags import STACK_ID_TAG
-from .typed.judge import as_tuple, check_arguments, check_at_synth, check_config, require_arguments
+from .typed.annotations import arguments_of, field_types
+from .typed.judge import as_tuple, check_arguments, check_at_synth, check_call, check_config, require_arguments
 from .typed.known import UNKNOWN, is_known
 from .typed.words import item_paths, show
 
@@ -58,6 +59,9 @@ from .typed.words import item_paths, show
 _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
 
 
+# The arguments that are validated as fields of a ClusterConfig. Two that are not have the name of one.
+_IN_CONFIG = {*field_types(ClusterConfig), "cluster_name", "lifecycle_mode", "accounting_database"}
+_IN_CONFIG -= {"network", "lifecycle_scripts"}
 _UNGUARDED = (
     "nothing guards the cluster: HyperPod terminates nodes at random when a count is lowered; leave unguarded out, or add a "
     "ScaleDown"
@@ -100,7 +104,7 @@ class HyperPodCluster(IHyperPodCluster):
     """What encrypts HyperPod's own log group of the cluster and lets it expire."""
     scale_down: ScaleDown | None
     """The guard; None: left out."""
-    _told: frozenset[Finding] = frozenset()
+    _known_warnings: frozenset[Finding] = frozenset()
 
     def __init__(
         self,
@@ -130,6 +134,7 @@ class HyperPodCluster(IHyperPodCluster):
         log_retention_days: LogRetentionDays = 365,
         guard_log_group: logs.ILogGroup | None = None,
         removal_policy: RemovalPolicy | None = None,
+        _loaded: LoadedConfig | None = None,
     ) -> None:
         """Make a cluster, and the guard without which a lowered count ends nodes at random.
 
@@ -184,26 +189,17 @@ class HyperPodCluster(IHyperPodCluster):
             scale_down=scale_down,
             log_retention_days=log_retention_days,
         )
+        if _loaded is not None:
+            # The rules need the whole file, and the stacks of the EKS cluster and of the teams have the rest of its warnings.
+            config = _loaded.config
+            self._warn(_loaded.warnings_of("cluster"))
+            self._known_warnings |= frozenset(_loaded.warnings)
         self._network = network
         self._file_system = file_system
         self._judge(
             config,
             [
-                *check_arguments(
-                    HyperPodCluster.__init__,
-                    network=network,
-                    file_system=file_system,
-                    openzfs=openzfs,
-                    lifecycle_scripts=lifecycle_scripts,
-                    encryption_key=encryption_key,
-                    eks_cluster_arn=eks_cluster_arn,
-                    autoscaled_groups=autoscaled_groups,
-                    drainer=drainer,
-                    roles=roles,
-                    unguarded=unguarded,
-                    guard_log_group=guard_log_group,
-                    removal_policy=removal_policy,
-                ),
+                *check_call(HyperPodCluster.__init__, locals(), apart=_IN_CONFIG),
                 *check_removal(None, removal_policy),
                 *refused_mode,
                 *_check_guard(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
@@ -226,18 +222,67 @@ class HyperPodCluster(IHyperPodCluster):
                 orchestrator=config.orchestrator,
                 removal_policy=removal_policy,
             )
-        self._make(
-            config,
-            openzfs=openzfs,
-            lifecycle_scripts=lifecycle_scripts,
+        self._config = config
+        self._stack = Stack.of(self)
+        self._region = self._stack.region
+        self.cluster_name = config.name
+        self.autoscaled_groups = () if config.eks is None else config.eks.autoscaled_groups
+        self._eks_cluster_arn = eks_cluster_arn
+        self.encryption_key = key
+        allow_logs(key)
+        self.lifecycle_scripts = lifecycle_scripts
+        self.limits_metadata = lifecycle_scripts.limits_metadata
+        self.drain_channel = lifecycle_scripts.drain or self._made_channel(lifecycle_scripts, removal_policy)
+        self.drainer = drainer
+        self.lifecycle_mode = lifecycle_mode or lifecycle_scripts.default_mode
+        self._surroundings = Surroundings(
+            continuous=config.node_provisioning_mode == "continuous",
+            encrypts_root_volumes=config.encrypts_root_volumes,
+            volume_key_arn=key.key_arn,
+            lifecycle_mode=self.lifecycle_mode,
+            scripts_uri=lifecycle_scripts.s3_uri,
+            # Under EKS pods mount it, through its CSI driver.
+            mounts=_mounts(file_system, openzfs) if eks_cluster_arn is None else [],
+        )
+        self._given_roles = dict(roles or {})
+        self.node.add_validation(_RolesInUse(self._given_roles, self))
+        self._roles: dict[RoleName, InstanceRole | GivenRole] = {}
+        self._awaited: list[iam.IRole] = []
+        self._add_roles()
+        self._warn_of_shared_roles()
+        self.roles = _Roles(self._roles, self._come_after_rights)
+        self.resource = self._add_resource(config)
+        # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
+        # after it. A stack of their own comes first as a whole.
+        accesses = [mount.access for mount in (file_system, openzfs) if mount is not None]
+        for needed in (lifecycle_scripts, network, self.drain_channel, *accesses):
+            if needed is not None:
+                self._come_after(needed)
+        self._come_after_given(self._roles.keys())
+        self.cluster_arn = self.resource.attr_cluster_arn
+        self._acknowledge_new_types()
+        self.log = ClusterLog(
+            self,
+            "Log",
+            cluster=self.resource,
+            cluster_name=config.name,
+            log_group_name=self.log_group_name,
+            retention_days=config.log_retention_days,
             encryption_key=key,
-            eks_cluster_arn=eks_cluster_arn,
-            drainer=drainer,
-            roles=roles or {},
-            unguarded=unguarded,
-            guard_log_group=guard_log_group,
             removal_policy=removal_policy,
         )
+        self.scale_down = None
+        if unguarded:
+            Annotations.of(self.resource).add_warning_v2(UNGUARDED, _UNGUARDED)
+        else:
+            self.scale_down = ScaleDown(
+                self,
+                "ScaleDown",
+                cluster=self,
+                log_group=guard_log_group,
+                removal_policy=removal_policy,
+                **arguments_of(scale_down or ScaleDownConfig()),
+            )
 
     @classmethod
     def from_config(
@@ -274,7 +319,7 @@ class HyperPodCluster(IHyperPodCluster):
                 file_system=storage.mount,
             )
 
-        :param loaded: the file, which is not judged again.
+        :param loaded: the file.
         :param network: as the constructor's; `HyperPodNetwork.from_config` makes the file's.
         :param lifecycle_scripts: the upload; `LifecycleScripts.from_config` makes the file's.
         :param file_system: as the constructor's; `LustreFileSystem.from_config` has the file's. Default: - none.
@@ -286,98 +331,36 @@ class HyperPodCluster(IHyperPodCluster):
         :param unguarded: as the constructor's; `ScaleDown.from_config` guards it then.
         :raises ConfigError: where the other arguments do not go with the file.
         """
-        return _ClusterOfFile(
+        where = f"{scope.node.path}/{construct_id}"
+        require_arguments(HyperPodCluster.from_config, where, loaded=loaded, lifecycle_scripts=lifecycle_scripts)
+        config = loaded.config
+        raise_errors(_check_orchestrator(config, eks_cluster_arn), where)
+        return cls(
             scope,
             construct_id,
-            loaded,
+            cluster_name=config.name,
+            instance_groups=config.instance_groups,
             network=network,
-            lifecycle_scripts=lifecycle_scripts,
             file_system=file_system,
             openzfs=openzfs,
-            encryption_key=encryption_key,
+            lifecycle_scripts=lifecycle_scripts,
+            lifecycle_mode=None if config.lifecycle is None else config.lifecycle.mode,
+            accounting_database=None if config.slurm is None else config.slurm.accounting_database,
+            encryption_key=encryption_key or lifecycle_scripts.encryption_key,
+            node_provisioning_mode=config.node_provisioning_mode,
+            node_recovery=config.node_recovery,
+            tiered_storage=config.tiered_storage,
+            tags=config.tags,
             eks_cluster_arn=eks_cluster_arn,
+            autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
             drainer=drainer,
+            encrypt_root_volumes=config.encrypt_root_volumes,
             roles=roles,
+            scale_down=None if unguarded else config.scale_down,
             unguarded=unguarded,
+            log_retention_days=config.log_retention_days,
+            _loaded=loaded,
         )
-
-    def _make(
-        self,
-        config: ClusterConfig,
-        *,
-        openzfs: OpenZfsMount | None,
-        lifecycle_scripts: LifecycleScripts,
-        encryption_key: kms.IKey,
-        eks_cluster_arn: str | None,
-        drainer: IEksDrainer | None,
-        roles: Mapping[RoleName, iam.IRole],
-        unguarded: bool,
-        guard_log_group: logs.ILogGroup | None = None,
-        removal_policy: RemovalPolicy | None = None,
-    ) -> None:
-        """What is left to do where everything is judged: `_network` and `_file_system` are there."""
-        self._config = config
-        self._stack = Stack.of(self)
-        self._region = self._stack.region
-        self.cluster_name = config.name
-        self.autoscaled_groups = () if config.eks is None else config.eks.autoscaled_groups
-        self._eks_cluster_arn = eks_cluster_arn
-        self._key = self.encryption_key = encryption_key
-        allow_logs(encryption_key)
-        self.lifecycle_scripts = lifecycle_scripts
-        self.limits_metadata = lifecycle_scripts.limits_metadata
-        self.drain_channel = lifecycle_scripts.drain or self._made_channel(lifecycle_scripts, removal_policy)
-        self.drainer = drainer
-        of_file = None if config.lifecycle is None else config.lifecycle.mode
-        self.lifecycle_mode = of_file or lifecycle_scripts.default_mode
-        self._surroundings = Surroundings(
-            continuous=config.node_provisioning_mode == "continuous",
-            encrypts_root_volumes=config.encrypts_root_volumes,
-            volume_key_arn=encryption_key.key_arn,
-            lifecycle_mode=self.lifecycle_mode,
-            scripts_uri=lifecycle_scripts.s3_uri,
-            # Under EKS pods mount it, through its CSI driver.
-            mounts=_mounts(self._file_system, openzfs) if eks_cluster_arn is None else [],
-        )
-        self._given_roles = dict(roles)
-        self.node.add_validation(_RolesInUse(self._given_roles, self))
-        self._roles: dict[RoleName, InstanceRole | GivenRole] = {}
-        self._awaited: list[iam.IRole] = []
-        self._add_roles()
-        self._warn_of_shared_roles()
-        self.roles = _Roles(self._roles, self._come_after_rights)
-        self.resource = self._add_resource(config)
-        # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
-        # after it. A stack of their own comes first as a whole.
-        mounted = [mount.access for mount in (self._file_system, openzfs) if mount is not None]
-        for needed in (lifecycle_scripts, self._network, self.drain_channel, *mounted):
-            if needed is not None:
-                self._come_after(needed)
-        self._come_after_given(self._roles.keys())
-        self.cluster_arn = self.resource.attr_cluster_arn
-        self._acknowledge_new_types()
-        self.log = ClusterLog(
-            self,
-            "Log",
-            cluster=self.resource,
-            cluster_name=config.name,
-            log_group_name=self.log_group_name,
-            retention_days=config.log_retention_days,
-            encryption_key=encryption_key,
-            removal_policy=removal_policy,
-        )
-        self.scale_down = None
-        if unguarded:
-            Annotations.of(self.resource).add_warning_v2(UNGUARDED, _UNGUARDED)
-        else:
-            self.scale_down = JudgedScaleDown(
-                self,
-                "ScaleDown",
-                config.scale_down or ScaleDownConfig(),
-                cluster=self,
-                log_group=guard_log_group,
-                removal_policy=removal_policy,
-            )
 
     def _made_channel(self, scripts: LifecycleScripts, removal_policy: RemovalPolicy | None) -> DrainChannel | None:
         """Where the agent of these scripts is asked: in this stack, whose roles the bucket's policy names."""
@@ -392,7 +375,7 @@ class HyperPodCluster(IHyperPodCluster):
             access_logs=scripts.access_logs,
             removal_policy=removal_policy,
         )
-        if any(warning.topic == DRAIN_OPERATORS for warning in self._told):
+        if any(warning.topic == DRAIN_OPERATORS for warning in self._known_warnings):
             Annotations.of(channel).acknowledge_warning(
                 f"cdk-hyperpod:{DRAIN_OPERATORS}", "It is a warning of the file."
             )
@@ -498,21 +481,22 @@ class HyperPodCluster(IHyperPodCluster):
 
     def _judge(self, config: ClusterConfig, findings: Sequence[Finding]) -> None:
         """Judge what the arguments say, the network apart, which judged itself. Raises ConfigError, and tells the warnings."""
-        of_network = self._network.warnings if isinstance(self._network, HyperPodNetwork) else ()
+        is_network = isinstance(self._network, HyperPodNetwork)
+        network, of_network = (self._network.config, self._network.warnings) if is_network else (UNKNOWN, ())
         zone = self._file_system.availability_zone if isinstance(self._file_system, LustreMount) else None
         warnings = raise_errors(
             [
                 *findings,
-                *check_config(config, "", lambda known: _check_with(known, config.network, of_network, zone)),
+                *check_config(config, "", lambda known: _check_with(known, network, of_network, zone)),
             ],
             lambda: self.node.path,
         )
-        self._tell(warnings)
+        self._warn(warnings)
 
-    def _tell(self, warnings: Iterable[Finding]) -> None:
-        """Each warning, once."""
-        new = [warning for warning in dict.fromkeys(warnings) if warning not in self._told]
-        self._told |= frozenset(new)
+    def _warn(self, warnings: Iterable[Finding]) -> None:
+        """Add the warnings that neither the cluster nor another stack of its file has."""
+        new = [warning for warning in dict.fromkeys(warnings) if warning not in self._known_warnings]
+        self._known_warnings |= frozenset(new)
         for warning in new:
             Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
 
@@ -638,79 +622,6 @@ class HyperPodCluster(IHyperPodCluster):
             acknowledge(self.resource, _reasons.NEW_INSTANCE_TYPES)
 
 
-class _ClusterOfFile(HyperPodCluster):
-    """What `from_config` makes."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        loaded: LoadedConfig,
-        *,
-        network: HyperPodNetwork,
-        lifecycle_scripts: LifecycleScripts,
-        file_system: LustreMount | None,
-        openzfs: OpenZfsMount | None,
-        encryption_key: kms.IKey | None,
-        eks_cluster_arn: str | None,
-        drainer: IEksDrainer | None,
-        roles: Mapping[RoleName, iam.IRole] | None,
-        unguarded: bool,
-    ) -> None:
-        IHyperPodCluster.__init__(self, scope, construct_id)
-        findings = [
-            *check_arguments(
-                HyperPodCluster.from_config,
-                loaded=loaded,
-                network=network,
-                lifecycle_scripts=lifecycle_scripts,
-                file_system=file_system,
-                openzfs=openzfs,
-                encryption_key=encryption_key,
-                eks_cluster_arn=eks_cluster_arn,
-                drainer=drainer,
-                roles=roles,
-                unguarded=unguarded,
-            )
-        ]
-        warnings = raise_errors(
-            findings
-            or [
-                *_check_beside(loaded.config, network, file_system, eks_cluster_arn),
-                *_check_drainer(drainer, eks_cluster_arn),
-            ],
-            lambda: self.node.path,
-        )
-        self._network = network
-        self._file_system = file_system
-        self._tell([*loaded.warnings_of("cluster"), *warnings])
-        self._make(
-            loaded.config,
-            openzfs=openzfs,
-            lifecycle_scripts=lifecycle_scripts,
-            encryption_key=encryption_key or lifecycle_scripts.encryption_key,
-            eks_cluster_arn=eks_cluster_arn,
-            drainer=drainer,
-            roles=roles or {},
-            unguarded=unguarded,
-        )
-
-
-def _check_beside(
-    config: ClusterConfig, network: HyperPodNetwork, file_system: LustreMount | None, eks_cluster_arn: str | None
-) -> Iterator[Finding]:
-    """Whether what was given goes with the file."""
-    if (config.orchestrator == "eks") != (eks_cluster_arn is not None):
-        yield Finding(
-            path="eks_cluster_arn",
-            problem=f"is {'missing' if eks_cluster_arn is None else 'there'}, and the file's orchestrator is {config.orchestrator}",
-            remedy="give it with a file under EKS, and with no other",
-        )
-    yield from _check_zones(config.instance_groups, network.config)
-    zone = None if file_system is None else file_system.availability_zone
-    yield from check_file_system_zone(config.instance_groups, zone)
-
-
 class _ImportedCluster(IHyperPodCluster):
     """A cluster that another app makes."""
 
@@ -755,6 +666,16 @@ class _Roles(Mapping[RoleName, iam.IRole]):
 
     def __len__(self) -> int:
         return len(self._made)
+
+
+def _check_orchestrator(config: ClusterConfig, eks_cluster_arn: object) -> Iterator[Finding]:
+    """Whether the EKS cluster goes with the file."""
+    if (config.orchestrator == "eks") != (eks_cluster_arn is not None):
+        yield Finding(
+            path="eks_cluster_arn",
+            problem=f"is {'missing' if eks_cluster_arn is None else 'there'}, and the file's orchestrator is {config.orchestrator}",
+            remedy="give it with a file under EKS, and with no other",
+        )
 
 
 def _check_with(

@@ -33,7 +33,7 @@ from .loader import LoadedConfig
 from .names import bucket_label, check_name_known
 from .removal import check_removal, removal_word
 from .rules import check_backup, check_users, check_writers
-from .typed.judge import as_tuple, check_arguments, require_arguments, without_refused
+from .typed.judge import as_tuple, check_call, require_arguments, without_refused
 from .typed.known import UNKNOWN, is_known
 from .typed.words import show
 
@@ -151,26 +151,7 @@ class LifecycleScripts(Construct):
         super().__init__(scope, construct_id)
         raise_errors(
             [
-                *check_arguments(
-                    LifecycleScripts.__init__,
-                    cluster_name=cluster_name,
-                    encryption_key=encryption_key,
-                    source=source,
-                    mount_paths=mount_paths,
-                    nfs_mount_paths=nfs_mount_paths,
-                    access_logs=access_logs,
-                    orchestrator=orchestrator,
-                    steps=steps,
-                    groups=groups,
-                    users=users,
-                    accounts=accounts,
-                    home_path=home_path,
-                    metadata_users=metadata_users,
-                    writers=writers,
-                    drain=drain,
-                    bucket=bucket,
-                    removal_policy=removal_policy,
-                ),
+                *check_call(LifecycleScripts.__init__, locals()),
                 *check_removal(None, removal_policy),
                 *check_name_known(cluster_name),
                 *_check_people(orchestrator, groups, users, accounts),
@@ -180,67 +161,18 @@ class LifecycleScripts(Construct):
             ],
             lambda: self.node.path,
         )
-        self._make(
-            cluster_name,
-            _settings(
-                mount_paths=mount_paths,
-                nfs_mount_paths=nfs_mount_paths,
-                steps=steps or LifecycleSteps(),
-                groups=groups,
-                users=users,
-                accounts=accounts,
-                home_path=home_path,
-                metadata_users=metadata_users,
-                drain=self._agent_settings(cluster_name, drain),
-            ),
-            encryption_key=encryption_key,
-            source=source,
-            access_logs=access_logs,
-            orchestrator=orchestrator,
-            writers=writers,
-            drain=drain,
-            bucket=bucket,
-            removal_policy=removal_policy,
-        )
-
-    @classmethod
-    def from_config(
-        cls,
-        scope: Construct,
-        construct_id: str,
-        loaded: LoadedConfig,
-        *,
-        encryption_key: kms.IKey,
-        access_logs: s3.IBucket | None = None,
-        drain: DrainChannel | None = None,
-    ) -> LifecycleScripts:
-        """The scripts of a cluster file's nodes: the library's, which do what the file says, or its own folder's.
-
-        :param loaded: the file, which is not judged again.
-        :param encryption_key: as the constructor's.
-        :param access_logs: as the constructor's.
-        :param drain: a channel of your own. Default: - `HyperPodCluster` makes the one of the file's `slurm.drain`.
-        :raises HyperPodError: for a folder that is not there or lacks a script.
-        """
-        return _ScriptsOfFile(
-            scope, construct_id, loaded, encryption_key=encryption_key, access_logs=access_logs, drain=drain
-        )
-
-    def _make(
-        self,
-        cluster_name: str,
-        settings: Mapping[str, object],
-        *,
-        encryption_key: kms.IKey,
-        source: str | Path | None,
-        access_logs: s3.IBucket | None,
-        orchestrator: Orchestrator,
-        writers: Sequence[RoleArn],
-        drain: DrainChannel | DrainConfig | None,
-        bucket: s3.IBucket | None = None,
-        removal_policy: RemovalPolicy | None = None,
-    ) -> None:
         without_traces(self)
+        settings = _settings(
+            mount_paths=mount_paths,
+            nfs_mount_paths=nfs_mount_paths,
+            steps=steps or LifecycleSteps(),
+            groups=groups,
+            users=users,
+            accounts=accounts,
+            home_path=home_path,
+            metadata_users=metadata_users,
+            drain=self._agent_settings(cluster_name, drain),
+        )
         folder, without = _folder(source, orchestrator)
         # Sums that are missing tell nothing by themselves: on_create.sh and node.sh look for this. A folder of somebody's own
         # stays as it is.
@@ -296,6 +228,52 @@ class LifecycleScripts(Construct):
             deny_other_keys(self.bucket, encryption_key)
         _acknowledge_upload(self)
 
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None = None,
+        drain: DrainChannel | None = None,
+    ) -> LifecycleScripts:
+        """The scripts of a cluster file's nodes: the library's, which do what the file says, or its own folder's.
+
+        :param loaded: the file.
+        :param encryption_key: as the constructor's.
+        :param access_logs: as the constructor's.
+        :param drain: a channel of your own. Default: - `HyperPodCluster` makes the one of the file's `slurm.drain`.
+        :raises HyperPodError: for a folder that is not there or lacks a script.
+        """
+        require_arguments(
+            LifecycleScripts.from_config, lambda: f"{scope.node.path}/{construct_id}", loaded=loaded, drain=drain
+        )
+        config = loaded.config
+        slurm = config.slurm or SlurmConfig()
+        # Under EKS pods mount the file system, and nodes do not.
+        storage = config.storage if config.orchestrator == "slurm" else None
+        return cls(
+            scope,
+            construct_id,
+            cluster_name=config.name,
+            encryption_key=encryption_key,
+            source=loaded.lifecycle_scripts,
+            mount_paths=[] if storage is None else [storage.mount_path],
+            nfs_mount_paths=[] if storage is None or storage.openzfs is None else [storage.openzfs.mount_path],
+            access_logs=access_logs,
+            orchestrator=config.orchestrator,
+            steps=config.lifecycle_steps,
+            groups=config.groups,
+            users=config.users,
+            accounts=slurm.accounts,
+            home_path=config.home_path,
+            metadata_users=slurm.metadata_users,
+            writers=() if config.lifecycle is None else config.lifecycle.writers,
+            drain=drain or slurm.drain,
+        )
+
     def _agent_settings(
         self, cluster_name: str, drain: DrainChannel | DrainConfig | None
     ) -> Mapping[str, object] | None:
@@ -334,54 +312,6 @@ class LifecycleScripts(Construct):
     def s3_uri(self) -> str:
         """Where the scripts are: `LifeCycleConfig.SourceS3Uri`."""
         return f"s3://{self.bucket_name}/{self.prefix}"
-
-
-class _ScriptsOfFile(LifecycleScripts):
-    """What `from_config` makes."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        loaded: LoadedConfig,
-        *,
-        encryption_key: kms.IKey,
-        access_logs: s3.IBucket | None,
-        drain: DrainChannel | None,
-    ) -> None:
-        Construct.__init__(self, scope, construct_id)
-        require_arguments(
-            LifecycleScripts.from_config,
-            lambda: self.node.path,
-            loaded=loaded,
-            encryption_key=encryption_key,
-            access_logs=access_logs,
-            drain=drain,
-        )
-        config = loaded.config
-        # Under EKS pods mount the file system, and nodes do not.
-        storage = config.storage if config.orchestrator == "slurm" else None
-        channel = drain or (None if config.slurm is None else config.slurm.drain)
-        self._make(
-            config.name,
-            _settings(
-                mount_paths=[] if storage is None else [storage.mount_path],
-                nfs_mount_paths=[] if storage is None or storage.openzfs is None else [storage.openzfs.mount_path],
-                steps=config.lifecycle_steps,
-                groups=config.groups,
-                users=config.users,
-                accounts=() if config.slurm is None else config.slurm.accounts,
-                home_path=config.home_path,
-                metadata_users=None if config.slurm is None else config.slurm.metadata_users,
-                drain=self._agent_settings(config.name, channel),
-            ),
-            encryption_key=encryption_key,
-            source=loaded.lifecycle_scripts,
-            access_logs=access_logs,
-            orchestrator=config.orchestrator,
-            writers=() if config.lifecycle is None else config.lifecycle.writers,
-            drain=channel,
-        )
 
 
 def _settings(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,8 @@ from .loader import LoadedConfig
 from .removal import check_removal
 from .rules import check_network, what_closed_means
 from .s3_prefix_lists import S3_PREFIX_LISTS
-from .typed.judge import as_tuple, check_arguments, check_at_synth, check_config, require_arguments
+from .typed.annotations import arguments_of, field_types
+from .typed.judge import as_tuple, check_at_synth, check_call, check_config, require_arguments
 from .zones import (
     INTERFACE_ENDPOINTS,
     ZoneSubnet,
@@ -93,7 +93,7 @@ class HyperPodNetwork(Construct):
     config: NetworkConfig
     """What the arguments say, as a file would."""
     warnings: Sequence[Finding]
-    """What is only worth knowing of it, for the cluster to say, once. Of a file: none, since the file has them."""
+    """What is only worth knowing of it, for the cluster to say, once."""
     vpc_id: str
     """The VPC's id."""
     subnets: tuple[PrivateSubnet, ...]
@@ -156,16 +156,7 @@ class HyperPodNetwork(Construct):
         """
         super().__init__(scope, construct_id)
         refused = [
-            *check_arguments(
-                HyperPodNetwork.__init__,
-                more_endpoints=more_endpoints,
-                control_plane_zone=control_plane_zone,
-                log_encryption_key=log_encryption_key,
-                flow_log_group=flow_log_group,
-                vpc=vpc,
-                vpc_subnets=vpc_subnets,
-                removal_policy=removal_policy,
-            ),
+            *check_call(HyperPodNetwork.__init__, locals(), apart=field_types(NetworkConfig)),
             *check_removal(None, removal_policy),
             *_check_one_vpc(vpc, vpc_subnets, vpc_id, subnets),
         ]
@@ -187,7 +178,7 @@ class HyperPodNetwork(Construct):
             organization_id=organization_id,
         )
         region = Stack.of(self).region
-        warnings = raise_errors(
+        self.warnings = raise_errors(
             [
                 *refused,
                 *check_config(config, "network", lambda known: check_network(known, region=region)),
@@ -196,57 +187,12 @@ class HyperPodNetwork(Construct):
             ],
             lambda: self.node.path,
         )
-        self._make(
-            config,
-            given,
-            warnings=warnings,
-            more_endpoints=more_endpoints,
-            control_plane_zone=control_plane_zone,
-            log_encryption_key=log_encryption_key,
-            flow_log_group=flow_log_group,
-            removal_policy=removal_policy,
-        )
-
-    @classmethod
-    def from_config(
-        cls,
-        scope: Construct,
-        construct_id: str,
-        loaded: LoadedConfig,
-        *,
-        log_encryption_key: kms.IKey | None = None,
-        flow_log_group: logs.ILogGroup | None = None,
-    ) -> HyperPodNetwork:
-        """The network of a cluster file, with a subnet in each zone that a group of the file names.
-
-        :param loaded: the file, which is not judged again.
-        :param log_encryption_key: as the constructor's.
-        :param flow_log_group: as the constructor's.
-        """
-        return _NetworkOfFile(
-            scope, construct_id, loaded, log_encryption_key=log_encryption_key, flow_log_group=flow_log_group
-        )
-
-    def _make(
-        self,
-        config: NetworkConfig,
-        given: _Given | None,
-        *,
-        warnings: Sequence[Finding],
-        more_endpoints: Sequence[str],
-        control_plane_zone: str | None,
-        log_encryption_key: kms.IKey | None,
-        flow_log_group: logs.ILogGroup | None,
-        removal_policy: RemovalPolicy | None = None,
-    ) -> None:
         without_traces(self)
-        stack = Stack.of(self)
-        self._region, self._stack_name = stack.region, stack.stack_name
+        self._region, self._stack_name = region, Stack.of(self).stack_name
         self._given = given
         self._removal_policy = removal_policy or RemovalPolicy.DESTROY
         self._retainable: list[ec2.CfnVPC | ec2.CfnSubnet] = []
         self.config = config
-        self.warnings = warnings
         self.more_endpoints = tuple(more_endpoints)
         self.control_plane_subnet = None
         self._s3_endpoint: ec2.CfnVPCEndpoint | None = None
@@ -268,6 +214,37 @@ class HyperPodNetwork(Construct):
             self.endpoint_security_group_id = self._add_interface_endpoints([*INTERFACE_ENDPOINTS, *more_endpoints])
         if config.endpoint_security_group_id is not None:
             self._allow_endpoints(config.endpoint_security_group_id)
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        log_encryption_key: kms.IKey | None = None,
+        flow_log_group: logs.ILogGroup | None = None,
+    ) -> HyperPodNetwork:
+        """The network of a cluster file, with a subnet in each zone that a group of the file names.
+
+        :param loaded: the file.
+        :param log_encryption_key: as the constructor's.
+        :param flow_log_group: as the constructor's.
+        """
+        require_arguments(HyperPodNetwork.from_config, lambda: f"{scope.node.path}/{construct_id}", loaded=loaded)
+        config = loaded.config
+        settings = arguments_of(config.network)
+        if not config.network.subnets:
+            settings["availability_zones"] = zones_of_all(config)
+        return cls(
+            scope,
+            construct_id,
+            **settings,
+            more_endpoints=more_endpoints(config),
+            control_plane_zone=control_plane_zone(config),
+            log_encryption_key=log_encryption_key,
+            flow_log_group=flow_log_group,
+        )
 
     @cached_property
     def control_plane_subnets(self) -> list[ec2.ISubnet]:
@@ -578,40 +555,6 @@ class HyperPodNetwork(Construct):
     def _named(self, part: str = "") -> list[CfnTag]:
         """A Name tag, by which people find a thing in the console."""
         return [CfnTag(key="Name", value="/".join(filter(None, [self._stack_name, part])))]
-
-
-class _NetworkOfFile(HyperPodNetwork):
-    """What `from_config` makes."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        loaded: LoadedConfig,
-        *,
-        log_encryption_key: kms.IKey | None,
-        flow_log_group: logs.ILogGroup | None,
-    ) -> None:
-        Construct.__init__(self, scope, construct_id)
-        require_arguments(
-            HyperPodNetwork.from_config,
-            lambda: self.node.path,
-            loaded=loaded,
-            log_encryption_key=log_encryption_key,
-            flow_log_group=flow_log_group,
-        )
-        config = loaded.config
-        self._make(
-            config.network
-            if config.network.subnets
-            else dataclasses.replace(config.network, availability_zones=zones_of_all(config)),
-            None,
-            warnings=(),
-            more_endpoints=more_endpoints(config),
-            control_plane_zone=control_plane_zone(config),
-            log_encryption_key=log_encryption_key,
-            flow_log_group=flow_log_group,
-        )
 
 
 def closed_security_group(

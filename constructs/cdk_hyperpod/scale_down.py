@@ -65,7 +65,8 @@ from .rules.guard import (
     overrides,
 )
 from .tags import STACK_ID_TAG
-from .typed.judge import as_tuple, check_arguments, check_config, require_arguments
+from .typed.annotations import arguments_of, field_types
+from .typed.judge import as_tuple, check_call, check_config, require_arguments
 
 UNGUARDED = "cdk-hyperpod:unguarded"
 """The warning of a cluster that nothing guards, which a guard takes back."""
@@ -168,59 +169,11 @@ class ScaleDown(Construct):
             drain=drain,
             retry=retry,
         )
-        self._make(
-            config,
-            cluster,
-            [
-                *check_arguments(
-                    ScaleDown.__init__,
-                    cluster=cluster,
-                    autoscaled_groups=autoscaled_groups,
-                    encryption_key=encryption_key,
-                    drain_channel=drain_channel,
-                    log_group=log_group,
-                    removal_policy=removal_policy,
-                ),
-                *check_removal(None, removal_policy),
-                *check_config(config, "scale_down", lambda known: check_scale_down(known, ())),
-            ],
-            autoscaled_groups=autoscaled_groups,
-            encryption_key=encryption_key,
-            drain_channel=drain_channel,
-            log_group=log_group,
-            removal_policy=removal_policy,
-        )
-
-    @classmethod
-    def from_config(
-        cls,
-        scope: Construct,
-        construct_id: str,
-        loaded: LoadedConfig,
-        *,
-        cluster: IHyperPodCluster,
-    ) -> ScaleDown:
-        """The guard of a cluster file's cluster, which takes what its `scale_down` says.
-
-        :param loaded: the file, which is not judged again.
-        :param cluster: one that `HyperPodCluster.from_config` made with `unguarded=True`.
-        :raises ConfigError: for a cluster that cannot be guarded.
-        """
-        require_arguments(ScaleDown.from_config, construct_id, loaded=loaded, cluster=cluster)
-        return JudgedScaleDown(scope, construct_id, loaded.config.scale_down or ScaleDownConfig(), cluster=cluster)
-
-    def _make(
-        self,
-        config: ScaleDownConfig,
-        cluster: sagemaker.CfnCluster | IHyperPodCluster,
-        findings: Sequence[Finding],
-        *,
-        autoscaled_groups: Sequence[str] = (),
-        encryption_key: kms.IKey | None = None,
-        drain_channel: DrainChannel | IEksDrainer | None = None,
-        log_group: logs.ILogGroup | None = None,
-        removal_policy: RemovalPolicy | None = None,
-    ) -> None:
+        findings = [
+            *check_call(ScaleDown.__init__, locals(), apart=field_types(ScaleDownConfig)),
+            *check_removal(None, removal_policy),
+            *check_config(config, "scale_down", lambda known: check_scale_down(known, ())),
+        ]
         without_traces(self)
         if isinstance(cluster, IHyperPodCluster):
             encryption_key = encryption_key or cluster.encryption_key
@@ -252,6 +205,24 @@ class ScaleDown(Construct):
         self.drain_channel = None if config.drain is None else drain_channel or self._made_channel()
         self._add_resources(config, autoscaled_groups)
         self._add_outputs()
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        cluster: IHyperPodCluster,
+    ) -> ScaleDown:
+        """The guard of a cluster file's cluster, which takes what its `scale_down` says.
+
+        :param loaded: the file.
+        :param cluster: one that `HyperPodCluster.from_config` made with `unguarded=True`.
+        :raises ConfigError: for a cluster that cannot be guarded.
+        """
+        require_arguments(ScaleDown.from_config, construct_id, loaded=loaded, cluster=cluster)
+        return cls(scope, construct_id, cluster=cluster, **arguments_of(loaded.config.scale_down or ScaleDownConfig()))
 
     def _add_resources(self, config: ScaleDownConfig, autoscaled_groups: Sequence[str]) -> None:
         role = self._role()
@@ -522,24 +493,6 @@ class ScaleDown(Construct):
         acknowledge(
             provider, {**_reasons.PROVIDER, **dict.fromkeys(wildcards_of_cdk(provider), _reasons.PROVIDER_INVOKES)}
         )
-
-
-class JudgedScaleDown(ScaleDown):
-    """A guard whose configuration was judged: a file's, or a cluster's argument."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        config: ScaleDownConfig,
-        *,
-        cluster: sagemaker.CfnCluster | IHyperPodCluster,
-        log_group: logs.ILogGroup | None = None,
-        removal_policy: RemovalPolicy | None = None,
-    ) -> None:
-        """As `ScaleDown` makes one."""
-        Construct.__init__(self, scope, construct_id)
-        self._make(config, cluster, [], log_group=log_group, removal_policy=removal_policy)
 
 
 def _check_made_here(cluster: object) -> Iterator[Finding]:

@@ -23,7 +23,8 @@ from .loader import LoadedConfig
 from .network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
 from .removal import check_removal, removal_word
 from .rules import check_storage
-from .typed.judge import as_tuple, check_arguments, check_config, check_value, require_arguments
+from .typed.annotations import field_types
+from .typed.judge import as_tuple, check_arguments, check_call, check_config, check_value, require_arguments
 from .typed.known import is_known
 
 if TYPE_CHECKING:
@@ -228,76 +229,13 @@ class LustreFileSystem(ILustreFileSystem):
         )
         raise_errors(
             [
-                *check_arguments(
-                    LustreFileSystem.__init__,
-                    network=network,
-                    encryption_key=encryption_key,
-                    removal=removal,
-                    removal_policy=removal_policy,
-                    access_logs=access_logs,
-                ),
+                *check_call(LustreFileSystem.__init__, locals(), apart=field_types(StorageConfig)),
                 *check_removal(removal, removal_policy),
                 *check_config(config, "storage", check_storage),
             ],
             lambda: self.node.path,
         )
-        self._make(
-            config,
-            network=network,
-            encryption_key=encryption_key,
-            removal=removal_word(removal_policy, removal or "retain"),
-            access_logs=access_logs,
-        )
-
-    @classmethod
-    def from_config(
-        cls,
-        scope: Construct,
-        construct_id: str,
-        loaded: LoadedConfig,
-        *,
-        network: HyperPodNetwork,
-        encryption_key: kms.IKey,
-        access_logs: s3.IBucket | None = None,
-    ) -> ILustreFileSystem:
-        """The Lustre file system of a cluster file, new or existing, as its `storage` says.
-
-        :param loaded: the file, which is not judged again.
-        :param network: whose nodes mount it.
-        :param encryption_key: as the constructor's.
-        :param access_logs: as the constructor's.
-        :raises ConfigError: where the file has no `storage`.
-        """
-        arguments = {"network": network, "encryption_key": encryption_key, "access_logs": access_logs}
-        config = loaded.config.storage if isinstance(loaded, LoadedConfig) else None
-        findings = [*check_arguments(LustreFileSystem.from_config, loaded=loaded, **arguments)]
-        if not findings and config is None:
-            findings.append(Finding(path="storage", problem="is missing in the file", remedy="add it"))
-        raise_errors(findings, construct_id)
-        assert config is not None
-        if config.file_system_id is not None:
-            imported = _ImportedLustreFileSystem(scope, construct_id)
-            imported.know(config, network)
-            return imported
-        return _FileSystemOfFile(
-            scope,
-            construct_id,
-            config,
-            network=network,
-            encryption_key=encryption_key,
-            removal=loaded.config.removal,
-            access_logs=access_logs,
-        )
-
-    def _make(
-        self,
-        config: StorageConfig,
-        *,
-        network: HyperPodNetwork,
-        encryption_key: kms.IKey,
-        removal: Removal,
-        access_logs: s3.IBucket | None,
-    ) -> None:
+        removal = removal_word(removal_policy, removal or "retain")
         subnet = network.subnets[0]
         self.security_group = closed_security_group(
             self, "Servers", network, "Servers of an FSx for Lustre file system", "lustre"
@@ -334,6 +272,53 @@ class LustreFileSystem(ILustreFileSystem):
             mount_path=config.mount_path,
             availability_zone=subnet.availability_zone,
             access=self,
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None = None,
+    ) -> ILustreFileSystem:
+        """The Lustre file system of a cluster file, new or existing, as its `storage` says.
+
+        :param loaded: the file.
+        :param network: whose nodes mount it.
+        :param encryption_key: as the constructor's.
+        :param access_logs: as the constructor's.
+        :raises ConfigError: where the file has no `storage`.
+        """
+        arguments = {"network": network, "encryption_key": encryption_key, "access_logs": access_logs}
+        config = loaded.config.storage if isinstance(loaded, LoadedConfig) else None
+        findings = [*check_arguments(LustreFileSystem.from_config, loaded=loaded, **arguments)]
+        if not findings and config is None:
+            findings.append(Finding(path="storage", problem="is missing in the file", remedy="add it"))
+        raise_errors(findings, construct_id)
+        assert config is not None
+        if config.file_system_id is not None:
+            imported = _ImportedLustreFileSystem(scope, construct_id)
+            imported.know(config, network)
+            return imported
+        assert config.capacity_gib is not None  # the rules made sure
+        return cls(
+            scope,
+            construct_id,
+            network=network,
+            encryption_key=encryption_key,
+            capacity_gib=config.capacity_gib,
+            throughput_mbps_per_tib=config.throughput_mbps_per_tib,
+            efa=config.efa,
+            metadata_iops=config.metadata_iops,
+            automatic_backup_retention_days=config.automatic_backup_retention_days,
+            data_repositories=config.data_repositories,
+            mount_path=config.mount_path,
+            removal=loaded.config.removal,
+            access_logs=access_logs,
         )
 
     @classmethod
@@ -491,24 +476,6 @@ def existing_lustre_mount(
     )
     raise_errors(check_config(config, "storage", check_storage), lambda: child.node.path)
     return _existing_mount(child, config, network)
-
-
-class _FileSystemOfFile(LustreFileSystem):
-    """A new file system that `from_config` makes."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        config: StorageConfig,
-        *,
-        network: HyperPodNetwork,
-        encryption_key: kms.IKey,
-        removal: Removal,
-        access_logs: s3.IBucket | None,
-    ) -> None:
-        ILustreFileSystem.__init__(self, scope, construct_id)
-        self._make(config, network=network, encryption_key=encryption_key, removal=removal, access_logs=access_logs)
 
 
 class _ImportedLustreFileSystem(ILustreFileSystem):

@@ -353,7 +353,8 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
 def _parameters(made: Callable[..., object]) -> list[str]:
     """The names of the arguments behind scope and id."""
     function = made.__init__ if inspect.isclass(made) else made
-    return [name for name in inspect.signature(function).parameters if name not in ("self", "scope", "construct_id")]
+    given = inspect.signature(function).parameters
+    return [name for name in given if name not in ("self", "scope", "construct_id") and not name.startswith("_")]
 
 
 EKS = EksConfig(dependencies_chart="installed")

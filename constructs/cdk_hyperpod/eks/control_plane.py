@@ -24,7 +24,7 @@ from ..network import HyperPodNetwork
 from ..removal import check_removal
 from ..rules import check_control_plane, has_neuron
 from ..rules.charts import check_chart
-from ..typed.judge import check_arguments, check_value, without_refused
+from ..typed.judge import check_arguments, check_call, check_value, without_refused
 from ..typed.known import UNKNOWN
 from ..zones import EKS_INTERFACE_ENDPOINTS
 from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options
@@ -103,15 +103,7 @@ class EksControlPlane(Construct):
         super().__init__(scope, construct_id)
         chart: Path | None = None
         wrong = [
-            *check_arguments(
-                EksControlPlane.__init__,
-                cluster_name=cluster_name,
-                network=network,
-                encryption_key=encryption_key,
-                chart_folder=chart_folder,
-                neuron=neuron,
-                removal_policy=removal_policy,
-            ),
+            *check_call(EksControlPlane.__init__, locals(), apart=["eks_config"]),
             *check_removal(None, removal_policy),
             *check_value(eks_config, EksConfig, "eks"),
         ]
@@ -132,46 +124,6 @@ class EksControlPlane(Construct):
             chart = _chart_path(chart_folder, known)
             wrong += () if chart is None else _check_chart(chart, eks_config, neuron)
         raise_errors(wrong, lambda: self.node.path)
-        self._make(
-            eks_config,
-            cluster_name=cluster_name,
-            network=network,
-            encryption_key=encryption_key,
-            chart=chart,
-            neuron=neuron,
-            removal_policy=removal_policy,
-        )
-
-    @classmethod
-    def from_config(
-        cls,
-        scope: Construct,
-        construct_id: str,
-        loaded: LoadedConfig,
-        *,
-        network: HyperPodNetwork,
-        encryption_key: kms.IKey,
-    ) -> EksControlPlane:
-        """The EKS cluster of a cluster file.
-
-        :param loaded: the file, which is not judged again, nor its chart.
-        :param network: as the constructor's; `HyperPodNetwork.from_config` makes the file's.
-        :param encryption_key: as the constructor's.
-        :raises ConfigError: where the file is not under EKS, or the network has no endpoints for it.
-        """
-        return _ControlPlaneOfFile(scope, construct_id, loaded, network=network, encryption_key=encryption_key)
-
-    def _make(
-        self,
-        eks_config: EksConfig,
-        *,
-        cluster_name: str,
-        network: HyperPodNetwork,
-        encryption_key: kms.IKey,
-        chart: Path | None,
-        neuron: bool,
-        removal_policy: RemovalPolicy | None = None,
-    ) -> None:
         self.config = eks_config
         existing = eks_config.existing_cluster
         self.cluster_name = cluster_name if existing is None else existing.name
@@ -199,6 +151,39 @@ class EksControlPlane(Construct):
         if chart is not None:
             self._install(chart, eks_config.image_registry, neuron)
         finish_provider(self._kubectl, encryption_key)
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+    ) -> EksControlPlane:
+        """The EKS cluster of a cluster file.
+
+        :param loaded: the file.
+        :param network: as the constructor's; `HyperPodNetwork.from_config` makes the file's.
+        :param encryption_key: as the constructor's.
+        :raises ConfigError: where the file is not under EKS, or the network has no endpoints for it.
+        """
+        findings = [*check_arguments(EksControlPlane.from_config, loaded=loaded)]
+        if not findings and loaded.config.eks is None:
+            findings.append(Finding(path="eks", problem="is missing in the file", remedy="add it"))
+        raise_errors(findings, lambda: f"{scope.node.path}/{construct_id}")
+        assert loaded.config.eks is not None
+        return cls(
+            scope,
+            construct_id,
+            cluster_name=loaded.config.name,
+            eks_config=loaded.config.eks,
+            network=network,
+            encryption_key=encryption_key,
+            chart_folder=loaded.folder,
+            neuron=has_neuron(loaded.config.instance_groups),
+        )
 
     def _new_cluster(self, config: EksConfig, security_group_id: str) -> eks.Cluster:
         # EKS would make the log group itself, without a key and for ever.
@@ -294,39 +279,6 @@ class EksControlPlane(Construct):
             values=chart_values(region=Stack.of(self).region, image_registry=image_registry, neuron=neuron),
         )
         release.node.add_dependency(*access_entries(self))
-
-
-class _ControlPlaneOfFile(EksControlPlane):
-    """What `from_config` makes."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        loaded: LoadedConfig,
-        *,
-        network: HyperPodNetwork,
-        encryption_key: kms.IKey,
-    ) -> None:
-        Construct.__init__(self, scope, construct_id)
-        arguments = {"loaded": loaded, "network": network, "encryption_key": encryption_key}
-        findings = [*check_arguments(EksControlPlane.from_config, **arguments)]
-        config = loaded.config if not findings else None
-        if config is not None:
-            findings += _check_endpoints(network)
-            if config.eks is None:
-                findings.append(Finding(path="eks", problem="is missing in the file", remedy="add it"))
-        raise_errors(findings, lambda: self.node.path)
-        assert config is not None
-        assert config.eks is not None
-        self._make(
-            config.eks,
-            cluster_name=config.name,
-            network=network,
-            encryption_key=encryption_key,
-            chart=_chart_path(loaded.folder, config.eks),
-            neuron=has_neuron(config.instance_groups),
-        )
 
 
 def _check_endpoints(network: HyperPodNetwork) -> Iterator[Finding]:

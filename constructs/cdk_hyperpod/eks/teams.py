@@ -31,7 +31,7 @@ from ..kubernetes.teams import (
 from ..loader import LoadedConfig
 from ..rules import check_eks_teams
 from ..storage import LustreMount
-from ..typed.judge import as_tuple, check_arguments, check_at_synth, require_arguments
+from ..typed.judge import as_tuple, check_at_synth, check_call, require_arguments
 from ..typed.words import item_paths
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
@@ -103,17 +103,7 @@ class HyperPodTeams(Construct):
         super().__init__(scope, construct_id)
         raise_errors(
             [
-                *check_arguments(
-                    HyperPodTeams.__init__,
-                    control_plane=control_plane,
-                    cluster_name=cluster_name,
-                    hyperpod_cluster_arn=hyperpod_cluster_arn,
-                    teams=teams,
-                    instance_groups=instance_groups,
-                    file_system=file_system,
-                    capacity_gib=capacity_gib,
-                    add_ons=add_ons,
-                ),
+                *check_call(HyperPodTeams.__init__, locals()),
                 *(
                     check_eks_teams(
                         as_tuple(teams),
@@ -128,58 +118,6 @@ class HyperPodTeams(Construct):
             ],
             lambda: self.node.path,
         )
-        self._make(
-            control_plane,
-            teams,
-            cluster_name=cluster_name,
-            hyperpod_cluster_arn=hyperpod_cluster_arn,
-            file_system=file_system,
-            capacity_gib=capacity_gib,
-            add_ons=add_ons,
-        )
-
-    @classmethod
-    def from_config(
-        cls,
-        scope: Construct,
-        construct_id: str,
-        loaded: LoadedConfig,
-        *,
-        control_plane: EksControlPlane,
-        hyperpod_cluster_arn: ClusterArn,
-        file_system: LustreMount | None = None,
-        add_ons: Sequence[IDependable] = (),
-    ) -> HyperPodTeams:
-        """The teams of a cluster file.
-
-        :param loaded: the file, which is not judged again.
-        :param control_plane: the file's, as `EksControlPlane.from_config` makes it.
-        :param hyperpod_cluster_arn: as the constructor's.
-        :param file_system: as the constructor's; `LustreFileSystem.from_config` has the file's. Default: - none.
-        :param add_ons: as the constructor's. Default: - nothing.
-        :raises ConfigError: for arguments of other types.
-        """
-        return _TeamsOfFile(
-            scope,
-            construct_id,
-            loaded,
-            control_plane=control_plane,
-            hyperpod_cluster_arn=hyperpod_cluster_arn,
-            file_system=file_system,
-            add_ons=add_ons,
-        )
-
-    def _make(
-        self,
-        control_plane: EksControlPlane,
-        teams: Sequence[Team],
-        *,
-        cluster_name: str,
-        hyperpod_cluster_arn: str,
-        file_system: LustreMount | None,
-        capacity_gib: int | None,
-        add_ons: Sequence[IDependable],
-    ) -> None:
         self._control_plane = control_plane
         eks_config = control_plane.config
         self._cluster_name = cluster_name
@@ -201,6 +139,42 @@ class HyperPodTeams(Construct):
             self._team(team, namespace, claims, scheduler)
         if file_system is not None and not teams:
             self._apply("FileSystem", volumes[0])
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        control_plane: EksControlPlane,
+        hyperpod_cluster_arn: ClusterArn,
+        file_system: LustreMount | None = None,
+        add_ons: Sequence[IDependable] = (),
+    ) -> HyperPodTeams:
+        """The teams of a cluster file.
+
+        :param loaded: the file.
+        :param control_plane: the file's, as `EksControlPlane.from_config` makes it.
+        :param hyperpod_cluster_arn: as the constructor's.
+        :param file_system: as the constructor's; `LustreFileSystem.from_config` has the file's. Default: - none.
+        :param add_ons: as the constructor's. Default: - nothing.
+        :raises ConfigError: for arguments of other types.
+        """
+        require_arguments(HyperPodTeams.from_config, lambda: f"{scope.node.path}/{construct_id}", loaded=loaded)
+        config = loaded.config
+        return cls(
+            scope,
+            construct_id,
+            control_plane=control_plane,
+            cluster_name=config.name,
+            hyperpod_cluster_arn=hyperpod_cluster_arn,
+            teams=config.teams,
+            instance_groups=config.instance_groups,
+            file_system=file_system,
+            capacity_gib=None if config.storage is None else config.storage.capacity_gib,
+            add_ons=add_ons,
+        )
 
     def _team(self, team: Team, namespace: str, claims: Sequence[Manifest], scheduler: CfnResource | None) -> None:
         """The namespace, what limits it, and then who may do something in it.
@@ -290,42 +264,6 @@ class HyperPodTeams(Construct):
         resource = CfnResource(self, construct_id, type=f"AWS::SageMaker::{kind}", properties=properties)
         acknowledge(resource, _reasons.GOVERNANCE)
         return resource
-
-
-class _TeamsOfFile(HyperPodTeams):
-    """What `from_config` makes."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        loaded: LoadedConfig,
-        *,
-        control_plane: EksControlPlane,
-        hyperpod_cluster_arn: str,
-        file_system: LustreMount | None,
-        add_ons: Sequence[IDependable],
-    ) -> None:
-        Construct.__init__(self, scope, construct_id)
-        require_arguments(
-            HyperPodTeams.from_config,
-            lambda: self.node.path,
-            loaded=loaded,
-            control_plane=control_plane,
-            hyperpod_cluster_arn=hyperpod_cluster_arn,
-            file_system=file_system,
-            add_ons=add_ons,
-        )
-        config = loaded.config
-        self._make(
-            control_plane,
-            config.teams,
-            cluster_name=config.name,
-            hyperpod_cluster_arn=hyperpod_cluster_arn,
-            file_system=file_system,
-            capacity_gib=None if config.storage is None else config.storage.capacity_gib,
-            add_ons=add_ons,
-        )
 
 
 def _check_known(teams: Sequence[Team]) -> Iterator[Finding]:

@@ -86,6 +86,11 @@ def field_types(kind: type) -> Mapping[str, Any]:
     return _field_types[kind]
 
 
+def arguments_of(value: Any) -> dict[str, Any]:
+    """A dataclass's fields as arguments, for a construct whose arguments have their names."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
 def _unwrapped(annotation: Any) -> tuple[Any, tuple[Constraint, ...]]:
     if typing.get_origin(annotation) is not typing.Annotated:
         return annotation, ()

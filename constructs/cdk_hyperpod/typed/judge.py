@@ -7,10 +7,11 @@ AttributeError somewhere below. Everything public is judged here first, by its o
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import operator
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from ..errors import Finding, raise_errors
@@ -47,6 +48,21 @@ def check_arguments(function: Callable[..., object], /, **arguments: object) -> 
     annotations = typing.get_type_hints(function, include_extras=True)
     for name, value in arguments.items():
         yield from check_value(value, annotations[name], name)
+
+
+def check_call(
+    function: Callable[..., object], given: Mapping[str, object], *, apart: Collection[str] = ()
+) -> Iterator[Finding]:
+    """The same of all arguments that a function takes by name only, so that a new one needs no line of its own.
+
+    `given`: the function's `locals()`. `apart`: the arguments that are validated as fields of a configuration.
+    """
+    names = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in apart
+    ]
+    yield from check_arguments(function, **{name: given[name] for name in names})
 
 
 def require_arguments(
