@@ -19,7 +19,7 @@ CDK = {"aws_cdk", "constructs", "jsii"}
 
 # A room, and whatever of the library it may import besides itself.
 ROOMS: Mapping[str, set[str]] = {
-    "typed": {"errors"},
+    "typed": {"_cdk_private", "errors"},
     "config": {"errors", "instance_types", "typed"},
     "kubernetes": {"config", "errors", "instance_types", "typed"},
     "rules": {

@@ -11,6 +11,7 @@ from aws_cdk import CfnResource, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Dependable, IConstruct, IDependable
 
+from ._cdk_private import properties_as_set
 from ._order import names_in, reachable
 
 
@@ -79,5 +80,5 @@ def _resources(stack: Stack) -> dict[str, IConstruct]:
 
 def _references(resource: Any) -> set[str]:
     """The logical ids that a resource names."""
-    named = set(names_in(Stack.of(resource).resolve(resource._cfn_properties)))
+    named = set(names_in(Stack.of(resource).resolve(properties_as_set(resource))))
     return named | {Stack.of(other).resolve(other.logical_id) for other in resource.obtain_dependencies()}

@@ -11,6 +11,8 @@ from typing import Any
 import jsii
 from aws_cdk import ISynthesisSession, LegacyStackSynthesizer, Stack, cx_api
 
+from ._cdk_private import write_template
+
 
 def template_of(stack: Stack) -> dict[str, Any]:
     """The stack's template as it is now. For a construct's validation only, which comes after every change."""
@@ -18,7 +20,7 @@ def template_of(stack: Stack) -> dict[str, Any]:
         # The stack keeps a synthesizer of its own. This one writes the template, and nothing of what is uploaded with it.
         writer = LegacyStackSynthesizer()
         writer.bind(stack)
-        writer._synthesize_template(typing.cast(ISynthesisSession, _Session(folder)))
+        write_template(writer, typing.cast(ISynthesisSession, _Session(folder)))
         template: dict[str, Any] = json.loads((Path(folder) / stack.template_file).read_text("utf-8"))
         return template
 

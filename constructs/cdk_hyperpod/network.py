@@ -18,6 +18,7 @@ from constructs import Construct, IConstruct
 
 from . import _reasons
 from ._acknowledge import acknowledge, without_traces
+from ._cdk_private import arguments_of_selection
 from ._dependencies import AtSynth
 from .config.cluster import NetworkConfig, SubnetConfig
 from .encryption import allow_logs
@@ -661,7 +662,7 @@ def _given(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, findings: list[
     """None: it has no subnet to choose, as one of the findings says then."""
     is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
     # A stand-in has neither the zones nor the subnet groups that the selection names.
-    chosen = selection._values if selection is not None and is_looked_up else {}
+    chosen = arguments_of_selection(selection) if selection is not None and is_looked_up else {}
     try:
         subnets, why = vpc.select_subnets(**{**chosen, "one_per_az": True}).subnets, "none fits"
     except RuntimeError as error:

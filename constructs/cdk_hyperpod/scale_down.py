@@ -40,6 +40,7 @@ from constructs import Construct, IValidation
 
 from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk, without_traces
+from ._cdk_private import properties_as_set, properties_of
 from ._functions import log_group as make_log_group
 from ._functions import python_function
 from ._order import order_around, order_before
@@ -282,7 +283,7 @@ class ScaleDown(Construct):
         """The cluster's resource, and its properties. Raises ConfigError where it cannot be guarded, with all findings."""
         resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
         is_cluster = isinstance(resource, sagemaker.CfnCluster)
-        seen = _without_tags(_all_properties(typing.cast(sagemaker.CfnCluster, resource))) if is_cluster else {}
+        seen = _without_tags(properties_of(typing.cast(sagemaker.CfnCluster, resource))) if is_cluster else {}
         raise_errors(
             [
                 *findings,
@@ -348,7 +349,7 @@ class ScaleDown(Construct):
         ids = {name: resource.logical_id for name, resource in resources.items()} | {
             "cluster": self._cluster.logical_id
         }
-        said = {name: resource._cfn_properties for name, resource in resources.items()}
+        said = {name: properties_as_set(resource) for name, resource in resources.items()}
         resolved = self._stack.resolve([ids, said | {"cluster": properties}])
         return typing.cast(tuple[dict[str, str], dict[str, Any]], tuple(resolved))
 
@@ -677,7 +678,7 @@ class _Properties:
 
         Returns all of them, tags included.
         """
-        every = _all_properties(self._cluster)
+        every = properties_of(self._cluster)
         self.judged = self._seen(_without_tags(every))
         return every
 
@@ -687,7 +688,7 @@ class _Properties:
 
     def look(self) -> _Seen:
         """As they are now."""
-        return self._seen(_without_tags(_all_properties(self._cluster)))
+        return self._seen(_without_tags(properties_of(self._cluster)))
 
     def judge(self, said: Mapping[str, Any], resource: Mapping[str, Any]) -> _Seen:
         """As they are kept, with what goes into the template instead.
@@ -800,11 +801,6 @@ class _Guarded:
     def validate(self) -> list[str]:
         """A message for each reason, or none."""
         return [str(finding) for finding in self._guard._judge(self._names_to_delete)]
-
-
-def _all_properties(cluster: sagemaker.CfnCluster) -> dict[str, Any]:
-    """The cluster's properties by CloudFormation's names, tokens unresolved."""
-    return dict(cluster._render_properties(cluster._cfn_properties))
 
 
 def _without_tags(properties: Mapping[str, Any]) -> dict[str, Any]:

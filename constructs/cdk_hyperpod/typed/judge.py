@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+from .._cdk_private import has_interface, is_interface
 from ..errors import Finding, raise_errors
 from .annotations import Fields, Form, Items, Leaf, Made, Names, field_types, shape
 from .bounds import Constraint
@@ -198,7 +199,7 @@ def _problem(form: Form, value: object) -> tuple[str, str] | None:
             )
         case Made(kinds) if any(_is_one(kind, value) for kind in kinds):
             return None
-        case Made([kind]) if _is_interface(kind):
+        case Made([kind]) if is_interface(kind):
             return f"must be an {kind.__name__}", _held(kind, value) or "make or import one"
         case Fields(kind) | Made([kind]):
             return f"must be of the class {kind.__name__}", _held(kind, value) or "make one"
@@ -230,7 +231,7 @@ def _out_of_bounds(value: object, bounds: Iterable[Constraint]) -> tuple[str, st
 def _fits(kind: Any, value: object) -> bool:
     if value is UNKNOWN:
         return True
-    if _is_interface(kind):
+    if is_interface(kind):
         return _is_one(kind, value)
     leaf = Leaf(kind)
     return (_late_problem(leaf, value) if _is_token(value, leaf) else leaf_problem(kind, value)) is None
@@ -265,18 +266,9 @@ def _is_token(value: object, form: Form) -> bool:
     return kind in (str, int, float) and hasattr(type(value), "creation_stack")
 
 
-def _is_interface(kind: Any) -> bool:
-    return getattr(kind, "_is_protocol", False) is True
-
-
 def _is_one(kind: Any, value: object) -> bool:
     """Whether a value is of a class, or has what an interface of jsii asks for, which isinstance cannot tell."""
-    if not _is_interface(kind):
-        return isinstance(value, kind)
-    own = type(value)
-    if hasattr(own, "__jsii_type__"):
-        return all(hasattr(own, name) for name in dir(kind) if not name.startswith("_"))
-    return kind in getattr(own, "__jsii_ifaces__", ()) or hasattr(value, "__jsii_ref__")
+    return has_interface(value, kind) if is_interface(kind) else isinstance(value, kind)
 
 
 def field_findings(value: object, path: str) -> Iterator[Finding]:
