@@ -272,8 +272,9 @@ class Judge:
                 self.fault("more names than the count allows", f"{request}: {len(of_group)} of {name}, count {count}")
         group = life.pod.groups.get(name)
         left = group.live if group else []
-        # In a rollback, whatever the failed update launched is newer than what was there before.
-        since = request.deployment.began if request.rollback else request.heard
+        # In a rollback, whatever the failed update launched is newer than what was there before. Otherwise the function decides
+        # at its first look, a minute after the request came: what an autoscaler added until then has its place in the order.
+        since = request.deployment.began if request.rollback else (request.first_look or look).at
         old = [node for node in left if node.launched is not None and node.launched <= since]
         newer = [
             node

@@ -575,6 +575,7 @@ def test_a_list_that_shows_others_as_they_were_makes_an_older_node_go(list_lag: 
     nodes = life.pod.groups["p5"].nodes
     newer = Node("p5", "n9", 996.0, "hyperpod", id="i-9", launched=1056.0, status="Running")
     made = request(life)
+    made.first_look = replace(look(life), at=made.heard)
     taken = write(made, look(life), nodes[3])
     for node in nodes[2:]:
         node.status = "ShuttingDown"
