@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 from aws_cdk import CfnOutput, Environment
 from constructs import Construct
@@ -14,6 +15,7 @@ from cdk_hyperpod import (
     LustreFileSystem,
 )
 from cdk_hyperpod.buckets import access_logs_bucket
+from cdk_hyperpod.config.cluster import ClusterConfig, StorageConfig
 from cdk_hyperpod.encryption import encryption_key
 from cdk_hyperpod.foundation_guard import FoundationGuard
 from cdk_hyperpod.names import cluster_stack_name, foundation_stack_name
@@ -34,10 +36,8 @@ class FoundationStack(FileStack):
             description=f"Network, storage and lifecycle scripts of HyperPod cluster {config.name}",
             env=env,
         )
-        mounted = config.storage if config.orchestrator == "slurm" else None
-        self.digest = hashlib.sha256(repr((config.network, mounted)).encode()).hexdigest()[:16]
-        """Changes with every setting that may give another subnet or file system to the nodes, and with nothing of `eks`: an
-        add-on's version must send no counts to the cluster."""
+        self.digest = foundation_digest(config)
+        """A tag of the cluster, which is updated when it changes."""
         self.key = encryption_key(self, "Key", removal=config.removal)
         self.network = HyperPodNetwork.from_config(self, "Network", loaded, log_encryption_key=self.key)
         if config.removal == "retain":
@@ -86,3 +86,23 @@ class FoundationStack(FileStack):
             }
         for name, value in outputs.items():
             CfnOutput(self, name, value=value)
+
+
+def foundation_digest(config: ClusterConfig) -> str:
+    """A digest of the settings that give the nodes another subnet or another file system.
+
+    They are named one by one: a digest of all settings would change with each field that a release adds, and update every
+    cluster that is deployed. An update sends the file's counts, so settings that the nodes do not notice are left out.
+    """
+    network = config.network
+    subnet_ids = [subnet.subnet_id for subnet in network.subnets]
+    subnets = [network.availability_zones, network.cidr, network.vpc_id, subnet_ids]
+    mounted = config.storage if config.orchestrator == "slurm" else None
+    settings = [subnets, None if mounted is None else _file_systems(mounted)]
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+
+
+def _file_systems(storage: StorageConfig) -> list[object]:
+    """Of a new file system, `efa` alone: FSx changes its other settings in place."""
+    homes = None if storage.openzfs is None else storage.openzfs.file_system_id
+    return [storage.efa, storage.file_system_id, storage.mount_name, homes]

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from cdk_hyperpod import (
 )
 from end_to_end.configs import small
 from stacks import add_stacks
+from stacks.foundation_stack import foundation_digest
 from synth.synthesis import CONFIGS, EXAMPLES, ROOT, Json, Template, flat, new_app, of_example, of_file, of_text, walk
 
 DEFAULT = (ROOT / "cluster.yaml").read_text("utf-8")
@@ -127,6 +129,74 @@ def test_the_clusters_template_changes_with_settings_that_may_change_what_it_rea
     same = of_text(changed(termination_protection=False), tmp_path)["hyperpod-llm-train-cluster"]
     unrecorded = [{**each.resources, "Settings": None} for each in (same, cluster)]
     assert unrecorded[0] == unrecorded[1]
+
+
+DIGEST_OF = {
+    NetworkConfig: {"availability_zones", "cidr", "vpc_id", "subnets"},
+    SubnetConfig: {"subnet_id"},
+    StorageConfig: {"efa", "file_system_id", "mount_name", "openzfs"},
+    OpenZfsConfig: {"file_system_id"},
+}
+"""The settings that give the nodes another subnet or file system: all that the foundation's digest is made of."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaterNetwork(NetworkConfig):
+    added: str = "by a later release"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaterStorage(StorageConfig):
+    added: str = "by a later release"
+
+
+def with_digest_of(values: Mapping[type, Any]) -> str:
+    """The digest of a configuration with an item of each of these classes."""
+    network = dataclasses.replace(values[NetworkConfig], subnets=(values[SubnetConfig],))
+    storage = dataclasses.replace(values[StorageConfig], openzfs=values[OpenZfsConfig])
+    loaded = load_config(ROOT / "cluster.yaml").config
+    return foundation_digest(dataclasses.replace(loaded, network=network, storage=storage))
+
+
+def items() -> dict[type, Any]:
+    return {
+        NetworkConfig: NetworkConfig(),
+        SubnetConfig: SubnetConfig(subnet_id="subnet-1", availability_zone="us-west-2b"),
+        StorageConfig: StorageConfig(capacity_gib=1200),
+        OpenZfsConfig: OpenZfsConfig(file_system_id="fs-1"),
+    }
+
+
+def test_a_field_that_a_release_adds_does_not_change_the_foundations_digest() -> None:
+    later = items() | {NetworkConfig: LaterNetwork(), StorageConfig: LaterStorage(capacity_gib=1200)}
+    assert with_digest_of(later) == with_digest_of(items())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        pytest.param(kind, field.name, id=f"{kind.__name__}.{field.name}")
+        for kind in DIGEST_OF
+        for field in dataclasses.fields(kind)
+        if field.name not in ("subnets", "openzfs")
+    ],
+)
+def test_the_foundations_digest_changes_with_what_it_names_and_with_nothing_else(kind: type, name: str) -> None:
+    other = dataclasses.replace(items()[kind], **{name: "another"})
+    changes = with_digest_of(items() | {kind: other}) != with_digest_of(items())
+    assert changes == (name in DIGEST_OF[kind])
+
+
+def test_the_foundations_digest_changes_with_storage_under_slurm_only() -> None:
+    config = load_config(ROOT / "cluster.yaml").config
+    assert config.storage is not None
+    assert config.storage.openzfs is None
+    without = dataclasses.replace(config, storage=None)
+    homes = dataclasses.replace(config.storage, openzfs=OpenZfsConfig(file_system_id="fs-1"))
+    digests = {foundation_digest(each) for each in (config, without, dataclasses.replace(config, storage=homes))}
+    assert len(digests) == 3
+    under_eks = [dataclasses.replace(each, orchestrator="eks") for each in (config, without)]
+    assert len({foundation_digest(each) for each in under_eks}) == 1
 
 
 def foundation_tag(body: Json) -> str:

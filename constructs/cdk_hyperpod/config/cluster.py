@@ -205,26 +205,23 @@ class NetworkConfig:
     endpoint_security_group_id: SecurityGroupId | None = None
     """The security group of an existing VPC's interface endpoints: the nodes are let into it. Absent: without
     `internet_egress`, they reach S3's gateway endpoint and nothing else."""
-    # What follows gives the nodes no other subnet, and is no part of the repr, of which the foundation's digest is made.
     s3_prefix_list_id: (
         Annotated[str, Pattern(r"pl-[0-9a-f]{8,17}", "a prefix list's id such as pl-68a54001")] | None
-    ) = field(default=None, repr=False)
+    ) = None
     """S3's managed prefix list of the region, which is all that nodes reach besides endpoints while `internet_egress` is
     false. Absent: the library's own table, which lacks a few regions; an existing VPC there needs it."""
 
-    endpoint_policies: Literal["none", "account", "organization"] = field(default="none", repr=False)
+    endpoint_policies: Literal["none", "account", "organization"] = "none"
     """Who may call AWS through a new VPC's endpoints, and whose resources. account: the cluster's own account and
     `trusted_accounts`. organization: the accounts of `organization_id` and `trusted_accounts`. none: whoever has keys, of
     any account: a program on a node could copy data to anybody's bucket in the region. The owner of an
     existing VPC sets its endpoints' policies. A change touches no node, and applies to what nodes call from then on."""
-    trusted_accounts: tuple[Annotated[str, Pattern(r"[0-9]{12}", "12 digits in quotes")], ...] = field(
-        default=(), repr=False
-    )
+    trusted_accounts: tuple[Annotated[str, Pattern(r"[0-9]{12}", "12 digits in quotes")], ...] = ()
     """Other accounts whose principals may call through the endpoints, and whose resources may be called. At most 200:
     each endpoint's policy lists them. Absent: none."""
     organization_id: (
         Annotated[str, Pattern(r"o-[a-z0-9]{10,32}", "an organization's id such as o-a1b2c3d4e5")] | None
-    ) = field(default=None, repr=False)
+    ) = None
     """The organization, where `endpoint_policies` says organization, as `aws organizations describe-organization` prints
     it."""
 
