@@ -19,6 +19,7 @@ from cdk_hyperpod.config.cluster import ClusterConfig, StorageConfig
 from cdk_hyperpod.encryption import encryption_key
 from cdk_hyperpod.foundation_guard import FoundationGuard
 from cdk_hyperpod.names import cluster_stack_name, foundation_stack_name
+from cdk_hyperpod.removal import policy_of
 from cdk_hyperpod.storage import openzfs_mount
 
 from .file_stack import FileStack
@@ -38,7 +39,7 @@ class FoundationStack(FileStack):
         )
         self.digest = foundation_digest(config)
         """A tag of the cluster, which is updated when it changes."""
-        self.key = encryption_key(self, "Key", removal=config.removal)
+        self.key = encryption_key(self, "Key", removal_policy=policy_of(config.removal))
         self.network = HyperPodNetwork.from_config(self, "Network", loaded, log_encryption_key=self.key)
         if config.removal == "retain":
             # Also while the file names no file system: one of an earlier deployment may be standing in the subnet.

@@ -129,14 +129,14 @@ def test_a_file_that_does_not_exist_is_a_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        pytest.param(None, "lifecycle_scripts: there is no folder 'scripts'; ", id="no folder"),
+        pytest.param(None, "lifecycle.scripts: there is no folder 'scripts'; ", id="no folder"),
         pytest.param({"controller.sh": "", "login.sh": ""}, "compute.sh", id="no script for compute nodes"),
     ],
 )
 def test_a_wrong_folder_of_scripts_is_a_message(
     files: dict[str, str] | None, message: str, tmp_path: Path, other_file: Path
 ) -> None:
-    other_file.write_text(other_file.read_text("utf-8") + "lifecycle_scripts: scripts\n", "utf-8")
+    other_file.write_text(other_file.read_text("utf-8") + "lifecycle: {scripts: scripts}\n", "utf-8")
     if files is not None:
         (tmp_path / "scripts").mkdir()
         for name, text in files.items():
@@ -155,7 +155,7 @@ def test_an_error_of_the_constructs_is_a_message_too(tmp_path: Path, monkeypatch
     from cdk_hyperpod import HyperPodError
 
     def refuse(*_: object) -> None:
-        raise HyperPodError("lifecycle_scripts: the folder is gone; put it back")
+        raise HyperPodError("lifecycle.scripts: the folder is gone; put it back")
 
     monkeypatch.setattr(stacks, "add_stacks", refuse)
     monkeypatch.setenv("CDK_OUTDIR", str(tmp_path))

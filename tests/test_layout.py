@@ -11,6 +11,7 @@ import constructs
 import pytest
 
 import cdk_hyperpod
+from cdk_hyperpod import config
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,6 +41,24 @@ def test_every_public_name_loads_when_it_is_used() -> None:
 def test_a_name_that_does_not_exist_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="module 'cdk_hyperpod' has no attribute 'HyperPodClutser'"):
         _ = cdk_hyperpod.HyperPodClutser
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("NetworkConfig", "write `from cdk_hyperpod.config import NetworkConfig`"),
+        ("existing_lustre_mount", r"use LustreFileSystem\.from_attributes\(…\)\.mount"),
+        ("existing_openzfs_mount", r"use OpenZfsMount\.from_attributes\(…\)"),
+    ],
+)
+def test_a_name_that_is_elsewhere_now_is_an_error_that_names_the_place(name: str, instead: str) -> None:
+    with pytest.raises(ImportError, match=instead):
+        getattr(cdk_hyperpod, name)
+
+
+def test_a_public_name_is_in_one_place() -> None:
+    assert len(cdk_hyperpod.__all__) <= 32
+    assert not {*cdk_hyperpod.__all__} & {*config.__all__}
 
 
 @pytest.mark.parametrize(
@@ -93,6 +112,7 @@ def test_examples_are_whole_and_use_the_library_as_it_is_installed(folder: Path)
     public = (
         "from aws_cdk",
         "from cdk_hyperpod import",
+        "from cdk_hyperpod.config import",
         "from cdk_hyperpod.stacks import",
         "from pathlib",
         "import sys",

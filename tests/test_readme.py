@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +35,28 @@ def test_the_files_of_the_readme_load(tmp_path: Path) -> None:
         path = tmp_path / "cluster.yaml"
         path.write_text(yaml.safe_dump(file), "utf-8")
         assert load_config(path).config.name == "llm-train"
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_the_query_for_what_endpoints_refused_reads_files_of_cloudtrail(tmp_path: Path) -> None:
+    event = {
+        "eventSource": "s3.amazonaws.com",
+        "eventName": "PutObject",
+        "errorCode": "VpceAccessDenied",
+        "userIdentity": {"accountId": "777788889999"},
+        "vpcEndpointId": "vpce-0a",
+    }
+    ours = {**event, "requestParameters": {"bucketName": "agents\x1b"}}
+    (tmp_path / "trail").mkdir()
+    for name, content in {"a": {"Records": [ours, event, ours, {"eventName": "GetObject"}]}, "digest": {}}.items():
+        (tmp_path / "trail" / f"{name}.json.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
+    page = (ROOT / "docs" / "deploying.md").read_text("utf-8")
+    (query,) = re.findall(r"^find trail .*?(?=^```$)", page, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(["bash", "-c", query], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert [line.strip() for line in done.stdout.splitlines()] == [
+        '2 ["vpce-0a","s3.amazonaws.com","PutObject","agents\\u001b","777788889999"]',
+        '1 ["vpce-0a","s3.amazonaws.com","PutObject",null,"777788889999"]',
+    ]
 
 
 def test_the_code_of_the_readme_synthesizes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import griffe
 
 import cdk_hyperpod
+from cdk_hyperpod import config
 
 SOURCES = Path(str(cdk_hyperpod.__file__)).parents[1]
 # Arguments that a constructor passes on to the typed model are described there, once.
@@ -23,8 +24,8 @@ DESCRIBED_IN: Mapping[str, str] = {
 }
 HEAD = """# API reference
 
-Made from the signatures and docstrings of `constructs/cdk_hyperpod/` by `make docs`; change them there. Every name here is
-imported from `cdk_hyperpod`. [The constructs in an app of your own](library.md) shows how they go together;
+Made from the signatures and docstrings of `constructs/cdk_hyperpod/` by `make docs`; change them there. Import the names
+under "Settings" from `cdk_hyperpod.config`, and all others from `cdk_hyperpod`. [The constructs in an app of your own](library.md) shows how they go together;
 [the reference of the cluster file](reference.md) has the same settings as a file writes them.
 
 In the examples `self` is a stack. A test synthesizes each of them."""
@@ -193,12 +194,13 @@ class Library:
         self._root = root
 
     def __getitem__(self, name: str) -> Name:
-        return Name(self, _itself(self._root.members[name]), name)
+        home = self._root["config"] if name in config.__all__ else self._root
+        return Name(self, _itself(home.members[name]), name)
 
     @cached_property
     def names(self) -> list[Name]:
-        """All of them, in their order in `__init__.py`."""
-        return [self[name] for name in cdk_hyperpod.__all__]
+        """All of them: those of `cdk_hyperpod` in the order of its `__init__.py`, then those of `cdk_hyperpod.config`."""
+        return [self[name] for name in [*cdk_hyperpod.__all__, *config.__all__]]
 
     def own_classes(self, item: griffe.Object) -> list[griffe.Class]:
         """A class, and those of this library that it is made of."""
@@ -250,12 +252,15 @@ def parts() -> dict[str, list[Name]]:
         "Constructs": [],
         "Interfaces": [],
         "Functions": [],
-        "Values and settings": [],
+        "Values": [],
+        "Settings": [],
         "Errors": [],
     }
     for name in Library().names:
-        if name.is_values and name.path != "Finding":
-            found["Values and settings"].append(name)
+        if name.path in config.__all__:
+            found["Settings"].append(name)
+        elif name.is_values and name.path != "Finding":
+            found["Values"].append(name)
         elif not name.is_class:
             found["Functions"].append(name)
         elif re.match("I[A-Z]", name.path):

@@ -1,7 +1,7 @@
 """AWS CDK constructs for Amazon SageMaker HyperPod clusters.
 
-The public names are those that the block below imports: they are listed there and nowhere else. They load when they are
-first used, so that the command-line tool and the custom resource's code, which live in this package too, need neither
+The public names are those that the block below imports: they are listed there and nowhere else. The other settings of a
+cluster are in `cdk_hyperpod.config`. The names load when they are first used, so that the command-line tool and the custom resource's code, which live in this package too, need neither
 aws_cdk nor its Node process.
 """
 
@@ -19,31 +19,7 @@ if TYPE_CHECKING:
     from .config.cluster import DataRepository as DataRepository
     from .config.cluster import EbsVolume as EbsVolume
     from .config.cluster import InstanceGroup as InstanceGroup
-    from .config.cluster import NetworkConfig as NetworkConfig
-    from .config.cluster import OpenZfsConfig as OpenZfsConfig
-    from .config.cluster import ScaleDownConfig as ScaleDownConfig
-    from .config.cluster import ScaleDownDrain as ScaleDownDrain
-    from .config.cluster import StorageConfig as StorageConfig
     from .config.cluster import SubnetConfig as SubnetConfig
-    from .config.cluster import Taint as Taint
-    from .config.cluster import TieredStorageConfig as TieredStorageConfig
-    from .config.eks import AddOn as AddOn
-    from .config.eks import AddOnsConfig as AddOnsConfig
-    from .config.eks import AutoscalingConfig as AutoscalingConfig
-    from .config.eks import EksConfig as EksConfig
-    from .config.eks import ExistingEksCluster as ExistingEksCluster
-    from .config.governance import TaskClass as TaskClass
-    from .config.governance import TaskGovernance as TaskGovernance
-    from .config.lifecycle import LifecycleConfig as LifecycleConfig
-    from .config.lifecycle import LifecycleSteps as LifecycleSteps
-    from .config.slurm import AccountingDatabase as AccountingDatabase
-    from .config.slurm import DrainBackup as DrainBackup
-    from .config.slurm import DrainConfig as DrainConfig
-    from .config.slurm import Group as Group
-    from .config.slurm import SlurmAccount as SlurmAccount
-    from .config.slurm import SlurmConfig as SlurmConfig
-    from .config.slurm import User as User
-    from .config.teams import PriorityClass as PriorityClass
     from .config.teams import Team as Team
     from .drain import DrainChannel as DrainChannel
     from .drain import IEksDrainer as IEksDrainer
@@ -68,8 +44,6 @@ if TYPE_CHECKING:
     from .storage import LustreFileSystem as LustreFileSystem
     from .storage import LustreMount as LustreMount
     from .storage import OpenZfsMount as OpenZfsMount
-    from .storage import existing_lustre_mount as existing_lustre_mount
-    from .storage import existing_openzfs_mount as existing_openzfs_mount
 
 
 @functools.cache
@@ -91,10 +65,26 @@ def __getattr__(name: str) -> object:
     if name == "__all__":
         return [*_modules()]
     if name not in _modules():
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise _unknown(name)
     value: object = getattr(importlib.import_module(_modules()[name], __name__), name)
     globals()[name] = value
     return value
+
+
+_REPLACED = {
+    "existing_lustre_mount": "LustreFileSystem.from_attributes(…).mount",
+    "existing_openzfs_mount": "OpenZfsMount.from_attributes(…)",
+}
+"""Public name that is no more -> what to use instead."""
+
+
+def _unknown(name: str) -> Exception:
+    """An ImportError for a name that is elsewhere now: of an AttributeError, `from cdk_hyperpod import` does not show the text."""
+    if name in _REPLACED:
+        return ImportError(f"cdk_hyperpod.{name} does not exist; use {_REPLACED[name]}")
+    if name in importlib.import_module(".config", __name__).__all__:
+        return ImportError(f"{name} is not in cdk_hyperpod; write `from cdk_hyperpod.config import {name}`")
+    return AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -200,7 +200,7 @@ class HyperPodCluster(IHyperPodCluster):
             config,
             [
                 *check_call(HyperPodCluster.__init__, locals(), apart=_IN_CONFIG),
-                *check_removal(None, removal_policy),
+                *check_removal(removal_policy),
                 *refused_mode,
                 *_check_guard(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
                 *_check_drainer(drainer, eks_cluster_arn),
@@ -307,7 +307,7 @@ class HyperPodCluster(IHyperPodCluster):
         Example::
 
             loaded = load_config("cluster.yaml")
-            key = encryption_key(self, "Key", removal=loaded.config.removal)
+            key = encryption_key(self, "Key")
             network = HyperPodNetwork.from_config(self, "Network", loaded, log_encryption_key=key)
             storage = LustreFileSystem.from_config(self, "FileSystem", loaded, network=network, encryption_key=key)
             cluster = HyperPodCluster.from_config(

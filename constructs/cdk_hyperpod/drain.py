@@ -57,7 +57,7 @@ class DrainChannel(Construct):
 
     Example::
 
-        key = encryption_key(self, "Key", removal="retain")
+        key = encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN)
         channel = DrainChannel(self, "Drain", cluster_name="train", encryption_key=key)
         scripts = LifecycleScripts(self, "Scripts", cluster_name="train", encryption_key=key, drain=channel)
     """
@@ -94,7 +94,7 @@ class DrainChannel(Construct):
                     access_logs=access_logs,
                     removal_policy=removal_policy,
                 ),
-                *check_removal(None, removal_policy),
+                *check_removal(removal_policy),
                 *check_name_known(cluster_name),
             ],
             lambda: self.node.path,

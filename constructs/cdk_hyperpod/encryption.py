@@ -11,9 +11,8 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from ._pseudo import PARTITION, URL_SUFFIX
-from .config.cluster import Removal
 from .errors import raise_errors
-from .removal import check_removal, policy_of
+from .removal import check_removal, refuse_removal
 from .tags import KEY_TAG
 from .typed.judge import check_arguments
 
@@ -21,27 +20,26 @@ _LETS_LOGS_IN: MutableSet[kms.IKey] = WeakSet()
 """The keys whose policies have that statement already."""
 
 
+@refuse_removal
 def encryption_key(
     scope: Construct,
     construct_id: str,
     *,
-    removal: Removal | None = None,
     removal_policy: RemovalPolicy | None = None,
 ) -> kms.Key:
     """A key that rotates every year, and that CloudWatch Logs may use.
 
     Example::
 
-        key = encryption_key(self, "Key", removal="retain")
+        key = encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN)
 
-    :param removal: retain keeps it when its stack is deleted; destroy schedules its deletion, after which its data is unreadable.
-        Default: - retain.
-    :param removal_policy: the same in CDK's words: RETAIN or DESTROY. Default: - what `removal` says.
+    :param removal_policy: what happens to the key when its stack is deleted: RETAIN keeps it; DESTROY schedules its deletion,
+        after which its data is unreadable. Default: - RemovalPolicy.RETAIN.
     """
     raise_errors(
         [
-            *check_arguments(encryption_key, removal=removal, removal_policy=removal_policy),
-            *check_removal(removal, removal_policy),
+            *check_arguments(encryption_key, removal_policy=removal_policy),
+            *check_removal(removal_policy),
         ],
         construct_id,
     )
@@ -51,7 +49,7 @@ def encryption_key(
         construct_id,
         description=f"Data of HyperPod stack {stack_name}",
         enable_key_rotation=True,
-        removal_policy=removal_policy or policy_of(removal or "retain"),
+        removal_policy=removal_policy or RemovalPolicy.RETAIN,
     )
     Tags.of(key).add(KEY_TAG, stack_name)
     allow_logs(key)

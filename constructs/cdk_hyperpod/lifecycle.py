@@ -55,7 +55,7 @@ class LifecycleScripts(Construct):
 
     Example::
 
-        key = encryption_key(self, "Key", removal="retain")
+        key = encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN)
         scripts = LifecycleScripts(
             self,
             "Scripts",
@@ -152,7 +152,7 @@ class LifecycleScripts(Construct):
         raise_errors(
             [
                 *check_call(LifecycleScripts.__init__, locals()),
-                *check_removal(None, removal_policy),
+                *check_removal(removal_policy),
                 *check_name_known(cluster_name),
                 *_check_people(orchestrator, groups, users, accounts),
                 *check_writers(as_tuple(writers), "writers"),

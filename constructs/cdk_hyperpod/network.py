@@ -158,7 +158,7 @@ class HyperPodNetwork(Construct):
         super().__init__(scope, construct_id)
         refused = [
             *check_call(HyperPodNetwork.__init__, locals(), apart=field_types(NetworkConfig)),
-            *check_removal(None, removal_policy),
+            *check_removal(removal_policy),
             *_check_one_vpc(vpc, vpc_subnets, vpc_id, subnets),
         ]
         given = None if vpc is None or refused else _given(vpc, vpc_subnets, refused)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 from aws_cdk import RemovalPolicy
 
 from .config.cluster import Removal
-from .errors import Finding
+from .errors import Finding, raise_errors
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _WORDS: dict[RemovalPolicy, Removal] = {RemovalPolicy.RETAIN: "retain", RemovalPolicy.DESTROY: "destroy"}
 _NAMES = {word: policy for policy, word in _WORDS.items()}
 
 
-def check_removal(removal: object, removal_policy: object) -> Iterator[Finding]:
-    """Whether the two say one thing, and one that the resources of this library can do."""
-    if not isinstance(removal_policy, RemovalPolicy):
-        return
-    if removal is not None:
-        yield Finding(path="removal_policy", problem="says what removal says too", remedy="keep one of the two")
-    if removal_policy not in _WORDS:
+def check_removal(removal_policy: object) -> Iterator[Finding]:
+    """Whether the resources of this library can do what the policy says."""
+    if isinstance(removal_policy, RemovalPolicy) and removal_policy not in _WORDS:
         yield Finding(
             path="removal_policy",
             problem=f"RemovalPolicy.{removal_policy.name} is nothing that CloudFormation does here",
@@ -35,3 +36,16 @@ def removal_word(removal_policy: RemovalPolicy | None, otherwise: Removal) -> Re
 def policy_of(removal: Removal) -> RemovalPolicy:
     """The file's word as CDK's policy."""
     return _NAMES[removal]
+
+
+def refuse_removal(function: Callable[P, T]) -> Callable[P, T]:
+    """Have a function that took the file's word, `removal`, name the argument that it takes instead."""
+
+    @functools.wraps(function)
+    def refusing(*args: P.args, **kwargs: P.kwargs) -> T:
+        if "removal" in kwargs:
+            remedy = "write removal_policy=RemovalPolicy.RETAIN or RemovalPolicy.DESTROY"
+            raise_errors([Finding(path="removal", problem="is not an argument", remedy=remedy)])
+        return function(*args, **kwargs)
+
+    return refusing

@@ -172,7 +172,7 @@ class ScaleDown(Construct):
         )
         findings = [
             *check_call(ScaleDown.__init__, locals(), apart=field_types(ScaleDownConfig)),
-            *check_removal(None, removal_policy),
+            *check_removal(removal_policy),
             *check_config(config, "scale_down", lambda known: check_scale_down(known, ())),
         ]
         without_traces(self)

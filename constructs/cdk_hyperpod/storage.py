@@ -21,10 +21,10 @@ from .encryption import allow_data_repositories
 from .errors import Finding, raise_errors
 from .loader import LoadedConfig
 from .network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
-from .removal import check_removal, removal_word
+from .removal import check_removal, policy_of, refuse_removal, removal_word
 from .rules import check_storage
 from .typed.annotations import field_types
-from .typed.judge import as_tuple, check_arguments, check_call, check_config, check_value, require_arguments
+from .typed.judge import as_tuple, check_arguments, check_call, check_config, check_value
 from .typed.known import is_known
 
 if TYPE_CHECKING:
@@ -62,6 +62,48 @@ class OpenZfsMount:
     """Where nodes mount it."""
     access: IConstruct | None = None
     """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
+
+    @classmethod
+    def from_attributes(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        *,
+        network: HyperPodNetwork,
+        file_system_id: str,
+        mount_path: str = "/home",
+        security_group: ec2.ISecurityGroup | None = None,
+    ) -> OpenZfsMount:
+        """The mount of a file system that exists already: its root volume, over NFS.
+
+        Example::
+
+            homes = OpenZfsMount.from_attributes(
+                self,
+                "Homes",
+                network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+                file_system_id="fs-0123456789abcdef0",
+                security_group=ec2.SecurityGroup.from_security_group_id(self, "Servers", "sg-0123456789abcdef0"),
+            )
+
+        :param network: whose nodes mount it.
+        :param file_system_id: such as fs-0123456789abcdef0.
+        :param mount_path: where nodes mount it.
+        :param security_group: the file system's, which rules then let the nodes of `network` into. Default: - you let them in.
+        :raises ConfigError: for arguments that FSx would refuse.
+        """
+        child = Construct(scope, construct_id)
+        raise_errors(
+            check_arguments(OpenZfsMount.from_attributes, network=network, security_group=security_group),
+            lambda: child.node.path,
+        )
+        config = OpenZfsConfig(
+            file_system_id=file_system_id,
+            mount_path=mount_path,
+            security_group_id=None if security_group is None else security_group.security_group_id,
+        )
+        raise_errors(check_config(config, "storage.openzfs"), lambda: child.node.path)
+        return openzfs_mount(child, config, network)
 
 
 @jsii.implements(ec2.IConnectable)
@@ -175,7 +217,7 @@ class LustreFileSystem(ILustreFileSystem):
             self,
             "FileSystem",
             network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
-            encryption_key=encryption_key(self, "Key", removal="retain"),
+            encryption_key=encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN),
             capacity_gib=4800,
             data_repositories=[DataRepository(file_system_path="/data")],
         )
@@ -187,6 +229,7 @@ class LustreFileSystem(ILustreFileSystem):
     resource: fsx.CfnFileSystem
     """CloudFormation's resource."""
 
+    @refuse_removal
     def __init__(
         self,
         scope: Construct,
@@ -201,7 +244,6 @@ class LustreFileSystem(ILustreFileSystem):
         automatic_backup_retention_days: int = 0,
         data_repositories: Sequence[DataRepository] = (),
         mount_path: str = "/fsx",
-        removal: Removal | None = None,
         removal_policy: RemovalPolicy | None = None,
         access_logs: s3.IBucket | None = None,
     ) -> None:
@@ -212,8 +254,7 @@ class LustreFileSystem(ILustreFileSystem):
         :param network: whose first subnet it lies in, and whose nodes may reach it. Another one makes a new, empty file system.
         :param encryption_key: encrypts the data. Another one makes a new, empty file system.
         :param capacity_gib: its capacity in GiB; more of it comes in place, less is refused.
-        :param removal: retain or destroy, as the class says. Default: - retain.
-        :param removal_policy: the same in CDK's words: RETAIN or DESTROY. Default: - what `removal` says.
+        :param removal_policy: RETAIN or DESTROY, as the class says. Default: - RemovalPolicy.RETAIN.
         :param access_logs: where a new data bucket writes its access logs. Default: - it keeps none.
         :raises ConfigError: with everything that FSx would refuse.
         """
@@ -230,12 +271,12 @@ class LustreFileSystem(ILustreFileSystem):
         raise_errors(
             [
                 *check_call(LustreFileSystem.__init__, locals(), apart=field_types(StorageConfig)),
-                *check_removal(removal, removal_policy),
+                *check_removal(removal_policy),
                 *check_config(config, "storage", check_storage),
             ],
             lambda: self.node.path,
         )
-        removal = removal_word(removal_policy, removal or "retain")
+        removal = removal_word(removal_policy, "retain")
         subnet = network.subnets[0]
         self.security_group = closed_security_group(
             self, "Servers", network, "Servers of an FSx for Lustre file system", "lustre"
@@ -317,7 +358,7 @@ class LustreFileSystem(ILustreFileSystem):
             automatic_backup_retention_days=config.automatic_backup_retention_days,
             data_repositories=config.data_repositories,
             mount_path=config.mount_path,
-            removal=loaded.config.removal,
+            removal_policy=policy_of(loaded.config.removal),
             access_logs=access_logs,
         )
 
@@ -433,51 +474,6 @@ class LustreFileSystem(ILustreFileSystem):
             )
 
 
-def existing_lustre_mount(
-    scope: Construct,
-    construct_id: str,
-    *,
-    network: HyperPodNetwork,
-    file_system_id: str,
-    mount_name: str,
-    mount_path: str = "/fsx",
-    security_group_id: str | None = None,
-    availability_zone: str | None = None,
-) -> LustreMount:
-    """The mount of a file system that exists already.
-
-    Example::
-
-        mount = existing_lustre_mount(
-            self,
-            "Scratch",
-            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
-            file_system_id="fs-0123456789abcdef0",
-            mount_name="abcdef12",
-            security_group_id="sg-0123456789abcdef0",
-        )
-
-    :param network: whose nodes mount it.
-    :param file_system_id: such as fs-0123456789abcdef0.
-    :param mount_name: FSx's name for it (`MountName`).
-    :param mount_path: where nodes mount it.
-    :param security_group_id: the servers' group, which rules then let the nodes into. Default: - letting them in is the caller's part.
-    :param availability_zone: its zone. Default: - it is not compared with the nodes'.
-    :raises ConfigError: for arguments that FSx would refuse.
-    """
-    require_arguments(existing_lustre_mount, construct_id, network=network)
-    child = Construct(scope, construct_id)
-    config = StorageConfig(
-        file_system_id=file_system_id,
-        mount_name=mount_name,
-        mount_path=mount_path,
-        security_group_id=security_group_id,
-        availability_zone=availability_zone,
-    )
-    raise_errors(check_config(config, "storage", check_storage), lambda: child.node.path)
-    return _existing_mount(child, config, network)
-
-
 class _ImportedLustreFileSystem(ILustreFileSystem):
     """A file system that exists already."""
 
@@ -515,47 +511,8 @@ def _dns_name(scope: Construct, file_system_id: str | None) -> str:
     return f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}"
 
 
-def existing_openzfs_mount(
-    scope: Construct,
-    construct_id: str,
-    *,
-    network: HyperPodNetwork,
-    file_system_id: str,
-    mount_path: str = "/home",
-    security_group_id: str | None = None,
-) -> OpenZfsMount:
-    """The mount of an FSx for OpenZFS file system that exists already: its root volume, over NFS.
-
-    Example::
-
-        homes = existing_openzfs_mount(
-            self,
-            "Homes",
-            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
-            file_system_id="fs-0123456789abcdef0",
-            security_group_id="sg-0123456789abcdef0",
-        )
-
-    :param network: whose nodes mount it.
-    :param file_system_id: such as fs-0123456789abcdef0.
-    :param mount_path: where nodes mount it.
-    :param security_group_id: its group, which rules then let the nodes into. Default: - letting them in is the caller's part.
-    :raises ConfigError: for arguments that FSx would refuse.
-    """
-    child = Construct(scope, construct_id)
-    config = OpenZfsConfig(file_system_id=file_system_id, mount_path=mount_path, security_group_id=security_group_id)
-    raise_errors(
-        [
-            *check_arguments(existing_openzfs_mount, network=network),
-            *check_config(config, "storage.openzfs"),
-        ],
-        lambda: child.node.path,
-    )
-    return openzfs_mount(child, config, network)
-
-
 def openzfs_mount(child: Construct, config: OpenZfsConfig, network: HyperPodNetwork) -> OpenZfsMount:
-    """The same of a configuration that was judged. `child`: what the rules that let the nodes in are made in."""
+    """The mount of a valid configuration. `child`: the construct for the rules that let the nodes in."""
     group = config.security_group_id
     if group is not None:
         for low, high in _NFS_PORTS:

@@ -1,6 +1,7 @@
 from aws_cdk import App, Environment, Stack
+from aws_cdk import aws_ec2 as ec2
 
-from cdk_hyperpod import HyperPodCluster, HyperPodNetwork, InstanceGroup, SubnetConfig, existing_lustre_mount
+from cdk_hyperpod import HyperPodCluster, HyperPodNetwork, InstanceGroup, LustreFileSystem, SubnetConfig
 
 app = App()
 stack = Stack(app, "bring-your-own-vpc", env=Environment(region="us-east-1"), termination_protection=True)
@@ -16,13 +17,14 @@ network = HyperPodNetwork(
     ],
     endpoint_security_group_id="sg-0fedcba9876543210",  # of its interface endpoints; rules let the nodes in
 )
-file_system = existing_lustre_mount(
+file_system = LustreFileSystem.from_attributes(
     stack,
     "FileSystem",
     network=network,
     file_system_id="fs-0123456789abcdef0",
     mount_name="abcdefgh",
-    security_group_id="sg-0123456789abcdef0",  # rules let the nodes in
+    # Rules let the nodes in.
+    security_group=ec2.SecurityGroup.from_security_group_id(stack, "Servers", "sg-0123456789abcdef0"),
     availability_zone="us-east-1a",
 )
 HyperPodCluster(
@@ -30,7 +32,7 @@ HyperPodCluster(
     "Cluster",
     cluster_name="bring-your-own-vpc",
     network=network,
-    file_system=file_system,
+    file_system=file_system.mount,
     instance_groups=[
         InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.4xlarge", instance_count=1),
         InstanceGroup(name="g6", node_type="compute", partition="g6", instance_type="ml.g6.12xlarge", instance_count=4),

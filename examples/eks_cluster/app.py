@@ -1,7 +1,6 @@
-from aws_cdk import App, CrossStackReferences, Environment, ReferenceStrength, Stack
+from aws_cdk import App, CrossStackReferences, Environment, ReferenceStrength, RemovalPolicy, Stack
 
 from cdk_hyperpod import (
-    EksConfig,
     EksControlPlane,
     HyperPodAddOns,
     HyperPodCluster,
@@ -11,13 +10,14 @@ from cdk_hyperpod import (
     Team,
     encryption_key,
 )
+from cdk_hyperpod.config import EksConfig
 
 app = App()
 env = Environment(region="us-west-2")
 
 # HyperPod's Helm chart goes into the EKS cluster before the first node, so that the two are not in one stack.
 control_plane_stack = Stack(app, "eks-cluster-control-plane", env=env)
-key = encryption_key(control_plane_stack, "Key", removal="destroy")
+key = encryption_key(control_plane_stack, "Key", removal_policy=RemovalPolicy.DESTROY)
 network = HyperPodNetwork(
     control_plane_stack,
     "Network",

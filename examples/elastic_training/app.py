@@ -1,4 +1,4 @@
-from aws_cdk import App, CfnOutput, Duration, Environment, Stack
+from aws_cdk import App, CfnOutput, Duration, Environment, RemovalPolicy, Stack
 from aws_cdk import aws_ecr as ecr
 
 from cdk_hyperpod import encryption_key
@@ -11,7 +11,7 @@ images = ecr.Repository(
     "Images",
     repository_name="elastic-training",
     encryption=ecr.RepositoryEncryption.KMS,
-    encryption_key=encryption_key(stack, "Key", removal="retain"),
+    encryption_key=encryption_key(stack, "Key", removal_policy=RemovalPolicy.RETAIN),
     image_scan_on_push=True,
     # A replica that joins an hour later pulls the image again: the same tag must be the same code.
     image_tag_mutability=ecr.TagMutability.IMMUTABLE,

@@ -1,4 +1,4 @@
-from aws_cdk import App, Environment, Stack
+from aws_cdk import App, Environment, RemovalPolicy, Stack
 
 from cdk_hyperpod import EbsVolume, HyperPodCluster, HyperPodNetwork, InstanceGroup, LustreFileSystem, encryption_key
 
@@ -7,7 +7,7 @@ stack = Stack(app, "p5-and-trn1", env=Environment(region="us-west-2"), terminati
 
 # GPUs and Trainium are seldom offered in one zone: each group has its own, and EFA stays within it.
 P5_ZONE, TRN1_ZONE = "us-west-2c", "us-west-2d"
-key = encryption_key(stack, "Key", removal="retain")
+key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.RETAIN)
 network = HyperPodNetwork(stack, "Network", availability_zones=[P5_ZONE, TRN1_ZONE], log_encryption_key=key)
 file_system = LustreFileSystem(stack, "FileSystem", network=network, encryption_key=key, capacity_gib=4800)
 

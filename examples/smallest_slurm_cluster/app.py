@@ -1,10 +1,10 @@
-from aws_cdk import App, Environment, Stack
+from aws_cdk import App, Environment, RemovalPolicy, Stack
 
 from cdk_hyperpod import HyperPodCluster, HyperPodNetwork, InstanceGroup, encryption_key
 
 app = App()
 stack = Stack(app, "smallest-slurm-cluster", env=Environment(region="us-west-2"))
-key = encryption_key(stack, "Key", removal="destroy")
+key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
 HyperPodCluster(
     stack,
     "Cluster",

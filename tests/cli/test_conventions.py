@@ -24,19 +24,17 @@ WITHOUT: dict[str, dict[str, str]] = {
     "--config": {
         "init": "writes the file",
         **dict.fromkeys(("schema", "docs", "completion"), _OF_THE_TOOL),
-        **dict.fromkeys(("credentials", "denied"), _NO_FILE),
+        "credentials": _NO_FILE,
         **{name: why for name, why in _LOCAL.items() if name not in _OF_AN_APP},
     },
     "--profile": {
-        **dict.fromkeys(
-            ("init", "check", "schema", "docs", "completion", "denied", "job render", "lifecycle run"), _ASKS_NOBODY
-        ),
+        **dict.fromkeys(("init", "check", "schema", "docs", "completion", "job render", "lifecycle run"), _ASKS_NOBODY),
         **_LOCAL,
     },
     "--cluster": {
         **_LOCAL,
         **dict.fromkeys(("init", "schema", "docs", "completion"), _OF_THE_TOOL),
-        **dict.fromkeys(("credentials", "denied"), "is about no cluster"),
+        "credentials": "is about no cluster",
         **dict.fromkeys(("check", "preflight", "cost", "plan", "retained", "job render", "lifecycle run"), _THE_FILE),
     },
     "--json": {

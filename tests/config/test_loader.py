@@ -212,7 +212,7 @@ def test_a_pipe_is_read_like_a_file() -> None:
 
 def test_a_valid_file_is_a_config_with_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
-    path.write_text(yaml.safe_dump(changed({"lifecycle_scripts": "own"})))
+    path.write_text(yaml.safe_dump(changed({"lifecycle": {"scripts": "own"}})))
     scripts = tmp_path / "own"
     scripts.mkdir()
     for name in ("controller.sh", "login.sh", "compute.sh"):
@@ -290,7 +290,7 @@ def test_keys_that_stand_twice(text: str, messages: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_own_scripts_that_are_incomplete(has: tuple[str, ...] | None, message: str, tmp_path: Path) -> None:
-    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(changed({"lifecycle_scripts": "own"})))
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(changed({"lifecycle": {"scripts": "own"}})))
     if has is not None:
         (tmp_path / "own").mkdir()
         for name in has:
@@ -299,7 +299,7 @@ def test_own_scripts_that_are_incomplete(has: tuple[str, ...] | None, message: s
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "cluster.yaml")
 
-    assert told(list(caught.value.findings)) == [f"lifecycle_scripts: {message}"]
+    assert told(list(caught.value.findings)) == [f"lifecycle.scripts: {message}"]
 
 
 @pytest.mark.parametrize(
@@ -310,9 +310,9 @@ def test_own_scripts_that_are_incomplete(has: tuple[str, ...] | None, message: s
     ],
 )  # fmt: skip
 def test_own_scripts_in_a_place_that_is_no_folder(name: str, problem: str) -> None:
-    (message,) = told(findings_of(yaml.safe_dump(changed({"lifecycle_scripts": name}))))
+    (message,) = told(findings_of(yaml.safe_dump(changed({"lifecycle": {"scripts": name}}))))
 
-    assert message.startswith("lifecycle_scripts: ") and message.endswith(problem)
+    assert message.startswith("lifecycle.scripts: ") and message.endswith(problem)
 
 
 # -- text that something else would take the place of -------------------------------------------------------------------
@@ -333,7 +333,7 @@ CLOUDFORMATION_WOULD = "CloudFormation would put another value in the place of"
             "tags.Team", "x {{ RESOLVE :ssm:/x}}", f"{CLOUDFORMATION_WOULD} {{{{ RESOLVE :…", id="spelt otherwise"
         ),
         pytest.param("network.cidr", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="range"),
-        pytest.param("lifecycle_scripts", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="folder"),
+        pytest.param("lifecycle.scripts", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="folder"),
         pytest.param("storage", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="in place of settings"),
         pytest.param("instance_groups", "#{Token[TOKEN.1]}", f"{CDK_WOULD} #{{Token[…", id="in place of a list"),
         pytest.param("removal", "${Token[TOKEN.1]}", f"{CDK_WOULD} ${{Token[…", id="in place of a choice"),

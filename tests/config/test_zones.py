@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod import NetworkConfig, SubnetConfig
+from cdk_hyperpod import SubnetConfig
+from cdk_hyperpod.config import NetworkConfig
 from cdk_hyperpod.instance_types import regions
 from cdk_hyperpod.zones import (
     INTERFACE_ENDPOINTS,

@@ -11,10 +11,17 @@ from typing import Any
 
 import pytest
 import yaml
-from aws_cdk import Stack
+from aws_cdk import RemovalPolicy, Stack
 from aws_cdk.assertions import Annotations, Match
 
-from cdk_hyperpod import ConfigError, EksConfig, EksControlPlane, HyperPodNetwork, encryption_key, load_config
+from cdk_hyperpod import (
+    ConfigError,
+    EksControlPlane,
+    HyperPodNetwork,
+    encryption_key,
+    load_config,
+)
+from cdk_hyperpod.config import EksConfig
 from cdk_hyperpod.config.eks import AutoscalingConfig
 from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.eks.manifests import karpenter_manifests
@@ -641,7 +648,7 @@ def test_the_construct_refuses_what_the_file_refuses() -> None:
             cluster_name="one",
             eks_config=EksConfig(dependencies_chart="no-such-chart", kubernetes_version="1.29"),  # type: ignore[arg-type]
             network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"]),
-            encryption_key=encryption_key(stack, "Key", removal="destroy"),
+            encryption_key=encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY),
         )
 
     with pytest.raises(ConfigError) as error:
@@ -777,7 +784,7 @@ def test_a_group_in_a_third_zone_is_none_of_the_control_planes(tmp_path: Path) -
 
 def test_a_library_app_names_the_second_zone() -> None:
     stack = Stack(new_app(), "Own", env={"region": "us-west-2"})
-    key = encryption_key(stack, "Key", removal="destroy")
+    key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     endpoints = ("eks", "eks-auth", "lambda")
     with pytest.raises(ConfigError, match="EKS needs subnets in two zones"):
         one = HyperPodNetwork(stack, "One", availability_zones=["us-west-2c"], more_endpoints=endpoints)

@@ -51,7 +51,7 @@ def _base(chance: random.Random) -> Json:
         data["eks"]["dependencies_chart"] = "installed"
         for key in ("dependencies_chart_digest", "image_registry"):
             data["eks"].pop(key, None)
-    data.pop("lifecycle_scripts", None)
+    data.get("lifecycle", {}).pop("scripts", None)
     return data
 
 

@@ -26,8 +26,8 @@ from cdk_hyperpod import (
     InstanceGroup,
     LustreFileSystem,
     ScaleDown,
-    ScaleDownConfig,
 )
+from cdk_hyperpod.config import ScaleDownConfig
 
 ENV = Environment(account="111122223333", region="us-west-2")
 HEAD = InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.xlarge", instance_count=1)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from yaml import safe_dump
 
-from cdk_hyperpod import InstanceGroup, NetworkConfig
+from cdk_hyperpod import InstanceGroup
+from cdk_hyperpod.config import NetworkConfig
 from cdk_hyperpod.instance_types import regions
 from cdk_hyperpod.rules import check_network, check_region
 from cdk_hyperpod.rules.network import check_subnet_room, what_closed_means

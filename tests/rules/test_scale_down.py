@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod import InstanceGroup, ScaleDownConfig
+from cdk_hyperpod import InstanceGroup
+from cdk_hyperpod.config import ScaleDownConfig
 from cdk_hyperpod.rules import check_scale_down
 from cdk_hyperpod.typed.judge import check_config
 from config.judging import judge

@@ -9,6 +9,7 @@ import pytest
 from aws_cdk import Environment, Stack, aws_sagemaker
 
 import cdk_hyperpod
+from cdk_hyperpod import config
 from synth.synthesis import ROOT, folder_of, new_app
 from synth.test_library_guide import CDK
 from tools import api_page
@@ -24,7 +25,9 @@ EXAMPLES = {
 
 
 def test_every_public_name_is_on_the_page() -> None:
-    assert sorted(name.path for names in PARTS.values() for name in names) == sorted(cdk_hyperpod.__all__)
+    assert sorted(name.path for names in PARTS.values() for name in names) == sorted(
+        [*cdk_hyperpod.__all__, *config.__all__]
+    )
 
 
 def test_nothing_is_without_a_text_and_a_type() -> None:
@@ -42,9 +45,9 @@ def test_an_example_synthesizes(path: str, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_bytes((ROOT / "cluster.yaml").read_bytes())
     app = new_app()
     stack = Stack(app, "Stack", env=Environment(account="111122223333", region="us-west-2"))
-    ours = {name: getattr(cdk_hyperpod, name) for name in cdk_hyperpod.__all__}
+    ours = {name: getattr(home, name) for home in (cdk_hyperpod, config) for name in home.__all__}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         made = runpy.run_path(str(tmp_path / "example.py"), {**ours, **CDK, "sagemaker": aws_sagemaker, "self": stack})
     folder_of(app)
-    assert any(getattr(cdk_hyperpod, path.partition(".")[0]) is made[name] for name in ours), path
+    assert any(ours[path.partition(".")[0]] is made[name] for name in ours), path

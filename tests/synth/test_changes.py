@@ -57,7 +57,6 @@ CASES: Mapping[str, Case] = {
     "ClusterConfig.teams": (EKS, {"teams.2": {"name": "third", "quota": {"ml.p5.48xlarge": 1}}}, "teams[third]"),
     "ClusterConfig.storage": (OWN_EKS, {"storage": {"file_system_id": "fs-0123456789abcdef0", "mount_name": "abcdefgh"}}, "storage"),
     "ClusterConfig.tiered_storage": (EKS, {"tiered_storage": {}}, "tiered_storage"),
-    "ClusterConfig.lifecycle_scripts": (EXISTING, {"lifecycle_scripts": "../../lifecycle/."}, "lifecycle_scripts"),
     "ClusterConfig.groups": (EVERYTHING, {"groups.2": {"name": "third", "gid": 5002}}, "groups[third]"),
     "ClusterConfig.users": (EVERYTHING, {"users.2": {"name": "carol", "uid": 5003, "group": "research"}}, "users[carol]"),
     "ClusterConfig.encrypt_root_volumes": (OWN_EKS, {"encrypt_root_volumes": False}, "encrypt_root_volumes"),

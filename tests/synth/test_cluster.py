@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aws_cdk import CfnParameter, Environment, Fn, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from aws_cdk.assertions import Annotations, Match
 
@@ -17,7 +18,6 @@ from cdk_hyperpod import (
     ConfigError,
     DrainChannel,
     EbsVolume,
-    EksConfig,
     EksControlPlane,
     HyperPodCluster,
     HyperPodNetwork,
@@ -26,12 +26,10 @@ from cdk_hyperpod import (
     LustreFileSystem,
     LustreMount,
     ScaleDown,
-    ScaleDownConfig,
     SubnetConfig,
-    TieredStorageConfig,
     encryption_key,
-    existing_lustre_mount,
 )
+from cdk_hyperpod.config import EksConfig, ScaleDownConfig, TieredStorageConfig
 from cdk_hyperpod.config.lifecycle import LifecycleMode
 from synth.synthesis import ROOT, Json, Template, flat, needs, new_app, of_stack
 
@@ -448,7 +446,7 @@ def test_what_is_said_of_the_guard_is_judged(arguments: dict[str, Any], message:
 
 def test_an_upload_that_exists_is_used_as_it_is() -> None:
     def build(stack: Stack) -> None:
-        key = encryption_key(stack, "Key", removal="destroy")
+        key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
         scripts = LifecycleScripts(stack, "Scripts", cluster_name="other-name", encryption_key=key)
         add_cluster(stack, lifecycle_scripts=scripts, encryption_key=key)
 
@@ -458,19 +456,19 @@ def test_an_upload_that_exists_is_used_as_it_is() -> None:
 
 
 def new_file_system(stack: Stack, network: HyperPodNetwork) -> LustreMount:
-    key = encryption_key(stack, "Key", removal="destroy")
+    key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     return LustreFileSystem(stack, "FileSystem", network=network, encryption_key=key, capacity_gib=1200).mount
 
 
 def existing_file_system(stack: Stack, network: HyperPodNetwork) -> LustreMount:
-    return existing_lustre_mount(
+    return LustreFileSystem.from_attributes(
         stack,
         "FileSystem",
         network=network,
         file_system_id="fs-0123456789abcdef0",
         mount_name="abcdefgh",
-        security_group_id="sg-0123456789abcdef0",
-    )
+        security_group=ec2.SecurityGroup.from_security_group_id(stack, "Servers", "sg-0123456789abcdef0"),
+    ).mount
 
 
 @pytest.mark.parametrize("make", [new_file_system, existing_file_system])

@@ -7,22 +7,24 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import Environment, Stack
+from aws_cdk import Environment, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import (
-    DrainBackup,
     DrainChannel,
-    DrainConfig,
     HyperPodCluster,
     HyperPodError,
     HyperPodNetwork,
     InstanceGroup,
     LifecycleScripts,
+    encryption_key,
+)
+from cdk_hyperpod.config import (
+    DrainBackup,
+    DrainConfig,
     ScaleDownConfig,
     ScaleDownDrain,
-    encryption_key,
 )
 from cdk_hyperpod.names import drain_bucket_name, request_key, status_key
 from synth.synthesis import (
@@ -48,7 +50,7 @@ GROUPS = [
 
 
 def cluster(stack: Stack, drain: DrainChannel | DrainConfig | None = None, **more: Any) -> HyperPodCluster:
-    key = encryption_key(stack, "Key", removal="destroy")
+    key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     drain = drain or DrainChannel(stack, "Drain", cluster_name="train", encryption_key=key)
     return HyperPodCluster(
         stack,
@@ -150,7 +152,7 @@ def test_the_bucket_s_name_is_one_that_s3_takes(name: str, region: str) -> None:
 )
 def test_an_agent_that_could_not_work_is_refused(more: dict[str, Any], backup: DrainBackup | None, says: str) -> None:
     def build(stack: Stack) -> None:
-        key = encryption_key(stack, "Key", removal="destroy")
+        key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
         channel = DrainChannel(
             stack, "Drain", cluster_name="train", encryption_key=key, drain=DrainConfig(backup=backup)
         )
@@ -255,7 +257,7 @@ def test_a_cluster_role_of_another_stack_writes_the_status() -> None:
 
 def test_the_role_of_an_imported_cluster_writes_the_status() -> None:
     def build(stack: Stack) -> None:
-        key = encryption_key(stack, "Key", removal="destroy")
+        key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
         drain = DrainConfig(operators=(OPERATOR,))
         channel = DrainChannel(stack, "Drain", cluster_name="known", encryption_key=key, drain=drain)
         known = HyperPodCluster.from_cluster_attributes(
@@ -274,7 +276,7 @@ def test_the_role_of_an_imported_cluster_writes_the_status() -> None:
 
 def test_a_channel_in_another_stack_than_its_roles_says_what_it_cannot_prevent() -> None:
     def build(first: Stack, second: Stack) -> None:
-        key = encryption_key(first, "Key", removal="destroy")
+        key = encryption_key(first, "Key", removal_policy=RemovalPolicy.DESTROY)
         channel = DrainChannel(
             first, "Drain", cluster_name="train", encryption_key=key, drain=DrainConfig(operators=(OPERATOR,))
         )

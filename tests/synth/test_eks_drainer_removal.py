@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from aws_cdk import Stack
+from aws_cdk import RemovalPolicy, Stack
 
-from cdk_hyperpod import EksConfig, EksControlPlane, EksDrainer, HyperPodNetwork, encryption_key
+from cdk_hyperpod import (
+    EksControlPlane,
+    EksDrainer,
+    HyperPodNetwork,
+    encryption_key,
+)
+from cdk_hyperpod.config import EksConfig
 from synth.synthesis import of_stack
 
 
 def _make(stack: Stack) -> None:
-    key = encryption_key(stack, "Key", removal="destroy")
+    key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     zones = ["us-west-2c", "us-west-2a"]
     network = HyperPodNetwork(stack, "Net", availability_zones=zones, internet_egress=True, log_encryption_key=key)
     config = EksConfig(dependencies_chart="installed")

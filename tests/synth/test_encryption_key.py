@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from aws_cdk import Stack
+from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_kms as kms
 
 from cdk_hyperpod import HyperPodCluster, HyperPodNetwork, InstanceGroup, encryption_key
@@ -23,7 +23,7 @@ def test_logs_may_use_a_key_of_ones_own() -> None:
     """CloudWatch refuses a log group with a key that it may not use."""
 
     def build(stack: Stack) -> None:
-        own = encryption_key(stack, "Allowed", removal="destroy")
+        own = encryption_key(stack, "Allowed", removal_policy=RemovalPolicy.DESTROY)
         HyperPodCluster(
             stack,
             "Cluster",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aws_cdk import Environment, Stack
+from aws_cdk import Environment, RemovalPolicy, Stack
 from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import (
@@ -27,7 +27,7 @@ from synth.synthesis import CONFIGS, ROOT, new_app
 
 def cluster_of(loaded: LoadedConfig, eks_cluster_arn: str | None = None) -> HyperPodCluster:
     stack = Stack(new_app(), "Stack", env=Environment(region=loaded.config.region))
-    key = encryption_key(stack, "Key", removal="destroy")
+    key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     return HyperPodCluster.from_config(
         stack,
         "Cluster",
@@ -84,7 +84,7 @@ def test_a_file_without_storage_has_no_file_system(tmp_path: Path) -> None:
     loaded = load_config(file)
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     network = HyperPodNetwork.from_config(stack, "Network", loaded)
-    key = encryption_key(stack, "Key", removal="destroy")
+    key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
 
     with pytest.raises(ConfigError, match="storage: is missing in the file; add it"):
         LustreFileSystem.from_config(stack, "FileSystem", loaded, network=network, encryption_key=key)
@@ -92,7 +92,7 @@ def test_a_file_without_storage_has_no_file_system(tmp_path: Path) -> None:
 
 def test_a_file_without_an_agent_has_no_drain_channel() -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
-    key = encryption_key(stack, "Key", removal="destroy")
+    key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     loaded = load_config(CONFIGS / "existing.yaml")
 
     with pytest.raises(ConfigError, match=r"slurm\.drain: is missing in the file; add it"):

@@ -48,7 +48,7 @@ def scripts(
                 stack,
                 "Scripts",
                 cluster_name=cluster_name,
-                encryption_key=encryption_key(stack, "Key", removal="destroy"),
+                encryption_key=encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY),
                 source=source,
                 mount_paths=mount_paths,
                 orchestrator=orchestrator,
@@ -123,7 +123,7 @@ def test_the_bucket_answers_over_tls_only(template: Template) -> None:
 
 def test_nobody_writes_scripts_but_their_deployment_and_whoever_is_named() -> None:
     def build(stack: Stack) -> None:
-        key = encryption_key(stack, "Key", removal="destroy")
+        key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
         writers = ["arn:aws:iam::111122223333:role/scripts"]
         LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, writers=writers)
 
@@ -156,7 +156,7 @@ def test_as_many_writers_as_there_may_be_fit_the_buckets_policy() -> None:
     assert sum(map(len, writers)) == 15_000
 
     def build(stack: Stack, writers: list[str]) -> None:
-        key = encryption_key(stack, "Key", removal="destroy")
+        key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
         LifecycleScripts(stack, "Scripts", cluster_name="t" * 63, encryption_key=key, writers=writers)
 
     policy = of_stack(lambda stack: build(stack, writers)).only("AWS::S3::BucketPolicy")["PolicyDocument"]
@@ -302,7 +302,7 @@ def test_nodes_start_after_their_scripts_are_uploaded() -> None:
 
 
 def cluster_with_scripts_in(stack: Stack, bucket: s3.IBucket, name: str = "train") -> HyperPodCluster:
-    key = encryption_key(stack, f"{name}Key", removal="destroy")
+    key = encryption_key(stack, f"{name}Key", removal_policy=RemovalPolicy.DESTROY)
     return HyperPodCluster(
         stack,
         name,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from aws_cdk import App, Aws, CfnParameter, Environment, RemovalPolicy, Stack, Token
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
@@ -23,23 +24,14 @@ from aws_cdk.assertions import Template
 
 import cdk_hyperpod
 from cdk_hyperpod import (
-    AccountingDatabase,
-    AddOn,
-    AddOnsConfig,
-    AutoscalingConfig,
     ClusterConfig,
     ConfigError,
     DataRepository,
-    DrainBackup,
     DrainChannel,
-    DrainConfig,
     EbsVolume,
-    EksConfig,
     EksControlPlane,
     EksDrainer,
-    ExistingEksCluster,
     Finding,
-    Group,
     HyperPodAddOns,
     HyperPodCluster,
     HyperPodError,
@@ -50,38 +42,48 @@ from cdk_hyperpod import (
     ILustreFileSystem,
     InstanceGroup,
     InstanceType,
-    LifecycleConfig,
     LifecycleScripts,
-    LifecycleSteps,
     LoadedConfig,
     LustreFileSystem,
     LustreMount,
-    NetworkConfig,
-    OpenZfsConfig,
     OpenZfsMount,
-    PriorityClass,
     PrivateSubnet,
     ScaleDown,
+    SubnetConfig,
+    Team,
+    catalogue,
+    config,
+    eks,
+    encryption_key,
+    load_config,
+)
+from cdk_hyperpod.config import (
+    AccountingDatabase,
+    AddOn,
+    AddOnsConfig,
+    AutoscalingConfig,
+    DrainBackup,
+    DrainConfig,
+    EksConfig,
+    ExistingEksCluster,
+    Group,
+    LifecycleConfig,
+    LifecycleSteps,
+    NetworkConfig,
+    OpenZfsConfig,
+    PriorityClass,
     ScaleDownConfig,
     ScaleDownDrain,
     SlurmAccount,
     SlurmConfig,
     StorageConfig,
-    SubnetConfig,
     Taint,
     TaskClass,
     TaskGovernance,
-    Team,
     TieredStorageConfig,
     User,
-    catalogue,
-    eks,
-    encryption_key,
-    existing_lustre_mount,
-    existing_openzfs_mount,
-    load_config,
+    jobs,
 )
-from cdk_hyperpod.config import jobs
 from cdk_hyperpod.config.jobs import (
     ClaimMount,
     ElasticJob,
@@ -147,7 +149,7 @@ class World:
 
     def __init__(self) -> None:
         self.stack = Stack(App(), "Stack", env=Environment(region="us-west-2"))
-        self.key = encryption_key(self.stack, "Key", removal="destroy")
+        self.key = encryption_key(self.stack, "Key", removal_policy=RemovalPolicy.DESTROY)
         self.network = HyperPodNetwork(
             self.stack,
             "Network",
@@ -315,7 +317,6 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "automatic_backup_retention_days": 0,
         "data_repositories": [DataRepository(file_system_path="/data")],
         "mount_path": "/fsx",
-        "removal": "retain",
         "removal_policy": None,
         "access_logs": world.logs,
     },
@@ -332,19 +333,19 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "log_group": None,
         "removal_policy": RemovalPolicy.DESTROY,
     },
-    encryption_key: lambda world: {"removal": "retain", "removal_policy": None},
-    existing_openzfs_mount: lambda world: {
+    encryption_key: lambda world: {"removal_policy": None},
+    OpenZfsMount.from_attributes: lambda world: {
         "network": world.network,
         "file_system_id": "fs-0123456789abcdef0",
         "mount_path": "/home",
-        "security_group_id": "sg-0123456789abcdef0",
+        "security_group": ec2.SecurityGroup(world.stack, world.next_id(), vpc=world.network.vpc),
     },
-    existing_lustre_mount: lambda world: {
+    LustreFileSystem.from_attributes: lambda world: {
         "network": world.network,
         "file_system_id": "fs-0123456789abcdef0",
         "mount_name": "abc",
         "mount_path": "/fsx",
-        "security_group_id": "sg-0123456789abcdef0",
+        "security_group": ec2.SecurityGroup(world.stack, world.next_id(), vpc=world.network.vpc),
         "availability_zone": "us-west-2c",
     },
 }  # fmt: skip
@@ -473,7 +474,7 @@ RESULTS = {ConfigError, Finding, HyperPodError, InstanceType, LoadedConfig, Priv
 
 def test_every_public_class_has_a_row() -> None:
     public = {
-        *(getattr(cdk_hyperpod, name) for name in cdk_hyperpod.__all__),
+        *(getattr(home, name) for home in (cdk_hyperpod, config) for name in home.__all__),
         *(getattr(eks, name) for name in eks.__all__),
         *(value for value in vars(jobs).values() if inspect.isclass(value) and value.__module__ == jobs.__name__),
     }
@@ -561,12 +562,11 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
     },
     ScaleDown: {"max_nodes number", "retry text"},
     encryption_key: set(),
-    existing_openzfs_mount: {"file_system_id text", "mount_path text", "security_group_id text"},
-    existing_lustre_mount: {
+    OpenZfsMount.from_attributes: {"file_system_id text", "mount_path text"},
+    LustreFileSystem.from_attributes: {
         "file_system_id text",
         "mount_name text",
         "mount_path text",
-        "security_group_id text",
         "availability_zone text",
     },
 }
@@ -643,7 +643,7 @@ def test_something_else_in_place_of_a_value(kind: type) -> None:
         pytest.param(HyperPodCluster, {"network": NetworkConfig(), "encryption_key": "alias/x", "tags": ["a"], "node_recovery": "never"}, ["network: must be of the class HyperPodNetwork, got NetworkConfig(availability_zones=(), …); make one", "encryption_key: must be an IKey, got 'alias/x'; make or import one", "node_recovery: must be one of automatic, none, got 'never'; use one of these", "tags: must be a mapping of text to text, got ['a']; make one"], id="all at once, beside what the rules find"),
         pytest.param(HyperPodCluster, {"file_system": LustreMount(dns_name=WRONG[1], mount_name="b"), "lifecycle_scripts": {"a": 1}}, ["file_system.dns_name: must be text, got 5; put it in quotes", "lifecycle_scripts: must be a LifecycleScripts, text or a Path, got {'a': 1}; give it one of these"], id="inside of a value that is no configuration"),
         pytest.param(HyperPodNetwork, {"availability_zones": "us-west-2c", "subnets": [{"subnet_id": "a"}], "more_endpoints": "eks"}, ["more_endpoints: must be a list, got 'eks'; write it as [a, b]", "network.availability_zones: must be a tuple, got 'us-west-2c'; write it as (a, b) or (a,)", "network.subnets[0]: must be of the class SubnetConfig, got {'subnet_id': 'a'}; make one", "network.vpc_id: is missing, and subnets is set; add the subnets' VPC", "network.availability_zones: an existing VPC's subnets name their zones; remove it"], id="text for a list"),
-        pytest.param(LustreFileSystem, {"capacity_gib": "1200", "removal": "keep", "data_repositories": DataRepository(file_system_path="/a")}, ["removal: must be one of retain, destroy, got 'keep'; use one of these", "storage.capacity_gib: must be a whole number, got '1200'; write digits without quotes", "storage.data_repositories: must be a tuple, got DataRepository(file_system_path='/a', …); write it as (a, b) or (a,)"], id="text for a number"),
+        pytest.param(LustreFileSystem, {"capacity_gib": "1200", "removal_policy": "keep", "data_repositories": DataRepository(file_system_path="/a")}, ["removal_policy: must be of the class RemovalPolicy, got 'keep'; make one", "storage.capacity_gib: must be a whole number, got '1200'; write digits without quotes", "storage.data_repositories: must be a tuple, got DataRepository(file_system_path='/a', …); write it as (a, b) or (a,)"], id="text for a number"),
         pytest.param(HyperPodCluster, {"instance_groups": [HEAD, dataclasses.replace(WORK, **TOKEN_FIELDS)], "node_recovery": Aws.REGION, "lifecycle_scripts": Aws.REGION, "autoscaled_groups": Aws.REGION}, ["lifecycle_scripts: its value is known at deployment only; write it out", "autoscaled_groups: its value is known at deployment only; write it out", "instance_groups[work].instance_count: must be a number, got a token of another kind; use the parameter's value_as_number, or Token.as_number", "instance_groups[work].node_type: its value is known at deployment only; write it out: controller, login or compute", "instance_groups[work].spot: its value is known at deployment only; write it out", "node_recovery: its value is known at deployment only; write it out: automatic or none"], id="tokens that decide"),
         pytest.param(HyperPodTeams, {"teams": Team(name="a")}, ["teams: must be a list, got Team(name='a', …); write it as [a, b]"], id="one team"),
         pytest.param(HyperPodTeams, {"teams": [Team(name=Aws.REGION, quota={"ml.p5.48xlarge": 1}), Team(name="b", **TOKEN_SHARES)]}, [f"teams[{field}: its value is known at deployment only; write it out: resources' names and the pods' ceilings derive from it" for field in ("0].name", "b].quota", "b].borrow_limit")], id="tokens in arithmetic"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aws_cdk import Stack
+from aws_cdk import RemovalPolicy, Stack
 
 from cdk_hyperpod import EbsVolume, HyperPodCluster, HyperPodNetwork, InstanceGroup, encryption_key
 from synth.synthesis import Json, Template, flat, needs, of_stack
@@ -16,7 +16,7 @@ OWN_KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b2c3d-0000-1111-2222-333344
 
 
 def cluster(stack: Stack, *, ebs_volumes: tuple[EbsVolume, ...] = (), encrypt_root_volumes: bool = True) -> None:
-    key = encryption_key(stack, "Key", removal="destroy")
+    key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     HyperPodCluster(
         stack,
         "Cluster",

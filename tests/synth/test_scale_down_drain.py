@@ -6,15 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from aws_cdk import Environment, Stack
+from aws_cdk import Environment, RemovalPolicy, Stack
 from aws_cdk import aws_sagemaker as sagemaker
 from aws_cdk.assertions import Annotations, Match
 
 from cdk_hyperpod import (
-    DrainBackup,
     DrainChannel,
-    DrainConfig,
-    EksConfig,
     EksControlPlane,
     EksDrainer,
     HyperPodCluster,
@@ -23,9 +20,14 @@ from cdk_hyperpod import (
     InstanceGroup,
     LifecycleScripts,
     ScaleDown,
+    encryption_key,
+)
+from cdk_hyperpod.config import (
+    DrainBackup,
+    DrainConfig,
+    EksConfig,
     ScaleDownConfig,
     ScaleDownDrain,
-    encryption_key,
 )
 from synth.synthesis import Json, Template, flat, new_app, of_stack
 
@@ -38,7 +40,7 @@ BACKUP = DrainBackup(paths=("/data",), to="/fsx/backup")
 
 
 def cluster(stack: Stack, *, channel: bool = True, drain: Any = None, on_failure: Any = None) -> HyperPodCluster:
-    key = encryption_key(stack, "Key", removal="destroy")
+    key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     saved = None if on_failure is None else DrainBackup(paths=BACKUP.paths, to=BACKUP.to, on_failure=on_failure)
     asked = (
         DrainChannel(stack, "Drain", cluster_name="train", encryption_key=key, drain=DrainConfig(backup=saved))
@@ -132,12 +134,12 @@ def test_without_it_the_functions_know_nothing_of_the_channel() -> None:
 
 def test_a_cluster_of_another_app_gets_a_bucket_or_is_given_one() -> None:
     def alone(stack: Stack) -> None:
-        key = encryption_key(stack, "Key", removal="destroy")
+        key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
         drain = ScaleDownDrain(on_silent="undrained")
         ScaleDown(stack, "Guard", cluster=foreign(stack), drain=drain, encryption_key=key)
 
     def given(stack: Stack) -> None:
-        key = encryption_key(stack, "Key", removal="destroy")
+        key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
         channel = DrainChannel(stack, "Theirs", cluster_name="theirs", encryption_key=key)
         drain = ScaleDownDrain(on_silent="fail")
         ScaleDown(stack, "Guard", cluster=foreign(stack), drain=drain, drain_channel=channel)
@@ -150,7 +152,7 @@ def test_a_cluster_of_another_app_gets_a_bucket_or_is_given_one() -> None:
 
 
 def drainer(stack: Stack, *, cluster_name: str = "theirs", **more: Any) -> EksDrainer:
-    key = encryption_key(stack, "DrainerKey", removal="destroy")
+    key = encryption_key(stack, "DrainerKey", removal_policy=RemovalPolicy.DESTROY)
     network = HyperPodNetwork(
         stack, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True, log_encryption_key=key
     )
@@ -256,7 +258,7 @@ def test_a_cluster_under_eks_gives_its_drainer_to_its_guard() -> None:
                 "Guard",
                 cluster=foreign(stack),
                 drain=ScaleDownDrain(),
-                encryption_key=encryption_key(stack, "Key", removal="destroy"),
+                encryption_key=encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY),
             ),
             "drain.on_silent: is missing, and nobody knows whether an agent runs on this cluster's controller",
         ),
@@ -274,7 +276,7 @@ def test_a_cluster_under_eks_gives_its_drainer_to_its_guard() -> None:
                     stack,
                     "Drain",
                     cluster_name="other",
-                    encryption_key=encryption_key(stack, "Key", removal="destroy"),
+                    encryption_key=encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY),
                 ),
             ),
             "drain_channel: is that of cluster other; give the one of this cluster",
@@ -285,7 +287,7 @@ def test_a_cluster_under_eks_gives_its_drainer_to_its_guard() -> None:
                 "Guard",
                 cluster=foreign(stack, orchestrator={"eks": {"clusterArn": "arn:aws:eks:us-west-2:1:cluster/e"}}),
                 drain=ScaleDownDrain(on_silent="fail"),
-                encryption_key=encryption_key(stack, "Key", removal="destroy"),
+                encryption_key=encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY),
             ),
             "drain: asks a function in the EKS cluster's VPC, and none is given; give drain_channel: an EksDrainer",
         ),

@@ -14,17 +14,22 @@ import pytest
 import yaml
 
 from cdk_hyperpod import (
-    AccountingDatabase,
-    AddOn,
-    AutoscalingConfig,
     ClusterConfig,
     DataRepository,
     EbsVolume,
+    HyperPodError,
+    InstanceGroup,
+    SubnetConfig,
+    Team,
+    load_config,
+)
+from cdk_hyperpod.config import (
+    AccountingDatabase,
+    AddOn,
+    AutoscalingConfig,
     EksConfig,
     ExistingEksCluster,
     Group,
-    HyperPodError,
-    InstanceGroup,
     LifecycleConfig,
     LifecycleSteps,
     NetworkConfig,
@@ -35,13 +40,10 @@ from cdk_hyperpod import (
     SlurmAccount,
     SlurmConfig,
     StorageConfig,
-    SubnetConfig,
     TaskClass,
     TaskGovernance,
-    Team,
     TieredStorageConfig,
     User,
-    load_config,
 )
 from end_to_end.configs import small
 from stacks import add_stacks
@@ -253,8 +255,8 @@ def test_a_changed_script_is_a_changed_property_of_every_group_and_an_unchanged_
 def test_a_folder_that_lacks_a_script_is_refused(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "controller.sh").write_text("exit 0\n", "utf-8")
-    with pytest.raises(HyperPodError, match=r"lifecycle_scripts.*compute\.sh"):
-        of_text(changed(lifecycle_scripts="scripts"), tmp_path)
+    with pytest.raises(HyperPodError, match=r"lifecycle\.scripts.*compute\.sh"):
+        of_text(changed(lifecycle={"scripts": "scripts"}), tmp_path)
 
 
 # -- what tells two clusters apart ------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from cdk_hyperpod import (
     LustreMount,
     SubnetConfig,
     encryption_key,
-    existing_lustre_mount,
 )
 from synth.synthesis import Json, Template, flat, of_stack
 
@@ -34,7 +33,7 @@ def file_system(
             stack,
             "FileSystem",
             network=HyperPodNetwork(stack, "Network", **(network or {"availability_zones": ["us-west-2c"]})),
-            encryption_key=encryption_key(stack, "Key", removal=arguments.get("removal", "retain")),
+            encryption_key=encryption_key(stack, "Key", removal_policy=arguments.get("removal_policy")),
             **{"capacity_gib": 4800, **arguments},
         )
 
@@ -334,11 +333,13 @@ def test_retain_keeps_no_subnet_of_another_zone_and_destroy_keeps_none() -> None
         ]
 
     assert kept_zones(file_system(network=zones)) == ["us-west-2c"]
-    assert kept_zones(file_system(network=zones, removal="destroy")) == []
+    assert kept_zones(file_system(network=zones, removal_policy=RemovalPolicy.DESTROY)) == []
 
 
 def test_destroy_deletes_everything_also_where_a_change_replaces_it() -> None:
-    template = file_system(removal="destroy", data_repositories=[DataRepository(file_system_path="/data")])
+    template = file_system(
+        removal_policy=RemovalPolicy.DESTROY, data_repositories=[DataRepository(file_system_path="/data")]
+    )
     assert policies(template) == {
         "AWS::FSx::FileSystem": {("Delete", "Delete")},
         "AWS::KMS::Key": {("Delete", "Delete")},
@@ -348,28 +349,11 @@ def test_destroy_deletes_everything_also_where_a_change_replaces_it() -> None:
     assert template.only("Custom::S3AutoDeleteObjects")["BucketName"] == {"Ref": template.only_id("AWS::S3::Bucket")}
 
 
-@pytest.mark.parametrize("policy", [RemovalPolicy.DESTROY, RemovalPolicy.RETAIN], ids=["destroy", "retain"])
-def test_cdks_words_for_it_do_the_same(policy: RemovalPolicy) -> None:
-    links = [DataRepository(file_system_path="/data")]
-
-    def build(stack: Stack) -> None:
-        LustreFileSystem(
-            stack,
-            "FileSystem",
-            network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"]),
-            encryption_key=encryption_key(stack, "Key", removal_policy=policy),
-            capacity_gib=4800,
-            data_repositories=links,
-            removal_policy=policy,
-        )
-
-    ours = file_system(removal=policy.name.lower(), data_repositories=links)
-    assert of_stack(build).body == ours.body
-
-
 def test_one_way_to_say_what_is_kept() -> None:
-    with pytest.raises(ConfigError, match="removal_policy: says what removal says too; keep one of the two"):
-        file_system(removal="retain", removal_policy=RemovalPolicy.RETAIN)
+    refused = r"removal: is not an argument; write removal_policy=RemovalPolicy\.RETAIN or RemovalPolicy\.DESTROY"
+    for make in (LustreFileSystem, encryption_key):
+        with pytest.raises(ConfigError, match=refused):
+            make(Stack(), "It", removal="retain")  # type: ignore[call-arg]
     with pytest.raises(
         ConfigError, match=r"removal_policy: RemovalPolicy.SNAPSHOT is nothing that CloudFormation does here"
     ):
@@ -453,7 +437,7 @@ def test_tokens_are_passed_on_and_never_judged() -> None:
             stack,
             "FileSystem",
             network=HyperPodNetwork(stack, "Network"),
-            encryption_key=encryption_key(stack, "Key", removal="retain"),
+            encryption_key=encryption_key(stack, "Key", removal_policy=RemovalPolicy.RETAIN),
             capacity_gib=capacity.value_as_number,  # type: ignore[arg-type]  # a number token is a float
             metadata_iops=capacity.value_as_number,  # type: ignore[arg-type]
             efa=True,
@@ -471,17 +455,19 @@ def test_tokens_are_passed_on_and_never_judged() -> None:
     assert "<Folder>" in links
 
 
-def existing(**arguments: Any) -> tuple[Template, LustreMount]:
+def existing(*, security_group_id: str | None = None, **arguments: Any) -> tuple[Template, LustreMount]:
     mounts: list[LustreMount] = []
 
     def build(stack: Stack) -> None:
+        if security_group_id is not None:
+            arguments["security_group"] = ec2.SecurityGroup.from_security_group_id(stack, "Servers", security_group_id)
         mounts.append(
-            existing_lustre_mount(
+            LustreFileSystem.from_attributes(
                 stack,
                 "FileSystem",
                 network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2a"]),
                 **{"file_system_id": "fs-0123456789abcdef0", "mount_name": "abcdefgh", **arguments},
-            )
+            ).mount
         )
 
     template = of_stack(build)

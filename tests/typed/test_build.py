@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from cdk_hyperpod import ClusterConfig, DataRepository, EbsVolume, InstanceGroup, NetworkConfig, StorageConfig
+from cdk_hyperpod import (
+    ClusterConfig,
+    DataRepository,
+    EbsVolume,
+    InstanceGroup,
+)
+from cdk_hyperpod.config import NetworkConfig, StorageConfig
 from cdk_hyperpod.errors import Finding
 from cdk_hyperpod.rules import check_cluster, check_network, check_storage
 from cdk_hyperpod.typed.build import structure
@@ -18,7 +24,7 @@ from config.judging import REMOVED, SMALL, Changes, findings_of, judge, told
 
 SETTINGS = (
     "name, region, instance_groups, account, orchestrator, node_provisioning_mode, node_recovery, network, eks, teams, storage, "
-    "tiered_storage, lifecycle, lifecycle_scripts, groups, users, slurm, encrypt_root_volumes, scale_down, removal, log_retention_days, termination_protection, tags"
+    "tiered_storage, lifecycle, groups, users, slurm, encrypt_root_volumes, scale_down, removal, log_retention_days, termination_protection, tags"
 )
 TEXT = "put it in quotes"
 NUMBER = "write digits without quotes"

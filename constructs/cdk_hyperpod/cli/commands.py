@@ -17,7 +17,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "plan": ("plan", "say what a deployment would take away from the live cluster"),
         "why": ("why", "say why the last deployment failed"),
         "retained": ("retained", "say what stays after cdk destroy, and what it costs"),
-        "denied": ("denied", "say what VPC endpoints refused, from CloudTrail's files"),
         "local": ("local", "rehearse a deployment of any app on an AWS on this machine"),
     },
     "The nodes": {
@@ -40,6 +39,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 """Heading -> command -> (module of this package, what it does). The module has the command under its own name."""
+
+REMOVED = {"denied": "docs/deploying.md has a query in its place, under What closed means"}
+"""Command that is no more -> what to use instead."""
 
 _HEAD = f"""\
 Usage: {PROGRAM} COMMAND [OPTIONS] …

@@ -146,7 +146,7 @@ def _refusal(config: ClusterConfig, step: str) -> Finding | None:
         return Finding(path="lifecycle.mode", problem="is bootstrap: the nodes have no scripts", remedy="change it")
     if config.scripts_folder is not None:
         return Finding(
-            path="lifecycle_scripts" if config.lifecycle_scripts is not None else "lifecycle.scripts",
+            path="lifecycle.scripts",
             problem="the nodes have scripts of your own, which may take a step's name for nothing and begin anew",
             remedy="run what you need of them yourself",
         )

@@ -1,1 +1,48 @@
-"""The typed model: what a cluster file may say, and the values that the constructs take. Nothing here imports aws_cdk."""
+"""The typed model: what a cluster file may say, and the values that the constructs take. Nothing here imports aws_cdk.
+
+The names below are public. The most used settings, such as `InstanceGroup`, are in `cdk_hyperpod` itself.
+"""
+
+from __future__ import annotations
+
+from .cluster import (
+    NetworkConfig,
+    OpenZfsConfig,
+    ScaleDownConfig,
+    ScaleDownDrain,
+    StorageConfig,
+    Taint,
+    TieredStorageConfig,
+)
+from .eks import AddOn, AddOnsConfig, AutoscalingConfig, EksConfig, ExistingEksCluster
+from .governance import TaskClass, TaskGovernance
+from .lifecycle import LifecycleConfig, LifecycleSteps
+from .slurm import AccountingDatabase, DrainBackup, DrainConfig, Group, SlurmAccount, SlurmConfig, User
+from .teams import PriorityClass
+
+__all__ = [
+    "AccountingDatabase",
+    "AddOn",
+    "AddOnsConfig",
+    "AutoscalingConfig",
+    "DrainBackup",
+    "DrainConfig",
+    "EksConfig",
+    "ExistingEksCluster",
+    "Group",
+    "LifecycleConfig",
+    "LifecycleSteps",
+    "NetworkConfig",
+    "OpenZfsConfig",
+    "PriorityClass",
+    "ScaleDownConfig",
+    "ScaleDownDrain",
+    "SlurmAccount",
+    "SlurmConfig",
+    "StorageConfig",
+    "Taint",
+    "TaskClass",
+    "TaskGovernance",
+    "TieredStorageConfig",
+    "User",
+]

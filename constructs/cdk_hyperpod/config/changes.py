@@ -132,7 +132,6 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "storage": _new_nodes("what becomes of the data of one that is dropped, removal says"),
         "tiered_storage": IN_PLACE,
         "lifecycle": WITHIN,
-        "lifecycle_scripts": NEW_NODES,
         "groups": _USERS,
         "users": _USERS,
         "slurm": WITHIN,

@@ -402,8 +402,6 @@ class ClusterConfig:
     """Managed tiered checkpointing, which AWS announced for EKS clusters. Absent: off."""
     lifecycle: LifecycleConfig | None = None
     """What runs on a new node. Absent: HyperPod sets it up, and the library's scripts run afterwards."""
-    lifecycle_scripts: str | None = None
-    """The older way to say `lifecycle: {mode: customer_managed, scripts: FOLDER}`."""
     groups: tuple[Group, ...] = ()
     """Slurm only: Linux groups of every node. Absent: those of the image."""
     users: tuple[User, ...] = ()
@@ -440,8 +438,7 @@ class ClusterConfig:
     @property
     def scripts_folder(self) -> str | None:
         """The user's own folder of lifecycle scripts, as the file names it; None for the library's."""
-        own = None if self.lifecycle is None else self.lifecycle.scripts
-        return self.lifecycle_scripts if own is None else own
+        return None if self.lifecycle is None else self.lifecycle.scripts
 
     @property
     def lifecycle_mode(self) -> LifecycleMode:

@@ -40,7 +40,7 @@ class HyperPodAddOns(Construct):
 
     Example::
 
-        key = encryption_key(self, "Key", removal="retain")
+        key = encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN)
         network = HyperPodNetwork(
             self, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True
         )

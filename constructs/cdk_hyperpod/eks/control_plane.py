@@ -45,7 +45,7 @@ class EksControlPlane(Construct):
 
     Example::
 
-        key = encryption_key(self, "Key", removal="retain")
+        key = encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN)
         network = HyperPodNetwork(
             self, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True
         )
@@ -104,7 +104,7 @@ class EksControlPlane(Construct):
         chart: Path | None = None
         wrong = [
             *check_call(EksControlPlane.__init__, locals(), apart=["eks_config"]),
-            *check_removal(None, removal_policy),
+            *check_removal(removal_policy),
             *check_value(eks_config, EksConfig, "eks"),
         ]
         if isinstance(eks_config, EksConfig) and isinstance(network, HyperPodNetwork):

@@ -62,7 +62,7 @@ class EksDrainer(IEksDrainer):
 
     Example::
 
-        key = encryption_key(self, "Key", removal="retain")
+        key = encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN)
         network = HyperPodNetwork(
             self, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True
         )
@@ -129,7 +129,7 @@ class EksDrainer(IEksDrainer):
                     log_group=log_group,
                     removal_policy=removal_policy,
                 ),
-                *check_removal(None, removal_policy),
+                *check_removal(removal_policy),
                 *check_at_synth(cluster_name, "cluster_name", "write it out: the function's name derives from it"),
                 *check_at_synth(
                     backup_cron_job, "backup_cron_job", "write it out: rights in its namespace derive from it"

@@ -46,7 +46,7 @@ class HyperPodTeams(Construct):
 
     Example::
 
-        key = encryption_key(self, "Key", removal="retain")
+        key = encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN)
         network = HyperPodNetwork(
             self, "Network", availability_zones=["us-west-2c", "us-west-2a"], internet_egress=True
         )

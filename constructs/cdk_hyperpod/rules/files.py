@@ -38,8 +38,8 @@ def check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[Fi
 
 def check_scripts(config: ClusterConfig, folder: Path) -> Sequence[Finding]:
     """Whether the folder of scripts that the file names is there and has what HyperPod runs."""
-    path = "lifecycle_scripts" if config.lifecycle_scripts is not None else "lifecycle.scripts"
-    name = config.scripts_folder if isinstance(config.lifecycle, LifecycleConfig | None) else config.lifecycle_scripts
+    path = "lifecycle.scripts"
+    name = config.lifecycle.scripts if isinstance(config.lifecycle, LifecycleConfig) else None
     if not isinstance(name, str):
         return []
     wanted = [EKS_ENTRY_SCRIPT] if config.orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]

@@ -54,17 +54,3 @@ def check_lifecycle(config: ClusterConfig) -> Iterator[Finding]:
             problem="no script runs in the mode bootstrap",
             remedy="remove it, or set lifecycle.mode to extended or customer_managed",
         )
-    if config.lifecycle_scripts is None:
-        return
-    if lifecycle.scripts is not None:
-        yield Finding(
-            path="lifecycle_scripts",
-            problem="lifecycle.scripts names a folder too",
-            remedy="keep lifecycle.scripts, and set lifecycle.mode to what you mean",
-        )
-    elif mode in ("extended", "bootstrap"):
-        yield Finding(
-            path="lifecycle_scripts",
-            problem=f"means customer_managed, and lifecycle.mode is {mode}",
-            remedy="name the folder in lifecycle.scripts, or remove one of the two",
-        )

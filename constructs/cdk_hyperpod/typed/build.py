@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 # A key that people will try, and what to tell them beyond "unknown".
 _HINTS = {
+    "lifecycle_scripts": ("is not a setting", "write the folder as `lifecycle: {scripts: FOLDER}`"),
     "scale_down.drain.backup": (
         "what is saved stands in slurm.drain.backup, for deployments and `cdk-hyperpod drain` alike",
         "move it there",
