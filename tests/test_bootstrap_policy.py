@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cdk_hyperpod.tags import KEY_TAG
-from synth.synthesis import CONFIGS, ROOT, Json, Template, flat, of_file, templates_in
+from synth.synthesis import CONFIGS, EXAMPLES, ROOT, Json, Template, flat, of_example, of_file
 from tools import make_bootstrap_policy as tool
 
 FILES = sorted((ROOT / "docs" / "bootstrap").iterdir())
@@ -28,10 +28,9 @@ GUIDE = (ROOT / "docs" / "deploying.md").read_text("utf-8")
 
 @cache
 def apps() -> list[dict[str, Template]]:
-    """The templates by stack name of each app: one for every cluster file of ours, and the examples, which are kept."""
+    """The templates by stack name of each app: one for every cluster file of ours, and one for every example."""
     files = [ROOT / "cluster.yaml", *CONFIGS.glob("*.yaml")]
-    kept = sorted((ROOT / "tests" / "golden").iterdir())
-    return [*map(of_file, files), *map(templates_in, kept)]
+    return [*map(of_file, files), *map(of_example, EXAMPLES)]
 
 
 def bodies(app: dict[str, Template]) -> list[Json]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,13 +20,16 @@ from typing import Any
 
 import yaml
 
+# `make audit` runs this file, and a test imports it: its neighbours are found from either.
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+
+from tools.make_bootstrap_policy import synthesize
+
 BIN = ROOT / ".audit" / "venv" / "bin"
 BASELINE = ROOT / "tools" / "audit_baseline.yaml"
 CODE = ("app.py", "constructs", "stacks", "lifecycle", "tools", "examples")
 """What runs: on whose machine it is, on nodes, in functions. Tests run on nothing that they have not made."""
-TEMPLATES = "tests/golden"
-"""The templates of every example and of the default cluster files, as the tests hold them to be."""
 NO_SECRETS = r"\.lock$|package-lock\.json$|\.template\.json$|^constructs/cdk_hyperpod/instance_types\.json$"
 """Hashes, and templates made from the code that is looked through: every long name of theirs looks like a secret."""
 
@@ -97,12 +102,25 @@ def secrets() -> Iterator[Found]:
 def checkov() -> Iterator[Found]:
     """Templates. It is given the folder, and has to say that it looked: of what it cannot read it says nothing."""
     options = ("--skip-download", "--quiet", "--compact", "--framework", "cloudformation", "-o", "json")
-    report = _run("checkov", *options, "-d", TEMPLATES)
+    with tempfile.TemporaryDirectory() as folder:
+        write_templates(Path(folder))
+        report = _run("checkov", *options, "-d", folder)
     if report["summary"]["parsing_errors"] or not report["summary"]["resource_count"]:
         raise SystemExit(f"audit: checkov could not read the templates: {report['summary']}")
     for item in report["results"]["failed_checks"]:
         where = f"{item['file_path'].rpartition('/')[2]}:{item['resource'].removeprefix('AWS::')}"
         yield Found("checkov", item["check_id"], where, item["check_name"])
+
+
+def write_templates(folder: Path) -> None:
+    """The templates of cluster.yaml, of a whole file under EKS and of every example."""
+    files = [ROOT / "cluster.yaml", ROOT / "tests" / "configs" / "eks.yaml"]
+    programs = [(ROOT / "app.py", {"config": str(file)}) for file in files]
+    programs += [(program, {}) for program in sorted((ROOT / "examples").glob("*/app.py"))]
+    for program, context in programs:
+        with tempfile.TemporaryDirectory() as assembly:
+            for template in synthesize(program, Path(assembly), **context):
+                shutil.copy(template, folder)
 
 
 def _run(tool: str, *arguments: str) -> Any:

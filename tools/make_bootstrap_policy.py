@@ -160,21 +160,26 @@ def synthesized() -> Iterator[list[Json]]:
 
 def templates_of(program: Path, **more: str) -> list[Json]:
     """The templates that a CDK program makes."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [json.loads(path.read_text("utf-8")) for path in synthesize(program, Path(folder), **more)]
+
+
+def synthesize(program: Path, folder: Path, **more: str) -> list[Path]:
+    """Run a CDK program, with more context; the templates that it writes into the folder."""
     context = json.loads((program.parent / "cdk.json").read_text("utf-8"))["context"] | more
     context["aws:cdk:disable-asset-staging"] = True
-    with tempfile.TemporaryDirectory() as folder:
-        settings = {"CDK_OUTDIR": folder, "CDK_CONTEXT_JSON": json.dumps(context), "CDK_VALIDATION": "false"}
-        done = subprocess.run(
-            [sys.executable, program.name],
-            cwd=program.parent,
-            env=os.environ | settings,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(f"{program} failed:\n{done.stderr}")
-        return [json.loads(path.read_text("utf-8")) for path in sorted(Path(folder).glob("*.template.json"))]
+    settings = {"CDK_OUTDIR": str(folder), "CDK_CONTEXT_JSON": json.dumps(context), "CDK_VALIDATION": "false"}
+    done = subprocess.run(
+        [sys.executable, program.name],
+        cwd=program.parent,
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{program} failed:\n{done.stderr}")
+    return sorted(folder.glob("*.template.json"))
 
 
 def permissions_of(kind: str) -> set[str]:

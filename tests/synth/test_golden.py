@@ -11,19 +11,20 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from slurm.process_list import PATTERNS
-from synth.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_file, template_files
+from synth.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_file, template_files, templates_in
 
 GOLDEN = ROOT / "tests" / "golden"
 CLUSTER_FILE = "cluster-yaml"
 EKS_FILE = "eks-yaml"
 FILES = {CLUSTER_FILE: ROOT / "cluster.yaml", EKS_FILE: ROOT / "tests" / "configs" / "eks.yaml"}
-# The templates of a whole file under EKS are reviewed once.
-CASES = [*FILES, *(name for name in EXAMPLES if name != "eks_from_one_file")]
+CASES = [*FILES, "eks_cluster", "elastic_training"]
+"""Few whole cases, which together have every resource type: what the other examples differ in, their own tests assert."""
 CONTENT_HASHES = {r"[0-9a-f]{64}(?=\.zip)": "ASSET-HASH", r"(?<=lifecycle/)[0-9a-f]{16}\b": "SCRIPTS-HASH"}
 """Pattern of what is made from the content of files -> what a golden file has in its place."""
 
@@ -73,10 +74,19 @@ def test_no_template_holds_a_secret() -> None:
     """Not by its form: a password's key, an access key, a token, a presigned URL, a private key."""
     shown = json.dumps({"MasterUserPassword": "open"}).encode()
     assert [name for name, pattern in PATTERNS.items() if re.search(pattern, shown)] == ["a password"]
-    files = sorted(GOLDEN.rglob("*.json"))
+    folders = [*map(assembly_of_file, FILES.values()), *map(assembly_of_example, EXAMPLES)]
+    files = [file for folder in folders for file in folder.glob("*.template.json")]
     assert len(files) > 10
     found = [(file.name, name) for file in files for name in PATTERNS if re.search(PATTERNS[name], file.read_bytes())]
     assert found == []
+
+
+def test_the_goldens_have_every_resource_type_of_the_examples() -> None:
+    def kinds(folders: Iterable[Path]) -> set[str]:
+        templates = (template for folder in folders for template in templates_in(folder).values())
+        return {resource["Type"] for template in templates for resource in template.resources.values()}
+
+    assert kinds(map(assembly_of_example, EXAMPLES)) <= kinds(GOLDEN.iterdir())
 
 
 def test_no_golden_file_is_left_of_a_case_that_is_gone() -> None:
