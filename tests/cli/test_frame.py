@@ -10,7 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError  # type: ignore[import-untyped]
+from botocore.exceptions import (  # type: ignore[import-untyped]
+    ClientError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    PaginationError,
+)
 
 from cdk_hyperpod.cli import aws, check, frame, tables
 from cdk_hyperpod.cli.commands import COMMANDS, overview
@@ -147,6 +152,21 @@ def test_every_way_in_which_aws_cannot_be_asked_is_one_sentence(
     assert main(["check"]) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(said) and err.count("\n") == 1 and err == f"{aws.sentence(error)}\n"
+
+
+def test_pages_whose_token_comes_again_end_with_one_sentence() -> None:
+    asked = iter(range(10))
+
+    def call(**arguments: str) -> dict[str, object]:
+        assert next(asked, None) is not None, "for ever"
+        return {"Items": [1], "NextToken": "x"}
+
+    with pytest.raises(PaginationError) as why:
+        list(aws.pages(call, "Items"))
+    assert aws.sentence(why.value) == (
+        "AWS's answer cannot be used: Error during pagination: AWS answered the same NextToken again, so Items cannot be read to "
+        "the end; try again in some minutes"
+    )
 
 
 def test_a_table_gives_way_to_a_narrow_terminal() -> None:

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from botocore.exceptions import PaginationError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +17,9 @@ from cdk_hyperpod._lambda.hyperpod_provider.answer import answer
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard import handler
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.decision import Live, Subnet, differences
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.guard import GuardError
+from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.look import look
 from cdk_hyperpod._lambda.hyperpod_provider.foundation_guard.wish import Wish, read, write
-from foundation_guard.world import OURS, THEIRS, World, error, event, wish
+from foundation_guard.world import OURS, STACK, THEIRS, World, error, event, wish
 
 EKS = {"Eks": {"ClusterArn": "arn:aws:eks:us-west-2:111122223333:cluster/train"}}
 HEAD = "Changing the foundation of train was refused, no stack has been changed. "
@@ -283,6 +285,26 @@ def test_all_that_stays_unreadable_is_told_within_the_functions_five_minutes() -
 def test_a_status_that_stays_unreadable_makes_no_rollback() -> None:
     world = World(errors={"describe_stacks": error("ThrottlingException")})
     assert refusal(world, wish(zone="us-west-2a")).startswith(HEAD)
+
+
+def test_pages_whose_token_comes_again_end_with_an_error() -> None:
+    class Client:
+        asked = 0
+
+        def describe_stacks(self, *, StackName: str) -> dict[str, Any]:
+            raise NotImplementedError
+
+        def list_stack_resources(self, *, StackName: str, NextToken: str = "") -> dict[str, Any]:
+            self.asked += 1
+            assert self.asked < 10, "for ever"
+            return {"StackResourceSummaries": [], "NextToken": "x"}
+
+    def clients(service: str) -> Client:
+        assert service == "cloudformation"
+        return Client()
+
+    with pytest.raises(PaginationError, match="so StackResourceSummaries cannot be read to the end"):
+        look(wish(), STACK, clients)
 
 
 # -- the answer -------------------------------------------------------------------------------------------------------

@@ -393,6 +393,85 @@ def test_a_node_of_a_group_that_one_list_leaves_out_is_held_all_the_same(monkeyp
     assert sorted(gone(train)) == sorted(old)
 
 
+def left_out(
+    train: Stack, monkeypatch: pytest.MonkeyPatch, node: str, when: Callable[[], bool], *, lists: int = 1
+) -> list[float]:
+    """As soon as `when` holds, so many lists in a row leave out the node. The answer fills with their times."""
+    real, times = train.client.list_cluster_nodes, list[float]()
+
+    def list_cluster_nodes(**arguments: Any) -> Any:
+        page = real(**arguments)
+        if len(times) == lists or not (times or when()):
+            return page
+        times.append(train.clock.now())
+        shown = [each for each in page["ClusterNodeSummaries"] if each.get("InstanceId") != node]
+        return {**page, "ClusterNodeSummaries": shown}
+
+    monkeypatch.setattr(train.client, "list_cluster_nodes", list_cluster_nodes)
+    return times
+
+
+class First(dict[str, float]):
+    """Keeps the first value of each key."""
+
+    def __setitem__(self, key: str, value: float) -> None:
+        self.setdefault(key, value)
+
+
+@pytest.mark.parametrize("drain", [DRAIN, eks.DRAIN], ids=["slurm", "eks"])
+@pytest.mark.parametrize("what", ["nodes", "group"])
+@pytest.mark.parametrize("lists", [1, 2])
+def test_a_held_node_goes_back_to_work_only_if_two_lists_leave_it_out(
+    monkeypatch: pytest.MonkeyPatch, drain: dict[str, Any], what: str, lists: int
+) -> None:
+    """It is ready, and another node is waited for."""
+    train = Stack(Wish(groups=(group("p5", 2), group("old", 4)), drain=drain), timings=QUICK)
+    ready, busy, *_ = ids(train, "old")
+    runs(train, busy, 10)
+    train.drainer.pods = {busy: 10 * MINUTE}
+    began = train.clock.now()
+    times = left_out(train, monkeypatch, ready, lambda: train.clock.now() > began + 5 * MINUTE, lists=lists)
+    fewer = Wish(groups=(group("p5", 2), group("old", 2)), nodes_to_delete=(ready, busy), drain=drain)
+    wish = fewer if what == "nodes" else replace(TWO, groups_to_delete=("old",), drain=drain)
+    train.agent.given_back = train.drainer.given_back = given_back = First()
+    train.deploy(wish)
+    assert len(times) == lists
+    if lists == 1:
+        assert given_back.get(ready, math.inf) >= gone(train)[ready]
+    else:
+        assert given_back[ready] < times[0] + MINUTE
+
+
+@pytest.mark.parametrize("drain", [DRAIN, eks.DRAIN], ids=["slurm", "eks"])
+def test_a_node_that_was_drained_is_held_while_finalize_waits_though_one_list_leaves_it_out(
+    monkeypatch: pytest.MonkeyPatch, drain: dict[str, Any]
+) -> None:
+    wish = Wish(groups=(group("p5", 2), group("old", 2)), drain=drain)
+    train = Stack(wish, timings=QUICK, vanished="leave")
+    before, real, came, times = set(ids(train, "old")), Stack._cluster, list[str](), list[float]()
+    drained = min(before)
+
+    def cluster(self: Stack, progress: Any) -> Any:
+        if not came:
+            others = train.model.client(principal="somebody")
+            others.update_cluster(ClusterName="train", InstanceGroups=[group("old", 3)])
+            train.clock.advance(30 * MINUTE)
+            came.extend(set(ids(train, "old")) - before)
+            runs(train, came[0], 10)
+            train.drainer.pods[came[0]] = 10 * MINUTE
+            begins = train.clock.now() + 5 * MINUTE
+            times.append(begins)
+            left_out(train, monkeypatch, drained, lambda: train.clock.now() > begins)
+        return real(self, progress)
+
+    monkeypatch.setattr(Stack, "_cluster", cluster)
+    train.agent.given_back = train.drainer.given_back = given_back = First()
+    assert train.deploy(replace(TWO, groups_to_delete=("old",), drain=drain)) == "complete", train.reasons
+    when = gone(train)
+    assert when.keys() == {*before, *came} and when[came[0]] > times[0]
+    assert given_back.get(drained, math.inf) >= when[drained]
+
+
 @pytest.mark.parametrize(("minutes", "goes"), [(10, True), (10_000, False)])
 def test_a_node_that_comes_to_a_group_to_delete_keeps_its_job(
     monkeypatch: pytest.MonkeyPatch, minutes: float, goes: bool
@@ -566,6 +645,29 @@ def test_a_right_that_is_missing_is_named_and_is_no_silence_of_the_agent(call: s
     assert f"{what}: AccessDenied: no {call}" in reason
     assert "The drainer" not in reason, "that is of EKS; here a lease ends"
     assert not gone(train)
+
+
+def test_a_lasting_refusal_by_s3_is_no_silence_in_finalize(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node came to the group to delete during the cluster's own update, and nobody can read whether it has jobs."""
+    undrained = drain(OnSilent="undrained")
+    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=undrained), timings=QUICK, vanished="leave")
+    before, real, came = set(ids(train, "old")), Stack._cluster, list[str]()
+
+    def cluster(self: Stack, progress: Any) -> Any:
+        if not came:
+            others = train.model.client(principal="somebody")
+            others.update_cluster(ClusterName="train", InstanceGroups=[group("old", 3)])
+            train.clock.advance(30 * MINUTE)
+            came.extend(set(ids(train, "old")) - before)
+            runs(train, came[0], 10_000)
+            train.agent.denied.add("GetObject")
+        return real(self, progress)
+
+    monkeypatch.setattr(Stack, "_cluster", cluster)
+    assert train.deploy(replace(TWO, groups_to_delete=("old",), drain=undrained)) == "complete", train.reasons
+    assert not gone(train)
+    told = train.attributes[FINALIZE]["StillStanding"]
+    assert "The agent that drains nodes cannot be heard (AccessDenied: no GetObject)" in told
 
 
 def test_a_rollback_goes_on_without_a_bucket() -> None:

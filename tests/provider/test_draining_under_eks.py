@@ -442,15 +442,20 @@ def test_what_stays_held_is_named() -> None:
     assert no_node_is_held(drainer, train)
 
 
-def test_what_is_accepted_before_a_failure_is_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("one_list_leaves_it_out", [False, True])
+def test_what_is_accepted_before_a_failure_is_not_given_back(
+    monkeypatch: pytest.MonkeyPatch, one_list_leaves_it_out: bool
+) -> None:
     """Of two calls the second is refused: the node of the first is on its way out, whatever HyperPod says of it yet."""
     train = four()
     monkeypatch.setattr(executor, "MAX_IDS", 1)
     first, second = ids(train, "p5")[:2]
-    real, deleted = train.client, list[str]()
+    real, deleted, hidden = train.client, list[str](), list[str]()
 
     def delete(**arguments: Any) -> Any:
         if deleted:
+            # Not the next list, which tells of the refused call, but the one that is read to give nodes back.
+            hidden.extend([deleted[0], ""] if one_list_leaves_it_out else ())
             raise ClientError({"Error": {"Code": "ValidationException", "Message": "no"}}, "BatchDeleteClusterNodes")
         deleted.extend(arguments["NodeIds"])
         return real.batch_delete_cluster_nodes(**arguments)
@@ -459,7 +464,9 @@ def test_what_is_accepted_before_a_failure_is_not_given_back(monkeypatch: pytest
         reply = copy.deepcopy(real.list_cluster_nodes(**arguments))
         for each in reply["ClusterNodeSummaries"] if train.status == "UPDATE_IN_PROGRESS" else ():
             each["InstanceStatus"] = {"Status": "Running"}
-        return reply
+        left_out = hidden.pop() if hidden else ""
+        shown = [each for each in reply["ClusterNodeSummaries"] if each.get("InstanceId") != left_out]
+        return {**reply, "ClusterNodeSummaries": shown}
 
     late = {"batch_delete_cluster_nodes": delete, "list_cluster_nodes": list_late}
     train.client = type("Late", (), {"__getattr__": lambda _, name: late.get(name) or getattr(real, name)})()

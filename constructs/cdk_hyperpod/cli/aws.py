@@ -151,14 +151,10 @@ def has_endpoint(service: str, profile: str | None = None) -> bool:
 
 
 def pages(call: Callable[..., Mapping[str, Any]], member: str, **arguments: Any) -> Iterator[Any]:
-    """Every item of a list call; a page is asked for when it is needed."""
-    token: dict[str, str] = {}
-    while True:
-        page = call(**arguments, **token)
-        yield from page.get(member) or ()
-        if not (following := page.get("NextToken")):
-            return
-        token = {"NextToken": following}
+    """Every item of a list call; a page is asked for when it is needed. Raises PaginationError if a token comes again."""
+    from .._lambda.hyperpod_provider import api
+
+    return api.pages(call, member, arguments)
 
 
 def code(error: Exception) -> str:
@@ -234,6 +230,8 @@ def _unreached(error: Exception) -> str:
         return _NO_CREDENTIALS
     if "SSO" in name or "Token" in name or name in ("CredentialRetrievalError", "LoginRefreshRequired"):
         return f"your AWS credentials cannot be renewed: {text}; {_SIGN_IN}"
+    if name == "PaginationError":
+        return f"AWS's answer cannot be used: {text}; try again in some minutes"
     if _is_of_network(error):
         return f"AWS cannot be reached: {text}; look at your network, and at a proxy or VPN"
     return f"AWS was not asked: {text}"

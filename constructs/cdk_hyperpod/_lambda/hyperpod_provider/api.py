@@ -220,26 +220,26 @@ def read_live(sagemaker: Reads, name: str, *, tags: bool = False) -> Cluster | N
 def read_nodes(sagemaker: Reads, name: str) -> list[Reply]:
     """Every node, those not launched yet included."""
     asked = {"ClusterName": name, "MaxResults": PAGE_SIZE, "IncludeNodeLogicalIds": True}
-    return list(_pages(sagemaker.list_cluster_nodes, "ClusterNodeSummaries", asked))
+    return list(pages(sagemaker.list_cluster_nodes, "ClusterNodeSummaries", asked))
 
 
 def read_tags(sagemaker: Reads, arn: str) -> dict[str, str]:
     """The cluster's tags (at most 50, so mostly one call)."""
-    return {tag["Key"]: tag["Value"] for tag in _pages(sagemaker.list_tags, "Tags", {"ResourceArn": arn})}
+    return {tag["Key"]: tag["Value"] for tag in pages(sagemaker.list_tags, "Tags", {"ResourceArn": arn})}
 
 
 def read_events(cloudformation: CloudFormation, stack: str) -> Iterator[Reply]:
     """The stack's events, newest first."""
-    return _pages(cloudformation.describe_stack_events, "StackEvents", {"StackName": stack})
+    return pages(cloudformation.describe_stack_events, "StackEvents", {"StackName": stack})
 
 
-def _pages(call: Callable[..., Reply], member: str, arguments: Mapping[str, Any]) -> Iterator[Reply]:
+def pages(call: Callable[..., Reply], member: str, arguments: Mapping[str, Any]) -> Iterator[Any]:
     """Every item; a page is asked for when it is needed. Raises PaginationError if a token comes again: the pages would never end."""
     token: dict[str, str] = {}
     seen: set[str] = set()
     while True:
         page = call(**arguments, **token)
-        yield from page.get(member, [])
+        yield from page.get(member) or ()
         if not (following := page.get("NextToken")):
             return
         if following in seen:

@@ -79,7 +79,9 @@ class Drains:
             excuse = self._channel.excuse(error)
             if excuse is None and self._must:
                 raise
-            self.said = excuse or Said(unreachable=f"cannot be heard ({api.reason(error)})")
+            # A look that AWS refuses is no silence.
+            refused = Said(silent=timedelta(0), unreachable=f"cannot be heard ({api.reason(error)})")
+            self.said = excuse or refused
         return self.said
 
     def is_unanswered(self, error: Exception) -> bool:

@@ -246,7 +246,12 @@ class Provider:
         live = self._patiently(lambda: self._live(desired, tags=True), state)
         if event.kind == FINALIZE:
             return _with_removal(state, live, desired, occasion)
-        live, found = self._agreed(live, desired, occasion, state)
+        live = _agreed(
+            live,
+            lambda seen: plan(seen, desired, occasion).done,
+            lambda: self._patiently(lambda: self._live(desired, tags=True), state),
+        )
+        found = plan(live, desired, occasion)
         drains = self._drains(event, desired, state) if going(found, live) else None
         if drains is not None:
             self._listen(drains)
@@ -258,22 +263,6 @@ class Provider:
             why = judge_first(found, live, drains.said, drains.ask, new=not (previous and previous.drain))
             self._fail_undrained(drains, desired, [str(why)] if why else [], first=True)
         return wire.with_plan(state, live, found)
-
-    def _agreed(
-        self, live: Cluster | None, desired: Desired, occasion: Occasion, state: State
-    ) -> tuple[Cluster | None, Plan]:
-        """What to do, as two looks in a row find it: pages of a list may skip nodes. After five looks the last one counts, because
-        every poll looks again."""
-        found = plan(live, desired, occasion)
-        for _ in range(4):
-            if found.done or live is None:
-                break
-            before = live
-            live = self._patiently(lambda: self._live(desired, tags=True), state)
-            found = plan(live, desired, occasion)
-            if live is not None and live.staying == before.staying:
-                break
-        return live, found
 
     def _may_remove(self, event: Event) -> bool:
         """Whether finalize has anything to look for, be it in an update or in a rollback."""
@@ -384,6 +373,7 @@ class Provider:
     def _prepare(self, event: Event, desired: Desired, state: State) -> Answer:
         live = self._live(desired, tags=state.pending is None)
         drains = self._heard(event, desired, state)
+        live = self._with_held(live, drains, desired, tags=state.pending is None)
         occasion = _with_said(self._occasion(event, desired, state, first=False), drains)
         found = plan(live, desired, occasion)
         self._tell(found)
@@ -487,6 +477,18 @@ class Provider:
             drains.read(lambda look: self._again(look, hearing.until))
         drains.ask = drains.ask._replace(now=self._now())
 
+    def _with_held(
+        self, live: Cluster | None, drains: Drains | None, desired: Desired, *, tags: bool
+    ) -> Cluster | None:
+        """The cluster, read again if its list leaves out a node that is held. A node that is no longer asked for goes back to work,
+        so only two lists in a row say that it is gone."""
+        held = drains.said.wishes().keys() if drains else set()
+        return _agreed(
+            live,
+            lambda seen: held <= {node.name for node in seen.nodes},
+            lambda: self._live(desired, tags=tags),
+        )
+
     def _make_ready(
         self, drains: Drains, found: Plan, live: Cluster, desired: Desired, state: State
     ) -> tuple[Wait, ...]:
@@ -510,11 +512,14 @@ class Provider:
                 return ""
             wanted, giver = desired, drains
 
+            def look() -> Cluster | None:
+                return self._with_held(self._live(wanted, tags=False), giver, wanted, tags=False)
+
             def give_back() -> None:
                 if self._given_up(event, state):
                     state.record.gives_back_again = True
                 else:
-                    giver.give_back(lambda: self._live(wanted, tags=False), accepted)
+                    giver.give_back(look, accepted)
 
             until = self._now() + GIVING_BACK
             self._again(give_back, lambda _: until)
@@ -611,6 +616,9 @@ class Provider:
             return self._unfinished(event, state, [over], live)
         waits = () if removal.wait is None else (removal.wait,)
         if drains is not None:
+            live = self._with_held(live, drains, desired, tags=False)
+            if live is None:
+                return self._complete(event, state, None)
             waits = (*self._make_doomed_ready(drains, live, desired, state), *waits)
         if waits:
             return self._unfinished(event, state, waits, live)
@@ -726,6 +734,20 @@ class Provider:
     def _refuse(self, found: Plan, desired: Desired, *, first: bool) -> None:
         if found.refusals:
             raise ScaleDownError(messages.refused(desired.cluster, found.refusals, first=first))
+
+
+def _agreed(
+    live: Cluster | None, is_enough: Callable[[Cluster], bool], look: Callable[[], Cluster | None]
+) -> Cluster | None:
+    """The cluster, read again until two looks in a row list the same nodes, unless one of them is enough: pages of a list may skip
+    nodes. After five looks the last one counts, because every poll looks again."""
+    for _ in range(4):
+        if live is None or is_enough(live):
+            break
+        before, live = live, look()
+        if live is not None and live.staying == before.staying:
+            break
+    return live
 
 
 def _with_changes(state: State, live: Cluster | None, desired: Desired, occasion: Occasion) -> State:

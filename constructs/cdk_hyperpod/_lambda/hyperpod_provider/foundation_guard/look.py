@@ -59,20 +59,13 @@ def look(wish: Wish, stack: str, client: Clients) -> Live:
 
 def _resources(cloudformation: Stack, stack: str) -> Iterator[tuple[str, str]]:
     """Physical id and type of what the stack holds."""
-    token: dict[str, str] = {}
-    while True:
-        try:
-            page = cloudformation.list_stack_resources(StackName=stack, **token)
-        except api.CALL_ERRORS as error:
-            if "does not exist" in api.reason(error):
-                return
-            raise
-        for resource in page.get("StackResourceSummaries", ()):
+    try:
+        for resource in api.pages(cloudformation.list_stack_resources, "StackResourceSummaries", {"StackName": stack}):
             if resource.get("PhysicalResourceId") and not resource["ResourceStatus"].startswith("DELETE_"):
                 yield resource["PhysicalResourceId"], resource["ResourceType"]
-        if not (following := page.get("NextToken")):
-            return
-        token = {"NextToken": following}
+    except api.CALL_ERRORS as error:
+        if "does not exist" not in api.reason(error):
+            raise
 
 
 def _cluster(sagemaker: api.Reads, wish: Wish) -> tuple[Orchestrator | None, str | None]:
