@@ -15,7 +15,11 @@ STATES = ("unknown", "refused", "backup-failed")
 
 def reasons() -> Iterator[tuple[str, str]]:
     """Why the backup's job, the agent and the drainer keep a node: where it stands, and its constant parts."""
-    for file in ("lifecycle/backup.py", "lifecycle/drain_agent.py", f"{FUNCTION}/eks_drainer/drainer.py"):
+    for file in (
+        "lifecycle/backup.py",
+        "lifecycle/drain_agent.py",
+        f"{FUNCTION}/hyperpod_provider/eks_drainer/drainer.py",
+    ):
         for node in ast.walk(ast.parse((ROOT / file).read_text("utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.eks_drainer import kubernetes
 from cdk_hyperpod._lambda.hyperpod_provider import api, channels, text
 from cdk_hyperpod._lambda.hyperpod_provider.provider import ScaleDownError
 from cdk_hyperpod.cli import connect, live, plan, tables
@@ -269,7 +268,7 @@ def test_functions_nodes_and_commands_make_the_same_line() -> None:
     for sample in samples():
         line = text.one_line(sample)
         assert line.isprintable() and line == line.strip() and "  " not in line
-        assert line == kubernetes.one_line(sample) == lib.one_line(sample) == tables.shown(sample, sys.maxsize)
+        assert line == lib.one_line(sample) == tables.shown(sample, sys.maxsize)
         assert len(text.printable(sample)) == len(sample)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdk_hyperpod._lambda.eks_drainer.kubernetes import Reply, Send
+from cdk_hyperpod._lambda.hyperpod_provider.eks_drainer.kubernetes import Reply, Send
 from eks_drainer.rig import HOOK, NOW, Rig
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cdk_hyperpod._lambda.eks_drainer.kubernetes import Reply, Send
 from cdk_hyperpod._lambda.hyperpod_provider.channels import parse
+from cdk_hyperpod._lambda.hyperpod_provider.eks_drainer.kubernetes import Reply, Send
 from eks_drainer.rig import NOW, Rig
 from kubernetes.apiserver.client import Client
 

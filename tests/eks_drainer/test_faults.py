@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.eks_drainer.kubernetes import Reply, Send
+from cdk_hyperpod._lambda.hyperpod_provider.eks_drainer.kubernetes import Reply, Send
 from eks_drainer.rig import Rig
 
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from cdk_hyperpod._lambda.eks_drainer import handler
+from cdk_hyperpod._lambda.hyperpod_provider.eks_drainer import handler
 from cdk_hyperpod_local.engine.kubernetes.tokens import _is_allowed, _signed_request
 from kubernetes.apiserver.client import Client
 from synth.synthesis import ROOT

@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod._lambda.eks_drainer.kubernetes import MOST_BYTES, Api, Connection, KubernetesError, Reply
+from cdk_hyperpod._lambda.hyperpod_provider.eks_drainer.kubernetes import (
+    MOST_BYTES,
+    Api,
+    Connection,
+    KubernetesError,
+    Reply,
+)
 from eks_drainer.rig import TOKEN, Rig, of_1_20
 from synth.synthesis import ROOT
 
@@ -22,8 +28,8 @@ MEMORY_MB = 512
 LOOK = """
 import json, resource
 from urllib.parse import parse_qs, urlsplit
-from eks_drainer import drainer
-from eks_drainer.kubernetes import MOST_BYTES, Api, Reply
+from hyperpod_provider.eks_drainer import drainer
+from hyperpod_provider.eks_drainer.kubernetes import MOST_BYTES, Api, Reply
 
 PODS = 1000
 # A long text, and as many small values as a list of environment variables has.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.eks_drainer import drainer, world
+from cdk_hyperpod._lambda.hyperpod_provider.eks_drainer import drainer, world
 from lifetimes.clock import Clock
 from lifetimes.draining import Heard, Policy
 from lifetimes.eks import ByDrainer, EksReadiness, End

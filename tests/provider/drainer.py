@@ -1,6 +1,6 @@
 """The drainer of an EKS cluster, as ADR 15 tells of it; and the pods and their budgets, as they truly are.
 
-Independent of the function, and of the real drainer's code (_lambda/eks_drainer, which tests/eks_drainer tries on a real API
+Independent of the function, and of the real drainer's code (_lambda/hyperpod_provider/eks_drainer, which tests/eks_drainer tries on a real API
 server). It does something only while it is called, and knows what stands on the nodes alone.
 """
 

@@ -73,7 +73,7 @@ def _listed(arn: str, *queries: Sequence[str]) -> Iterator[Sequence[Any]]:
 
 
 def _seen(nodes: Sequence[Any], pods: Sequence[Any]) -> Seen:
-    from .._lambda.eks_drainer.world import SYSTEM, has_to_leave, is_unmanaged, parse_node
+    from .._lambda.hyperpod_provider.eks_drainer.world import SYSTEM, has_to_leave, is_unmanaged, parse_node
 
     try:
         known = [parse_node(each, 0) for each in nodes]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from ..text import one_line
+
 TIMEOUT_S = 10
 """For one request."""
 PAGE = 500
@@ -193,16 +195,3 @@ def _parsed(content: bytes) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError):
         return None
-
-
-def one_line(text: object) -> str:
-    """The text as one line that a terminal takes for text alone. The same as ../hyperpod_provider/text.py has, which stands alone as
-    this function does."""
-    whole = str(text)
-    return " ".join((whole if whole.isprintable() else "".join(map(_shown, whole))).split())
-
-
-def _shown(letter: str) -> str:
-    if letter.isprintable():
-        return letter
-    return " " if letter.isspace() else "?"

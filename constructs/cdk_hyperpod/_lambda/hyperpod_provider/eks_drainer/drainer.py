@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .kubernetes import Api, Json, KubernetesError, one_line
+from ..text import one_line
+from .kubernetes import Api, Json, KubernetesError
 from .request import SCHEMA, WRITER, Asked, RequestError, Wish, parse_event
 from .world import (
     BATCH,
