@@ -32,13 +32,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backup import LOG
+from drain_protocol import (
+    INSTANCE_ID,
+    MAX_AHEAD_S,
+    MAX_NODES,
+    MAX_REQUEST_BYTES,
+    REQUEST_ID,
+    SCHEMA,
+    WRITERS,
+    request_key,
+    status_key,
+)
 from lib import last_line, log, on_node, one_line, run, run_step, what_failed
 from s3 import Bucket, S3Error
 
 VERSION = 3
 """Of the agent, in its status."""
-SCHEMA = 1
-WRITERS = ("deployment", "operator")
 UNKNOWN = {
     "operator": "gives nothing back until the operator's request is written anew, by `cdk-hyperpod drain` or `undrain`",
     "deployment": "gives nothing back until the deployment's request is written anew, by the next deployment",
@@ -50,11 +59,6 @@ BEAT_S = 60
 """The status is written when it changes, and this often."""
 ACT_S = 30
 """A look acts no longer than this before it tells: an agent that says nothing for three minutes is taken for dead."""
-MOST_BYTES = 2 * 1024**2
-MOST_NODES = 6758
-"""HyperPod's own limit for a group, and the most that scale_down.max_nodes can be."""
-MOST_AHEAD_S = 26 * 3600
-"""No request holds a node longer: one that outlives this is no request of ours."""
 MOST_TRIES = 3
 MOST_KEPT = 1000
 """Deleted nodes of which it is known what was left out."""
@@ -119,11 +123,9 @@ SLURM_OWN = re.compile(
 )
 """All reasons by which Slurm itself takes a node out of work: slurmctld and slurmd of 22.05.8, 24.11.5 and 25.11. Whatever
 else stands there is a person's, or HyperPod's (`Action:`). `reboot requested` is a person's, who has asked for it."""
-OUR_RESERVATION = re.compile(rf"{PREFIX}-(i-[0-9a-f]{{8,17}})")
+OUR_RESERVATION = re.compile(rf"{PREFIX}-({INSTANCE_ID})")
 ONE_JOB = re.compile(r"\d+(?:[_+]\d+)?")
 """A job, a task of an array (its array and index: squeue's %F_%K), or a component of a heterogeneous job (its leader and offset)."""
-INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
-REQUEST = re.compile(r"[A-Za-z0-9-]{1,64}")
 ENDED = frozenset(
     [
         "PENDING",
@@ -361,8 +363,8 @@ def parse_request(writer: str, content: bytes, now: float) -> tuple[str, tuple[W
 
 
 def _parse_request(writer: str, content: bytes, now: float) -> tuple[str, tuple[Wish, ...]]:
-    if len(content) > MOST_BYTES:
-        raise RequestError(f"is larger than {MOST_BYTES} bytes")
+    if len(content) > MAX_REQUEST_BYTES:
+        raise RequestError(f"is larger than {MAX_REQUEST_BYTES} bytes")
     try:
         found = json.loads(content.decode("utf-8"))
     except ValueError:
@@ -374,13 +376,13 @@ def _parse_request(writer: str, content: bytes, now: float) -> tuple[str, tuple[
             f"schema: this agent reads {SCHEMA}, got {_show(found.get('schema'))}; bring both up to date"
         )
     nodes = found.get("nodes")
-    if not isinstance(nodes, list) or len(nodes) > MOST_NODES:
-        raise RequestError(f"nodes: must be a list of at most {MOST_NODES}")
+    if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
+        raise RequestError(f"nodes: must be a list of at most {MAX_NODES}")
     wishes = tuple(_parse_wish(writer, f"nodes[{i}]", node, now) for i, node in enumerate(nodes))
     ids = [wish.instance for wish in wishes]
     if len(set(ids)) != len(ids):
         raise RequestError("nodes: names an instance twice")
-    return _text("id", found.get("id"), REQUEST), wishes
+    return _text("id", found.get("id"), REQUEST_ID), wishes
 
 
 def _parse_wish(writer: str, path: str, node: Any, now: float) -> Wish:
@@ -393,7 +395,7 @@ def _parse_wish(writer: str, path: str, node: Any, now: float) -> Wish:
         raise RequestError(f"{path}.ip: must be an address, got {_show(address)}") from None
     for name in ("deadline", "expires", *(["limit"] if "limit" in node else [])):
         if not _is_time(node.get(name), now):
-            hours = MOST_AHEAD_S // 3600
+            hours = MAX_AHEAD_S // 3600
             raise RequestError(f"{path}.{name}: must be a time at most {hours} h ahead, got {_show(node.get(name))}")
     for name, allowed in (("on_timeout", ("fail", "force")), ("backup", (True, False))):
         if not any(
@@ -403,8 +405,8 @@ def _parse_wish(writer: str, path: str, node: Any, now: float) -> Wish:
             raise RequestError(f"{path}.{name}: must be {words}, got {_show(node.get(name))}")
     return Wish(
         writer=writer,
-        request=_text(f"{path}.request", node.get("request"), REQUEST),
-        instance=_text(f"{path}.id", node.get("id"), INSTANCE),
+        request=_text(f"{path}.request", node.get("request"), REQUEST_ID),
+        instance=_text(f"{path}.id", node.get("id"), INSTANCE_ID),
         address=str(address),
         deadline=float(node["deadline"]),
         expires=float(node["expires"]),
@@ -418,14 +420,14 @@ def _is_time(moment: Any, now: float) -> bool:
     try:
         # Not only a number: not NaN, which compares with nothing, and no truth value.
         known = isinstance(moment, (int, float)) and not isinstance(moment, bool) and math.isfinite(moment)
-        return known and 0 <= moment <= now + MOST_AHEAD_S
+        return known and 0 <= moment <= now + MAX_AHEAD_S
     except OverflowError:
         return False
 
 
-def _text(path: str, value: Any, form: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not form.fullmatch(value):
-        raise RequestError(f"{path}: must be of the form {form.pattern}, got {_show(value)}")
+def _text(path: str, value: Any, form: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(form, value):
+        raise RequestError(f"{path}: must be of the form {form}, got {_show(value)}")
     return value
 
 
@@ -765,7 +767,7 @@ def release_old(keep: frozenset[str], world: World) -> tuple[Act, ...]:
 
 
 def _is_past_any_lease(began: str, now: float) -> bool:
-    return now - _seconds(began, now) > MOST_AHEAD_S
+    return now - _seconds(began, now) > MAX_AHEAD_S
 
 
 def _seconds(moment: str, otherwise: float) -> float:
@@ -1165,10 +1167,10 @@ class Agent:
 
     def _read_requests(self) -> None:
         for writer in WRITERS:
-            key = f"{self.settings['cluster']}/requests/{writer}.json"
+            key = request_key(self.settings["cluster"], writer)
             before = self.bucket.now()
             try:
-                found = self.bucket.get(key, self.etags[writer], MOST_BYTES)
+                found = self.bucket.get(key, self.etags[writer], MAX_REQUEST_BYTES)
             except S3Error as error:
                 self.unread[writer] = str(error)
                 self._say(writer, str(error))
@@ -1279,7 +1281,7 @@ class Agent:
         # Who is busy changes all the time, and is told as often as the status is written anyway.
         content = _fitting({**status, "beat": round(now), "busy": busy})
         try:
-            self.bucket.put(f"{self.settings['cluster']}/status.json", content)
+            self.bucket.put(status_key(self.settings["cluster"]), content)
             self.written, self.written_at = json.loads(json.dumps(status)), time.monotonic()
             self._say("status", "")
         except S3Error as error:

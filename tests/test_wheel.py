@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cdk_hyperpod._assets import drain_protocol
 from from_wheel import run
 from synth.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_file, template_files
 
@@ -88,6 +89,12 @@ def test_the_library_comes_from_the_wheel(environment: Path, tmp_path: Path) -> 
     module, scripts = run(environment / "python", "-c", code, cwd=tmp_path).splitlines()
     assert Path(module).is_relative_to(environment.parent)
     assert Path(scripts) == Path(module).parent / "_lifecycle"
+
+
+def test_nodes_get_the_drain_protocol_from_the_wheel_too(environment: Path, tmp_path: Path) -> None:
+    code = "import sys, pathlib, cdk_hyperpod._assets as a; print(a.pack_lifecycle(pathlib.Path(sys.argv[1])))"
+    folder = Path(run(environment / "python", "-c", code, tmp_path / "packed", cwd=tmp_path).strip())
+    assert (folder / "drain_protocol.py").read_bytes() == drain_protocol().read_bytes()
 
 
 def test_the_command_line_tool_is_installed(environment: Path, tmp_path: Path) -> None:

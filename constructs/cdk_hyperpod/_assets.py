@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -14,6 +15,20 @@ def lifecycle_dir() -> Path:
         if (place / "on_create.sh").is_file():
             return place
     raise FileNotFoundError(f"the lifecycle scripts are neither in {places[0]} nor in {places[1]}; install again")
+
+
+def drain_protocol() -> Path:
+    """The one source of what the functions, the commands and the agent on a node speak: nodes get a copy."""
+    return lambda_dir() / "hyperpod_provider" / "drain_protocol.py"
+
+
+def pack_lifecycle(target: Path) -> Path:
+    """Copy the lifecycle scripts of Slurm's nodes to a folder, and the drain protocol beside them; the folder."""
+    shutil.rmtree(target, ignore_errors=True)
+    ignored = shutil.ignore_patterns("eks", "__pycache__", "*.pyc", ".*")
+    shutil.copytree(lifecycle_dir(), target, ignore=ignored)
+    shutil.copy(drain_protocol(), target)
+    return target
 
 
 def docs_dir() -> Path:

@@ -13,12 +13,13 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from . import _reasons
+from ._lambda.hyperpod_provider.drain_protocol import WRITERS, request_key, status_key
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import PUTS, WRITES, deny_other_keys, emptying_roles, private_bucket
 from .config.slurm import DrainConfig
 from .errors import ConfigError, Finding, raise_errors
 from .loader import LoadedConfig
-from .names import WRITERS, check_name_known, drain_bucket_name, request_key, status_key
+from .names import check_name_known, drain_bucket_name
 from .removal import check_removal, removal_word
 from .rules import check_writers
 from .typed.judge import check_arguments, require_arguments

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import Annotations, RemovalPolicy, Stack
+from aws_cdk import Annotations, RemovalPolicy, Stack, Stage
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
@@ -19,7 +19,7 @@ from constructs import Construct, IConstruct
 
 from . import _reasons
 from ._acknowledge import acknowledge, wildcards_of_cdk, without_traces
-from ._assets import lifecycle_dir
+from ._assets import lifecycle_dir, pack_lifecycle
 from ._functions import log_group
 from ._pseudo import ACCOUNT_ID, PARTITION
 from .buckets import WRITES, deny_other_keys, emptying_roles, private_bucket
@@ -174,6 +174,8 @@ class LifecycleScripts(Construct):
             drain=self._agent_settings(cluster_name, drain),
         )
         folder, without = _folder(source, orchestrator)
+        if source is None and orchestrator == "slurm":
+            folder = pack_lifecycle(Path(Stage.of(self).asset_outdir, "cdk-hyperpod-lifecycle"))  # type: ignore[union-attr]
         # Sums that are missing tell nothing by themselves: on_create.sh and node.sh look for this. A folder of somebody's own
         # stays as it is.
         summed = source is None

@@ -1,4 +1,4 @@
-"""Names that derive from the cluster's: of stacks, buckets, objects in the drain channel's, and the drainer. Free of CDK."""
+"""Names that derive from the cluster's: of stacks, buckets and the drainer. Free of CDK."""
 
 from __future__ import annotations
 
@@ -36,10 +36,6 @@ def stack_names(cluster_name: str) -> tuple[str, ...]:
     return tuple(name(cluster_name) for name in names)
 
 
-WRITERS = ("deployment", "operator")
-"""Who may ask. Each has one request, which nobody else writes."""
-
-
 def drain_bucket_name(cluster_name: str, account: str, region: str) -> str:
     """At most 63 characters: 15 + label + 1 + 12 + 1 + 14 for the longest region leave 20 for the label."""
     return f"hyperpod-drain-{bucket_label(cluster_name, 20)}-{account}-{region}"
@@ -48,16 +44,6 @@ def drain_bucket_name(cluster_name: str, account: str, region: str) -> str:
 def drainer_name(cluster_name: str) -> str:
     """The function that drains nodes of an EKS cluster. At most 64 characters."""
     return f"hyperpod-{bucket_label(cluster_name, 40)}-drainer"
-
-
-def request_key(cluster_name: str, writer: str) -> str:
-    """Where a writer's request is."""
-    return f"{cluster_name}/requests/{writer}.json"
-
-
-def status_key(cluster_name: str) -> str:
-    """Where the agent's answer is."""
-    return f"{cluster_name}/status.json"
 
 
 def bucket_label(name: str, length: int) -> str:

@@ -20,10 +20,10 @@ from constructs import Construct
 
 from . import _reasons
 from ._acknowledge import acknowledge, policy_wildcards, wildcard
+from ._lambda.hyperpod_provider.drain_protocol import WRITERS, request_key, status_key
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .config.cluster import NodeType
 from .errors import Finding, raise_errors
-from .names import WRITERS, request_key, status_key
 from .typed.known import is_known
 
 

@@ -43,6 +43,7 @@ from ._acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_
 from ._cdk_private import properties_as_set, properties_of
 from ._functions import log_group as make_log_group
 from ._functions import python_function
+from ._lambda.hyperpod_provider.drain_protocol import request_key, status_key
 from ._order import order_around, order_before
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from ._rendered_template import template_of
@@ -51,7 +52,6 @@ from .drain import DrainChannel, IEksDrainer
 from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
 from .loader import LoadedConfig
-from .names import request_key, status_key
 from .removal import check_removal
 from .rendering import guard_properties, taking_properties
 from .rules import check_scale_down

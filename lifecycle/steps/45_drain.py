@@ -29,7 +29,7 @@ from lib import (
 UNIT = "cdk-hyperpod-drain.service"
 SETTINGS = f"{PROGRAMS}/drain.json"
 RESTART = "drain-restart"
-PARTS = ("s3.py", "backup.py", "drain_agent.py")
+PARTS = ("drain_protocol.py", "s3.py", "backup.py", "drain_agent.py")
 SERVICE = f"""\
 [Unit]
 Description=Drain and save nodes that are about to go (cdk-hyperpod)

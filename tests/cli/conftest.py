@@ -14,11 +14,12 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import status_key
 from cdk_hyperpod.cli import live, plan, tables
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.config.changes import METADATA, record
 from cdk_hyperpod.loader import load_config
-from cdk_hyperpod.names import drain_bucket_name, status_key
+from cdk_hyperpod.names import drain_bucket_name
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import VPC, group, run_until_quiet, slurm
 from config.judging import changed

@@ -16,10 +16,10 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod_provider import api, channels, text
+from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import request_key
 from cdk_hyperpod._lambda.hyperpod_provider.provider import ScaleDownError
 from cdk_hyperpod.cli import connect, live, plan, tables
 from cdk_hyperpod.cli.live import LiveError, Node, Target
-from cdk_hyperpod.names import request_key
 from cdk_hyperpod_local.hyperpod.samples import group
 from cli.conftest import Run, World, deployed, write
 from lifecycle.programs import load

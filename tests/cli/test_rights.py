@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import request_key, status_key
 from cdk_hyperpod.cli import frame, watch
 from cdk_hyperpod.cli.aws import ATTEMPTS
 from cdk_hyperpod.cli.commands import COMMANDS as TEXTS
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.preflight import NOT_ASKED
-from cdk_hyperpod.names import drain_bucket_name, request_key, status_key
+from cdk_hyperpod.names import drain_bucket_name
 from cdk_hyperpod_local import environment
 from cdk_hyperpod_local.session import LocalAws
 from cli.wire import intercept

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod.names import drain_bucket_name, request_key, status_key
+from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import request_key, status_key
+from cdk_hyperpod.names import drain_bucket_name
 from cdk_hyperpod_local.environment import ACCOUNT
 from cdk_hyperpod_local.session import LocalAws
 from end_to_end.configs import small

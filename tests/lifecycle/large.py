@@ -27,7 +27,7 @@ NODE = (
 
 def places() -> Iterator[tuple[str, str, str]]:
     """Id, name and address of each node."""
-    for number in range(agent.MOST_NODES):
+    for number in range(agent.MAX_NODES):
         yield f"i-{number:017x}", f"ip-10-{number // 250}-{number % 250}-1", f"10.{number // 250}.{number % 250}.1"
 
 
@@ -90,7 +90,7 @@ def look() -> None:
         looks.look()
         idle = False
         looks.look()
-        assert bucket.size > agent.MOST_NODES * 100
+        assert bucket.size > agent.MAX_NODES * 100
         # Not getrusage: its maximum includes that of the process that started this one.
         (most,) = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
         print(int(most) // 1024)

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod_provider.channels import MOST_BYTES
+from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import MAX_STATUS_BYTES
 from lifecycle.programs import load
 from slurm.bucket import serve as serve_bucket
 
@@ -954,7 +954,7 @@ def test_what_is_older_than_any_lease_is_given_back_though_nobody_can_be_asked(
 ) -> None:
     """The agent started while it may not read, and stays so. A few failures at its start prove nothing."""
     began = time.time()
-    starts = {ONE: began - agent.MOST_AHEAD_S - 60, TWO: began - agent.MOST_AHEAD_S + 600}
+    starts = {ONE: began - agent.MAX_AHEAD_S - 60, TWO: began - agent.MAX_AHEAD_S + 600}
     ours = {
         name: held(f"n{number}", time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(start)))
         for number, (name, start) in enumerate(starts.items(), 1)
@@ -980,7 +980,7 @@ def test_a_reservation_without_a_beginning_is_of_no_age(start: str) -> None:
 
 def long_ago(seconds: float = 60) -> str:
     """When a lease began that is over by so many seconds, as Slurm writes it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - agent.MOST_AHEAD_S - seconds))
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - agent.MAX_AHEAD_S - seconds))
 
 
 def test_what_a_known_request_wants_stays_though_it_is_old_and_the_other_request_cannot_be_read(loop: Loop) -> None:
@@ -1016,13 +1016,13 @@ def test_an_answer_that_sets_the_clock_back_refuses_no_request(loop: Loop, monke
     get = loop.bucket.get
 
     def late(*asked: Any) -> Any:
-        loop.bucket.time -= agent.MOST_AHEAD_S
+        loop.bucket.time -= agent.MAX_AHEAD_S
         return get(*asked)
 
     loop.ask(request(wish_json()), "deployment")
     monkeypatch.setattr(loop.bucket, "get", late)
     assert loop.look()["refused"] == {}
-    loop.ask(request(wish_json(expires=loop.bucket.time + 2 * agent.MOST_AHEAD_S)), "deployment")
+    loop.ask(request(wish_json(expires=loop.bucket.time + 2 * agent.MAX_AHEAD_S)), "deployment")
     assert "26 h ahead" in loop.look()["refused"]["deployment"]
 
 
@@ -1225,7 +1225,7 @@ class Addresses(frozenset[str]):
 
 
 def test_as_many_nodes_as_a_deployment_may_take_are_the_work_of_one_look(loop: Loop) -> None:
-    places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(agent.MOST_NODES)}
+    places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(agent.MAX_NODES)}
     nodes = [slurm(f"n{name}")._replace(addresses=Addresses({ip})) for name, ip in places.items()]
     loop.world = world(*nodes, instances=places, reservations={}, jobs={node.name: (job(1),) for node in nodes})
     exact = NOW + 0.123456
@@ -1233,13 +1233,13 @@ def test_as_many_nodes_as_a_deployment_may_take_are_the_work_of_one_look(loop: L
     asked = request(*(wish_json(id=name, ip=ip, **longest, backup=False) for name, ip in places.items()))
     loop.ask(asked, "deployment")
     said = loop.look()
-    assert len(loop.done) == len(said["nodes"]) == agent.MOST_NODES
+    assert len(loop.done) == len(said["nodes"]) == agent.MAX_NODES
     # Whoever reads the status reads 8 MiB of it.
     assert len(json.dumps(said)) < 6 * 1024**2
 
 
 def test_the_longest_status_is_no_longer_than_the_guard_reads(loop: Loop) -> None:
-    places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(agent.MOST_NODES)}
+    places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(agent.MAX_NODES)}
     nodes = [slurm(f"n{name}")._replace(addresses=frozenset({ip})) for name, ip in places.items()]
     many = tuple(agent.Job(f"4294967295_{n}", "u" * 64, "RUNNING") for n in range(4_000_000, 4_000_030))
     loop.world = world(*nodes, instances=places, reservations={}, jobs={node.name: many for node in nodes})
@@ -1248,8 +1248,8 @@ def test_the_longest_status_is_no_longer_than_the_guard_reads(loop: Loop) -> Non
         content = json.dumps({"schema": 1, "id": "q" * 64, "nodes": list(wishes)}, separators=(",", ":")).encode()
         loop.ask(content, writer)
     said = loop.look()
-    assert len(loop.bucket.objects["c/status.json"]) <= MOST_BYTES  # type: ignore[arg-type]
-    assert len(said["nodes"]) == len(said["busy"]) == agent.MOST_NODES
+    assert len(loop.bucket.objects["c/status.json"]) <= MAX_STATUS_BYTES  # type: ignore[arg-type]
+    assert len(said["nodes"]) == len(said["busy"]) == agent.MAX_NODES
     assert said["nodes"][ONE]["state"] == "draining"
 
 

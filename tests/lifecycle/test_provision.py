@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod._assets import pack_lifecycle
 from lifecycle import provision
+from lifecycle.programs import FILES
 from lifecycle.provision import Cluster, Instance, Mount, Node, ProvisionError, Step
 
 CLUSTER_JSON: dict[str, Any] = {"cluster_name": "llm-train", "mounts": [{"path": "/fsx", "type": "lustre"}]}
@@ -404,14 +406,14 @@ def test_addresses_leave_out_what_every_machine_has() -> None:
     assert provision.addresses_in(interfaces) == {"10.1.0.21", "2001:db8::1"}
 
 
-@pytest.mark.parametrize("file", sorted(Path(provision.__file__).parent.rglob("*.py")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_the_node_s_python_can_parse_the_programs(file: Path) -> None:
     tree = ast.parse(file.read_text("utf-8"), feature_version=(3, 8))
     # New names in annotations are no harm as long as nothing evaluates them.
     assert any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
     modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    own = {path.stem for path in Path(provision.__file__).parent.glob("*.py")}
+    own = {path.stem for path in FILES}
     newer = {"graphlib", "tomllib", "zoneinfo"}
     assert {module.split(".")[0] for module in modules} - own <= sys.stdlib_module_names - newer
 
@@ -463,14 +465,14 @@ def pythons() -> list[str]:
 
 
 @pytest.mark.parametrize("python", pythons(), ids=lambda path: Path(path).name)
-def test_the_node_s_python_can_load_the_programs(python: str) -> None:
+def test_the_node_s_python_can_load_the_programs(python: str, tmp_path: Path) -> None:
     code = "import runpy, sys; sys.path.insert(0, sys.argv[1]); [runpy.run_path(file) for file in sys.argv[2:]]"
-    folder = Path(provision.__file__).parent
+    folder = pack_lifecycle(tmp_path / "packed")
     files = map(str, sorted(folder.rglob("*.py")))
     done = subprocess.run([python, "-Bc", code, str(folder), *files], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("file", sorted(Path(provision.__file__).parent.rglob("*.py")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_a_program_evaluates_no_generics(file: Path) -> None:
     assert generics_in(file.read_text("utf-8")) == []

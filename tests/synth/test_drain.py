@@ -20,13 +20,14 @@ from cdk_hyperpod import (
     LifecycleScripts,
     encryption_key,
 )
+from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import request_key, status_key
 from cdk_hyperpod.config import (
     DrainBackup,
     DrainConfig,
     ScaleDownConfig,
     ScaleDownDrain,
 )
-from cdk_hyperpod.names import drain_bucket_name, request_key, status_key
+from cdk_hyperpod.names import drain_bucket_name
 from synth.synthesis import (
     CONFIGS,
     ROOT,

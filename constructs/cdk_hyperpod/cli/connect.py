@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import rich_click as click
 
+from .._lambda.hyperpod_provider.drain_protocol import INSTANCE_ID
 from . import live, tables
 from .live import LiveError, Node, Target
 from .options import rights
@@ -24,7 +25,7 @@ _LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 """An instance id, or a node's name without its domain."""
-_TARGET = re.compile(r"sagemaker-cluster:[A-Za-z0-9]+_[A-Za-z0-9-]+-i-[0-9a-f]{8,17}")
+_TARGET = re.compile(rf"sagemaker-cluster:[A-Za-z0-9]+_[A-Za-z0-9-]+-{INSTANCE_ID}")
 
 
 @click.command(

@@ -18,27 +18,30 @@ from typing import Any
 
 import rich_click as click
 
+from .._lambda.hyperpod_provider.drain_protocol import (
+    INSTANCE_ID,
+    MAX_AHEAD_S,
+    MAX_NODES,
+    REQUEST_ID,
+    SCHEMA,
+    SILENT_S,
+    request_key,
+    status_key,
+)
 from ..config.slurm import DrainBackup
 from ..errors import ConfigError, Finding, HyperPodError
-from ..names import drain_bucket_name, request_key, status_key
+from ..names import drain_bucket_name
 from . import aws, live, tables
 from .live import Target
 from .options import json_option, rights
 from .tables import complain, say, say_json
 
-SILENT_S = 180
-"""The agent writes its status every minute; after this long it is taken for dead."""
 POLL_S = 5.0
 MOST_HOLD_S = 24 * 3600
-MOST_AHEAD_S = 26 * 3600
-MOST_NODES = 6758
-"""What the agent takes; these two and `_RULES` are its rules (lifecycle/drain_agent.py, parse_request)."""
 ENDED = ("ready", "unknown", "refused", "timed-out", "backup-failed")
 """What a node stays in unless somebody does something."""
 INSTALL = "install it with `cdk-hyperpod lifecycle run drain | bash`, or look at `journalctl -u cdk-hyperpod-drain` on the controller"
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([mh])")
-_INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
-_REQUEST = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 _DRAIN = """\
 Ask the agent on the controller for these nodes. It lets no new job start there,
@@ -211,7 +214,7 @@ def undrain(nodes: Sequence[str], config: str, cluster: str | None, region: str 
 def _words(nodes: Sequence[str], hold: str = "12h", force_after: str | None = None) -> tuple[int, int | None]:
     """How long the hold is, and when jobs end. Raises UsageError for all words that are wrong, before anybody is asked."""
     hold_s, force_s = _seconds(hold), None if force_after is None else _seconds(force_after)
-    strange = [node for node in nodes if not _INSTANCE.fullmatch(node)]
+    strange = [node for node in nodes if not re.fullmatch(INSTANCE_ID, node)]
     wrong = [
         f"{option}: must be minutes or hours such as 90m or 12h, at most 24h, got {text!r}"
         for option, text, span in (("--hold", hold, hold_s), ("--force-after", force_after, force_s))
@@ -319,10 +322,10 @@ class Channel:
             content, etag, now = self._read(key)
             there, left_out = _live(content, now)
             wishes = do(there)
-            if len(wishes) > MOST_NODES:
-                problem = f"the request would name {len(wishes)} nodes, and the agent takes {MOST_NODES} at most"
+            if len(wishes) > MAX_NODES:
+                problem = f"the request would name {len(wishes)} nodes, and the agent takes {MAX_NODES} at most"
                 raise DrainError(f"nothing was changed: {problem}; give some back by `undrain`")
-            body = json.dumps({"schema": 1, "id": uuid.uuid4().hex[:12], "nodes": wishes}).encode()
+            body = json.dumps({"schema": SCHEMA, "id": uuid.uuid4().hex[:12], "nodes": wishes}).encode()
             only: dict[str, str] = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
             try:
                 self._s3.put_object(Bucket=self._bucket, Key=key, Body=body, ContentType="application/json", **only)
@@ -405,13 +408,13 @@ def _is_address(value: object) -> bool:
 
 def _is_time(value: object, now: float) -> bool:
     # NaN compares with nothing.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= now + MOST_AHEAD_S
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= now + MAX_AHEAD_S
 
 
 _RULES: dict[str, Callable[[Any, float], bool]] = {
-    "id": lambda value, _: isinstance(value, str) and bool(_INSTANCE.fullmatch(value)),
+    "id": lambda value, _: isinstance(value, str) and bool(re.fullmatch(INSTANCE_ID, value)),
     "ip": lambda value, _: _is_address(value),
-    "request": lambda value, _: isinstance(value, str) and bool(_REQUEST.fullmatch(value)),
+    "request": lambda value, _: isinstance(value, str) and bool(re.fullmatch(REQUEST_ID, value)),
     **dict.fromkeys(("deadline", "limit", "expires"), _is_time),
     "on_timeout": lambda value, _: value in ("fail", "force"),
     "backup": lambda value, _: isinstance(value, bool),

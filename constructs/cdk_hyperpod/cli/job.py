@@ -11,6 +11,7 @@ from typing import Any
 
 import rich_click as click
 
+from .._lambda.hyperpod_provider.drain_protocol import MAX_NODES
 from ..config.cluster import ZONE, ClusterConfig, InstanceGroup
 from ..config.eks import is_on
 from ..config.jobs import ClaimMount, ElasticJob, ElasticPolicy, RunPolicy, Toleration
@@ -294,8 +295,8 @@ def _check_sizes(options: SimpleNamespace) -> Iterator[Finding]:
     for name in ("min_replicas", "max_replicas"):
         if options.nodes is None and getattr(options, name) is None:
             yield Finding(path=name, problem="is missing", remedy="add it, or --nodes for a job of one size")
-    if options.nodes is not None and not 1 <= options.nodes <= 6758:
-        yield Finding(path="nodes", problem=f"must be 1 to 6758, got {options.nodes}", remedy="change it")
+    if options.nodes is not None and not 1 <= options.nodes <= MAX_NODES:
+        yield Finding(path="nodes", problem=f"must be 1 to {MAX_NODES}, got {options.nodes}", remedy="change it")
 
 
 def _check_group(options: SimpleNamespace, config: ClusterConfig) -> Iterator[Finding]:

@@ -12,13 +12,14 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .._lambda.hyperpod_provider.drain_protocol import INSTANCE_ID
 from . import tables
 from .live import Reply
 
 HEALTH = "sagemaker.amazonaws.com/node-health-status"
 LIMIT_S = 60
 """How long kubectl may take, with whatever it runs for its credentials."""
-_NODE = re.compile(r"hyperpod-(i-[0-9a-f]{8,17})")
+_NODE = re.compile(rf"hyperpod-({INSTANCE_ID})")
 
 
 MOST_TOLD = 6

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from .._lambda.hyperpod_provider.drain_protocol import NODE_ID
 from ..config.cluster import ClusterConfig
 from ..errors import HyperPodError
 from ..loader import load_config
@@ -16,7 +17,6 @@ from .aws import Clients, clients
 
 PAGE_SIZE = 100
 """Most that the List calls give at once (botocore: MaxResults)."""
-INSTANCE_ID = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")
 
 Reply = Mapping[str, Any]
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -178,9 +178,14 @@ def _utc(moment: datetime | None) -> datetime | None:
     return moment.astimezone(UTC) if moment else None
 
 
+def is_node_id(name: str) -> bool:
+    """Whether it is a node's id. Otherwise it may be a name in the VPC."""
+    return re.fullmatch(NODE_ID, name) is not None
+
+
 def one_node(target: Target, cluster: Reply, name: str) -> Node:
     """The node with this instance id, or this name in the VPC. Raises LiveError."""
-    if not INSTANCE_ID.fullmatch(name):
+    if not is_node_id(name):
         return _of_host(nodes(target, cluster), name)
     from botocore.exceptions import ClientError
 

@@ -83,7 +83,7 @@ def _of(target: Target, cluster: live.Reply, name: str) -> tuple[str | None, str
     try:
         node: Node = live.one_node(target, cluster, name)
     except LiveError:
-        if not live.INSTANCE_ID.fullmatch(name):
+        if not live.is_node_id(name):
             raise
         return None, name
     if node.instance_id is None:

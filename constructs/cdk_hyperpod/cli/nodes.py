@@ -236,7 +236,8 @@ def _slurm(target: Target, cluster: live.Reply) -> tuple[dict[str, str], str | N
 
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
-    from ..names import drain_bucket_name, status_key
+    from .._lambda.hyperpod_provider.drain_protocol import status_key
+    from ..names import drain_bucket_name
     from . import aws
 
     bucket = drain_bucket_name(file.name, str(cluster["ClusterArn"]).split(":")[4], target.region)

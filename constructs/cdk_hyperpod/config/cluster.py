@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from .._lambda.hyperpod_provider.drain_protocol import MAX_NODES, NODE_ID
 from ..typed.bounds import PATH_SEGMENT, Pattern, Range
 from .eks import EksConfig
 from .lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
@@ -60,8 +61,8 @@ PartitionName = Annotated[
     ),
 ]
 SecurityGroupId = Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")]
-NodeId = Annotated[str, Pattern(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?", "an instance id such as i-0123456789abcdef0")]
-InstanceCount = Annotated[int, Range(0, 6758)]
+NodeId = Annotated[str, Pattern(NODE_ID, "an instance id such as i-0123456789abcdef0")]
+InstanceCount = Annotated[int, Range(0, MAX_NODES)]
 LogRetentionDays = Literal[
     1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
 ]  # fmt: skip
@@ -353,7 +354,7 @@ class ScaleDownConfig:
     """Instance ids: exactly these nodes are deleted. Ids of nodes that are gone may stay in the list, up to a few thousand."""
     instance_groups_to_delete: tuple[GroupName, ...] = ()
     """Groups to delete with all their nodes. A name may stay here once its group is gone."""
-    max_nodes: Annotated[int, Range(0, 6758)] = 16
+    max_nodes: Annotated[int, Range(0, MAX_NODES)] = 16
     """One deployment never takes more nodes than this."""
     drain: ScaleDownDrain | None = None
     """Nodes are drained and saved before they go. Absent: they go as they are, and their jobs or pods end."""

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from .._lambda.hyperpod_provider.drain_protocol import MAX_NODES
 from ..typed.bounds import PATH_SEGMENT, Pattern, Range
 from .patterns import Namespace
 
-Replicas = Annotated[int, Range(1, 6758)]
+Replicas = Annotated[int, Range(1, MAX_NODES)]
 Seconds = Annotated[int, Range(0, 604800)]
 Name = Annotated[
     str,
@@ -58,7 +59,7 @@ class ElasticPolicy:
     max_replicas: Replicas
     """The most. The operator asks for them all the time, which is what makes an autoscaler add nodes up to the team's
     quota."""
-    replica_increment_step: Annotated[int, Range(1, 6758)] | None = None
+    replica_increment_step: Annotated[int, Range(1, MAX_NODES)] | None = None
     """Sizes are min_replicas, and so many more, up to max_replicas. Exactly one of this and the next."""
     replica_discrete_values: tuple[int, ...] = ()
     """The sizes themselves, such as (2, 4, 8), min_replicas and max_replicas among them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from .._lambda.hyperpod_provider.drain_protocol import MAX_NODES
 from ..typed.bounds import PATH_SEGMENT, Pattern, Range
 from .patterns import ROLE_ARN
 
@@ -93,7 +94,7 @@ class SlurmAccount:
     new user becomes the user's default; a later change of order does not move it. Absent: nobody; an account without users stays, and keeps its usage."""
     fairshare: Annotated[int, Range(1, 1_000_000)] | None = None
     """Its share of the cluster beside other accounts' shares. Absent: 1."""
-    grp_nodes: Annotated[int, Range(0, 6758)] | None = None
+    grp_nodes: Annotated[int, Range(0, MAX_NODES)] | None = None
     """How many nodes its jobs may have together (GrpTRES node). Absent: no limit."""
     grp_gpus: Annotated[int, Range(0, 100_000)] | None = None
     """How many GPUs its jobs may have together (GrpTRES gres/gpu). Absent: no limit."""

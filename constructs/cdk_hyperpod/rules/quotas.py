@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 
+from .._lambda.hyperpod_provider.drain_protocol import MAX_NODES
 from ..errors import Finding
 from ..instance_types import catalogue, suggestion
 from ..kubernetes.allocatable import DEVICE_KEYS, GPU
@@ -35,8 +36,8 @@ def check_nodes(
                 problem=f"no instance group has {name}",
                 remedy=f"use {' or '.join(sorted(cluster)[:5]) or 'a type of the cluster'}, or add a group",
             )
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 6758:
-            yield Finding(path=place, problem=f"must be 1 to 6758 nodes, got {show(count)}", remedy="change it")
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NODES:
+            yield Finding(path=place, problem=f"must be 1 to {MAX_NODES} nodes, got {show(count)}", remedy="change it")
 
 
 def check_shares(

@@ -15,11 +15,9 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
 
 from . import api
+from .drain_protocol import MAX_STATUS_BYTES, SCHEMA, request_key, status_key
 from .ready import SILENT, Said
 from .text import one_line
-
-MOST_BYTES = 8 * 1024**2
-"""Of a status: more than a thousand bytes for every node that a cluster may have."""
 
 NOT_GIVEN_BACK = "not given back"
 """How the drainer's problem begins where it answers, and only nodes that nobody wants stay held."""
@@ -62,12 +60,12 @@ class Bucket:
 
     def read(self) -> Said:
         try:
-            reply = self._s3().get_object(Bucket=self._bucket, Key=f"{self._cluster}/status.json")
+            reply = self._s3().get_object(Bucket=self._bucket, Key=status_key(self._cluster))
         except api.CALL_ERRORS as error:
             if api.code(error) != "NoSuchKey":
                 raise
             raise NoStatusError(why="has never been heard of") from None
-        content = reply["Body"].read(MOST_BYTES)
+        content = reply["Body"].read(MAX_STATUS_BYTES)
         # botocore does not compare the two where it is told how much to read.
         if len(content) != reply["ContentLength"]:
             raise UnansweredError(why=f"has a status of which only {len(content)} bytes came")
@@ -77,7 +75,7 @@ class Bucket:
     def write(self, request: Request) -> None:
         self._s3().put_object(
             Bucket=self._bucket,
-            Key=f"{self._cluster}/requests/deployment.json",
+            Key=request_key(self._cluster, "deployment"),
             Body=json.dumps(request).encode(),
             ContentType="application/json",
         )
@@ -118,12 +116,12 @@ class Function:
         return self._invoke({"deployment": request})
 
     def _invoke(self, requests: Mapping[str, Request] | None) -> Said:
-        event = {"schema": 1, "cluster": self._cluster, "requests": requests}
+        event = {"schema": SCHEMA, "cluster": self._cluster, "requests": requests}
         reply = self._functions().invoke(FunctionName=self._arn, Payload=json.dumps(event).encode())
-        found = _object(reply["Payload"].read(MOST_BYTES))
+        found = _object(reply["Payload"].read(MAX_STATUS_BYTES))
         if reply.get("FunctionError"):
             raise UnansweredError(why=one_line(found.get("errorMessage") or "it failed"))
-        if found.get("schema") != 1:
+        if found.get("schema") != SCHEMA:
             raise UnansweredError(why="its answer is not one of this version")
         problem = one_line(found.get("problem") or "")
         if problem and not problem.startswith(NOT_GIVEN_BACK):
@@ -146,7 +144,7 @@ def parse(content: bytes, now: float) -> Said:
     beat = found.get("beat")
     if not found:
         raise UnansweredError(why="has a status that is not a JSON object")
-    if found.get("schema") != 1:
+    if found.get("schema") != SCHEMA:
         raise UnansweredError(why="has a status of another version")
     # One that is ahead would never be silent. NaN is not between anything.
     if isinstance(beat, bool) or not isinstance(beat, int | float) or not 0 <= beat <= now + SILENT.total_seconds():

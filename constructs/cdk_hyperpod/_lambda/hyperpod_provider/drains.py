@@ -14,6 +14,7 @@ from typing import Any
 
 from . import api
 from .channels import Channel, NoStatusError, UnansweredError
+from .drain_protocol import SCHEMA
 from .model import Cluster, Node
 from .ready import NOTHING_SAID, Ask, Said
 
@@ -182,7 +183,7 @@ class Drains:
         # The answer names the request that was read: another id wherever another node is wanted.
         names = ",".join(sorted(wish["id"] for wish in wishes))
         request = f"{self.ask.wish}-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
-        return {"schema": 1, "id": request, "nodes": wishes}
+        return {"schema": SCHEMA, "id": request, "nodes": wishes}
 
 
 def _going_already(live: Cluster | None) -> list[Node]:

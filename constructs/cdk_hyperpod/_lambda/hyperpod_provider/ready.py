@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 from . import messages
 from .actions import Plan, Refuse, Wait
+from .drain_protocol import SILENT_S
 from .model import Cluster, Drain, Node
 
 DEADLINE = timedelta(minutes=55)
 """CloudFormation gives a custom resource 3,600 s and then says "timed out"; prepare and finalize end before, with a reason."""
 
-SILENT = timedelta(minutes=3)
+SILENT = timedelta(seconds=SILENT_S)
 """The agent writes its status every minute; after this long it is taken for dead. So long a look that finds no answer is
 repeated, under Slurm and under EKS: between polls nobody remembers that there was none. Under Slurm the time of reads that S3
 refuses is none of it."""

@@ -62,6 +62,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .actions import Picked
+from .drain_protocol import MAX_NODES, NODE_ID
 from .ledger import Record
 from .model import CLOCKS_APART, CONTROLLER, Cluster, Desired, DesiredGroup, Drain, Fixed, Group, Network, Node
 from .patching import patching
@@ -71,9 +72,6 @@ if TYPE_CHECKING:
 
 PREPARE = "Custom::HyperPodScaleDown"
 FINALIZE = "Custom::HyperPodGroupRemoval"
-
-MAX_COUNT = 6758
-"""Most nodes of a group (botocore: ClusterInstanceCount)."""
 
 _OURS = frozenset({"ClusterName", "Groups", "InstanceGroupsToDelete", "AutoscaledGroups", "Digest", "Drain", "Retry"})
 _ONLY_PREPARE = frozenset({"NodesToDelete", "MaxNodes", "CreateOnly"})
@@ -90,7 +88,6 @@ _NODE_TYPES = (CONTROLLER, "Login", "Compute")
 _NAME = r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
 _BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _FUNCTION = r"arn:aws[a-z-]*:lambda:[a-z0-9-]+:[0-9]{12}:function:[a-zA-Z0-9-_]{1,64}"
-_NODE_ID = r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?"
 
 
 class MalformedError(Exception):
@@ -131,7 +128,7 @@ class _Reader:
         found = (self.text(f"{path}[{n}]", item, pattern, wanted) for n, item in enumerate(value))
         return tuple(dict.fromkeys(item for item in found if item))
 
-    def number(self, path: str, value: object, most: int = MAX_COUNT, *, least: int = 0) -> int:
+    def number(self, path: str, value: object, most: int = MAX_NODES, *, least: int = 0) -> int:
         """A whole number, or its text."""
         if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
             value = int(value)
@@ -200,7 +197,7 @@ def read_properties(properties: object, *, kind: str, owner: str | None = None) 
     desired = Desired(
         cluster=name,
         groups=groups,
-        nodes_to_delete=reader.texts("NodesToDelete", _NODE_ID, "an instance id such as i-0123456789abcdef0"),
+        nodes_to_delete=reader.texts("NodesToDelete", NODE_ID, "an instance id such as i-0123456789abcdef0"),
         groups_to_delete=reader.texts("InstanceGroupsToDelete", _NAME, _A_NAME),
         max_nodes=reader.number("MaxNodes", properties.get("MaxNodes", 16)),
         network=_network(reader, "CreateOnly.VpcConfig", fixed.get("VpcConfig")),

@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..drain_protocol import SCHEMA
 from ..text import one_line
 from .kubernetes import Api, Json, KubernetesError
-from .request import SCHEMA, WRITER, Asked, RequestError, Wish, parse_event
+from .request import WRITER, Asked, RequestError, Wish, parse_event
 from .world import (
     BATCH,
     JOB_LABEL,

@@ -8,14 +8,9 @@ import math
 import re
 from typing import Any, NamedTuple
 
-SCHEMA = 1
+from ..drain_protocol import INSTANCE_ID, MAX_AHEAD_S, MAX_NODES, REQUEST_ID, SCHEMA
+
 WRITER = "deployment"
-MOST_NODES = 6758
-"""HyperPod's own limit for a group, and the most that scale_down.max_nodes can be."""
-MOST_AHEAD_S = 26 * 3600
-"""No request holds a node longer: one that outlives this is no request of ours."""
-INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
-REQUEST = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 class RequestError(Exception):
@@ -76,12 +71,12 @@ def parse_request(found: Any, now: float) -> Asked:
         raise RequestError("is no object")
     _check_schema("", found)
     nodes = found.get("nodes")
-    if not isinstance(nodes, list) or len(nodes) > MOST_NODES:
-        raise RequestError(f"nodes: must be a list of at most {MOST_NODES}")
+    if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
+        raise RequestError(f"nodes: must be a list of at most {MAX_NODES}")
     wishes = tuple(_parse_wish(f"nodes[{i}]", node, now) for i, node in enumerate(nodes))
     if len({wish.instance for wish in wishes}) != len(wishes):
         raise RequestError("nodes: names an instance twice")
-    return Asked(_text("id", found.get("id"), REQUEST), wishes)
+    return Asked(_text("id", found.get("id"), REQUEST_ID), wishes)
 
 
 def _check_schema(path: str, found: dict[str, Any]) -> None:
@@ -102,7 +97,7 @@ def _parse_wish(path: str, node: Any, now: float) -> Wish:
             raise RequestError(f"{path}.ip: must be an address, got {_show(address)}") from None
     for name in ("deadline", "expires"):
         if not _is_time(node.get(name), now):
-            hours = MOST_AHEAD_S // 3600
+            hours = MAX_AHEAD_S // 3600
             raise RequestError(f"{path}.{name}: must be a time at most {hours} h ahead, got {_show(node.get(name))}")
     if node.get("on_timeout") not in ("fail", "force"):
         raise RequestError(f'{path}.on_timeout: must be "fail" or "force", got {_show(node.get("on_timeout"))}')
@@ -112,8 +107,8 @@ def _parse_wish(path: str, node: Any, now: float) -> Wish:
     if unmanaged not in ("fail", "evict"):
         raise RequestError(f'{path}.unmanaged_pods: must be "fail" or "evict", got {_show(unmanaged)}')
     return Wish(
-        instance=_text(f"{path}.id", node.get("id"), INSTANCE),
-        request=_text(f"{path}.request", node.get("request"), REQUEST),
+        instance=_text(f"{path}.id", node.get("id"), INSTANCE_ID),
+        request=_text(f"{path}.request", node.get("request"), REQUEST_ID),
         deadline=float(node["deadline"]),
         expires=float(node["expires"]),
         force=node["on_timeout"] == "force",
@@ -127,14 +122,14 @@ def _is_time(moment: Any, now: float) -> bool:
     try:
         # Not only a number: not NaN, which compares with nothing, and no truth value.
         known = isinstance(moment, int | float) and not isinstance(moment, bool) and math.isfinite(moment)
-        return known and 0 <= moment <= now + MOST_AHEAD_S
+        return known and 0 <= moment <= now + MAX_AHEAD_S
     except OverflowError:
         return False
 
 
-def _text(path: str, value: Any, form: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not form.fullmatch(value):
-        raise RequestError(f"{path}: must be of the form {form.pattern}, got {_show(value)}")
+def _text(path: str, value: Any, form: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(form, value):
+        raise RequestError(f"{path}: must be of the form {form}, got {_show(value)}")
     return value
 
 

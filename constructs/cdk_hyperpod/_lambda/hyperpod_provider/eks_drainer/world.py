@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from ..drain_protocol import INSTANCE_ID, REQUEST_ID
 from .kubernetes import Api, Json, KubernetesError
-from .request import INSTANCE, REQUEST, Wish
+from .request import Wish
 
 MARK = "cdk-hyperpod.dev/drain"
 """The annotation of a node that the drainer holds."""
@@ -236,9 +237,9 @@ def _instance(name: str, labels: Mapping[str, str], provider: str) -> str:
     The name comes first: a node's own kubelet can write labels. An id is never used again, so whoever has it is the instance.
     """
     for text in (name, provider):
-        if end := re.search(rf"(?:^|[-/])({INSTANCE.pattern})$", text):
+        if end := re.search(rf"(?:^|[-/])({INSTANCE_ID})$", text):
             return end[1]
-    told = {value for key, value in labels.items() if key.startswith(DOMAIN) and INSTANCE.fullmatch(value)}
+    told = {value for key, value in labels.items() if key.startswith(DOMAIN) and re.fullmatch(INSTANCE_ID, value)}
     return told.pop() if len(told) == 1 else ""
 
 
@@ -274,7 +275,7 @@ def parse_mark(text: str, instance: str) -> Mark:
     if not isinstance(found, dict):
         found = {}
     request = found.get("request")
-    known = isinstance(request, str) and REQUEST.fullmatch(request) is not None
+    known = isinstance(request, str) and re.fullmatch(REQUEST_ID, request) is not None
     wish = Wish(
         instance=instance,
         request=str(request) if known else "",
