@@ -35,11 +35,12 @@ from backup import LOG
 from drain_protocol import (
     INSTANCE_ID,
     MAX_AHEAD_S,
-    MAX_NODES,
     MAX_REQUEST_BYTES,
-    REQUEST_ID,
     SCHEMA,
     WRITERS,
+    RequestError,
+    Wish,
+    parse_request,
     request_key,
     status_key,
 )
@@ -151,31 +152,8 @@ NO_REQUEUE = ("Only batch jobs are accepted", "Requested operation is presently 
 """What Slurm says of a job that cannot be requeued: one of srun or salloc, and one with --no-requeue (slurm_errno.c)."""
 
 
-class RequestError(Exception):
-    """Why a request is refused: one sentence."""
-
-
 class SlurmError(Exception):
     """Slurm does not answer, or not as it should."""
-
-
-class Wish(NamedTuple):
-    """What one request wants of one node."""
-
-    writer: str
-    request: str
-    """What the writer calls this wish. Only a backup that was made for it counts."""
-    instance: str
-    address: str
-    deadline: float
-    """Until when its jobs may run, in seconds since 1970."""
-    expires: float
-    """Until when the node is held."""
-    force: bool
-    """At the deadline: end the jobs. Else the node goes back."""
-    backup: bool
-    limit: float | None = None
-    """Until when it is waited for in all, where that is sooner than the node is held: a deployment renews what it holds."""
 
 
 class SlurmNode(NamedTuple):
@@ -348,92 +326,6 @@ class Judgement(NamedTuple):
     """Whether it is ready, and what was to be saved is."""
     absent: bool = False
     """It is a node of this cluster's, and for sure none of Slurm's: nothing runs on it."""
-
-
-# -- requests ---------------------------------------------------------------------------------------------------------
-
-
-def parse_request(writer: str, content: bytes, now: float) -> tuple[str, tuple[Wish, ...]]:
-    """A request's id and its wishes. Raises RequestError for all of it where anything is wrong: nothing is done by halves."""
-    try:
-        return _parse_request(writer, content, now)
-    except RecursionError:
-        # What could be read is shown, which takes a little more of the stack.
-        raise RequestError("is nested too deep") from None
-
-
-def _parse_request(writer: str, content: bytes, now: float) -> tuple[str, tuple[Wish, ...]]:
-    if len(content) > MAX_REQUEST_BYTES:
-        raise RequestError(f"is larger than {MAX_REQUEST_BYTES} bytes")
-    try:
-        found = json.loads(content.decode("utf-8"))
-    except ValueError:
-        raise RequestError("is no JSON, or only a part of it") from None
-    if not isinstance(found, dict):
-        raise RequestError("is no object")
-    if found.get("schema") != SCHEMA or isinstance(found.get("schema"), bool):
-        raise RequestError(
-            f"schema: this agent reads {SCHEMA}, got {_show(found.get('schema'))}; bring both up to date"
-        )
-    nodes = found.get("nodes")
-    if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
-        raise RequestError(f"nodes: must be a list of at most {MAX_NODES}")
-    wishes = tuple(_parse_wish(writer, f"nodes[{i}]", node, now) for i, node in enumerate(nodes))
-    ids = [wish.instance for wish in wishes]
-    if len(set(ids)) != len(ids):
-        raise RequestError("nodes: names an instance twice")
-    return _text("id", found.get("id"), REQUEST_ID), wishes
-
-
-def _parse_wish(writer: str, path: str, node: Any, now: float) -> Wish:
-    if not isinstance(node, dict):
-        raise RequestError(f"{path}: must be an object, got {_show(node)}")
-    address = node.get("ip")
-    try:
-        ipaddress.IPv4Address(address if isinstance(address, str) else "")
-    except ValueError:
-        raise RequestError(f"{path}.ip: must be an address, got {_show(address)}") from None
-    for name in ("deadline", "expires", *(["limit"] if "limit" in node else [])):
-        if not _is_time(node.get(name), now):
-            hours = MAX_AHEAD_S // 3600
-            raise RequestError(f"{path}.{name}: must be a time at most {hours} h ahead, got {_show(node.get(name))}")
-    for name, allowed in (("on_timeout", ("fail", "force")), ("backup", (True, False))):
-        if not any(
-            node.get(name) is value or (value == node.get(name) and isinstance(value, str)) for value in allowed
-        ):
-            words = " or ".join(json.dumps(value) for value in allowed)
-            raise RequestError(f"{path}.{name}: must be {words}, got {_show(node.get(name))}")
-    return Wish(
-        writer=writer,
-        request=_text(f"{path}.request", node.get("request"), REQUEST_ID),
-        instance=_text(f"{path}.id", node.get("id"), INSTANCE_ID),
-        address=str(address),
-        deadline=float(node["deadline"]),
-        expires=float(node["expires"]),
-        force=node["on_timeout"] == "force",
-        backup=node["backup"],
-        limit=float(node["limit"]) if "limit" in node else None,
-    )
-
-
-def _is_time(moment: Any, now: float) -> bool:
-    try:
-        # Not only a number: not NaN, which compares with nothing, and no truth value.
-        known = isinstance(moment, (int, float)) and not isinstance(moment, bool) and math.isfinite(moment)
-        return known and 0 <= moment <= now + MAX_AHEAD_S
-    except OverflowError:
-        return False
-
-
-def _text(path: str, value: Any, form: str) -> str:
-    if not isinstance(value, str) or not re.fullmatch(form, value):
-        raise RequestError(f"{path}: must be of the form {form}, got {_show(value)}")
-    return value
-
-
-def _show(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 # -- decisions --------------------------------------------------------------------------------------------------------

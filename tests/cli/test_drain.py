@@ -317,9 +317,7 @@ def sound(content: bytes) -> set[str]:
             ((wish,),) = agent.parse_request("operator", request(node), NOW)[1:]
         except agent.RequestError:
             continue
-        # Of deployments; an operator's may have one that is a time.
-        limit = node.get("limit", NOW)
-        if wish.expires > NOW and agent._is_time(limit, NOW):
+        if wish.expires > NOW:
             found.add(wish.instance)
     return found
 

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import RequestError
 from cdk_hyperpod._lambda.hyperpod_provider.eks_drainer import drainer, world
 from cdk_hyperpod._lambda.hyperpod_provider.eks_drainer.kubernetes import Api, KubernetesError, Reply
-from cdk_hyperpod._lambda.hyperpod_provider.eks_drainer.request import RequestError, parse_event
+from cdk_hyperpod._lambda.hyperpod_provider.eks_drainer.request import parse_event
 from cdk_hyperpod.kubernetes.drainer import drainer_manifests
 from kubernetes.test_schemas import VERSIONS
 

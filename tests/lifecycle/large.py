@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import MAX_NODES
 from lifecycle.programs import load
 
 agent = load("drain_agent.py")
@@ -27,7 +28,7 @@ NODE = (
 
 def places() -> Iterator[tuple[str, str, str]]:
     """Id, name and address of each node."""
-    for number in range(agent.MAX_NODES):
+    for number in range(MAX_NODES):
         yield f"i-{number:017x}", f"ip-10-{number // 250}-{number % 250}-1", f"10.{number // 250}.{number % 250}.1"
 
 
@@ -90,7 +91,7 @@ def look() -> None:
         looks.look()
         idle = False
         looks.look()
-        assert bucket.size > agent.MAX_NODES * 100
+        assert bucket.size > MAX_NODES * 100
         # Not getrusage: its maximum includes that of the process that started this one.
         (most,) = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
         print(int(most) // 1024)

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import MAX_STATUS_BYTES
+from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import MAX_NODES, MAX_STATUS_BYTES
 from lifecycle.programs import load
 from slurm.bucket import serve as serve_bucket
 
@@ -1225,7 +1225,7 @@ class Addresses(frozenset[str]):
 
 
 def test_as_many_nodes_as_a_deployment_may_take_are_the_work_of_one_look(loop: Loop) -> None:
-    places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(agent.MAX_NODES)}
+    places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(MAX_NODES)}
     nodes = [slurm(f"n{name}")._replace(addresses=Addresses({ip})) for name, ip in places.items()]
     loop.world = world(*nodes, instances=places, reservations={}, jobs={node.name: (job(1),) for node in nodes})
     exact = NOW + 0.123456
@@ -1233,13 +1233,13 @@ def test_as_many_nodes_as_a_deployment_may_take_are_the_work_of_one_look(loop: L
     asked = request(*(wish_json(id=name, ip=ip, **longest, backup=False) for name, ip in places.items()))
     loop.ask(asked, "deployment")
     said = loop.look()
-    assert len(loop.done) == len(said["nodes"]) == agent.MAX_NODES
+    assert len(loop.done) == len(said["nodes"]) == MAX_NODES
     # Whoever reads the status reads 8 MiB of it.
     assert len(json.dumps(said)) < 6 * 1024**2
 
 
 def test_the_longest_status_is_no_longer_than_the_guard_reads(loop: Loop) -> None:
-    places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(agent.MAX_NODES)}
+    places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(MAX_NODES)}
     nodes = [slurm(f"n{name}")._replace(addresses=frozenset({ip})) for name, ip in places.items()]
     many = tuple(agent.Job(f"4294967295_{n}", "u" * 64, "RUNNING") for n in range(4_000_000, 4_000_030))
     loop.world = world(*nodes, instances=places, reservations={}, jobs={node.name: many for node in nodes})
@@ -1249,7 +1249,7 @@ def test_the_longest_status_is_no_longer_than_the_guard_reads(loop: Loop) -> Non
         loop.ask(content, writer)
     said = loop.look()
     assert len(loop.bucket.objects["c/status.json"]) <= MAX_STATUS_BYTES  # type: ignore[arg-type]
-    assert len(said["nodes"]) == len(said["busy"]) == agent.MAX_NODES
+    assert len(said["nodes"]) == len(said["busy"]) == MAX_NODES
     assert said["nodes"][ONE]["state"] == "draining"
 
 

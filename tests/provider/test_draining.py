@@ -606,8 +606,8 @@ def test_what_is_on_its_way_out_is_not_given_back(of_group: str, of_node: str, k
         def write(self, request: Mapping[str, Any]) -> None:
             self.asked = request
 
-        def find(self, node: str, said: Said) -> Mapping[str, str]:
-            return {"ip": "10.0.0.1"}
+        def find(self, node: str, said: Said) -> str:
+            return "10.0.0.1"
 
         def excuse(self, error: Exception) -> None: ...
 

@@ -7,7 +7,6 @@ cluster. Several operators may ask at once: each changes the request only as it 
 from __future__ import annotations
 
 import email.utils
-import ipaddress
 import json
 import math
 import re
@@ -19,14 +18,16 @@ from typing import Any
 import rich_click as click
 
 from .._lambda.hyperpod_provider.drain_protocol import (
+    AGENT,
     INSTANCE_ID,
-    MAX_AHEAD_S,
     MAX_NODES,
-    REQUEST_ID,
-    SCHEMA,
     SILENT_S,
+    Wish,
+    make_request,
+    make_wish,
     request_key,
     status_key,
+    wrong_member,
 )
 from ..config.slurm import DrainBackup
 from ..errors import ConfigError, Finding, HyperPodError
@@ -123,15 +124,18 @@ def drain(
     status, now = channel.status()
     expires = now + hold_s
     fresh = {
-        node: {
-            "id": node,
-            "ip": ip,
-            "request": uuid.uuid4().hex[:12],
-            "deadline": expires if force_s is None else now + force_s,
-            "expires": expires,
-            "on_timeout": "fail" if force_s is None else "force",
-            "backup": not no_backup,
-        }
+        node: make_wish(
+            Wish(
+                writer="operator",
+                request=uuid.uuid4().hex[:12],
+                instance=node,
+                address=ip,
+                deadline=expires if force_s is None else now + force_s,
+                expires=expires,
+                force=force_s is not None,
+                backup=not no_backup,
+            )
+        )
         for node, ip in found.items()
     }
     failed = {node for node in found if _state(status, node) in ("timed-out", "backup-failed")}
@@ -325,7 +329,7 @@ class Channel:
             if len(wishes) > MAX_NODES:
                 problem = f"the request would name {len(wishes)} nodes, and the agent takes {MAX_NODES} at most"
                 raise DrainError(f"nothing was changed: {problem}; give some back by `undrain`")
-            body = json.dumps({"schema": SCHEMA, "id": uuid.uuid4().hex[:12], "nodes": wishes}).encode()
+            body = json.dumps(make_request(uuid.uuid4().hex[:12], wishes)).encode()
             only: dict[str, str] = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
             try:
                 self._s3.put_object(Bucket=self._bucket, Key=key, Body=body, ContentType="application/json", **only)
@@ -384,7 +388,7 @@ def _live(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
             wrong = "once more"
         if wrong is None:
             # No more than is known: the agent refuses what is too large.
-            found[wish["id"]] = {name: wish[name] for name in _RULES if name in wish}
+            found[wish["id"]] = {name: wish[name] for name in AGENT.members if name in wish}
         else:
             left_out.append(f"{f'nodes[{i}]' if wrong in ('no object', 'id') else wish['id']} ({wrong})")
     return list(found.values()), left_out
@@ -394,32 +398,7 @@ def _wrong(wish: object, now: float) -> str | None:
     """The first member of a wish that the agent refuses."""
     if not isinstance(wish, dict):
         return "no object"
-    given = {"limit": now, **wish}
-    return next((name for name, is_right in _RULES.items() if not is_right(given.get(name), now)), None)
-
-
-def _is_address(value: object) -> bool:
-    try:
-        ipaddress.IPv4Address(value if isinstance(value, str) else "")
-    except ValueError:
-        return False
-    return True
-
-
-def _is_time(value: object, now: float) -> bool:
-    # NaN compares with nothing.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= now + MAX_AHEAD_S
-
-
-_RULES: dict[str, Callable[[Any, float], bool]] = {
-    "id": lambda value, _: isinstance(value, str) and bool(re.fullmatch(INSTANCE_ID, value)),
-    "ip": lambda value, _: _is_address(value),
-    "request": lambda value, _: isinstance(value, str) and bool(re.fullmatch(REQUEST_ID, value)),
-    **dict.fromkeys(("deadline", "limit", "expires"), _is_time),
-    "on_timeout": lambda value, _: value in ("fail", "force"),
-    "backup": lambda value, _: isinstance(value, bool),
-}
-"""The members of a wish, and whether the agent takes a value at this time."""
+    return wrong_member(AGENT, wish, now)
 
 
 def _object(content: bytes) -> dict[str, Any]:

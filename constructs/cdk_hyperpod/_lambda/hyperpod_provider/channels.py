@@ -34,8 +34,8 @@ class Channel(Protocol):
     def write(self, request: Request) -> Said | None:
         """Ask for what is in the request, and for nothing else any more. Absent: the answer comes by a later look."""
 
-    def find(self, node: str, said: Said) -> Mapping[str, str] | None:
-        """What a wish has to say of a node besides its id. Absent: nobody can be asked for it yet, or no more."""
+    def find(self, node: str, said: Said) -> str | None:
+        """The address that a wish has to say of a node; empty: none. Absent: nobody can be asked for it yet, or no more."""
 
     def excuse(self, error: Exception) -> Said | None:
         """What it means that a call failed. Absent: it is for the caller to judge."""
@@ -80,14 +80,14 @@ class Bucket:
             ContentType="application/json",
         )
 
-    def find(self, node: str, said: Said) -> Mapping[str, str] | None:
+    def find(self, node: str, said: Said) -> str | None:
         """By the address the agent knows it."""
         told = said.nodes.get(node, {}).get("ip")
         if isinstance(told, str) and told:
-            return {"ip": told}
+            return told
         if node not in self._addresses:
             self._addresses[node] = self._look_up(node)
-        return {"ip": self._addresses[node]} if self._addresses[node] else None
+        return self._addresses[node] or None
 
     def _look_up(self, node: str) -> str:
         try:
@@ -129,9 +129,9 @@ class Function:
             raise UnansweredError(why=problem)
         return _said(found, timedelta(0))
 
-    def find(self, node: str, said: Said) -> Mapping[str, str]:
+    def find(self, node: str, said: Said) -> str:
         """A node's name in Kubernetes has its id in it."""
-        return {}
+        return ""
 
     def excuse(self, error: Exception) -> Said:
         """Whatever keeps it from answering, it is silent."""

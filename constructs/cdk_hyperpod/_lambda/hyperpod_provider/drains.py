@@ -14,7 +14,7 @@ from typing import Any
 
 from . import api
 from .channels import Channel, NoStatusError, UnansweredError
-from .drain_protocol import SCHEMA
+from .drain_protocol import Wish, make_request, make_wish
 from .model import Cluster, Node
 from .ready import NOTHING_SAID, Ask, Said
 
@@ -162,28 +162,31 @@ class Drains:
         found = self._channel.find(node.name, self.said)
         if found is None:
             return None
-        return {
-            "id": node.name,
-            **found,
-            "request": wish,
-            "deadline": self.ask.deadline(node).timestamp(),
-            "limit": self.ask.limit(node).timestamp(),
-            "expires": (self.ask.now + lease).timestamp(),
-            "on_timeout": "force" if self.ask.forces else "fail",
-            "backup": backup,
-            **({"unmanaged_pods": self._unmanaged_pods} if self.ask.drain.eks else {}),
-        }
+        return make_wish(
+            Wish(
+                writer="deployment",
+                request=wish,
+                instance=node.name,
+                address=found,
+                deadline=self.ask.deadline(node).timestamp(),
+                limit=self.ask.limit(node).timestamp(),
+                expires=(self.ask.now + lease).timestamp(),
+                force=self.ask.forces,
+                backup=backup,
+                evict_unmanaged=self._evicts_unmanaged if self.ask.drain.eks else None,
+            )
+        )
 
     @property
-    def _unmanaged_pods(self) -> str:
+    def _evicts_unmanaged(self) -> bool:
         """A rollback is never refused, and an eviction gives a pod more time than the end of its node."""
-        return "evict" if self.ask.rolling_back or self.ask.drain.evict_unmanaged else "fail"
+        return self.ask.rolling_back or self.ask.drain.evict_unmanaged
 
     def _request(self, wishes: list[dict[str, Any]]) -> dict[str, Any]:
         # The answer names the request that was read: another id wherever another node is wanted.
         names = ",".join(sorted(wish["id"] for wish in wishes))
         request = f"{self.ask.wish}-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
-        return {"schema": SCHEMA, "id": request, "nodes": wishes}
+        return make_request(request, wishes)
 
 
 def _going_already(live: Cluster | None) -> list[Node]:

@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..drain_protocol import SCHEMA
+from ..drain_protocol import SCHEMA, Request, RequestError, Wish
 from ..text import one_line
 from .kubernetes import Api, Json, KubernetesError
-from .request import WRITER, Asked, RequestError, Wish, parse_event
+from .request import WRITER, parse_event
 from .world import (
     BATCH,
     JOB_LABEL,
@@ -477,7 +477,7 @@ class Drainer:
     def look(self, event: Any, now: float) -> Json:
         """The answer to one event."""
         began, refused, problem = self._clock(), "", ""
-        asked: Asked | None = None
+        asked: Request | None = None
         try:
             asked = parse_event(event, now)
         except RequestError as error:

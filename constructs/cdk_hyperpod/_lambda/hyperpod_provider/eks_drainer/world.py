@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ..drain_protocol import INSTANCE_ID, REQUEST_ID
+from ..drain_protocol import INSTANCE_ID, REQUEST_ID, Wish
 from .kubernetes import Api, Json, KubernetesError
-from .request import Wish
+from .request import WRITER
 
 MARK = "cdk-hyperpod.dev/drain"
 """The annotation of a node that the drainer holds."""
@@ -248,7 +248,7 @@ def make_mark(mark: Mark) -> str:
     wish = mark.wish
     return json.dumps(
         {
-            "by": "deployment",
+            "by": wish.writer,
             "request": wish.request,
             "deadline": wish.deadline,
             "expires": wish.expires,
@@ -277,8 +277,10 @@ def parse_mark(text: str, instance: str) -> Mark:
     request = found.get("request")
     known = isinstance(request, str) and re.fullmatch(REQUEST_ID, request) is not None
     wish = Wish(
-        instance=instance,
+        writer=WRITER,
         request=str(request) if known else "",
+        instance=instance,
+        address="",
         deadline=_number(found.get("deadline")),
         expires=_number(found.get("expires")),
         force=found.get("on_timeout") == "force",
