@@ -1,10 +1,9 @@
-"""Pins the API models of the Lambda functions and of the command line: the operations they call, cut from the locked botocore.
+"""Pins SageMaker's API model: the operations that the Lambda functions and the commands call, cut from the locked botocore.
 
-The Lambda runtime's own botocore lags behind: it drops response members that it does not know and rejects request members
-that it does not know. The pinned model comes first on botocore's data path (botocore.loaders, "The data path"), and being
-small it also makes the client quicker to build. A user's boto3 may lag behind too, so the commands pin SageMaker's model, and
-take all else from it. Run `python tools/trim_model.py` after botocore moved in the lock file;
-a test fails until the committed files are what this tool makes.
+The Lambda runtime's botocore, and a user's, may be older than HyperPod's API. An old botocore rejects request members that it
+does not know, and drops such members of a reply. botocore finds the pinned model before its own (botocore.loaders, "The
+data path"), and takes everything else from its own data. Run `python tools/trim_model.py` after botocore moved in the lock
+file; a test fails until the committed file is what this tool makes.
 """
 
 from __future__ import annotations
@@ -16,50 +15,27 @@ from typing import Any
 
 from botocore.loaders import Loader  # type: ignore[import-untyped]
 
-FOLDER = Path(__file__).parent.parent / "constructs" / "cdk_hyperpod" / "_lambda" / "models"
+FILE = (
+    Path(__file__).resolve().parent.parent
+    / "constructs/cdk_hyperpod/_lambda/models/sagemaker/2017-07-24/service-2.json"
+)
 
-OPERATIONS: Mapping[str, tuple[str, ...]] = {
-    "sagemaker": (
-        "BatchDeleteClusterNodes",
-        "DescribeCluster",
-        "DescribeClusterNode",
-        "DescribeClusterOperation",
-        "ListClusterNodes",
-        "ListClusterOperations",
-        "ListTags",
-        "UpdateCluster",
-    ),
-    "cloudformation": ("DescribeStackEvents", "DescribeStacks", "GetTemplate", "ListStackResources"),
-    "ec2": ("DescribeSubnets",),
-    "fsx": ("DescribeFileSystems",),
-    "lambda": ("Invoke",),
-    "s3": ("GetObject", "PutObject"),
-}
-"""What hyperpod_provider/api.py and foundation_guard/look.py declare, by service, and what `cdk-hyperpod plan` asks besides
-(GetTemplate)."""
-
-CLI_FOLDER = FOLDER.parent.parent / "cli" / "models"
-
-CLI_OPERATIONS: Mapping[str, tuple[str, ...]] = {
-    "sagemaker": (
-        "BatchRebootClusterNodes",
-        "BatchReplaceClusterNodes",
-        "DescribeCluster",
-        "DescribeClusterEvent",
-        "DescribeClusterNode",
-        "DescribeClusterOperation",
-        "DescribeTrainingPlan",
-        "ListClusterEvents",
-        "ListClusterNodes",
-        "ListClusterOperations",
-        "ListClusters",
-        "ListTags",
-    ),
-}
-"""What the commands ask of HyperPod, which moves faster than users' boto3."""
-
-AS_THEY_ARE = ("_retry", "partitions", "sdk-default-configuration")
-"""Small tables that botocore may read for any client."""
+OPERATIONS = (
+    "BatchDeleteClusterNodes",
+    "BatchRebootClusterNodes",
+    "BatchReplaceClusterNodes",
+    "DescribeCluster",
+    "DescribeClusterEvent",
+    "DescribeClusterNode",
+    "DescribeClusterOperation",
+    "DescribeTrainingPlan",
+    "ListClusterEvents",
+    "ListClusterNodes",
+    "ListClusterOperations",
+    "ListClusters",
+    "ListTags",
+    "UpdateCluster",
+)
 
 LEFT_OUT = frozenset({"documentation", "documentationUrl", "examples"})
 """Members of a model that only people read."""
@@ -67,30 +43,10 @@ LEFT_OUT = frozenset({"documentation", "documentationUrl", "examples"})
 Json = dict[str, Any]
 
 
-def make() -> dict[str, str]:
-    """Path below the models' folder -> content. The same botocore gives the same bytes."""
-    loader = Loader()
-    files: dict[str, Json] = {
-        "endpoints.json": trim_endpoints(loader.load_data("endpoints")),
-        **{f"{name}.json": loader.load_data(name) for name in AS_THEY_ARE},
-    }
-    for service, operations in OPERATIONS.items():
-        version = loader.determine_latest_version(service, "service-2")
-        folder = f"{service}/{version}"
-        files[f"{folder}/service-2.json"] = trim(loader.load_service_model(service, "service-2"), operations)
-        files[f"{folder}/endpoint-rule-set-1.json"] = loader.load_service_model(service, "endpoint-rule-set-1")
-    return {path: json.dumps(content, indent=1, sort_keys=True) + "\n" for path, content in sorted(files.items())}
-
-
-def make_for_commands() -> dict[str, str]:
-    """Path below the commands' folder -> content."""
-    loader = Loader()
-    files = {}
-    for service, operations in CLI_OPERATIONS.items():
-        version = loader.determine_latest_version(service, "service-2")
-        content = trim(loader.load_service_model(service, "service-2"), operations)
-        files[f"{service}/{version}/service-2.json"] = json.dumps(content, indent=1, sort_keys=True) + "\n"
-    return files
+def make() -> str:
+    """The file's text. The same botocore gives the same bytes."""
+    model = Loader().load_service_model("sagemaker", "service-2", FILE.parent.name)
+    return json.dumps(trim(model, OPERATIONS), indent=1, sort_keys=True) + "\n"
 
 
 def trim(model: Mapping[str, Any], operations: Iterable[str]) -> Json:
@@ -135,27 +91,9 @@ def _shapes_of(value: Any) -> set[str]:
             return set()
 
 
-def trim_endpoints(endpoints: Mapping[str, Any]) -> Json:
-    """botocore's table of endpoints with our services alone: 1.3 MB of it are read for every client otherwise."""
-    names = {"api.sagemaker", *OPERATIONS}
-    partitions = [
-        {**partition, "services": {name: entry for name, entry in partition["services"].items() if name in names}}
-        for partition in endpoints["partitions"]
-    ]
-    return {**endpoints, "partitions": partitions}
-
-
 def main() -> None:
-    """Write the files, and remove what an earlier version made."""
-    for folder, files in ((FOLDER, make()), (CLI_FOLDER, make_for_commands())):
-        stale = {str(path.relative_to(folder)) for path in folder.rglob("*.json")} - files.keys()
-        for name in stale:
-            (folder / name).unlink()
-        for name, content in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content, encoding="utf-8")
-            print(f"{len(content):>9,} bytes  {path}")
+    """Write the file."""
+    FILE.write_text(make(), encoding="utf-8")
 
 
 if __name__ == "__main__":

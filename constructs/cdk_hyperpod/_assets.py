@@ -38,8 +38,13 @@ def docs_dir() -> Path:
 
 
 def lambda_dir() -> Path:
-    """The custom resource's code and the API models that it uses."""
+    """The custom resource's code and the API model that it uses."""
     return _PACKAGE / "_lambda"
+
+
+def models_dir() -> Path:
+    """The pinned API model of SageMaker, in a folder of botocore's form."""
+    return lambda_dir() / "models"
 
 
 def lambda_log_dir() -> Path:

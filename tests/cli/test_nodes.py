@@ -10,7 +10,8 @@ import pytest
 from botocore.loaders import Loader  # type: ignore[import-untyped]
 from botocore.session import Session  # type: ignore[import-untyped]
 
-from cdk_hyperpod.cli import aws, kubernetes
+from cdk_hyperpod._assets import models_dir
+from cdk_hyperpod.cli import kubernetes
 from cdk_hyperpod.cli.nodes import IMAGES, STATUSES
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, eks, group
 from cli.conftest import Run, World, write
@@ -266,7 +267,7 @@ def test_misuse_exits_with_2(arguments: list[str], said: str, world: World, run:
 
 def test_every_status_and_image_of_the_api_can_be_asked_for() -> None:
     session = Session()
-    session.register_component("data_loader", Loader(extra_search_paths=[str(Path(aws.__file__).parent / "models")]))
+    session.register_component("data_loader", Loader(extra_search_paths=[str(models_dir())]))
     shapes = session.get_service_model("sagemaker")
     assert {*STATUSES} == {*shapes.shape_for("ClusterInstanceStatus").enum}
     assert {*IMAGES} == {*shapes.shape_for("ClusterImageVersionStatus").enum}

@@ -1,6 +1,7 @@
 """AWS with the user's credentials: a session, clients, and the one sentence for each way in which it cannot be asked.
 
-Clients come with the pinned API models of this folder first, so that an older boto3 hides no member and no operation.
+SageMaker's client comes with the API model that is pinned for the Lambda functions, because the user's boto3 may be older
+than HyperPod's API.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
+from .._assets import models_dir
 from ..errors import HyperPodError
 from .tables import shown
 
@@ -21,7 +22,6 @@ Clients = Callable[[str], Any]
 ATTEMPTS = 5
 """How often a call is made that AWS throttles or that does not arrive, with botocore's standard waits in between."""
 
-_MODELS = Path(__file__).parent / "models"
 _NO_CREDENTIALS = (
     "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME"
 )
@@ -89,7 +89,7 @@ def user_session(profile: str | None = None) -> Any:
         raise AwsError("this command reads AWS with boto3, which is not installed: pip install boto3") from None
     try:
         session = botocore.session.Session(profile=profile)
-        session.register_component("data_loader", Loader(extra_search_paths=[str(_MODELS)]))
+        session.register_component("data_loader", Loader(extra_search_paths=[str(models_dir())]))
         parsers = session.get_component("response_parser_factory")
         parsers.set_parser_defaults(timestamp_parser=_moment)
         credentials = session.get_credentials()

@@ -1,6 +1,6 @@
 """`cdk-hyperpod plan`: what a deployment of a cluster file would take away from the live cluster.
 
-The planner is the deployment's own, on the same pinned API models; only the credentials are the user's.
+The planner is the deployment's own, on the same pinned API model; only the credentials are the user's.
 """
 
 from __future__ import annotations
