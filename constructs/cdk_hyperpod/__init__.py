@@ -1,19 +1,17 @@
 """AWS CDK constructs for Amazon SageMaker HyperPod clusters.
 
-The public names are those that the block below imports: they are listed there and nowhere else. The other settings of a
-cluster are in `cdk_hyperpod.config`. The names load when they are first used, so that the command-line tool and the custom resource's code, which live in this package too, need neither
-aws_cdk nor its Node process.
+`_MODULES` lists the public names. The other settings of a cluster are in `cdk_hyperpod.config`. The names load when they are
+first used, so that the command-line tool and the custom resource's code, which live in this package too, need neither aws_cdk
+nor its Node process.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 from typing import TYPE_CHECKING
 
+# The same names, for type checkers.
 if TYPE_CHECKING:
-    __all__: list[str]
-
     from .cluster import HyperPodCluster as HyperPodCluster
     from .config.cluster import ClusterConfig as ClusterConfig
     from .config.cluster import DataRepository as DataRepository
@@ -45,28 +43,47 @@ if TYPE_CHECKING:
     from .storage import LustreMount as LustreMount
     from .storage import OpenZfsMount as OpenZfsMount
 
+_MODULES = {
+    "HyperPodCluster": ".cluster",
+    "ClusterConfig": ".config.cluster",
+    "DataRepository": ".config.cluster",
+    "EbsVolume": ".config.cluster",
+    "InstanceGroup": ".config.cluster",
+    "SubnetConfig": ".config.cluster",
+    "Team": ".config.teams",
+    "DrainChannel": ".drain",
+    "IEksDrainer": ".drain",
+    "EksControlPlane": ".eks",
+    "EksDrainer": ".eks",
+    "HyperPodAddOns": ".eks",
+    "HyperPodTeams": ".eks",
+    "encryption_key": ".encryption",
+    "ConfigError": ".errors",
+    "Finding": ".errors",
+    "HyperPodError": ".errors",
+    "InstanceType": ".instance_types",
+    "catalogue": ".instance_types",
+    "IHyperPodCluster": ".interface",
+    "LifecycleScripts": ".lifecycle",
+    "LoadedConfig": ".loader",
+    "load_config": ".loader",
+    "HyperPodNetwork": ".network",
+    "PrivateSubnet": ".network",
+    "ScaleDown": ".scale_down",
+    "ILustreFileSystem": ".storage",
+    "LustreFileSystem": ".storage",
+    "LustreMount": ".storage",
+    "OpenZfsMount": ".storage",
+}
+"""Public name -> its module."""
 
-@functools.cache
-def _modules() -> dict[str, str]:
-    """Each public name and its module. Python runs no block that is for type checkers, so it is read; and only when a name is
-    first used, since that is half of what the command-line tool takes to start."""
-    import ast
-    import pkgutil
-
-    (block,) = (
-        node for node in ast.parse(pkgutil.get_data(__name__, "__init__.py") or b"").body if isinstance(node, ast.If)
-    )
-    return {
-        alias.name: f".{node.module}" for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> object:
-    if name == "__all__":
-        return [*_modules()]
-    if name not in _modules():
+    if name not in _MODULES:
         raise _unknown(name)
-    value: object = getattr(importlib.import_module(_modules()[name], __name__), name)
+    value: object = getattr(importlib.import_module(_MODULES[name], __name__), name)
     globals()[name] = value
     return value
 
@@ -88,4 +105,4 @@ def _unknown(name: str) -> Exception:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "__all__", *_modules()]
+    return [*globals(), *_MODULES]
