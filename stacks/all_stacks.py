@@ -1,4 +1,4 @@
-"""How this app puts the constructs together: a long-lived foundation and a cluster that can be replaced."""
+"""The stacks of a cluster file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from cdk_hyperpod.config.changes import changed, record
 from .boundary import read_permissions_boundary
 from .cluster_stack import ClusterStack
 from .foundation_stack import FoundationStack
-
-__all__ = ["ClusterStack", "FoundationStack", "add_stacks"]
 
 
 def add_stacks(app: App, loaded: LoadedConfig) -> ClusterStack:

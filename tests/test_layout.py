@@ -11,6 +11,7 @@ import constructs
 import pytest
 
 import cdk_hyperpod
+import stacks
 from cdk_hyperpod import config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -136,9 +137,17 @@ def test_the_files_that_tests_begin_with_are_there(pytestconfig: pytest.Config) 
 
 def test_the_stacks_of_the_top_level_folder_are_the_librarys_too() -> None:
     """As in the wheel, where the folder itself has this name; and an app's own package `stacks` is not touched."""
-    code = "import sys, cdk_hyperpod.stacks as s; print(s.__file__, s.add_stacks.__module__, 'stacks' in sys.modules)"
+    code = """
+import inspect, sys
+import cdk_hyperpod.stacks as ours
+for name in ours.__all__:
+    print(name, getattr(ours, name).__module__, inspect.getfile(getattr(ours, name)), "stacks" in sys.modules)
+"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "docs", capture_output=True, text=True, check=True)
-    assert done.stdout == f"{ROOT / 'stacks' / '__init__.py'} cdk_hyperpod.stacks False\n"
+    places = [(name, getattr(stacks, name).__module__.removeprefix("stacks.")) for name in stacks.__all__]
+    assert done.stdout.splitlines() == [
+        f"{name} cdk_hyperpod.stacks.{module} {ROOT / 'stacks' / module}.py False" for name, module in places
+    ]
 
 
 def test_the_local_aws_imports_nothing_of_the_tests() -> None:

@@ -1,17 +1,15 @@
 """In a checkout, the stacks of the top-level folder `stacks/`. A wheel has that folder itself under this name, and not this file."""
 
-from __future__ import annotations
-
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stacks import *
+else:
+    __path__ = [str(Path(__file__).resolve().parents[2] / "stacks")]  # where Python finds the modules of this package
 
-_FOLDER = Path(__file__).resolve().parents[2] / "stacks"
-_spec = spec_from_file_location(__name__, _FOLDER / "__init__.py", submodule_search_locations=[str(_FOLDER)])
-assert _spec is not None and _spec.loader is not None
-_module = sys.modules[__name__] = module_from_spec(_spec)
-_spec.loader.exec_module(_module)
+    from cdk_hyperpod.stacks.all_stacks import add_stacks
+    from cdk_hyperpod.stacks.cluster_stack import ClusterStack
+    from cdk_hyperpod.stacks.foundation_stack import FoundationStack
+
+    __all__ = ["ClusterStack", "FoundationStack", "add_stacks"]
