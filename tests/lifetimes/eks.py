@@ -221,7 +221,7 @@ class ByDrainer(Draining):
         reply = self.kubernetes.request(method, path, None if body is None else json.loads(body), kind)
         if how == "lost":
             raise ConnectionResetError
-        return reply._replace(content=reply.content[:20]) if how == "cut" else reply
+        return replace(reply, content=reply.content[:20]) if how == "cut" else reply
 
     # -- what goes wrong --
 

@@ -261,7 +261,7 @@ def _released(spec: dict[str, Any]) -> Callable[[world.Node], drainer.Act]:
 
     def release(node: world.Node) -> drainer.Act:
         act = real(node)
-        return act._replace(body={"metadata": act.body["metadata"], **spec})
+        return replace(act, body={"metadata": act.body["metadata"], **spec})
 
     return release
 
@@ -271,19 +271,19 @@ def _written(**changed: Any) -> Callable[..., drainer.Act]:
 
     def written(node: world.Node, mark: world.Mark, why: str) -> drainer.Act:
         act = real(node, mark, why)
-        return act._replace(body={**act.body, **changed})
+        return replace(act, body={**act.body, **changed})
 
     return written
 
 
 def _evicted(**changed: Any) -> Callable[..., drainer.Act]:
     real = drainer._evict
-    return lambda instance, pod, dry=False: real(instance, pod)._replace(**changed)
+    return lambda instance, pod, dry=False: replace(real(instance, pod), **changed)
 
 
 def _judged(**changed: Any) -> Callable[..., drainer.Judgement]:
     real = drainer._judge_node
-    return lambda wish, node, seen: real(wish, node, seen)._replace(**changed)
+    return lambda wish, node, seen: replace(real(wish, node, seen), **changed)
 
 
 def _saves_nothing(*made: Any) -> dict[str, Any]:
@@ -294,12 +294,12 @@ def _saves_nothing(*made: Any) -> dict[str, Any]:
 
 def _believes_a_name(*asked: Any) -> drainer.View:
     view = _VIEW(*asked)
-    return view._replace(job=view.job or view.stranger)
+    return replace(view, job=view.job or view.stranger)
 
 
 def _evicts_anybody(wish: Any, node: world.Node, seen: world.World) -> drainer.View:
     """Evicts what nothing creates again."""
-    return _VIEW(wish._replace(evict_unmanaged=True), node, seen)
+    return _VIEW(replace(wish, evict_unmanaged=True), node, seen)
 
 
 _VIEW = drainer._view
@@ -307,8 +307,8 @@ _VIEW = drainer._view
 
 def _overlooks_karpenter(*asked: Any, **more: Any) -> world.World:
     seen = world.read_world(*asked, **more)
-    nodes = {name: tuple(node._replace(karpenter="") for node in nodes) for name, nodes in seen.nodes.items()}
-    return seen._replace(nodes=nodes)
+    nodes = {name: tuple(replace(node, karpenter="") for node in nodes) for name, nodes in seen.nodes.items()}
+    return replace(seen, nodes=nodes)
 
 
 _MAKE_JOB = drainer.make_job

@@ -502,31 +502,31 @@ def test_group_to_delete_that_is_still_in_the_file() -> None:
     ("fixed", "said"),
     [
         (
-            P5._replace(instance_types=("ml.p4d.24xlarge",)),
+            replace(P5, instance_types=("ml.p4d.24xlarge",)),
             "instance_type: is ml.p4d.24xlarge, the live group has ml.p5.48xlarge",
         ),
         (
             Fixed(instance_types=("ml.p5.48xlarge",), flexible=True),
             "instance_type: is [ml.p5.48xlarge], the live group has ml.p5.48xlarge",
         ),
-        (P5._replace(node_type="Login"), "node_type: is Login, the live group has Compute"),
+        (replace(P5, node_type="Login"), "node_type: is Login, the live group has Compute"),
         (
-            P5._replace(execution_role="arn:aws:iam::111122223333:role/other"),
+            replace(P5, execution_role="arn:aws:iam::111122223333:role/other"),
             (
                 "execution_role: is arn:aws:iam::111122223333:role/other, the live group has "
                 "arn:aws:iam::111122223333:role/node"
             ),
         ),
         (
-            P5._replace(network=Network(subnets=frozenset({"subnet-2"}), security_groups=VPC.security_groups)),
+            replace(P5, network=Network(subnets=frozenset({"subnet-2"}), security_groups=VPC.security_groups)),
             "availability_zone: is subnet-2 sg-1, the live group has subnet-1 sg-1",
         ),
-        (P5._replace(threads_per_core=1), "threads_per_core: is 1, the live group has 2"),
+        (replace(P5, threads_per_core=1), "threads_per_core: is 1, the live group has 2"),
     ],
     ids=["type", "flexible", "node type", "role", "subnet", "threads"],
 )
 def test_immutable_field(fixed: Fixed, said: str) -> None:
-    eight = live(group(fixed=P5._replace(threads_per_core=2)), nodes=nodes("p5", 8))
+    eight = live(group(fixed=replace(P5, threads_per_core=2)), nodes=nodes("p5", 8))
     assert refusal(eight, desired(wish(fixed=fixed))) == (
         f"instance_groups[p5].{said}, and HyperPod cannot change it; add a new group, move the work over, and delete "
         "this one"
@@ -535,7 +535,7 @@ def test_immutable_field(fixed: Fixed, said: str) -> None:
 
 def test_flexible_group_may_lose_types_without_nodes_only() -> None:
     both = Fixed(instance_types=("ml.a", "ml.b"), flexible=True)
-    wanted = desired(wish(count=1, fixed=both._replace(instance_types=("ml.a",))))
+    wanted = desired(wish(count=1, fixed=replace(both, instance_types=("ml.a",))))
     fits = live(group(target=1, fixed=both, types_in_use=frozenset({"ml.a"})), nodes=nodes("p5", 1))
     assert plan(fits, wanted, occasion()).done
     used = live(group(target=1, fixed=both, types_in_use=frozenset({"ml.b"})), nodes=nodes("p5", 1))
@@ -547,7 +547,7 @@ def test_flexible_group_may_lose_types_without_nodes_only() -> None:
 
 def test_unknown_values_are_no_reason_to_refuse() -> None:
     silent = live(group(fixed=Fixed(instance_types=())), nodes=nodes("p5", 8))
-    assert plan(silent, desired(wish(fixed=P5._replace(threads_per_core=1))), occasion()).done
+    assert plan(silent, desired(wish(fixed=replace(P5, threads_per_core=1))), occasion()).done
 
 
 def test_more_nodes_than_the_limit() -> None:

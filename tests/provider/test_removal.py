@@ -85,7 +85,7 @@ def test_what_still_stands_are_the_groups_that_nobody_asked_to_delete_yet() -> N
 
 
 def test_controller_is_known_by_its_type_as_it_comes_from_the_wire() -> None:
-    fixed = TWO.groups[0].fixed._replace(node_type=from_the_wire("Controller"))
+    fixed = replace(TWO.groups[0].fixed, node_type=from_the_wire("Controller"))
     named = replace(TWO, groups=(replace(TWO.groups[0], fixed=fixed), *TWO.groups[1:]))
     bare = replace(desired(wish()), groups_to_delete=("controller",), groups=())
     assert plan_removal(named, bare) == Removal()

@@ -45,7 +45,7 @@ def known(wanted: Desired) -> Iterator[DesiredGroup]:
     for group in wanted.groups:
         spec = {key: value for key, value in group.spec.items() if key not in NOT_IN_THE_FILE}
         spec.get("LifeCycleConfig", {}).pop("SourceS3Uri", None)
-        fixed = group.fixed._replace(execution_role=None, network=None)
+        fixed = dataclasses.replace(group.fixed, execution_role=None, network=None)
         yield dataclasses.replace(group, fixed=fixed, spec=spec)
 
 

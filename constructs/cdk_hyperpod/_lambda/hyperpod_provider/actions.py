@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from .model import DesiredGroup, Node
 
@@ -11,14 +11,16 @@ Reason = Literal["named", "failed", "not yet launched", "outdated image", "newes
 """Why a node goes, in the order in which nodes are chosen."""
 
 
-class Pick(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pick:
     """A node to take, and why this one."""
 
     node: Node
     reason: Reason
 
 
-class Picked(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Picked:
     """The same, as it travels from poll to poll."""
 
     group: str
@@ -26,7 +28,8 @@ class Picked(NamedTuple):
     reason: str
 
 
-class TakeNodes(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TakeNodes:
     """End these nodes of a group with BatchDeleteClusterNodes."""
 
     group: str
@@ -51,7 +54,8 @@ class Lower:
     """What is sent with them (planner._spec)."""
 
 
-class DeleteGroup(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
     """Delete a group with all its nodes; prepare only makes them ready, finalize asks for it."""
 
     group: str
@@ -68,7 +72,8 @@ class Wait:
     """A status only: no node is on its way out that an UpdateCluster might count."""
 
 
-class Refuse(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Refuse:
     """The deployment must not go on. `path` is where in the configuration, `fix` what the user can do.
 
     Only the function refuses; what AWS or the drain agent does not take is rejected.
@@ -86,7 +91,8 @@ Change = TakeNodes | Lower
 Action = Change | DeleteGroup | Wait | Refuse
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Plan:
     """What to do now. A plan that holds a refusal holds nothing else; `changes` are of one kind of call."""
 
     refusals: tuple[Refuse, ...] = ()

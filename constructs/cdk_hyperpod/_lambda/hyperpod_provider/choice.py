@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from .actions import Pick, Reason
 from .model import CONTROLLER, MOVING, Cluster, Desired, DesiredGroup, Group, Node, Occasion
 
 
-class Need(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Need:
     """A live group that the file keeps, with its nodes and those of them to take."""
 
     group: Group

@@ -12,7 +12,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 MAX_NODES = 6758
 """HyperPod's own limit for a group (botocore: ClusterInstanceCount), and the most that scale_down.max_nodes can be."""
@@ -55,7 +56,8 @@ class RequestError(Exception):
     """Why a request is refused: one sentence."""
 
 
-class Wish(NamedTuple):
+@dataclass(frozen=True)
+class Wish:
     """What one request wants of one node."""
 
     writer: str
@@ -77,21 +79,24 @@ class Wish(NamedTuple):
     """Whether pods that no controller owns are evicted. Else the drainer refuses the node. Absent: the agent is asked."""
 
 
-class Request(NamedTuple):
+@dataclass(frozen=True)
+class Request:
     """What one writer wants."""
 
     id: str
     wishes: tuple[Wish, ...]
 
 
-class Member(NamedTuple):
+@dataclass(frozen=True)
+class Member:
     """What a member of a wish has to be: its rule, which knows the time, and the words for it."""
 
     is_right: Callable[[Any, float], bool]
     must_be: str
 
 
-class Reader(NamedTuple):
+@dataclass(frozen=True)
+class Reader:
     """Who reads requests, and what it takes."""
 
     title: str

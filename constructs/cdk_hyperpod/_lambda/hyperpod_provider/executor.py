@@ -7,9 +7,9 @@ deployment.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import api, messages
 from .actions import Plan, TakeNodes
@@ -30,7 +30,8 @@ MAX_LOGICAL_IDS = 50
 _DONE = frozenset({"nodeidnotfound", "nodelogicalidnotfound"})
 
 
-class Outcome(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Outcome:
     """What became of a plan."""
 
     accepted: frozenset[str] = frozenset()
@@ -49,7 +50,8 @@ class Outcome(NamedTuple):
     """Counts were sent."""
 
 
-class Moment(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Moment:
     """Now, and when the request began."""
 
     now: datetime
@@ -75,7 +77,7 @@ def execute(
         gone = taken.accepted | taken.unheard
         sent = _send_counts(live, look, replace(occasion, minimum_blocks=True), sagemaker, moment, gone=gone)
         acted = sent.sent or sent.error or sent.waits
-        return sent._replace(accepted=taken.accepted, unheard=taken.unheard) if acted else taken
+        return replace(sent, accepted=taken.accepted, unheard=taken.unheard) if acted else taken
     # With its target still up, a group would ask again for what was just dropped. Nodes that have an instance are on their
     # way out for a while, and may be counted so long: their group's target is for a later poll.
     picks = [pick.node for pick in plan.taken if pick.node.name in taken.accepted]
@@ -84,7 +86,7 @@ def execute(
         return taken
     gone = taken.accepted | taken.unheard
     sent = _send_counts(live, look, replace(occasion, young=False), sagemaker, moment, gone=gone, only=dropped)
-    return sent._replace(accepted=taken.accepted, unheard=taken.unheard, waits=(*taken.waits, *sent.waits))
+    return replace(sent, accepted=taken.accepted, unheard=taken.unheard, waits=(*taken.waits, *sent.waits))
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -102,8 +104,8 @@ def _take(takes: Sequence[TakeNodes], live: Cluster, sagemaker: api.SageMaker, m
             unheard |= names if _may_have_acted(getattr(error, "response", None)) else frozenset()
             if not _all_failed(error):
                 outcome = _took_nothing(error, names, live, sagemaker, moment)
-                outcome = outcome._replace(waits=(*waits, *outcome.waits))
-                return outcome._replace(accepted=frozenset(accepted), unheard=frozenset(unheard))
+                outcome = replace(outcome, waits=(*waits, *outcome.waits))
+                return replace(outcome, accepted=frozenset(accepted), unheard=frozenset(unheard))
             waits.append(f"{messages.some(sorted(names))}: {api.reason(error)}")
             continue
         failures = dict(_failures(reply))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from .actions import Pick, Picked
 
@@ -22,7 +21,8 @@ POLL = timedelta(seconds=30)
 MOST_RECORDS = 8
 
 
-class Rollback(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rollback:
     """What CloudFormation told of one."""
 
     updated: datetime | None
@@ -46,9 +46,9 @@ class Record:
 
     def add(self, picks: Iterable[Pick], names: frozenset[str]) -> None:
         """`names`: those of the picks that HyperPod was asked to delete."""
-        for node, reason in picks:
-            if node.name in names:
-                self.asked[node.name] = Picked(node.group, node.name, reason)
+        for pick in picks:
+            if pick.node.name in names:
+                self.asked[pick.node.name] = Picked(pick.node.group, pick.node.name, pick.reason)
 
     def gone(self, here: frozenset[str]) -> list[Picked]:
         """Nodes that were asked for and are not `here` any more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 Spec = Mapping[str, Any]
 """A group as UpdateCluster takes it (botocore: ClusterInstanceGroupSpecification)."""
@@ -25,14 +25,16 @@ CLOCKS_APART = timedelta(seconds=30)
 """How much LaunchTime, CloudFormation's times and the function's clock may differ."""
 
 
-class Network(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Network:
     """Subnets and security groups of a cluster, or of a group that overrides them; their order means nothing."""
 
     subnets: frozenset[str]
     security_groups: frozenset[str]
 
 
-class Fixed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Fixed:
     """What HyperPod cannot change in a group once it lives ("Update a SageMaker HyperPod cluster")."""
 
     instance_types: tuple[str, ...]
@@ -136,7 +138,8 @@ class DesiredGroup:
     """The whole specification, as the cluster's own update sends it."""
 
 
-class Drain(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Drain:
     """How nodes are drained before they go (docs/adr/0014, 0015)."""
 
     bucket: str = ""

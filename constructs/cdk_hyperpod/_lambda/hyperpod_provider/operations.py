@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import api, messages
 from .actions import Wait
@@ -23,7 +24,8 @@ _MOST = 20
 _ID = re.compile(r"[0-9a-f-]{36}")
 
 
-class Operation(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Operation:
     """A scaling operation in progress."""
 
     id: str

@@ -42,7 +42,8 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
     if refusals:
         return Plan(refusals=refusals)
     unknown = absent(live, desired, occasion) if occasion.first else []
-    return _arrange(live, needs, occasion)._replace(
+    return replace(
+        _arrange(live, needs, occasion),
         deletions=tuple(_deletions(live, desired)),
         notes=(messages.absent(unknown),) if unknown else (),
     )
@@ -239,4 +240,4 @@ def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -
     if occasion.reached is None and (found.changes or found.held):
         # Taking nodes of a cluster that is not sent back ends some that were there before; leaving them in one that is, too.
         return Plan(refusals=(messages.NOT_KNOWN,))
-    return found._replace(notes=tuple(notes))
+    return replace(found, notes=tuple(notes))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from . import messages
 from .actions import Refuse
 from .model import Cluster, DesiredGroup, Fixed, Group, Network
 
 
-class Immutable(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Immutable:
     """A field that only a new group can have otherwise. `values` gives (live, wanted), or None where both agree or one
     side does not say: an unknown value is no reason to refuse a deployment."""
 

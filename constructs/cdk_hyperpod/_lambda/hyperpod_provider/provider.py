@@ -475,7 +475,7 @@ class Provider:
         else:
             hearing = Hearing(drains.is_unanswered, self._now, unanswered=SILENT, refused=LOOKING)
             drains.read(lambda look: self._again(look, hearing.until))
-        drains.ask = drains.ask._replace(now=self._now())
+        drains.ask = replace(drains.ask, now=self._now())
 
     def _with_held(
         self, live: Cluster | None, drains: Drains | None, desired: Desired, *, tags: bool
@@ -494,7 +494,7 @@ class Provider:
     ) -> tuple[Wait, ...]:
         """Have what goes drained; what is still waited for."""
         leaving, taken = going(found, live), _taken_from(state, live)
-        drains.ask = drains.ask._replace(taken=taken, nowhere=drains.locate(leaving))
+        drains.ask = replace(drains.ask, taken=taken, nowhere=drains.locate(leaving))
         ready = judge(leaving, drains.said, drains.ask).ready
         drains.hold(leaving, live, TAKEN if found.changes and ready else LEASE)
         # A drainer has answered by now.
@@ -537,7 +537,7 @@ class Provider:
         doomed = [node for node in live.nodes if node.group in groups]
         ready = frozenset(name for name, wish in drains.said.wishes().items() if wish != drains.ask.wish)
         came = [node for node in doomed if node.name not in ready and _is_young(node, state)]
-        drains.ask = drains.ask._replace(nowhere=drains.locate(came))
+        drains.ask = replace(drains.ask, nowhere=drains.locate(came))
         drains.hold(doomed, live, TAKEN, drained=frozenset(node.name for node in doomed) - {node.name for node in came})
         verdict = judge(came, drains.said, drains.ask)
         return (*verdict.waits, *(Wait(why=why) for why in verdict.never))

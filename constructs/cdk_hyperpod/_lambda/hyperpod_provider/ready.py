@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import messages
 from .actions import Plan, Refuse, Wait
@@ -71,7 +71,8 @@ class Said:
 NOTHING_SAID = Said()
 
 
-class Ask(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ask:
     """One deployment's wish to have nodes drained."""
 
     drain: Drain
@@ -122,7 +123,8 @@ class Ask(NamedTuple):
         return max(asked, (node.launched or self.began, BACK), key=lambda time: time[0] + time[1])
 
 
-class Verdict(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Verdict:
     """Whether the nodes may go: all of them, or none yet."""
 
     waits: tuple[Wait, ...] = ()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 from . import messages
 from .actions import Wait
@@ -12,7 +12,8 @@ from .model import CONTROLLER, FIRST, MOVING, Cluster, Desired, Occasion
 from .refusals import owned
 
 
-class Removal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Removal:
     """What finalize asks for: one UpdateCluster with these groups, or a reason to wait, or neither when done."""
 
     groups: tuple[str, ...] = ()

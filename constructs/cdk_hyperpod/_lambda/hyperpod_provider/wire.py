@@ -59,7 +59,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .actions import Picked
 from .drain_protocol import MAX_NODES, NODE_ID
@@ -84,7 +84,6 @@ MAX_DRAIN_MINUTES = 30
 _LONGEST_ARN = 170
 
 _NODE_TYPES = (CONTROLLER, "Login", "Compute")
-# As texts: compiling them is a part of a cold start, and most polls ask for few.
 _NAME = r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
 _BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _FUNCTION = r"arn:aws[a-z-]*:lambda:[a-z0-9-]+:[0-9]{12}:function:[a-zA-Z0-9-_]{1,64}"
@@ -411,7 +410,8 @@ def _once(nodes: Iterable[Node]) -> list[Node]:
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
-class Event(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Event:
     """The parts of a CloudFormation event that matter here; never its ResponseURL."""
 
     kind: str
@@ -482,7 +482,7 @@ class State:
             "Reached": None if self.reached is None else sorted(self.reached),
             "Pending": self.pending,
             "Planned": self.planned,
-            "Picked": [list(pick) for pick in self.picked],
+            "Picked": [[pick.group, pick.name, pick.reason] for pick in self.picked],
             "Unlaunched": dict(self.unlaunched),
             "Newest": None if self.newest is None else self.newest.timestamp(),
             "Settling": self.settling,

@@ -16,7 +16,8 @@ import copy
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..drain_protocol import SCHEMA, Request, RequestError, Wish
 from ..text import one_line
@@ -61,7 +62,8 @@ LEAST_KEPT_S = 3600
 LATER = "the rest waits for the next look"
 
 
-class Act(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Act:
     """One change."""
 
     instance: str
@@ -81,7 +83,8 @@ class Act(NamedTuple):
     """What follows from the server's answer."""
 
 
-class Judgement(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Judgement:
     """What is to be said of a node, and to be done about it. The words are the Slurm agent's."""
 
     state: str
@@ -105,7 +108,7 @@ def judge_all(wishes: Mapping[str, Wish], world: World) -> dict[str, Judgement]:
     if not any(one.state == "refused" and not one.keep for one in judged.values()):
         return judged
     return {
-        instance: one._replace(acts=tuple(act for act in one.acts if not act.begins))
+        instance: replace(one, acts=tuple(act for act in one.acts if not act.begins))
         for instance, one in judged.items()
     }
 
@@ -125,7 +128,7 @@ def judge(wish: Wish, world: World) -> Judgement:
         )
         return Judgement("refused", said, keep=False)
     one = _judge_node(wish, nodes[0], world)
-    return one._replace(acts=(*_renew(wish, nodes[0], one), *one.acts))
+    return replace(one, acts=(*_renew(wish, nodes[0], one), *one.acts))
 
 
 def _renew(wish: Wish, node: Node, one: Judgement) -> tuple[Act, ...]:
@@ -135,7 +138,7 @@ def _renew(wish: Wish, node: Node, one: Judgement) -> tuple[Act, ...]:
         return ()
     if any(act.node or act.then for act in one.acts) or abs(mark.wish.expires - wish.expires) <= RENEW_S:
         return ()
-    return (_write(node, mark._replace(wish=wish), "go on holding"),)
+    return (_write(node, replace(mark, wish=wish), "go on holding"),)
 
 
 def _doubt(world: World) -> str:
@@ -146,7 +149,8 @@ def _doubt(world: World) -> str:
     return f"it may be one that does not tell its instance: {_some(sorted(hidden))}" if hidden else ""
 
 
-class View(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class View:
     """What one look knows of one node that a request names."""
 
     wish: Wish
@@ -227,7 +231,7 @@ def _say_ready(view: View) -> Judgement | None:
         return None
     acts: tuple[Act, ...] = ()
     if view.saved and view.mark and not view.mark.saved:
-        acts = (_write(view.node, view.mark._replace(wish=view.wish, saved=True), "is saved"),)
+        acts = (_write(view.node, replace(view.mark, wish=view.wish, saved=True), "is saved"),)
     return Judgement("ready", view.note + _ready_message(view.pods, view.saved), acts, saved=view.saved)
 
 
@@ -262,7 +266,7 @@ def _drain(view: View) -> Judgement | None:
     before = view.node.mark
     ours = (before.ours if before else False) or not view.node.cordoned
     mark = Mark(view.wish, ours, False, view.now)
-    hold = () if view.held else (_write(view.node, mark, "cordon")._replace(begins=True),)
+    hold = () if view.held else (replace(_write(view.node, mark, "cordon"), begins=True),)
     evicted = tuple(_evict(view.wish.instance, pod) for pod in view.left if not pod.leaving)
     minutes = f"{max(0.0, view.wish.deadline - view.now) / 60:.0f} minutes left" if view.left else ""
     said = "; ".join(filter(None, (_named(view.left), minutes)))
@@ -385,7 +389,7 @@ def _save(view: View, hook: Hook, cron_job: Json) -> Act:
         if view.mark is None:
             raise AssertionError  # it is held
         uid = str((made.get("metadata") or {}).get("uid") or "")
-        return _write(node, view.mark._replace(wish=wish, job=uid), "write down the Job of")
+        return _write(node, replace(view.mark, wish=wish, job=uid), "write down the Job of")
 
     path = f"{BATCH}/{hook.namespace}/jobs"
     return Act(wish.instance, "make its backup's Job", "POST", path, make_job(wish, node, hook, cron_job), then=keep)
@@ -523,8 +527,8 @@ class Drainer:
             self._api.change("POST", *sample)
         except KubernetesError as error:
             said = f"the server would refuse its Job: {error.said}"
-            hook = world.hook._replace(trouble=said, lasting=400 <= error.status < 500 and error.status != 429)
-            return world._replace(hook=hook)
+            hook = replace(world.hook, trouble=said, lasting=400 <= error.status < 500 and error.status != 429)
+            return replace(world, hook=hook)
         return world
 
     def _act(self, acts: Iterable[Act]) -> tuple[int, dict[str, list[str]]]:

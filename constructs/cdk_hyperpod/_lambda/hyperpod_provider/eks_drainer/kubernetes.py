@@ -7,7 +7,8 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from ..text import one_line
@@ -30,7 +31,8 @@ MOST_PAUSE_S = 2.0
 Json = dict[str, Any]
 
 
-class Reply(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Reply:
     """What the server sent."""
 
     status: int

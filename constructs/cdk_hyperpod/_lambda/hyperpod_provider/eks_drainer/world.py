@@ -6,8 +6,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..drain_protocol import INSTANCE_ID, REQUEST_ID, Wish
 from .kubernetes import Api, Json, KubernetesError
@@ -38,7 +39,8 @@ TEXT = 300
 """Characters that are kept of a text whose length nobody bounds."""
 
 
-class Mark(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Mark:
     """What the drainer has written on a node that it holds: all that it knows at its next look."""
 
     wish: Wish
@@ -52,7 +54,8 @@ class Mark(NamedTuple):
     """The uid of the Job that the drainer made to save the node. It believes no other: anybody may use a name."""
 
 
-class Node(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Node:
     """A node as Kubernetes has it."""
 
     name: str
@@ -76,7 +79,8 @@ class Node(NamedTuple):
         return f"/api/v1/nodes/{self.name}"
 
 
-class Pod(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pod:
     """A pod that has to leave before its node may go."""
 
     namespace: str
@@ -97,7 +101,8 @@ class Pod(NamedTuple):
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
 
-class Job(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Job:
     """A backup, or what calls itself one."""
 
     uid: str
@@ -108,7 +113,8 @@ class Job(NamedTuple):
     said: str
 
 
-class Hook(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Hook:
     """The user's backup: a CronJob, and the Jobs that the drainer has made of it."""
 
     namespace: str
@@ -118,7 +124,7 @@ class Hook(NamedTuple):
     jobs: Mapping[str, Job]
     pods: Mapping[str, str]
     """Job -> what its pod waits for."""
-    events: Mapping[str, str] = {}
+    events: Mapping[str, str] = field(default_factory=dict)
     """Job -> its last event, the latest at the end. Events outlive their Jobs, by an hour."""
     trouble: str = ""
     """Why no backup can be made."""
@@ -126,7 +132,8 @@ class Hook(NamedTuple):
     """It will not pass by itself."""
 
 
-class World(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class World:
     """All that one look reads."""
 
     now: float
@@ -173,7 +180,7 @@ def read_world(api: Api, backup: str | None, now: float, *, wanted: bool) -> Wor
         nodes={instance: tuple(some) for instance, some in nodes.items()},
         pods={name: tuple(sorted(some, key=_leaves_in_order)) for name, some in pods.items()},
         busy=frozenset(busy),
-        hook=hook._replace(pods=waits) if hook else None,
+        hook=replace(hook, pods=waits) if hook else None,
         cut_off=2 * sum(one.dead for one in found) > len(found),
     )
 
@@ -184,13 +191,13 @@ def read_hook(api: Api, backup: str, *, wanted: bool) -> Hook:
     hook = Hook(namespace, name, None, {}, {})
     try:
         jobs = api.items(f"{BATCH}/{namespace}/jobs", labelSelector=JOB_LABEL)
-        hook = hook._replace(jobs={job.name: job for job in map(parse_job, jobs)})
+        hook = replace(hook, jobs={job.name: job for job in map(parse_job, jobs)})
         if wanted:
-            hook = hook._replace(cron_job=api.get(f"{BATCH}/{namespace}/cronjobs/{name}"))
-            hook = hook._replace(events=_read_events(api, namespace))
+            hook = replace(hook, cron_job=api.get(f"{BATCH}/{namespace}/cronjobs/{name}"))
+            hook = replace(hook, events=_read_events(api, namespace))
     except KubernetesError as error:
         gone = f"there is no CronJob {backup}, and scale_down.drain.backup_cron_job names it"
-        hook = hook._replace(trouble=gone if error.status == 404 else str(error), lasting=error.status in (403, 404))
+        hook = replace(hook, trouble=gone if error.status == 404 else str(error), lasting=error.status in (403, 404))
     return hook
 
 

@@ -1,0 +1,44 @@
+"""The values of the functions: two of different classes are never equal, whatever their fields."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+from cdk_hyperpod._lambda import eks_drainer, hyperpod_provider
+from cdk_hyperpod._lambda.hyperpod_provider.actions import DeleteGroup, Picked, Plan, Refuse, TakeNodes
+from cdk_hyperpod._lambda.hyperpod_provider.removal import Removal
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Picked("p5", "i-1", "named"), Refuse("p5", "i-1", "named")),
+        (DeleteGroup("p5", 2), ("p5", 2)),
+        (TakeNodes("p5", (), None), ("p5", (), None)),
+        (Removal(groups=(), wait=None, notes=()), ((), None, ())),
+        (
+            Plan(refusals=(Refuse("p5", "i-1", "named"),)),
+            Plan(refusals=(Picked("p5", "i-1", "named"),)),  # type: ignore[arg-type]
+        ),
+    ],
+    ids=["picked and refused", "deletion", "nodes", "removal", "plans"],
+)
+def test_values_of_two_kinds_differ_where_their_fields_are_equal(one: object, other: object) -> None:
+    assert one != other
+
+
+def classes() -> Iterator[type]:
+    for package in (hyperpod_provider, eks_drainer):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(found.name)
+            yield from (each for each in vars(module).values() if getattr(each, "__module__", "") == found.name)
+
+
+def test_no_class_of_the_functions_is_a_tuple() -> None:
+    found = [each for each in classes() if isinstance(each, type)]
+    assert {"Plan", "Act", "Verdict", "Wish"} <= {each.__name__ for each in found}
+    assert [each.__name__ for each in found if issubclass(each, tuple)] == []
