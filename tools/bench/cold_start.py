@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 LAMBDA = Path(__file__).resolve().parents[2] / "constructs" / "cdk_hyperpod" / "_lambda"
-GOAL = 0.6
+GOAL = 1.2
 
 PLAIN = "import boto3; client = boto3.client('sagemaker')"
 OURS = (
