@@ -13,6 +13,7 @@ from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import (
     MAX_AHEAD_S,
     REQUEST_ID,
     WRITERS,
+    Request,
     Wish,
     check_request,
     make_request,
@@ -43,10 +44,10 @@ def wishes(eks: bool) -> st.SearchStrategy[Wish]:
 @given(wishes(eks=False))
 def test_the_agent_reads_the_wish_that_was_written(wish: Wish) -> None:
     content = json.dumps(make_request("r-1", [make_wish(wish)])).encode()
-    assert parse_request(wish.writer, content, NOW) == ("r-1", (wish,))
+    assert parse_request(wish.writer, content, NOW) == Request("r-1", (wish,))
 
 
 @given(wishes(eks=True))
 def test_the_drainer_reads_the_wish_that_was_written(wish: Wish) -> None:
     found = json.loads(json.dumps(make_request("r-1", [make_wish(wish)])))
-    assert check_request(DRAINER, wish.writer, found, NOW) == ("r-1", (wish,))
+    assert check_request(DRAINER, wish.writer, found, NOW) == Request("r-1", (wish,))

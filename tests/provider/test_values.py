@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdk_hyperpod._lambda import eks_drainer, hyperpod_provider
+from cdk_hyperpod._lambda import hyperpod_provider
 from cdk_hyperpod._lambda.hyperpod_provider.actions import DeleteGroup, Picked, Plan, Refuse, TakeNodes
 from cdk_hyperpod._lambda.hyperpod_provider.removal import Removal
 
@@ -32,10 +32,9 @@ def test_values_of_two_kinds_differ_where_their_fields_are_equal(one: object, ot
 
 
 def classes() -> Iterator[type]:
-    for package in (hyperpod_provider, eks_drainer):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            module = importlib.import_module(found.name)
-            yield from (each for each in vars(module).values() if getattr(each, "__module__", "") == found.name)
+    for found in pkgutil.walk_packages(hyperpod_provider.__path__, f"{hyperpod_provider.__name__}."):
+        module = importlib.import_module(found.name)
+        yield from (each for each in vars(module).values() if getattr(each, "__module__", "") == found.name)
 
 
 def test_no_class_of_the_functions_is_a_tuple() -> None:
