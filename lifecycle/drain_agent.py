@@ -1078,7 +1078,8 @@ class Agent:
                 try:
                     # An answer that sets the clock back, until others say so too, makes no time too far ahead.
                     now = max(before, self.bucket.now())
-                    self.ids[writer], self.wishes[writer] = parse_request(writer, found.content, now)
+                    request = parse_request(writer, found.content, now)
+                    self.ids[writer], self.wishes[writer] = request.id, request.wishes
                     # Only of what was understood: it may have been read in part, and is read again.
                     self.etags[writer] = found.etag
                 except RequestError as error:

@@ -131,7 +131,7 @@ def test_what_is_asked_for_is_what_the_agent_reads(world: World, run: Callable[.
     assert (status, err) == (0, ""), (out, err)
     assert out.startswith("asked for 2 nodes, which are held until 20")
     content = (world.folder / "requests/operator.json").read_bytes()
-    _, wishes = load("drain_agent.py").parse_request("operator", content, time.time())
+    wishes = load("drain_agent.py").parse_request("operator", content, time.time()).wishes
     assert [wish.instance for wish in wishes] == [one, two]
     assert {(wish.force, wish.backup, wish.deadline == wish.expires) for wish in wishes} == {(False, True, True)}
     assert all(abs(wish.expires - time.time() - 5400) < 60 for wish in wishes)
@@ -298,7 +298,7 @@ class Held(drain_command.Channel):
 
     def wanted(self) -> set[str]:
         """As the agent reads it."""
-        return {wish.instance for wish in agent.parse_request("operator", self.content, NOW)[1]}
+        return {wish.instance for wish in agent.parse_request("operator", self.content, NOW).wishes}
 
 
 def request(*nodes: object) -> bytes:
@@ -314,7 +314,7 @@ def sound(content: bytes) -> set[str]:
     found = set()
     for node in nodes if isinstance(nodes, list) else ():
         try:
-            ((wish,),) = agent.parse_request("operator", request(node), NOW)[1:]
+            (wish,) = agent.parse_request("operator", request(node), NOW).wishes
         except agent.RequestError:
             continue
         if wish.expires > NOW:

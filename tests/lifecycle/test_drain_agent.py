@@ -123,9 +123,13 @@ def test_a_request_that_is_wrong_anywhere_is_refused_as_a_whole(content: bytes, 
 
 
 def test_a_request() -> None:
-    assert agent.parse_request("operator", request(wish_json(new="ignored")), NOW) == ("q1", (wish(),))
-    assert agent.parse_request("deployment", request(), NOW) == ("q1", ())
-    assert agent.parse_request("operator", request(wish_json(limit=NOW + 90)), NOW) == ("q1", (wish(limit=NOW + 90),))
+    def read(writer: str, content: bytes) -> Any:
+        found = agent.parse_request(writer, content, NOW)
+        return found.id, found.wishes
+
+    assert read("operator", request(wish_json(new="ignored"))) == ("q1", (wish(),))
+    assert read("deployment", request()) == ("q1", ())
+    assert read("operator", request(wish_json(limit=NOW + 90))) == ("q1", (wish(limit=NOW + 90),))
 
 
 @pytest.mark.parametrize(
