@@ -103,6 +103,19 @@ def test_a_group_that_cloudformation_deletes_is_not_finished_either() -> None:
         assert names(told(train, FINALIZE)) == old
 
 
+def test_a_rollback_whose_deletion_of_a_group_is_rejected_says_so() -> None:
+    """The group that the failed update made stays."""
+    train = Stack(FOUR, timings=QUICK, vanished="leave")
+
+    def denied() -> None:
+        train.disturbance.denied_until["UpdateCluster"] = train.clock.now() + 100_000
+
+    assert train.deploy(BOTH, cancel=(FINALIZE, 0), meanwhile=denied) == "rolled back", train.reasons
+    assert "old" in train.model.cluster("train").groups
+    assert told(train, FINALIZE).startswith("Deleting old of train was rejected by HyperPod. AccessDeniedException: ")
+    assert "accepted" not in told(train, FINALIZE)
+
+
 def test_a_rollback_whose_first_look_failed_names_what_it_deleted() -> None:
     train = Stack(FOUR, timings=QUICK)
     here = set(ids(train, "p5"))

@@ -233,6 +233,21 @@ def test_replacement_is_known_by_the_nodes_before_it_whatever_the_clocks_say(apa
     assert [pick.node.name for pick in then.taken] == [came.instance_id]
 
 
+def test_node_that_the_first_look_left_out_is_as_old_as_it_is() -> None:
+    """It is newer than all that the look saw, and older than the request: what somebody adds since costs it nothing."""
+    old = nodes("p5", 4)
+    left_out = replace(nodes("p5", 1, first=5, outdated=True)[0], launched=START - timedelta(minutes=17))
+    first = live(group(target=5), nodes=old)
+    state = wire.with_plan(wire.State(began=START), first, plan(first, desired(wish(count=5)), occasion()))
+    came = replace(nodes("p5", 1, first=6)[0], launched=START + timedelta(minutes=10))
+    then = plan(
+        live(group(target=6), nodes=[*old, left_out, came]),
+        desired(wish(count=5)),
+        occasion(first=False, newest=state.newest, unlaunched=state.unlaunched),
+    )
+    assert [pick.node.name for pick in then.taken] == [came.instance_id]
+
+
 def test_time_of_the_newest_node_travels_with_the_state() -> None:
     crowd = [*nodes("p5", 2), *waiting("p5", 3)]
     state = wire.with_plan(wire.State(began=START), live(group(), nodes=crowd), Plan())

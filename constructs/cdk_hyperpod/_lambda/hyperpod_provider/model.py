@@ -231,9 +231,13 @@ class Occasion:
     """In a rollback: ids of the clusters that the failed update got to. Absent: nobody knows."""
 
     def came_since(self, node: Node) -> bool:
-        """Whether HyperPod launched the node after the request began: by its own clock, if the first look can tell."""
-        since = self.newest or (self.began and self.began + CLOCKS_APART)
-        return since is not None and node.launched is not None and node.launched > since
+        """Whether HyperPod launched the node after the request began: by its own clock, if the first look can tell. What is older by
+        any clock did not come since, also where a page of that look left it out."""
+        if self.began is None or node.launched is None:
+            return False
+        if self.newest is None:
+            return node.launched > self.began + CLOCKS_APART
+        return node.launched > max(self.newest, self.began - CLOCKS_APART)
 
     def of_failed_update(self, node: Node) -> bool:
         """In a rollback: whether HyperPod launched the node after the failed update began, also if their clocks differ."""

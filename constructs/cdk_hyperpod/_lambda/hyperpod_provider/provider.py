@@ -625,8 +625,11 @@ class Provider:
         self._log(f"delete groups: {', '.join(removal.groups)}")
         moment = Moment(now=self._now(), began=state.began)
         outcome = delete_groups(removal.groups, live, desired, self._sagemaker(), moment)
-        if outcome.error is not None and not state.rolling_back:
-            raise ScaleDownError(messages.removal_failed(desired.cluster, removal.groups, api.reason(outcome.error)))
+        if outcome.error is not None:
+            why = messages.removal_failed(desired.cluster, removal.groups, api.reason(outcome.error))
+            if not state.rolling_back:
+                raise ScaleDownError(why)
+            return self._complete(event, state, live, [why])  # A rollback must not end here; the groups stay.
         if outcome.waits:
             return self._unfinished(event, state, [Wait(why=why) for why in outcome.waits], live)
         return self._complete(event, state, live, accepted=removal.groups)
