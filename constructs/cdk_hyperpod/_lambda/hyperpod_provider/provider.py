@@ -622,17 +622,22 @@ class Provider:
             waits = (*self._make_doomed_ready(drains, live, desired, state), *waits)
         if waits:
             return self._unfinished(event, state, waits, live)
-        self._log(f"delete groups: {', '.join(removal.groups)}")
+        return self._delete_groups(event, desired, state, live, removal.groups)
+
+    def _delete_groups(
+        self, event: Event, desired: Desired, state: State, live: Cluster, groups: Sequence[str]
+    ) -> Answer:
+        self._log(f"delete groups: {', '.join(groups)}")
         moment = Moment(now=self._now(), began=state.began)
-        outcome = delete_groups(removal.groups, live, desired, self._sagemaker(), moment)
+        outcome = delete_groups(groups, live, desired, self._sagemaker(), moment)
         if outcome.error is not None:
-            why = messages.removal_failed(desired.cluster, removal.groups, api.reason(outcome.error))
+            why = messages.removal_failed(desired.cluster, groups, api.reason(outcome.error))
             if not state.rolling_back:
                 raise ScaleDownError(why)
             return self._complete(event, state, live, [why])  # A rollback must not end here; the groups stay.
         if outcome.waits:
             return self._unfinished(event, state, [Wait(why=why) for why in outcome.waits], live)
-        return self._complete(event, state, live, accepted=removal.groups)
+        return self._complete(event, state, live, accepted=groups)
 
     # -- answers --
 
