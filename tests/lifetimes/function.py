@@ -77,7 +77,7 @@ class Write:
     look: Look | None
     """The last look of the same run of the function; absent: it changed something unseen."""
     over: bool
-    """Its deployment was over when the function last looked at its stack (or now, where it did not look)."""
+    """Its deployment was over, as CloudFormation told when the function last asked (or tells now, where it did not ask)."""
     before: dict[str, Measure]
     """What was true when the call arrived."""
     unheard: bool = False
@@ -120,6 +120,8 @@ class Request:
     """Groups of nodes that two looks in a row left out, at the first look or before a change."""
     described: float = 0.0
     """When the cluster was last read."""
+    cluster_unread: bool = False
+    """In the last run of the function a read of the cluster failed."""
     writes: list[Write] = field(default_factory=list)
     asked: dict[float, set[str]] = field(default_factory=dict)
     """Nodes that it asked to delete, whatever the answer, by the time of the look that it went by."""
@@ -242,6 +244,7 @@ class Calls:
     def begin(self) -> None:
         """A new run of the function: it knows nothing of the last one's reads."""
         self._look, self._over, self._half = None, None, None
+        self._request.cluster_unread = False
 
     # -- SageMaker --
 
@@ -343,7 +346,7 @@ class Calls:
 
     def describe_stacks(self, *, StackName: str) -> dict[str, Any]:
         with self._call("DescribeStacks"):
-            self._over = self._request.over_at <= self._life.clock.now - self._life.stack.status_late
+            self._over = self._told_over()
             if self._request.looked is None:
                 self._request.looked = self._life.clock.now
             return {"Stacks": [self._life.stack.describe()]}
@@ -438,6 +441,9 @@ class Calls:
             look.left_out_again = look.left_out & request.look.left_out
             if not request.polls:
                 request.left_out |= {node.group for node in look.left_out_again}
+        if self._look is not None and self._look.wrote_since:
+            # It asks before each change whether its deployment still runs. Calls that follow one look are one change.
+            self._over = None
         # In one run it goes by what it has heard, also where it looks once more.
         look.heard = self._look.heard if self._look else None
         if request.first_look is None or request.polls == 0 or (call != first and request.first_look is self._look):
@@ -447,8 +453,12 @@ class Calls:
             self._half = None
 
     def _is_over(self) -> bool:
-        """Its deployment was, when it last asked."""
-        return self._request.over if self._over is None else self._over
+        """Its deployment was, as CloudFormation told when it last asked; where it did not ask for this change, as CloudFormation
+        tells now: asked, it would not tell more."""
+        return self._told_over() if self._over is None else self._over
+
+    def _told_over(self) -> bool:
+        return self._request.over_at <= self._life.clock.now - self._life.stack.status_late
 
     def _write(self, kind: str, look: Look | None, over: bool) -> Write:
         """botocore's second try of a call goes by what the function knew at its first."""
@@ -461,8 +471,6 @@ class Calls:
             self._request.left_out |= {node.group for node in write.look.left_out_again}
             # Where somebody looks at this write later, the look is as it was before it.
             self._look = replace(write.look, wrote_since=True)
-        # It asks before each change whether its deployment still runs.
-        self._over = None
         self._life.after_write()
 
     @contextmanager
@@ -472,6 +480,7 @@ class Calls:
         life.between_calls()
         if fault := life.faults.before(operation, self._request, write=write):
             self._request.faults += 1
+            self._request.cluster_unread |= operation in ("DescribeCluster", "ListClusterNodes", "ListTags")
             life.tell(f"  {operation}: {fault}")
             if fault == "killed":
                 raise Killed

@@ -36,6 +36,7 @@ class Cause(StrEnum):
     DOUBLE_LOWERING = "BatchDelete lowers the target once more after an explicit count"
     LATE_OVERWRITES = "a late lowering meets a count that somebody else sent meanwhile"
     HIDDEN_UNLAUNCHED = "an update ends others before nodes that were not launched yet, which the list does not show"
+    UNREAD_IN_ROLLBACK = "a rollback that has nothing left to take, and cannot read the cluster at its deadline"
     STAYS_IN_ROLLBACK = "a rollback in which HyperPod launches again what is taken, until the deadline"
     LAUNCHED_MEANWHILE = (
         "HyperPod launches a node that the list did not show, between a look and the call that follows it"
@@ -671,6 +672,9 @@ class Judge:
             for group in left
         ):
             self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
+        elif late and not left and request.cluster_unread:
+            # Nobody knows that nothing is left (docs/adr/0010).
+            self.spare(Cause.UNREAD_IN_ROLLBACK)
         else:
             self.fault("a rollback gets stuck", f"{request}: {request.reason[:300]}")
 

@@ -8,11 +8,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from lifetimes.actors import Deed
 from lifetimes.cloudformation import STACK, TAG, ClusterUpdate, Deployment, Template
 from lifetimes.draining import ByAgent, Draining, Heard, Policy, Undone
-from lifetimes.function import FINALIZE, PREPARE, Look, Request, Write
+from lifetimes.function import FINALIZE, PREPARE, Calls, Look, Request, Write
 from lifetimes.hyperpod import Ending, Group, How, Lowering, Measure, Node, Operation, Who
 from lifetimes.judge import Cause, Expected
 from lifetimes.lifetime import Lifetime
@@ -760,3 +761,75 @@ def test_a_node_that_boots_between_the_look_and_the_call_is_spared(status: str, 
     seen.heard = HEARD
     life.judge.batch_delete_was_sent(write(made, seen, life.pod.groups["p5"].nodes[3]))
     assert ("a node that was not ready goes" in kinds(life.judge.faults)) is not spared
+
+
+@pytest.mark.parametrize(
+    ("late", "ago", "asks", "looks", "over"),
+    [
+        # CloudFormation tells of it after all three calls, before all, or between the second and the third.
+        (60.0, 30.0, True, True, 0),
+        (60.0, 30.0, False, False, 0),
+        (60.0, 90.0, True, True, 3),
+        (60.0, 90.0, False, False, 3),
+        (0.0, -5.0, True, False, 0),
+        (0.0, -5.0, True, True, 1),
+        (0.0, -5.0, False, False, 1),
+    ],
+)
+def test_calls_that_follow_one_look_go_by_what_cloudformation_told_before(
+    late: float, ago: float, asks: bool, looks: bool, over: int
+) -> None:
+    """The third call too, unless the function has looked since: that is another change, ahead of which it asks again."""
+    life = lifetime(minimum_blocks=False)
+    life.faults.calm()
+    life.pod.exists, life.stack.status_late = True, late
+    made = request(life)
+    made.over_at = life.clock.now - ago
+    calls = Calls(life, made)
+
+    def look_at_it() -> None:
+        calls.list_cluster_nodes(ClusterName=life.pod.name)
+        calls.describe_cluster(ClusterName=life.pod.name)
+
+    look_at_it()
+    if asks:
+        calls.describe_stacks(StackName=STACK)
+    for number, name in enumerate(("i-2", "i-3", "i-4")):
+        if number == 2:
+            life.clock.pass_time(10.0)
+            if looks:
+                look_at_it()
+        made.over = life.clock.now >= made.over_at
+        calls.batch_delete_cluster_nodes(ClusterName=life.pod.name, NodeIds=[name])
+    assert len([kind for kind in kinds(life.judge.faults) if kind.endswith("over")]) == over
+
+
+@pytest.mark.parametrize(
+    ("after", "live", "unread", "spared"),
+    [(3300.0, 4, True, True), (3300.0, 4, False, False), (3300.0, 5, True, False), (600.0, 4, True, False)],
+)
+def test_a_rollback_that_cannot_read_the_cluster_at_its_deadline(
+    after: float, live: int, unread: bool, spared: bool
+) -> None:
+    life = lifetime(lowering="at once")
+    group = life.pod.groups["p5"]
+    group.nodes += [Node("p5", "n5", 0.0, "person", id="i-5", launched=5.0, status="Running")] * (live - 4)
+    made = request(life, rollback=True)
+    made.answered, made.succeeded, made.reason = made.began + after, False, "Reading the cluster: Rate exceeded"
+    made.cluster_unread = unread
+    life.judge.request_ended(made)
+    assert bool(life.judge.unavoidable[Cause.UNREAD_IN_ROLLBACK.value]) == spared
+    assert kinds(life.judge.faults) == ([] if spared else ["a rollback gets stuck"])
+
+
+def test_a_run_that_can_read_the_cluster_is_none_that_cannot() -> None:
+    life = lifetime()
+    life.pod.exists = True
+    made = request(life, rollback=True)
+    calls = Calls(life, made)
+    life.faults.before = lambda *_, **__: "ThrottlingException"  # type: ignore[method-assign]
+    with pytest.raises(ClientError):
+        calls.describe_cluster(ClusterName=life.pod.name)
+    assert made.cluster_unread
+    calls.begin()
+    assert not made.cluster_unread
