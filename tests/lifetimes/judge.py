@@ -274,14 +274,11 @@ class Judge:
         group = life.pod.groups.get(name)
         left = group.live if group else []
         # In a rollback, whatever the failed update launched is newer than what was there before. Otherwise the function decides
-        # at its first look, a minute after the request came: what an autoscaler added until then has its place in the order.
-        since = request.deployment.began if request.rollback else (request.first_look or look).at
-        old = [node for node in left if node.launched is not None and node.launched <= since]
-        newer = [
-            node
-            for node in left
-            if node.launched is None or node.launched > since + (0 if request.rollback else CLOCKS)
-        ]
+        # at its first look, a minute after the request came: what was launched between the two is neither old nor newer.
+        since = request.deployment.began if request.rollback else request.heard
+        until = since if request.rollback else max(since, (request.first_look or look).at) + CLOCKS
+        old = [node for node in left if node.launched is not None and node.launched <= until]
+        newer = [node for node in left if node.launched is None or node.launched > until]
         if not request.rollback:
             # What had been asked for before the request and was launched by this look was there, and the documented order holds.
             newer = [node for node in newer if node.wished > since or node.launched is None or node.launched > look.at]
