@@ -687,7 +687,7 @@ class Save(Visitor):
         with told(path, READ):
             source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=source_in)
         try:
-            copy = self._open_copy(copy_in, name)
+            copy = self._open_copy(copy_in, name, found)
             try:
                 pending = self._copy(source, copy, path, found)
             except BaseException:
@@ -736,18 +736,24 @@ class Save(Visitor):
         self._keep_attributes(source, copy, after)
         return Pending(path, copy, size, holes, gaps, sums.end(size))
 
-    def _open_copy(self, copy_in: int, name: str) -> int:
+    def _open_copy(self, copy_in: int, name: str, found: os.stat_result) -> int:
         """The file at the target, made where it is not there, open for reading and writing."""
         with contextlib.suppress(FileNotFoundError):
-            there = os.lstat(name, dir_fd=copy_in)
-            # One with several names may be another file's copy.
-            if not stat.S_ISREG(there.st_mode) or there.st_ino in self._claimed:
+            if not self._may_be_written(os.lstat(name, dir_fd=copy_in), found):
                 self._set_aside(copy_in, name)
         copy = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=copy_in)
         there = os.fstat(copy)
         if there.st_nlink > 1:
             self._claimed.add(there.st_ino)
         return copy
+
+    def _may_be_written(self, there: os.stat_result, found: os.stat_result) -> bool:
+        """Whether what has the name at the target is this file's copy alone. With several names it may be another file's by now,
+        of this try or of an earlier one, unless the file is as it was then: then nothing is written."""
+        if not stat.S_ISREG(there.st_mode) or there.st_ino in self._claimed:
+            return False
+        as_before = (there.st_size, there.st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+        return there.st_nlink == 1 or as_before
 
     def flush(self) -> None:
         """Have the target store what was written, then read it again. Raises BackupError where it is not the same."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -24,9 +25,13 @@ def drain_protocol() -> Path:
 
 def pack_lifecycle(target: Path) -> Path:
     """Copy the lifecycle scripts of Slurm's nodes to a folder, and the drain protocol beside them; the folder."""
-    shutil.rmtree(target, ignore_errors=True)
+    if target.exists():
+        shutil.rmtree(target)
     ignored = shutil.ignore_patterns("eks", "__pycache__", "*.pyc", ".*")
     shutil.copytree(lifecycle_dir(), target, ignore=ignored)
+    # An installation may be read-only, and its copy is written to, and removed by the next synthesis.
+    for folder, _, _ in os.walk(target):
+        os.chmod(folder, 0o755)
     shutil.copy(drain_protocol(), target)
     return target
 

@@ -271,6 +271,19 @@ def test_what_the_node_has_no_more_is_in_no_later_backup(place: Place) -> None:
     assert json.loads((place.folder / "manifest.json").read_text())["gone"] == 0
 
 
+@ROOT
+def test_what_is_set_aside_is_as_it_was_though_it_shared_its_copy_with_a_file_that_changed(place: Place) -> None:
+    (place.source / "a").write_text("old")
+    os.link(place.source / "a", place.source / "b")
+    assert place.run() == 0, place.said
+    (place.source / "b").unlink()
+    (place.source / "a").write_text("changed")
+    assert place.run(request="r2") == 0, place.said
+    manifest = json.loads((place.folder / "manifest.json").read_text())
+    aside = place.folder / "aside" / manifest["set_aside"][f"{place.source}/b"]
+    assert (aside.read_text(), (place.copy / "a").read_text()) == ("old", "changed")
+
+
 class Killed(BaseException):
     """The backup's job is."""
 

@@ -276,7 +276,7 @@ class Judge:
         # In a rollback, whatever the failed update launched is newer than what was there before. Otherwise the function decides
         # at its first look, a minute after the request came: what was launched between the two is neither old nor newer.
         since = request.deployment.began if request.rollback else request.heard
-        until = since if request.rollback else max(since, (request.first_look or look).at) + CLOCKS
+        until = since if request.rollback else max(since + CLOCKS, (request.first_look or look).at)
         old = [node for node in left if node.launched is not None and node.launched <= until]
         newer = [node for node in left if node.launched is None or node.launched > until]
         if not request.rollback:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod._assets import drain_protocol, pack_lifecycle
+from cdk_hyperpod import _assets
+from cdk_hyperpod._assets import drain_protocol, lifecycle_dir, pack_lifecycle
 from synth.synthesis import ROOT, assembly_of_file
 
 
@@ -42,3 +44,15 @@ def test_scripts_of_nodes_are_packed_once_more_from_what_is_there_now(tmp_path: 
     own = {path.relative_to(ROOT / "lifecycle") for path in (ROOT / "lifecycle").rglob("*")}
     wanted = {path for path in own if path.parts[0] != "eks" and "__pycache__" not in path.parts}
     assert {path.relative_to(folder) for path in folder.rglob("*")} == {*wanted, Path("drain_protocol.py")}
+
+
+def test_the_packed_folder_may_be_written_and_removed_though_the_installation_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "installed"
+    shutil.copytree(lifecycle_dir(), installed, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (installed, installed / "steps"):
+        folder.chmod(0o555)
+    monkeypatch.setattr(_assets, "lifecycle_dir", lambda: installed)
+    packed = pack_lifecycle(tmp_path / "packed")
+    assert {path.stat().st_mode & 0o777 for path in (packed, packed / "steps")} == {0o755}

@@ -1,4 +1,4 @@
-"""The name by which Lambda finds the drainer's entry point; the rest of the library has no need of it."""
+"""The drainer's entry point, by the handler's name in templates; the code is in hyperpod_provider/eks_drainer/."""
 
 from hyperpod_provider.eks_drainer.handler import on_event  # type: ignore[import-not-found]
 

@@ -27,7 +27,7 @@ TOKEN_S = 60
 
 
 def on_event(event: Any, _context: object) -> dict[str, Any]:
-    """Lambda entry point: `eks_drainer.handler.on_event`. Never raises for what Kubernetes says or the event holds."""
+    """Lambda entry point. Never raises for what Kubernetes says or the event holds."""
     return _look(event, os.environ)
 
 
