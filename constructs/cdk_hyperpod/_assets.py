@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -31,7 +32,7 @@ def pack_lifecycle(target: Path) -> Path:
     shutil.copytree(lifecycle_dir(), target, ignore=ignored)
     # An installation may be read-only, and its copy is written to, and removed by the next synthesis.
     for folder, _, _ in os.walk(target):
-        os.chmod(folder, 0o755)
+        os.chmod(folder, os.stat(folder).st_mode | stat.S_IWUSR)
     shutil.copy(drain_protocol(), target)
     return target
 
