@@ -186,6 +186,7 @@ def test_a_deadline_gives_the_node_back_or_ends_its_jobs(cluster: Cluster, drain
 @pytest.mark.worlds("24.11-extended")
 def test_two_writers_hold_a_node_until_neither_wants_it(cluster: Cluster, drains: Drains, node: Node) -> None:
     other = cluster.compute[1]
+    other.run(f"mkdir -p {WORK}")  # which only the fixture's node has
     mine, theirs = drains.ask(node, other), drains.ask(node, writer="deployment")
     for each in (node, other):
         drains.await_state(each, "ready", mine)

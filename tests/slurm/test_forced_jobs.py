@@ -105,7 +105,7 @@ def large_arrays(cluster: Cluster, drains: Drains) -> Iterator[None]:
     finally:
         drains.ask()
         run(f"scancel --user=alice; mv {conf}.before {conf}; systemctl restart slurmctld")
-        cluster.await_idle()
+        cluster.await_idle(limit_s=240)  # the ends of many tasks, while slurmctld starts anew
 
 
 def test_of_ten_thousand_tasks_those_on_the_node_end(cluster: Cluster, drains: Drains, node: Node) -> None:
