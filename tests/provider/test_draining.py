@@ -245,6 +245,15 @@ def spoil(train: Stack, monkeypatch: pytest.MonkeyPatch, how: str, begins: float
     monkeypatch.setattr(Agent, "get_object", get_object)
 
 
+def goes_after_its_job(train: Stack, node: str, on_silent: str) -> None:
+    """Deploy without this node: it alone goes, once its job has ended by itself and it is saved."""
+    ends = train.agent.jobs[node]
+    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnSilent=on_silent))
+    assert train.deploy(wish) == "complete", train.reasons
+    assert gone(train).keys() == {node} and gone(train)[node] >= ends + train.agent.saving_s
+    assert not train.agent.ended
+
+
 @pytest.mark.parametrize("how", [*UNREADABLE, "missing"])
 @pytest.mark.parametrize("on_silent", ["fail", "undrained"])
 @pytest.mark.parametrize("minute", [0, 5])
@@ -254,12 +263,8 @@ def test_a_status_that_cannot_be_read_is_no_silence(
     train = four()
     (node, *_) = ids(train, "p5")
     runs(train, node, 12)
-    ends = train.agent.jobs[node]
     spoil(train, monkeypatch, how, train.clock.now() + minute * MINUTE, 150)
-    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnSilent=on_silent))
-    assert train.deploy(wish) == "complete", train.reasons
-    assert gone(train).keys() == {node} and gone(train)[node] >= ends + train.agent.saving_s
-    assert not train.agent.ended
+    goes_after_its_job(train, node, on_silent)
 
 
 @pytest.mark.parametrize("how", [*UNREADABLE, "missing"])
@@ -299,15 +304,11 @@ def test_the_time_of_reads_that_s3_refuses_is_no_silence(
     train = four()
     (node, *_) = ids(train, "p5")
     runs(train, node, 14)
-    ends = train.agent.jobs[node]
     # The first look decides by what it reads after LATE.
     begins = train.clock.now() + max(minute * MINUTE, 60)
     spoil(train, monkeypatch, "cut off in transfer", begins, 200)
     denied(train, monkeypatch, begins + since, 90)
-    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnSilent=on_silent))
-    assert train.deploy(wish) == "complete", train.reasons
-    assert gone(train).keys() == {node} and gone(train)[node] >= ends + train.agent.saving_s
-    assert not train.agent.ended
+    goes_after_its_job(train, node, on_silent)
 
 
 @pytest.mark.parametrize("how", ["foreign", "unknown"])
