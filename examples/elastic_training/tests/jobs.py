@@ -54,6 +54,8 @@ def environment(**more: str) -> dict[str, str]:
         # gives each start a store of its own.)
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
+        # As in the image: events come when they happen, not when a buffer is full.
+        "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": str(EXAMPLE),
         **more,
     }
