@@ -233,6 +233,10 @@ def test_a_team_works_in_its_namespace_only(run: Run, api: KubernetesApi, tmp_pa
     )
     assert "Forbidden" in run("kubectl", "delete", "quota", "--all", "-n", "research", *as_member, ok=False).stderr
     assert "Unauthorized" in run("kubectl", "get", "pods", "--token", "nobody's", ok=False).stderr
+    # Rights come first, as on a real server: who has none does not learn which kinds are served.
+    unserved = ("kubectl", "get", "--raw", "/apis/kueue.x-k8s.io/v1beta1/namespaces/research/workloads")
+    assert "Forbidden" in run(*unserved, *as_member, ok=False).stderr
+    assert "NotFound" in run(*unserved, ok=False).stderr
 
 
 ALLOWED = (

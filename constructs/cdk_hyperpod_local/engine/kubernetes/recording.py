@@ -31,6 +31,7 @@ Json = Any
 Who = Callable[[str, str], tuple[str, list[str]] | None]
 """who(cluster, token) -> user name and groups."""
 ADMIN = User("admin", (MASTERS,))
+NOT_SERVED = "the server could not find the requested resource"
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -42,6 +43,8 @@ class _Target:
     namespace: str
     name: str
     subresource: str
+    is_served: bool
+    """Whether there is such a kind. Who may not use it is told that first."""
 
 
 class RecordingApi:
@@ -75,16 +78,20 @@ class RecordingApi:
         # /namespaces/NAME is one itself, and so are its status and its end.
         if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
             namespace, rest = rest[1], rest[2:]
-        kind = self._store.kinds.find(group, version, rest[0]) if rest else None
-        if kind is None or parts[0] not in ("api", "apis"):
-            raise RefusedError(404, "NotFound", "the server could not find the requested resource")
-        return _Target(kind, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else "")
+        if not rest or parts[0] not in ("api", "apis"):
+            raise RefusedError(404, "NotFound", NOT_SERVED)
+        found = self._store.kinds.find(group, version, rest[0])
+        kind = found or Kind(group, version, "", rest[0], bool(namespace))
+        name, subresource = (*rest[1:3], "", "")[:2]
+        return _Target(kind, namespace, name, subresource, is_served=found is not None)
 
     def _objects(
         self, method: str, target: _Target, query: Json, body: bytes, content_type: str, user: User
     ) -> tuple[int, Json]:
         kind, store = target.kind, self._store
         self._check(method, target, query, user)
+        if not target.is_served:
+            raise RefusedError(404, "NotFound", NOT_SERVED)
         if target.subresource not in ("", "status"):
             raise RefusedError(404, "NotFound", f"{target.subresource} is not recorded")
         given = {} if method in ("GET", "DELETE") else _given(body, content_type)
