@@ -688,6 +688,11 @@ class Judge:
                 named = ", ".join(node.name for node in write.took) or str(write.counts)
                 self.fault("the same again makes a change", f"{deployment.what}: {write.kind} {named}")
 
+    def destroyed(self, deployment: Deployment) -> None:
+        """Its own requests change nothing. A cancelled update's polls may go on meanwhile, and are judged by themselves."""
+        if any(request.writes for request in deployment.requests):
+            self.fault("a deletion changes the cluster", deployment.what)
+
     def deployment_ended(self, deployment: Deployment, expected: Expected | None) -> None:
         """`expected`: what had to come of it; absent: somebody or something interfered."""
         self.look_at_endings()

@@ -406,6 +406,15 @@ def test_an_earlier_deletion_lowers_the_target_after_ours(
     assert bool(life.judge.faults) is (cause is None)
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_polls_of_a_cancelled_update_go_on_while_the_stack_is_deleted(own: bool) -> None:
+    life = lifetime()
+    cancelled, deletion = request(life), request(life, number=2)
+    write(deletion if own else cancelled, look(life), life.pod.groups["p5"].nodes[0])
+    life.judge.destroyed(deletion.deployment)
+    assert kinds(life.judge.faults) == (["a deletion changes the cluster"] if own else [])
+
+
 def test_a_late_lowering_is_judged_when_its_group_is_gone() -> None:
     life = lifetime()
     group, ours = life.pod.groups["p5"], Lowering(1000.0, "function")
