@@ -494,14 +494,12 @@ class Judge:
             unseen = then._replace(live=live, leaving=leaving, unlaunched=then.unlaunched - asked)
             if not pod.ends_at_random(unseen, count):
                 return Cause.STALE_LIST
-        # Nobody documents whether CurrentCount holds what is not launched, either.
+        # Nobody documents whether CurrentCount holds what is not launched, or boots, either: if it does, what it holds beyond the
+        # list has ended, and no more.
         listed = sum(node["InstanceGroupName"] == name for node in look.nodes)
+        told = max(0, look.shown[name]["CurrentCount"] - listed)
         waited = look.at - request.began > 290
-        if (
-            waited
-            and look.shown[name]["CurrentCount"] <= listed
-            and not pod.ends_at_random(then._replace(ended=0), count)
-        ):
+        if waited and told < then.ended and not pod.ends_at_random(then._replace(ended=told), count):
             return Cause.HIDDEN_COUNT
         return None
 

@@ -578,6 +578,31 @@ def test_current_count_may_stand_for_a_request_or_for_a_node_that_ended(current:
     assert life.judge._hidden(seen, "p5", 2, made) is cause
 
 
+@pytest.mark.parametrize(
+    ("current", "count", "began", "cause"),
+    [
+        (5, 6, 600.0, Cause.HIDDEN_COUNT),
+        (6, 6, 600.0, None),
+        (5, 5, 600.0, None),
+        (5, 6, 900.0, None),
+    ],
+)
+def test_current_count_may_hold_booting_nodes_and_fewer_that_ended(
+    current: int, count: int, began: float, cause: Cause | None
+) -> None:
+    """Three run, one boots, one is asked for, and two have ended: a CurrentCount of 5 may be of the four in the list and of one that
+    has ended."""
+    life = lifetime(
+        counts_leaving=False, counts_ended=True, only_on_a_fall=False, by_target=False, unlaunched_first=False
+    )
+    made = request(life)
+    made.began = began
+    measures = {"p5": Measure(live=5, unlaunched=1, leaving=0, ended=2, target=5)}
+    seen = replace(look(life), before=measures, measures=measures)
+    seen.shown["p5"]["CurrentCount"] = current
+    assert life.judge._hidden(seen, "p5", count, made) is cause
+
+
 @pytest.mark.parametrize(("list_lag", "faults"), [(0.0, ["an older node goes because of a newer one"]), (20.0, [])])
 def test_a_list_that_shows_others_as_they_were_makes_an_older_node_go(list_lag: float, faults: list[str]) -> None:
     life = lifetime()
