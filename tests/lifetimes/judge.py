@@ -157,7 +157,7 @@ class Judge:
 
     def batch_delete_was_sent(self, write: Write) -> None:
         """A BatchDeleteClusterNodes of the function took nodes."""
-        request, look, life = write.request, write.look, self.life
+        request, look = write.request, write.look
         self._over(write, "BatchDelete")
         if self.readiness:
             self.readiness.nodes_taken(write)
@@ -181,20 +181,30 @@ class Judge:
             self._taken(write, name, counts[name], took, named)
             self._overtakes(write, name)
         if not request.rollback:
-            # What replaces a taken node was not there to be counted.
-            listed = life.switches.unlaunched_listed
-            total = len(
-                {
-                    node
-                    for earlier in request.writes
-                    for node in earlier.took
-                    if (node.wished if listed or node.launched is None else node.launched) <= request.heard
-                }
-            )
+            total = self._limited(request)
             if total > int(request.new["MaxNodes"]) and request.left_out:
                 self.spare(Cause.LEFT_OUT)
             elif total > int(request.new["MaxNodes"]):
                 self.fault("more than max_nodes", f"{request}: {total}")
+
+    def _limited(self, request: Request) -> int:
+        """How many of the nodes that it took max_nodes is for. What replaces a taken node was not there to be counted. Of nodes that
+        are not launched one is as good as another: where others asked for more meanwhile, it took those."""
+        listed, pod = self.life.switches.unlaunched_listed, self.life.pod
+        took = {
+            node
+            for write in request.writes
+            for node in write.took
+            if (node.wished if listed or node.launched is None else node.launched) <= request.heard
+        }
+        total = len(took)
+        for name in {node.group for node in took} & pod.groups.keys():
+            more = sum(
+                node.id is None and node.wished > request.heard and node.by in ("person", "autoscaler")
+                for node in pod.groups[name].live
+            )
+            total -= min(more, sum(node.group == name and node.id is None for node in took))
+        return total
 
     def _overtakes(self, write: Write, name: str) -> None:
         """Ten minutes long no node goes while HyperPod's record tells of somebody else's lowering of its group."""

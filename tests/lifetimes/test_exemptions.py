@@ -262,6 +262,31 @@ def test_a_rollback_takes_what_the_failed_update_launched_while_the_list_is_late
     assert life.judge.unavoidable[Cause.STALE_LIST] == spared
 
 
+@pytest.mark.parametrize(
+    ("launched", "wished", "by", "spared"),
+    [
+        (False, 996.0, "autoscaler", True),
+        (False, 996.0, "person", True),
+        (False, 996.0, "hyperpod", False),
+        (False, 990.0, "autoscaler", False),
+        (True, 996.0, "autoscaler", False),
+    ],
+)
+def test_what_others_asked_for_meanwhile_is_as_good_as_what_was_not_launched_before(
+    launched: bool, wished: float, by: Who, spared: bool
+) -> None:
+    """Two are taken, one may be. Another one was asked for, and stays."""
+    life = lifetime()
+    made = request(life)
+    made.new["MaxNodes"] = "1"
+    took = life.pod.groups["p5"].nodes[2:]
+    for node in took:
+        node.id = node.id if launched else None
+    life.pod.groups["p5"].nodes.append(Node("p5", "n9", wished, by))
+    life.judge.batch_delete_was_sent(write(made, look(life), *took))
+    assert ("more than max_nodes" in kinds(life.judge.faults)) is not spared
+
+
 @pytest.mark.parametrize("left_out", [True, False])
 def test_two_looks_that_leave_out_a_named_node_see_too_few_names(left_out: bool) -> None:
     life = lifetime()
