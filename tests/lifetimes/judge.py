@@ -54,7 +54,7 @@ class Cause(StrEnum):
     KILLED = "a process that was killed in a rollback"
     BUSY_TOO_LONG = "a rollback during which the cluster is busy until the deadline"
     LEFT_OVER = "a target falls late by what a deployment took that failed, behind a later one's count that is no lower"
-    LOWERED_TWICE = "the function's and somebody else's deletions lower the target late, one after the other"
+    LOWERED_TWICE = "deletions of the function's, or somebody else's, lower the target late, one after the other"
     NEVER_PATCHED = "a rollback of a cluster whose software somebody has to update first"
     SLOW = "nodes shut down until the deadline, and the deployment fails"
     STANDARD_TARGET = (
@@ -543,10 +543,9 @@ class Judge:
         """HyperPod lowers a target late, below what somebody sent meanwhile."""
         name, lowering = ending.node.group, ending.call
         assert isinstance(lowering, Lowering)
-        sent = [call for at, call in self._explicit.get(name, ()) if at >= lowering.at]
-        ours = [
-            (at, call) for at, call in self._explicit.get(name, ()) if at >= lowering.at and isinstance(call, Write)
-        ]
+        # What was sent after the node's end did not cause it.
+        sent = [call for at, call in self._explicit.get(name, ()) if lowering.at <= at <= ending.at]
+        ours = [call for call in sent if isinstance(call, Write)]
         theirs = [call for call in sent if isinstance(call, ClusterUpdate)]
         others = [
             (at, other)
@@ -565,10 +564,22 @@ class Judge:
             self.spare(self._not_called(theirs[-1]))
         elif theirs and self._left_over(lowering, name, theirs[-1]):
             self.spare(Cause.LEFT_OVER)
+        elif self._grew_between(ending, lowering, [at for at, _ in others]):
+            self.spare(Cause.LOWERED_TWICE)
         elif theirs:
             self.fault("CloudFormation's count met a target that had not fallen yet", what)
         else:
             self.fault("a late lowering ends a node, and nobody sent a count", what)
+
+    def _grew_between(self, ending: Ending, lowering: Lowering, others: list[float]) -> bool:
+        """Another deletion's lowering took effect meanwhile, and set the target back to what it was to be by that one: HyperPod asked
+        for nodes since, at least as many as this lowering ends."""
+        pod, name = self.life.pod, ending.node.group
+        if self.life.switches.lowering != "late, absolute" or not others:
+            return False
+        ended = sum(each.call is lowering for each in pod.endings)
+        asked = [node for node in pod.ever.values() if node.group == name and node.by == "hyperpod"]
+        return sum(min(others) <= node.wished < ending.at for node in asked) >= ended
 
     def _left_over(self, lowering: Lowering, name: str, update: ClusterUpdate) -> bool:
         """A deployment before this one took the nodes, and did not come to see the target fall. This one's count was not below the

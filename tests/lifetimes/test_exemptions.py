@@ -415,6 +415,7 @@ def test_a_target_that_a_late_lowering_moved_after_the_last_look(lowered: float,
         ("person", (), Cause.LOWERED_TWICE),
         ("function", (995.0,), Cause.DOUBLE_LOWERING),
         ("function", (980.0,), None),
+        ("function", (1003.0,), None),
         ("function", (), None),
     ],
 )
@@ -429,6 +430,33 @@ def test_an_earlier_deletion_lowers_the_target_after_ours(
     life.judge._late_lowering(ends(life, group.nodes[0], 1002.0, "late lowering", "hyperpod", ours))
     assert [Cause(name) for name in life.judge.unavoidable] == ([cause] if cause else [])
     assert bool(life.judge.faults) is (cause is None)
+
+
+@pytest.mark.parametrize(
+    ("lowering", "meanwhile", "wished", "by", "ended", "spared"),
+    [
+        ("late, absolute", 1001.0, 1001.0, "hyperpod", 1, True),
+        ("late, absolute", 1001.0, 1001.0, "hyperpod", 2, False),
+        ("late, absolute", 1001.0, 1000.5, "hyperpod", 1, False),
+        ("late, absolute", 1001.0, 1001.0, "person", 1, False),
+        ("late, absolute", 999.0, 1001.0, "hyperpod", 1, False),
+        ("late, relative", 1001.0, 1001.0, "hyperpod", 1, False),
+    ],
+)
+def test_an_earlier_deletion_of_ours_sets_the_target_back_before_a_later_one_lowers_it(
+    lowering: str, meanwhile: float, wished: float, by: Who, ended: int, spared: bool
+) -> None:
+    """HyperPod asks for a node in between, and ends one for it. CloudFormation sends its count afterwards."""
+    life = lifetime(lowering=lowering)
+    group, ours = life.pod.groups["p5"], Lowering(1000.0, "function")
+    group.lowered = [(meanwhile, Lowering(990.0, "function")), (1002.0, ours)]
+    life.pod.ever["n9"] = Node("p5", "n9", wished, by)
+    life.pod.endings += [ends(life, node, 1002.0, "late lowering", "hyperpod", ours) for node in group.nodes[:ended]]
+    made = request(life)
+    life.judge._explicit["p5"] = [(1003.0, ClusterUpdate(made.deployment, False, 1003.0, made, {"p5": 3}))]
+    life.judge.look_at_endings()
+    assert life.judge.unavoidable[Cause.LOWERED_TWICE] == (ended if spared else 0)
+    assert bool(life.judge.faults) is not spared
 
 
 @pytest.mark.parametrize("own", [True, False])
