@@ -19,6 +19,7 @@ from constructs import Construct, IConstruct, IValidation
 from . import _reasons
 from ._acknowledge import acknowledge
 from ._dependencies import AtSynth, without_circle
+from ._lambda.hyperpod_provider.model import STACK_ID_TAG
 from .buckets import access_logs_bucket
 from .cluster_log import ClusterLog
 from .config.cluster import (
@@ -49,7 +50,6 @@ from .roles import GivenRole, InstanceRole, NodeNeeds, autoscaling_role
 from .rules import check_file_system_zone, check_rules
 from .scale_down import UNGUARDED, ScaleDown
 from .storage import LustreMount, OpenZfsMount
-from .tags import STACK_ID_TAG
 from .typed.annotations import arguments_of, field_types
 from .typed.judge import as_tuple, check_arguments, check_at_synth, check_call, check_config, require_arguments
 from .typed.known import UNKNOWN, is_known

@@ -44,6 +44,7 @@ from ._cdk_private import properties_as_set, properties_of
 from ._functions import log_group as make_log_group
 from ._functions import python_function
 from ._lambda.hyperpod_provider.drain_protocol import request_key, status_key
+from ._lambda.hyperpod_provider.model import STACK_ID_TAG
 from ._order import order_around, order_before
 from ._pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from ._rendered_template import template_of
@@ -65,7 +66,6 @@ from .rules.guard import (
     check_size,
     overrides,
 )
-from .tags import STACK_ID_TAG
 from .typed.annotations import arguments_of, field_types
 from .typed.judge import as_tuple, check_call, check_config, require_arguments
 

@@ -1,11 +1,5 @@
 """The tags that tie a live cluster to its stacks, and a key to the one that it belongs to."""
 
-STACK_ID_TAG = "cdk-hyperpod:stack-id"
-"""Its value is the id of the CloudFormation stack that the cluster belongs to.
-
-`ScaleDown` touches no live cluster without it, so taking it off by hand stops every deployment that takes nodes away.
-"""
-
 FOUNDATION_TAG = "cdk-hyperpod:foundation"
 """Its value changes with the settings of the foundation that the cluster reads, so that the cluster is updated too."""
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+from botocore.exceptions import ClientError, PaginationError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod_provider.operations import (
     Operation,
@@ -55,7 +55,10 @@ class Record:
         if self.error:
             raise self.error
         summaries = [{key: each[key] for key in ("OperationId", "ClusterArn")} for each in self.operations]
-        return {"ClusterOperationSummaries": summaries, **({"NextToken": "more"} if self.endless else {})}
+        return {
+            "ClusterOperationSummaries": summaries,
+            **({"NextToken": f"after {self.calls}"} if self.endless else {}),
+        }
 
     def describe_cluster_operation(self, *, ClusterName: str, OperationId: str) -> Any:
         self.calls += 1
@@ -123,6 +126,13 @@ def test_endless_pages_end() -> None:
     record = Record(described(detail()), endless=True)
     assert len(read_operations(record, "train", ARN)) == 3
     assert record.calls == 6
+
+
+def test_a_token_that_comes_again_ends_the_pages() -> None:
+    record = Record(described(detail()), endless=True)
+    record.list_cluster_operations = lambda **_: {"NextToken": "more"}  # type: ignore[method-assign]
+    with pytest.raises(PaginationError):
+        read_operations(record, "train", ARN)
 
 
 def test_a_denied_record_is_the_callers() -> None:

@@ -498,6 +498,6 @@ def _tags(live: Cluster | None) -> Mapping[str, str] | None:
 
 
 def _stack_ids(tags: Mapping[str, str] | None) -> Iterator[str]:
-    from .._lambda.hyperpod_provider.refusals import OWNER_TAGS
+    from .._lambda.hyperpod_provider.model import OWNER_TAGS
 
     return (tags[tag] for tag in OWNER_TAGS if ":stack/" in tags.get(tag, "")) if tags else iter(())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError, PaginationError  # type: ignore[import-untyped]
 
@@ -21,6 +22,7 @@ ACCESS_GRACE = timedelta(minutes=2)
 immediately visible)."""
 
 Reply = Mapping[str, Any]
+_T = TypeVar("_T")
 
 
 class Reads(Protocol):
@@ -233,14 +235,20 @@ def read_events(cloudformation: CloudFormation, stack: str) -> Iterator[Reply]:
     return pages(cloudformation.describe_stack_events, "StackEvents", {"StackName": stack})
 
 
-def pages(call: Callable[..., Reply], member: str, arguments: Mapping[str, Any]) -> Iterator[Any]:
-    """Every item; a page is asked for when it is needed. Raises PaginationError if a token comes again: the pages would never end."""
+def pages(
+    call: Callable[..., Reply], member: str, arguments: Mapping[str, Any], *, most: int | None = None
+) -> Iterator[Any]:
+    """Every item; a page is asked for when it is needed. Raises PaginationError if a token comes again: the pages would never end.
+
+    `most`: the pages after which it ends though there are others.
+    """
     token: dict[str, str] = {}
     seen: set[str] = set()
-    while True:
+    for number in itertools.count(1):
         page = call(**arguments, **token)
         yield from page.get(member) or ()
-        if not (following := page.get("NextToken")):
+        following = page.get("NextToken")
+        if not following or number == most:
             return
         if following in seen:
             raise PaginationError(
@@ -248,3 +256,25 @@ def pages(call: Callable[..., Reply], member: str, arguments: Mapping[str, Any])
             )
         seen.add(following)
         token = {"NextToken": following}
+
+
+def again(
+    call: Callable[[], _T],
+    until: Callable[[Exception], datetime],
+    *,
+    now: Callable[[], datetime],
+    sleep: Callable[[float], None],
+    log: Callable[[str], None],
+) -> _T:
+    """What the call gives, tried again with growing pauses. `until`: the end of the time for calls that fail like this."""
+    pause = 1.0
+    while True:
+        try:
+            return call()
+        except CALL_ERRORS as error:
+            left = (until(error) - now()).total_seconds()
+            if left <= 0:
+                raise
+            log(f"cannot look yet: {reason(error)}")
+        sleep(min(pause, left))
+        pause = min(2 * pause, 16.0)

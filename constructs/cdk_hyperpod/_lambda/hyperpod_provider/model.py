@@ -16,6 +16,16 @@ Spec = Mapping[str, Any]
 CONTROLLER = "Controller"
 """SlurmConfig.NodeType of the group whose nodes BatchDeleteClusterNodes never takes (botocore, its NodeIds)."""
 
+STACK_ID_TAG = "cdk-hyperpod:stack-id"
+"""Its value is the id of the CloudFormation stack that the cluster belongs to.
+
+`ScaleDown` changes no live cluster without it: if somebody removes the tag, every deployment that deletes nodes fails.
+"""
+
+OWNER_TAGS = (STACK_ID_TAG, "aws:cloudformation:stack-id")
+"""Tags that may hold the id of the stack that made a cluster: the construct's own, and CloudFormation's (only
+CloudFormation can write tags that begin with aws:, but whether it does so for this type is undocumented)."""
+
 MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
 """Statuses of a cluster or group during which HyperPod rejects changes. Failed and Degraded are not among them: both take
 changes, which is how they are mended."""

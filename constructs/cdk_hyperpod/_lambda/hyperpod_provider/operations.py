@@ -49,14 +49,9 @@ def read_operations(sagemaker: api.Operations, cluster: str, arn: str) -> list[O
 
 
 def _in_progress(sagemaker: api.Operations, cluster: str) -> Iterator[api.Reply]:
-    asked: dict[str, Any] = {"ClusterName": cluster, "Status": "InProgress", "Type": "Scaling", "MaxResults": 100}
-    asked |= {"SortBy": "CreationTime", "SortOrder": "Descending"}
-    for _ in range(_PAGES):
-        page = sagemaker.list_cluster_operations(**asked)
-        yield from page.get("ClusterOperationSummaries") or ()
-        if not page.get("NextToken"):
-            return
-        asked["NextToken"] = page["NextToken"]
+    wanted = {"ClusterName": cluster, "Status": "InProgress", "Type": "Scaling"}
+    order = {"MaxResults": 100, "SortBy": "CreationTime", "SortOrder": "Descending"}
+    return api.pages(sagemaker.list_cluster_operations, "ClusterOperationSummaries", {**wanted, **order}, most=_PAGES)
 
 
 def read_operation(reply: Mapping[str, Any]) -> Operation | None:

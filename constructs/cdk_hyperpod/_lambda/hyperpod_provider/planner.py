@@ -13,9 +13,9 @@ from dataclasses import replace
 from . import messages
 from .actions import Change, DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
 from .choice import Need, by_group, find_needs, is_ahead
-from .model import FIRST, MOVING, Cluster, Desired, DesiredGroup, Node, Occasion
+from .model import FIRST, MOVING, STACK_ID_TAG, Cluster, Desired, DesiredGroup, Node, Occasion
 from .patching import dropped
-from .refusals import OWNER_TAGS, absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
+from .refusals import absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
 
 
 def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Plan:
@@ -27,7 +27,7 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
     if live is None:
         return Plan()
     if not owned(live, desired):
-        return Plan(refusals=(messages.not_ours(live.name, OWNER_TAGS[0], desired.owner or ""),))
+        return Plan(refusals=(messages.not_ours(live.name, STACK_ID_TAG, desired.owner or ""),))
     needs = find_needs(live, desired, occasion)
     refusals = (
         *replacement(live, desired, occasion.previous),

@@ -282,17 +282,7 @@ class Provider:
 
     def _again(self, look: Callable[[], _Seen], until: Callable[[Exception], datetime]) -> _Seen:
         """`until`: the end of the time for looks that fail like this."""
-        pause = 1.0
-        while True:
-            try:
-                return look()
-            except api.CALL_ERRORS as error:
-                left = (until(error) - self._now()).total_seconds()
-                if left <= 0:
-                    raise
-                self._log(f"cannot look yet: {api.reason(error)}")
-            self._sleep(min(pause, left))
-            pause = min(2 * pause, 16.0)
+        return api.again(look, until, now=self._now, sleep=self._sleep, log=self._log)
 
     def _stack(self, event: Event) -> Mapping[str, Any]:
         stack: Mapping[str, Any] = self._cloudformation().describe_stacks(StackName=event.stack)["Stacks"][0]

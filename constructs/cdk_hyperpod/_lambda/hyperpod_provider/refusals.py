@@ -9,12 +9,8 @@ from datetime import timedelta
 from . import messages
 from .actions import Refuse
 from .choice import Need, by_group, is_ahead, settled
-from .model import CONTROLLER, Cluster, Desired, Occasion
+from .model import CONTROLLER, OWNER_TAGS, Cluster, Desired, Occasion
 from .policy import check_group
-
-OWNER_TAGS = ("cdk-hyperpod:stack-id", "aws:cloudformation:stack-id")
-"""Tags that may hold the id of the stack that made a cluster: the construct's own, and CloudFormation's (only
-CloudFormation can write tags that begin with aws:, but whether it does so for this type is undocumented)."""
 
 CHASE = timedelta(minutes=10)
 """How long after its request, or after nodes were drained for it, a node that was launched may be the first replacement of one

@@ -21,7 +21,6 @@ PATIENCE = timedelta(minutes=3)
 function has five minutes."""
 STATUS_PATIENCE = timedelta(seconds=30)
 """The same for the stack's status, which is asked for twice at most: both and the look fit into the five minutes."""
-PAUSE = timedelta(seconds=5)
 
 
 class GuardError(Exception):
@@ -85,15 +84,11 @@ class Guard:
     def _patiently(self, patience: timedelta, read: Callable[[], T]) -> T:
         """What a call gives, once it gives something. A wait keeps nobody: the guard comes before everything."""
         began = self._now()
-        while True:
-            try:
-                return read()
-            except api.CALL_ERRORS as error:
-                now = self._now()
-                if now - began >= patience or not api.is_passing(error, now=now, began=began):
-                    raise
-                self._log(f"not yet: {api.reason(error)}")
-            self._sleep(PAUSE.total_seconds())
+
+        def until(error: Exception) -> datetime:
+            return began + patience if api.is_passing(error, now=self._now(), began=began) else began
+
+        return api.again(read, until, now=self._now, sleep=self._sleep, log=self._log)
 
 
 def _unreadable(cluster: str, error: Exception) -> str:

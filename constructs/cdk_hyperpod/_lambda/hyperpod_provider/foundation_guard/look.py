@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from .. import api
+from ..model import OWNER_TAGS
 from .decision import Live, Subnet
 from .wish import Orchestrator, Wish
 
@@ -37,7 +38,6 @@ Clients = Callable[[str], Any]
 
 
 _GONE = ("FileSystemNotFound", "InvalidSubnetID.NotFound")
-_OWNER_TAGS = ("cdk-hyperpod:stack-id", "aws:cloudformation:stack-id")
 
 
 def look(wish: Wish, stack: str, client: Clients) -> Live:
@@ -78,7 +78,7 @@ def _cluster(sagemaker: api.Reads, wish: Wish) -> tuple[Orchestrator | None, str
         if api.is_gone(error):
             return None, None
         raise
-    if not any(f":stack/{wish.cluster_stack}/" in tags.get(tag, "") for tag in _OWNER_TAGS):
+    if not any(f":stack/{wish.cluster_stack}/" in tags.get(tag, "") for tag in OWNER_TAGS):
         return None, None
     eks = (cluster.get("Orchestrator") or {}).get("Eks")
     subnets = (cluster.get("VpcConfig") or {}).get("Subnets") or [None]
