@@ -28,6 +28,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,10 +37,13 @@ from drain_protocol import (
     INSTANCE_ID,
     MAX_AHEAD_S,
     MAX_REQUEST_BYTES,
-    SCHEMA,
     WRITERS,
+    NodeStatus,
     RequestError,
+    Status,
+    StatusJob,
     Wish,
+    make_status,
     parse_request,
     request_key,
     status_key,
@@ -670,15 +674,15 @@ def _seconds(moment: str, otherwise: float) -> float:
         return otherwise
 
 
-def busy_instances(world: World) -> dict[str, list[dict[str, str]]]:
+def busy_instances(world: World) -> dict[str, tuple[StatusJob, ...]]:
     """Instances that have jobs, and some of these: by them who lowers a count chooses others, or says whose jobs end."""
     nodes = {address: node.name for node in world.nodes.values() for address in node.addresses}
     jobs = {name: world.jobs.get(nodes.get(address, ""), ()) for name, address in world.instances.items()}
     return {name: _told_jobs(found[:MOST_TOLD]) for name, found in jobs.items() if found}
 
 
-def _told_jobs(jobs: Sequence[Job]) -> list[dict[str, str]]:
-    return [{"id": job.id, "user": job.user} for job in jobs]
+def _told_jobs(jobs: Sequence[Job]) -> tuple[StatusJob, ...]:
+    return tuple(StatusJob(job.id, job.user) for job in jobs)
 
 
 def backup_name(wish: Wish, start: str) -> str:
@@ -988,7 +992,7 @@ class Agent:
         self.refused: dict[str, str] = {}
         self.unread: dict[str, str] = {}
         """Why a request could not be read the last time."""
-        self.written: Any = None
+        self.written: Status | None = None
         self.written_at = -math.inf
         self.troubles: dict[str, str] = {}
         self.began = time.monotonic()
@@ -1010,8 +1014,8 @@ class Agent:
                 if wish.expires > now:
                     wanted.setdefault(wish.instance, []).append(wish)
         done = False
-        nodes: dict[str, Any] = {}
-        busy: dict[str, Any] = {}
+        nodes: dict[str, NodeStatus] = {}
+        busy: dict[str, tuple[StatusJob, ...]] = {}
         problem = ""
         known = None not in self.wishes.values()
         try:
@@ -1107,34 +1111,29 @@ class Agent:
         return said
 
     @staticmethod
-    def _tell(wishes: Sequence[Wish], one: Judgement, world: World, failed: Mapping[str, str]) -> dict[str, Any]:
+    def _tell(wishes: Sequence[Wish], one: Judgement, world: World, failed: Mapping[str, str]) -> NodeStatus:
         instance = wishes[0].instance
         names = [node.name for node in world.at.get(world.instances.get(instance, ""), ())]
         name = names[0] if len(names) == 1 else ""
-        late = [wish.writer for wish in wishes if wish.deadline <= world.now and not wish.force]
-        told: dict[str, Any] = {
-            "state": one.state,
-            "slurm": name,
-            "ip": wishes[0].address,
-            "requests": {wish.writer: wish.request for wish in wishes},
-            "jobs": _told_jobs(world.jobs.get(name, ())[: SHORTER[0][0]]),
-            "saved": one.saved,
-            "message": "; ".join(filter(None, (one.message, failed.get(instance, "")))),
-        }
-        if late and one.state != "ready":
-            told["timed_out"] = late
-        if one.absent:
-            told["absent"] = True
-        return told
+        return NodeStatus(
+            state=one.state,
+            message="; ".join(filter(None, (one.message, failed.get(instance, "")))),
+            requests={wish.writer: wish.request for wish in wishes},
+            saved=one.saved,
+            absent=one.absent,
+            address=wishes[0].address,
+            host=name,
+            jobs=_told_jobs(world.jobs.get(name, ())[: SHORTER[0][0]]),
+        )
 
-    def _add_what_is_not_saved(self, nodes: Mapping[str, dict[str, Any]], world: World) -> None:
+    def _add_what_is_not_saved(self, nodes: dict[str, NodeStatus], world: World) -> None:
         """Say of what is saved what is not in it; and keep it of nodes that are deleted, for who deleted them."""
         ended = [(int(job.id), name, job) for name, jobs in world.backups.items() for job in jobs]
         for _, name, job in sorted(each for each in ended if each[2].state == "COMPLETED"):
             found = SAVED.fullmatch(job.said)
             self.backups[name.split(":")[1]] = left_out(job.said), (found[1] or "") if found else UNSAID
         for instance, told in nodes.items():
-            count = world.nodes[told["slurm"]].left_out if told["saved"] else 0
+            count = world.nodes[told.host].left_out if told.saved else 0
             if count:
                 note = f"{count} file{'' if count == 1 else 's'} left out; {UNSAID}"
                 self.backups.setdefault(instance, (count, note))
@@ -1142,58 +1141,66 @@ class Agent:
             del self.backups[instance]  # it went back to work
         for instance in list(self.backups)[:-MOST_KEPT]:
             del self.backups[instance]
-        saved = {} if (self.settings.get("backup") or {}).get("hook") else nodes
-        for instance, told in saved.items():
-            if told["saved"]:
+        if (self.settings.get("backup") or {}).get("hook"):
+            return
+        for instance, told in nodes.items():
+            if told.saved:
                 _, note = self.backups.get(instance, (0, UNSAID))
-                told["message"] = "; ".join(filter(None, (told["message"], note)))
+                nodes[instance] = replace(told, message="; ".join(filter(None, (told.message, note))))
 
     def _left_out(self) -> dict[str, int]:
         """How many files are not in the backups of nodes, also of those that are deleted."""
         return {instance: count for instance, (count, _) in self.backups.items() if count}
 
-    def _write_status(self, now: float, nodes: Mapping[str, Any], busy: Mapping[str, Any], problem: str) -> None:
+    def _write_status(
+        self,
+        now: float,
+        nodes: Mapping[str, NodeStatus],
+        busy: Mapping[str, tuple[StatusJob, ...]],
+        problem: str,
+    ) -> None:
         backup = self.settings.get("backup") or {}
         unknown = [UNKNOWN[writer] for writer in self.refused if self.wishes[writer] is None]
-        status = {
-            "schema": SCHEMA,
-            "agent": VERSION,
-            "cluster": self.settings["cluster"],
-            "requests": self.ids,
-            "refused": self.refused,
-            "problem": "; ".join(filter(None, (problem, *self.unread.values(), *unknown))),
-            "backup": backup.get("hook") or backup.get("to"),
-            "nodes": nodes,
-            "left_out": self._left_out(),
-        }
         # Without Slurm there is nothing new to say of nodes: what was said stays, and the problem beside it.
-        if problem and self.written:
-            status["nodes"] = self.written["nodes"]
+        stays = self.written.nodes if problem and self.written else nodes
+        status = Status(
+            agent=VERSION,
+            requests=dict(self.ids),
+            refused=dict(self.refused),
+            problem="; ".join(filter(None, (problem, *self.unread.values(), *unknown))),
+            backup=backup.get("hook") or backup.get("to"),
+            nodes=stays,
+            left_out=self._left_out(),
+        )
         if status == self.written and time.monotonic() - self.written_at < BEAT_S:
             return
         # Who is busy changes all the time, and is told as often as the status is written anyway.
-        content = _fitting({**status, "beat": round(now), "busy": busy})
+        content = _fitting(replace(status, beat=round(now), busy=busy))
         try:
             self.bucket.put(status_key(self.settings["cluster"]), content)
-            self.written, self.written_at = json.loads(json.dumps(status)), time.monotonic()
+            self.written, self.written_at = status, time.monotonic()
             self._say("status", "")
         except S3Error as error:
             self._say("status", str(error))
 
 
-def _fitting(status: Mapping[str, Any]) -> bytes:
+def _fitting(status: Status) -> bytes:
     """The status as JSON, without some of the jobs and words of each node where it would be longer than the guard reads."""
-    content = json.dumps(status, sort_keys=True).encode()
+    content = _to_json(status)
     for jobs, letters in SHORTER:
         if len(content) <= MOST_STATUS:
             break
         nodes = {
-            name: {**one, "jobs": one["jobs"][:jobs], "message": one["message"][:letters]}
-            for name, one in status["nodes"].items()
+            name: replace(one, jobs=one.jobs[:jobs], message=one.message[:letters])
+            for name, one in status.nodes.items()
         }
-        busy = {name: found[:jobs] for name, found in status["busy"].items()}
-        content = json.dumps({**status, "nodes": nodes, "busy": busy}, sort_keys=True).encode()
+        busy = {name: found[:jobs] for name, found in status.busy.items()}
+        content = _to_json(replace(status, nodes=nodes, busy=busy))
     return content
+
+
+def _to_json(status: Status) -> bytes:
+    return json.dumps(make_status(status), sort_keys=True).encode()
 
 
 def main(settings_file: str) -> None:

@@ -279,7 +279,7 @@ class Held(drain_command.Channel):
         self.content = content
 
     def get_object(self, **asked: str) -> dict[str, Any]:
-        status = json.dumps({"beat": NOW}).encode()
+        status = json.dumps({"schema": 1, "beat": NOW}).encode()
         return {"Body": io.BytesIO(status if asked["Key"].endswith("status.json") else self.content), "ETag": "e"}
 
     def put_object(self, **asked: Any) -> None:
@@ -394,13 +394,13 @@ def test_what_is_left_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert out == f"{ONE}: nobody had asked for it\n"
     assert err == (
         "note: left out of the request, since the agent refuses it: nodes[2] (id), i-0fedcba9876543210 (ip), "
-        "nodes[4] (no object), i-0fedcba9876543210 (once more); `cdk-hyperpod drain` asks for them again\n"
+        "nodes[4] (not a JSON object), i-0fedcba9876543210 (once more); `cdk-hyperpod drain` asks for them again\n"
     )
     assert bucket.run("undrain", ONE) == 0
     assert capsys.readouterr().err == ""
     assert Held(request(*range(12))).run("undrain", ONE) == 0
     assert capsys.readouterr().err.endswith(
-        "nodes[9] (no object), and 2 more; `cdk-hyperpod drain` asks for them again\n"
+        "nodes[9] (not a JSON object), and 2 more; `cdk-hyperpod drain` asks for them again\n"
     )
     assert Held(b"[" * 100_000).run("undrain", ONE) == 0
     assert "refuses it: all that stood there, which has no list of nodes; `cdk" in capsys.readouterr().err

@@ -299,7 +299,7 @@ def test_the_guard_takes_in_text() -> None:
         "busy": busy,
     }
     said = channels.parse(json.dumps(status).encode(), 1)
-    texts = [said.problem, said.rejected, *said.busy["i-1"], said.nodes["i-1"]["state"], said.nodes["i-1"]["message"]]
+    texts = [said.problem, said.rejected, *said.busy["i-1"], said.nodes["i-1"].state, said.nodes["i-1"].message]
     texts.append(api.reason(ClientError({"Error": {"Code": EVIL, "Message": EVIL}}, "x")))
     texts.append(str(ScaleDownError(f"refused: {EVIL}")))
     assert all(each.isprintable() and FORGED in each for each in texts), texts

@@ -150,12 +150,14 @@ def test_what_the_drain_agent_says_is_a_column(world: World, run: Run) -> None:
     assert "slurm" not in run("nodes")[1].splitlines()[0]
 
     first = world.nodes("work")[0]
-    world.status = json.dumps({"nodes": {first: {"state": "draining\x1b[2J"}}}).encode()
+    world.status = json.dumps({"schema": 1, "nodes": {first: {"state": "draining\x1b[2J"}}}).encode()
     out = run("nodes")[1]
     assert out.splitlines()[0].endswith("slurm") and "draining?[2J" in out and "\x1b" not in out
 
     world.status = b"[]"
-    assert run("nodes")[1].endswith("note: what the drain agent says is not shown: its status is no JSON of its own\n")
+    assert run("nodes")[1].endswith(
+        "note: what the drain agent says is not shown: it has a status that is not a JSON object\n"
+    )
 
 
 def test_of_another_account(world: World, run: Run) -> None:

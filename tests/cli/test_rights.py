@@ -87,7 +87,7 @@ def test_every_command_that_lists_rights_is_tried() -> None:
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
-    """An engine with a cluster where a node has failed, the drain agent's status and a role to take rights from."""
+    """An engine with a cluster where a node has failed, and a role to take rights from."""
     with running_engine(bootstrap=False) as engine:
         _prepare(engine)
         yield engine
@@ -111,8 +111,6 @@ def _prepare(engine: LocalAws) -> None:
         Bucket=bucket,
         ServerSideEncryptionConfiguration={"Rules": [{"ApplyServerSideEncryptionByDefault": by_default}]},
     )
-    status = {"schema": 1, "beat": time.time() + 3600, "nodes": {}, "refused": {}}
-    s3.put_object(Bucket=bucket, Key=status_key("small"), Body=json.dumps(status).encode())
     ec2 = engine.client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.0.0/20", AvailabilityZone="us-west-2b")["Subnet"]["SubnetId"]
@@ -248,13 +246,16 @@ def _files(aws: LocalAws) -> Iterator[tuple[str, Json]]:
 
 @pytest.fixture
 def place(aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files, no price of before, no drain of before, and one look of `watch`."""
+    """The files, no price of before, no drain of before, a drain agent that is alive, and one look of `watch`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name, file in _files(aws):
         Path(name).write_text(yaml.safe_dump(file))
     bucket = drain_bucket_name("small", aws.account, aws.region)
-    aws.client("s3").delete_object(Bucket=bucket, Key=request_key("small", "operator"))
+    s3 = aws.client("s3")
+    s3.delete_object(Bucket=bucket, Key=request_key("small", "operator"))
+    status = {"schema": 1, "beat": time.time(), "nodes": {}, "refused": {}}
+    s3.put_object(Bucket=bucket, Key=status_key("small"), Body=json.dumps(status).encode())
 
     def enough(_: float) -> None:
         raise KeyboardInterrupt

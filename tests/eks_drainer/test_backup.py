@@ -41,7 +41,7 @@ def test_a_node_is_saved_when_its_pods_have_left_and_then_it_is_ready(rig: Rig) 
         f"Job ops/{job['metadata']['name']}: Pending",
     )
     # Nobody waits for the backup's own pod as if it were somebody's.
-    assert (told["jobs"], answer["busy"]) == ([], [])
+    assert (told["jobs"], answer["busy"]) == ([], {})
 
     rig.job_ends("Succeeded")
     told = rig.ask(rig.wish(node))["nodes"][node]
@@ -252,5 +252,5 @@ def test_the_pod_of_a_backup_whose_job_cannot_be_read_is_not_somebodys(rig: Rig)
     answer = rig.ask(rig.wish(node))
     told = answer["nodes"][node]
 
-    assert (told["state"], told["jobs"], answer["busy"]) == ("timed-out", [], [])
+    assert (told["state"], told["jobs"], answer["busy"]) == ("timed-out", [], {})
     assert not any("/eviction" in path for path in sent)

@@ -38,7 +38,7 @@ def test_a_node_is_cordoned_its_pods_leave_and_then_it_is_ready(rig: Rig) -> Non
 
     assert rig.end_pods() == ["web-1"]
     third = rig.ask(rig.wish(node))
-    assert (third["nodes"][node]["state"], third["nodes"][node]["jobs"], third["busy"]) == ("ready", [], [other])
+    assert (third["nodes"][node]["state"], third["nodes"][node]["jobs"], third["busy"]) == ("ready", [], {other: []})
     assert third["requests"] == {"deployment": "r-1"}
     assert (third["problem"], third["refused"]) == ("", {})
 
@@ -74,7 +74,7 @@ def test_what_belongs_to_the_node_stays_there(rig: Rig) -> None:
     rig.ask(rig.wish(node))
     answer = rig.ask(rig.wish(node))
 
-    assert (answer["nodes"][node]["state"], answer["busy"]) == ("ready", [])
+    assert (answer["nodes"][node]["state"], answer["busy"]) == ("ready", {})
     assert not any(rig.ends(path) for path in stay)
 
 
@@ -163,7 +163,7 @@ def test_pods_of_the_system_leave_and_make_no_node_busy(rig: Rig) -> None:
     node = rig.node()
     system = rig.pod(node, "coredns-1", namespace="kube-system")
 
-    assert rig.ask(rig.wish(node))["busy"] == []
+    assert rig.ask(rig.wish(node))["busy"] == {}
     assert rig.ends(system)
 
 

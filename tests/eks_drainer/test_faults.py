@@ -238,7 +238,7 @@ def test_reads_are_sent_again_and_what_lasts_ends_the_look(rig: Rig, reply: Repl
     failing(rig, reply, 99, "GET /api/v1/pods")
     answer = rig.ask(rig.wish(node))
     assert answer["problem"].startswith("GET /api/v1/pods: ")
-    assert (answer["nodes"], answer["busy"]) == ({}, [])
+    assert (answer["nodes"], answer["busy"]) == ({}, {})
     # Nobody knows what else is there: nothing is done.
     assert rig.held(held) and rig.free(node)
 

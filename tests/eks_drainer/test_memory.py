@@ -58,7 +58,7 @@ def send(method, path, body, kind):
     return Reply(200, bytes(content) + b"]}")
 
 found = drainer.Drainer(Api(send), None, log=lambda _: None).look({"schema": 1, "requests": None}, 1_800_000_000.0)
-print(found["problem"] or found["busy"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(found["problem"] or [*found["busy"]], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 

@@ -51,18 +51,18 @@ def nested(depth: int) -> list[Any]:
 
 
 BROKEN: list[tuple[Any, str]] = [
-    (None, "is no object"),
-    ([], "is no object"),
-    ('{"schema": 1', "is no object"),
+    (None, "is not a JSON object"),
+    ([], "is not a JSON object"),
+    ('{"schema": 1', "is not a JSON object"),
     ({}, "schema: the drainer reads 1, got null; bring both up to date"),
     ({"schema": True, "requests": None}, "schema: the drainer reads 1, got true; bring both up to date"),
     ({"schema": 1}, "requests: must be null or hold deployment alone, got false"),
     ({"schema": 1, "requests": {}}, "requests: must be null or hold deployment alone, got {}"),
-    (asked(None), "is no object"),
+    (asked(None), "is not a JSON object"),
     (asked({"schema": 2}), "schema: the drainer reads 1, got 2; bring both up to date"),
     (asked({"schema": 1, "id": "r", "nodes": "all"}), "nodes: must be a list of at most 6758"),
     (asked({"schema": 1, "id": "r", "nodes": [NODE] * 6759}), "nodes: must be a list of at most 6758"),
-    (asked({"schema": 1, "id": "r", "nodes": [NODE, NODE]}), "nodes: names an instance twice"),
+    (asked({"schema": 1, "id": "r", "nodes": [NODE, NODE]}), "nodes: an instance is duplicated"),
     (asked({"schema": 1, "id": "r 1", "nodes": []}), 'id: must be of the form [A-Za-z0-9-]{1,64}, got "r 1"'),
     (asked({"schema": 1, "id": "r", "nodes": [7]}), "nodes[0]: must be an object, got 7"),
     (event(id="i-0; reboot"), 'nodes[0].id: must be of the form i-[0-9a-f]{8,17}, got "i-0; reboot"'),

@@ -87,15 +87,15 @@ def words(acts: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "is no JSON"),
-        (request(wish_json())[:-9], "is no JSON"),
-        (b"\xff\xfe", "is no JSON"),
+        (b"", "is not JSON"),
+        (request(wish_json())[:-9], "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
         (b"[" * 100_000, "is nested too deep"),
-        (b"[]", "is no object"),
+        (b"[]", "is not a JSON object"),
         (request(wish_json(), schema=2), "schema: this agent reads 1, got 2"),
         (request(wish_json(), schema=True), "schema: this agent reads 1, got true"),
         (request(wish_json(), id="a b"), "id: must be of the form"),
-        (request(*[wish_json()] * 2), "nodes: names an instance twice"),
+        (request(*[wish_json()] * 2), "nodes: an instance is duplicated"),
         (request(*[{}] * 6759), "nodes: must be a list of at most 6758"),
         (request(nodes={}), "nodes: must be a list"),
         (request("i-1"), "nodes[0]: must be an object"),
@@ -1180,14 +1180,14 @@ def test_a_request_that_was_read_in_part_is_read_again(loop: Loop) -> None:
     whole = request(wish_json())
     loop.bucket.short = len(whole) - 9
     loop.ask(whole)
-    assert "is no JSON" in loop.look()["refused"]["operator"]
+    assert "is not JSON" in loop.look()["refused"]["operator"]
     loop.bucket.short = None
     said = loop.look()
     assert said["refused"] == {}
     assert said["nodes"][ONE]["state"] == "draining"
     # And what was understood once may come back with the etag that it had.
     loop.ask(b"{half")
-    assert "is no JSON" in loop.look()["refused"]["operator"]
+    assert "is not JSON" in loop.look()["refused"]["operator"]
     loop.ask(whole)
     assert loop.look()["refused"] == {}
 

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod_provider.channels import UnansweredError, parse
+from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import NodeStatus
 from cdk_hyperpod._lambda.hyperpod_provider.drains import Drains
 from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
 from cdk_hyperpod._lambda.hyperpod_provider.provider import LOOKING
@@ -70,7 +71,7 @@ def asking(
 
 def judged(each: Node, ask: Ask, state: str, message: str = "") -> Verdict:
     """Where the agent has read the wish, and says this."""
-    told = {"state": state, "message": message, "requests": {"deployment": ask.wish}}
+    told = NodeStatus(state=state, message=message, requests={"deployment": ask.wish})
     return judge([each], Said(silent=timedelta(0), nodes={NODE: told}, saves=True), ask)
 
 
@@ -602,7 +603,7 @@ def test_what_is_on_its_way_out_is_not_given_back(of_group: str, of_node: str, k
         asked: Mapping[str, Any]
 
         def read(self) -> Said:
-            return Said(silent=timedelta(0), nodes={NODE: {"requests": {"deployment": "of yesterday"}}})
+            return Said(silent=timedelta(0), nodes={NODE: NodeStatus(requests={"deployment": "of yesterday"})})
 
         def write(self, request: Mapping[str, Any]) -> None:
             self.asked = request

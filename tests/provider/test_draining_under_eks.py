@@ -13,6 +13,7 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod_provider import executor
+from cdk_hyperpod._lambda.hyperpod_provider.drain_protocol import NodeStatus
 from cdk_hyperpod._lambda.hyperpod_provider.model import Drain, Node
 from cdk_hyperpod._lambda.hyperpod_provider.ready import Ask, Said, judge
 from provider.drainer import ARN, Drainer
@@ -334,8 +335,8 @@ def test_a_node_that_kubernetes_does_not_have_may_join_yet_and_then_keeps_nobody
 def test_a_node_that_came_later_has_five_minutes_of_its_own_to_join() -> None:
     began = datetime(2026, 11, 23, tzinfo=UTC)
     late = Node(group="p5", instance_id="i-0123456789abcdef0", launched=began + timedelta(minutes=8))
-    wish = {"requests": {"deployment": "20261123T000000"}, "state": "unknown", "absent": True}
-    said = Said(silent=timedelta(0), nodes={late.name: wish})
+    told = NodeStatus(requests={"deployment": "20261123T000000"}, state="unknown", absent=True)
+    said = Said(silent=timedelta(0), nodes={late.name: told})
 
     def may_go(minutes: int) -> bool:
         ask = Ask(drain=Drain(function=ARN, minutes=25), began=began, now=began + timedelta(minutes=minutes))

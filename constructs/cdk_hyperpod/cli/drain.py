@@ -13,6 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import rich_click as click
@@ -21,14 +22,20 @@ from .._lambda.hyperpod_provider.drain_protocol import (
     AGENT,
     INSTANCE_ID,
     MAX_NODES,
+    NO_TIME,
     SILENT_S,
+    NodeStatus,
+    Status,
+    StatusError,
     Wish,
     make_request,
     make_wish,
+    parse_status,
     request_key,
     status_key,
     wrong_member,
 )
+from .._lambda.hyperpod_provider.text import one_line
 from ..config.slurm import DrainBackup
 from ..errors import ConfigError, Finding, HyperPodError
 from ..names import drain_bucket_name
@@ -42,6 +49,8 @@ MOST_HOLD_S = 24 * 3600
 ENDED = ("ready", "unknown", "refused", "timed-out", "backup-failed")
 """What a node stays in unless somebody does something."""
 INSTALL = "install it with `cdk-hyperpod lifecycle run drain | bash`, or look at `journalctl -u cdk-hyperpod-drain` on the controller"
+NO_OBJECT = "not a JSON object"
+"""Of a wish that cannot be read at all."""
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([mh])")
 
 _DRAIN = """\
@@ -121,8 +130,8 @@ def drain(
     if status_only:
         return _show_status(channel, as_json=as_json)
     found = channel.addresses(nodes)
-    status, now = channel.status()
-    expires = now + hold_s
+    heard = channel.listen()
+    now, expires = heard.now, heard.now + hold_s
     fresh = {
         node: make_wish(
             Wish(
@@ -138,7 +147,7 @@ def drain(
         )
         for node, ip in found.items()
     }
-    failed = {node for node in found if _state(status, node) in ("timed-out", "backup-failed")}
+    failed = {node for node in found if heard.state(node) in ("timed-out", "backup-failed")}
 
     def add(wishes: list[dict[str, Any]]) -> list[dict[str, Any]]:
         old = {wish["id"]: wish for wish in wishes}
@@ -153,7 +162,7 @@ def drain(
     for node, wish in asked.items():
         if any(wish[name] != fresh[node][name] for name in ("expires", "deadline", "on_timeout", "backup")):
             say(f"{node}: somebody had asked for it already, so it is {_terms(wish)}")
-    _check_awake(status, now)
+    _check_awake(heard)
     if wait:
         return _follow(channel, asked)
     say("`cdk-hyperpod drain --status` says how far it is")
@@ -211,8 +220,7 @@ def undrain(nodes: Sequence[str], config: str, cluster: str | None, region: str 
     channel.change(remove)
     for node in named:
         say(f"{node}: {'is given back' if node in gone else 'nobody had asked for it'}")
-    status, now = channel.status()
-    _check_awake(status, now)
+    _check_awake(channel.listen())
 
 
 def _words(nodes: Sequence[str], hold: str = "12h", force_after: str | None = None) -> tuple[int, int | None]:
@@ -260,6 +268,28 @@ def _open(target: Target, path: str, by_kubectl: str) -> Channel:
         remedy = "add `slurm: {drain: {}}` and deploy, or drain by scontrol (docs/scale-down.md)"
         raise ConfigError([Finding(path="slurm.drain", problem=problem, remedy=remedy)], path)
     return Channel(target)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the agent said last."""
+
+    status: Status
+    now: float
+    """The time by S3's clock, which is the agent's too."""
+    unread: str = ""
+    """Why there is no status."""
+
+    @property
+    def silence(self) -> str:
+        """Why the agent is taken for dead; empty: it is alive."""
+        age = self.status.age(self.now)
+        if self.unread or age is None:
+            return self.unread or NO_TIME
+        return f"has not been heard of for {age / 60:.0f} minutes" if age > SILENT_S else ""
+
+    def state(self, node: str) -> str:
+        return self.status.nodes.get(node, NodeStatus()).state
 
 
 class Channel:
@@ -311,10 +341,15 @@ class Channel:
             raise DrainError("\n".join(["nothing was asked for:", *wrong]))
         return found
 
-    def status(self) -> tuple[dict[str, Any], float]:
-        """What the agent said last, nothing if it never did; and the time by S3's clock, which is the agent's too."""
-        content, _, now = self._read(status_key(self.target.name))
-        return _object(content), now
+    def listen(self) -> Heard:
+        """What the agent said last."""
+        content, etag, now = self._read(status_key(self.target.name))
+        if not etag:
+            return Heard(Status(), now, "has never been heard of")
+        try:
+            return Heard(parse_status(content, one_line), now)
+        except StatusError as error:
+            return Heard(Status(), now, str(error))
 
     def change(self, do: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> list[dict[str, Any]]:
         """Change what operators want, from what it is now; what they want then.
@@ -390,14 +425,14 @@ def _live(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
             # No more than is known: the agent refuses what is too large.
             found[wish["id"]] = {name: wish[name] for name in AGENT.members if name in wish}
         else:
-            left_out.append(f"{f'nodes[{i}]' if wrong in ('no object', 'id') else wish['id']} ({wrong})")
+            left_out.append(f"{f'nodes[{i}]' if wrong in (NO_OBJECT, 'id') else wish['id']} ({wrong})")
     return list(found.values()), left_out
 
 
 def _wrong(wish: object, now: float) -> str | None:
     """The first member of a wish that the agent refuses."""
     if not isinstance(wish, dict):
-        return "no object"
+        return NO_OBJECT
     return wrong_member(AGENT, wish, now)
 
 
@@ -409,10 +444,6 @@ def _object(content: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _after(moment: object, now: float) -> bool:
-    return isinstance(moment, (int, float)) and moment > now
-
-
 def _clock(reply: Mapping[str, Any]) -> float:
     """The time of S3's answer: this machine's own clock may be another."""
     said = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
@@ -422,41 +453,38 @@ def _clock(reply: Mapping[str, Any]) -> float:
 # -- what the agent says ----------------------------------------------------------------------------------------------
 
 
-def _check_awake(status: Mapping[str, Any], now: float, *, stands: bool = True) -> None:
+def _check_awake(heard: Heard, *, stands: bool = True) -> None:
     """Raise DrainError where nobody does what is asked. `stands`: somebody has asked for something."""
-    beat = status.get("beat")
-    if not _after(beat, now - SILENT_S):
-        since = f"for {(now - float(beat)) / 60:.0f} minutes" if isinstance(beat, (int, float)) else "ever"
-        heard = "has not been heard of " if since != "ever" else "has never been heard of"
-        raise DrainError(
-            f"{'the request stands, but ' if stands else ''}the agent on the controller {heard}{'' if since == 'ever' else since}: {INSTALL}"
-        )
+    if heard.silence:
+        but = "the request stands, but " if stands else ""
+        raise DrainError(f"{but}the agent on the controller {heard.silence}: {INSTALL}")
 
 
 def _show_status(channel: Channel, *, as_json: bool) -> int:
-    status, now = channel.status()
-    problems = [str(problem) for problem in (*_refusals(status), status.get("problem")) if problem]
+    heard = channel.listen()
+    status = heard.status
+    problems = [problem for problem in (status.refused.get("operator"), status.problem) if problem]
     if as_json:
         nodes = [
             {
                 "instance_id": node,
-                "host": one.get("slurm"),
-                "state": one.get("state"),
-                "message": one.get("message") or None,
+                "host": one.host,
+                "state": one.state,
+                "message": one.message or None,
             }
-            for node, one in sorted(_nodes(status).items())
+            for node, one in sorted(status.nodes.items())
         ]
         where = {"cluster": channel.target.name, "region": channel.target.region}
         content = {**where, "nodes": nodes, "problems": problems}
         say_json("drain", 1, content)
     else:
-        for node, one in sorted(_nodes(status).items()):
+        for node, one in sorted(status.nodes.items()):
             say(_line(node, one))
-        if not _nodes(status):
+        if not status.nodes:
             say("nobody asks for a node")
         for problem in problems:
             say(f"problem: {tables.shown(problem)}")
-    _check_awake(status, now, stands=bool(_nodes(status)))
+    _check_awake(heard, stands=bool(status.nodes))
     return 0
 
 
@@ -479,7 +507,8 @@ def _until_the_end(channel: Channel, asked: Mapping[str, Mapping[str, Any]]) -> 
     began = math.inf
     while True:
         current = channel.wishes()
-        status, now = channel.status()
+        heard = channel.listen()
+        status, now = heard.status, heard.now
         began = min(began, now)
         wanted = {node: current.get(node, wish) for node, wish in wanted.items()}
         gone = sorted(node for node, wish in wanted.items() if node not in current and wish["expires"] > now)
@@ -487,8 +516,8 @@ def _until_the_end(channel: Channel, asked: Mapping[str, Mapping[str, Any]]) -> 
             raise DrainError(f"somebody has given them back by `undrain`: {', '.join(gone)}")
         nodes = {
             node: one
-            for node, one in _nodes(status).items()
-            if node in wanted and (one.get("requests") or {}).get("operator") == wanted[node]["request"]
+            for node, one in status.nodes.items()
+            if node in wanted and one.requests.get("operator") == wanted[node]["request"]
         }
         for node, one in sorted(nodes.items()):
             line = _line(node, one)
@@ -496,26 +525,26 @@ def _until_the_end(channel: Channel, asked: Mapping[str, Mapping[str, Any]]) -> 
                 shown[node] = line
                 say(line)
         # What it said before, to the second, may be of what stood in the request before.
-        for refusal in _refusals(status) if _after(status.get("beat"), began + 1) else ():
-            raise DrainError(f"the agent refuses it: {tables.shown(refusal)}")
-        _check_awake(status, now)
-        if len(nodes) == len(wanted) and all(one.get("state") in ENDED for one in nodes.values()):
+        if "operator" in status.refused and status.beat is not None and status.beat > began + 1:
+            raise DrainError(f"the agent refuses it: {tables.shown(status.refused['operator'])}")
+        _check_awake(heard)
+        if len(nodes) == len(wanted) and all(one.state in ENDED for one in nodes.values()):
             return _sum_up(nodes, wanted, channel.backup)
-        late = sorted(node for node in wanted if nodes.get(node, {}).get("state") != "ready")
+        late = sorted(node for node in wanted if node not in nodes or nodes[node].state != "ready")
         if any(now > wanted[node]["expires"] for node in late):
             raise DrainError(f"the hold is over, and the nodes go back to work; not ready in time: {', '.join(late)}")
         time.sleep(POLL_S)
 
 
 def _sum_up(
-    nodes: Mapping[str, Mapping[str, Any]], wanted: Mapping[str, Mapping[str, Any]], backup: DrainBackup | None
+    nodes: Mapping[str, NodeStatus], wanted: Mapping[str, Mapping[str, Any]], backup: DrainBackup | None
 ) -> int:
-    failed = sorted(node for node, one in nodes.items() if one.get("state") != "ready")
+    failed = sorted(node for node, one in nodes.items() if one.state != "ready")
     # Drained by another, dead, or by an agent whose file has no backup yet: ready, and its data goes with it.
     unsaved = sorted(
         node
         for node, one in nodes.items()
-        if backup is not None and node not in failed and wanted[node].get("backup") and one.get("saved") is not True
+        if backup is not None and node not in failed and wanted[node].get("backup") and not one.saved
     )
     for what, which in (("ready", failed), ("saved", unsaved)):
         if which:
@@ -523,20 +552,6 @@ def _sum_up(
     return 1 if failed or (unsaved and backup is not None and backup.on_failure == "fail") else 0
 
 
-def _nodes(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    found = status.get("nodes")
-    return {node: one for node, one in found.items() if isinstance(one, dict)} if isinstance(found, dict) else {}
-
-
-def _refusals(status: Mapping[str, Any]) -> list[str]:
-    refused = status.get("refused")
-    return [str(refused["operator"])] if isinstance(refused, dict) and "operator" in refused else []
-
-
-def _state(status: Mapping[str, Any], node: str) -> str:
-    return str(_nodes(status).get(node, {}).get("state"))
-
-
-def _line(node: str, one: Mapping[str, Any]) -> str:
-    message = tables.shown(one.get("message") or "")
-    return f"{node}  {tables.shown(one.get('slurm') or '-')}  {tables.shown(one.get('state'))}{f': {message}' if message else ''}"
+def _line(node: str, one: NodeStatus) -> str:
+    message = tables.shown(one.message)
+    return f"{node}  {tables.shown(one.host or '-')}  {tables.shown(one.state)}{f': {message}' if message else ''}"

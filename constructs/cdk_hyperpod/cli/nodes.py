@@ -232,22 +232,20 @@ def _slurm(target: Target, cluster: live.Reply) -> tuple[dict[str, str], str | N
     file = target.config
     if file is None or file.slurm is None or file.slurm.drain is None:
         return {}, None
-    import json
-
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
-    from .._lambda.hyperpod_provider.drain_protocol import status_key
+    from .._lambda.hyperpod_provider.drain_protocol import StatusError, parse_status, status_key
+    from .._lambda.hyperpod_provider.text import one_line
     from ..names import drain_bucket_name
     from . import aws
 
     bucket = drain_bucket_name(file.name, str(cluster["ClusterArn"]).split(":")[4], target.region)
     try:
         body = target.client("s3").get_object(Bucket=bucket, Key=status_key(file.name))["Body"].read()
-        said = json.loads(body)["nodes"]
-        return {str(node): str(one["state"]) for node, one in said.items()}, None
+        return {node: one.state for node, one in parse_status(body, one_line).nodes.items()}, None
     except (ClientError, BotoCoreError) as error:
         if aws.code(error) == "NoSuchKey":
             return {}, None
         return {}, f"what the drain agent says is not shown: {aws.sentence(error)}"
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return {}, "what the drain agent says is not shown: its status is no JSON of its own"
+    except StatusError as error:
+        return {}, f"what the drain agent says is not shown: it {error}"

@@ -15,8 +15,18 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
 
 from . import api
-from .drain_protocol import MAX_STATUS_BYTES, SCHEMA, request_key, status_key
-from .ready import SILENT, Said
+from .drain_protocol import (
+    MAX_STATUS_BYTES,
+    NO_TIME,
+    SCHEMA,
+    Status,
+    StatusError,
+    check_status,
+    parse_status,
+    request_key,
+    status_key,
+)
+from .ready import Said
 from .text import one_line
 
 NOT_GIVEN_BACK = "not given back"
@@ -82,9 +92,9 @@ class Bucket:
 
     def find(self, node: str, said: Said) -> str | None:
         """By the address the agent knows it."""
-        told = said.nodes.get(node, {}).get("ip")
-        if isinstance(told, str) and told:
-            return told
+        told = said.nodes.get(node)
+        if told and told.address:
+            return told.address
         if node not in self._addresses:
             self._addresses[node] = self._look_up(node)
         return self._addresses[node] or None
@@ -121,13 +131,14 @@ class Function:
         found = _object(reply["Payload"].read(MAX_STATUS_BYTES))
         if reply.get("FunctionError"):
             raise UnansweredError(why=one_line(found.get("errorMessage") or "it failed"))
-        if found.get("schema") != SCHEMA:
-            raise UnansweredError(why="its answer is not one of this version")
-        problem = one_line(found.get("problem") or "")
-        if problem and not problem.startswith(NOT_GIVEN_BACK):
+        try:
+            status = check_status(found, one_line)
+        except StatusError:
+            raise UnansweredError(why="its answer is not one of this version") from None
+        if status.problem and not status.problem.startswith(NOT_GIVEN_BACK):
             # Where it cannot read Kubernetes, what it holds is not in its answer.
-            raise UnansweredError(why=problem)
-        return _said(found, timedelta(0))
+            raise UnansweredError(why=status.problem)
+        return _said(status, timedelta(0))
 
     def find(self, node: str, said: Said) -> str:
         """A node's name in Kubernetes has its id in it."""
@@ -140,56 +151,32 @@ class Function:
 
 def parse(content: bytes, now: float) -> Said:
     """The agent's status. Raises UnansweredError if it cannot be one; of its members, invalid ones are ignored."""
-    found = _object(content)
-    beat = found.get("beat")
-    if not found:
-        raise UnansweredError(why="has a status that is not a JSON object")
-    if found.get("schema") != SCHEMA:
-        raise UnansweredError(why="has a status of another version")
-    # One that is ahead would never be silent. NaN is not between anything.
-    if isinstance(beat, bool) or not isinstance(beat, int | float) or not 0 <= beat <= now + SILENT.total_seconds():
-        raise UnansweredError(why="has a status whose time is missing or in the future")
-    return _said(found, timedelta(seconds=max(0.0, now - beat)))
+    try:
+        status = parse_status(content, one_line)
+    except StatusError as error:
+        raise UnansweredError(why=str(error)) from None
+    age = status.age(now)
+    if age is None:
+        raise UnansweredError(why=NO_TIME)
+    return _said(status, timedelta(seconds=age))
 
 
-def _said(found: Mapping[str, Any], silent: timedelta) -> Said:
+def _said(status: Status, silent: timedelta) -> Said:
     return Said(
         silent=silent,
-        rejected=one_line(_mapping(found.get("refused")).get("deployment") or ""),
-        problem=one_line(found.get("problem") or ""),
-        nodes={name: _told(each) for name, each in _mapping(found.get("nodes")).items() if isinstance(each, dict)},
-        busy=_busy(found.get("busy")),
-        saves=bool(found.get("backup")),
-        left_out=_counts(found.get("left_out")),
+        rejected=status.refused.get("deployment", ""),
+        problem=status.problem,
+        nodes=status.nodes,
+        busy={name: tuple(job.title for job in jobs) for name, jobs in status.busy.items()},
+        saves=status.backup is not None,
+        left_out=status.left_out,
     )
 
 
-def _told(node: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: one_line(value) if isinstance(value, str) else value for name, value in node.items()}
-
-
 def _object(content: bytes) -> dict[str, Any]:
-    """What is in a JSON text; empty where that is no object."""
+    """What is in a JSON text; empty if that is not an object."""
     try:
-        return _mapping(json.loads(content))
+        found = json.loads(content)
     except (ValueError, RecursionError):
         return {}
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _counts(told: object) -> dict[str, int]:
-    return {name: count for name, count in _mapping(told).items() if type(count) is int and 0 < count < 2**53}
-
-
-def _busy(told: object) -> dict[str, tuple[str, ...]]:
-    """Id -> some of its jobs. The drainer, and an agent of version 2, tell a list of ids alone."""
-    if isinstance(told, list):
-        return {name: () for name in told if isinstance(name, str)}
-    return {
-        name: tuple(one_line(f"{job.get('id')} of {job.get('user')}") for job in jobs if isinstance(job, dict))
-        for name, jobs in _mapping(told).items()
-        if isinstance(jobs, list)
-    }
+    return found if isinstance(found, dict) else {}

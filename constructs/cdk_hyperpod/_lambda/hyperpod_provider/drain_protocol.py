@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 MAX_NODES = 6758
@@ -175,20 +175,20 @@ def _parse_json(content: bytes) -> object:
     try:
         return json.loads(content.decode("utf-8"))
     except ValueError:
-        raise RequestError("is no JSON, or only a part of it") from None
+        raise RequestError("is not JSON, or only a part of it") from None
 
 
 def check_request(reader: Reader, writer: str, found: object, now: float) -> Request:
     """The request in what was read of JSON. Raises RequestError as parse_request does, and RecursionError."""
     if not isinstance(found, dict):
-        raise RequestError("is no object")
+        raise RequestError("is not a JSON object")
     check_schema(reader, found)
     nodes = found.get("nodes")
     if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
         raise RequestError(f"nodes: must be a list of at most {MAX_NODES}")
     wishes = tuple(_check_wish(reader, writer, f"nodes[{i}]", node, now) for i, node in enumerate(nodes))
     if len({wish.instance for wish in wishes}) != len(wishes):
-        raise RequestError("nodes: names an instance twice")
+        raise RequestError("nodes: an instance is duplicated")
     name = found.get("id")
     if not _MEMBERS["request"].is_right(name, now):
         raise RequestError(f"id: must be {_MEMBERS['request'].must_be}, got {show(name)}")
@@ -254,3 +254,191 @@ def show(value: Any) -> str:
     """What was found in place of something else, as JSON, and not all of it."""
     text = json.dumps(value, default=repr)
     return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+# -- statuses ---------------------------------------------------------------------------------------------------------
+
+
+NO_TIME = "has a status whose time is missing or in the future"
+"""Why a status without an age says nothing. It follows "the agent", as a StatusError does."""
+
+
+class StatusError(Exception):
+    """Why what was read is not a status, or not one of this version."""
+
+
+@dataclass(frozen=True)
+class StatusJob:
+    """A job on a node, or a pod."""
+
+    id: str
+    user: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.id} of {self.user}"
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """What the agent, or the drainer, says of one node that somebody asked it for."""
+
+    state: str = ""
+    message: str = ""
+    requests: Mapping[str, str] = field(default_factory=dict)
+    """Writer -> its wish that the node is held for."""
+    saved: bool = False
+    """It is ready, and what was to be saved is."""
+    absent: bool = False
+    """It is a node of the cluster, and neither Slurm nor Kubernetes has it: nothing runs there."""
+    address: str = ""
+    host: str = ""
+    """Its name in Slurm."""
+    jobs: tuple[StatusJob, ...] = ()
+    """Some of those that run there."""
+    running: int | None = None
+    """How many pods run there. Absent: the node is Slurm's."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """The agent's status, or the drainer's answer."""
+
+    agent: int = 0
+    """Version of its writer."""
+    beat: float | None = None
+    """When it was written, in seconds since 1970. Absent: it says no such time."""
+    requests: Mapping[str, str] = field(default_factory=dict)
+    """Writer -> id of its request that was read last."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Writer -> why its request is not taken."""
+    problem: str = ""
+    """Why nothing is done."""
+    backup: str | None = None
+    """Where data is saved to, or by what. Absent: nothing is saved."""
+    nodes: Mapping[str, NodeStatus] = field(default_factory=dict)
+    busy: Mapping[str, tuple[StatusJob, ...]] = field(default_factory=dict)
+    """Instances that have jobs or pods -> some of the jobs."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Instance -> how many files its backup has left out, also after the node was deleted."""
+
+    def age(self, now: float) -> float | None:
+        """Seconds since it was written. None: the time is missing, or so far ahead that the writer would never be silent."""
+        if self.beat is None or self.beat > now + SILENT_S:
+            return None
+        return max(0.0, now - self.beat)
+
+
+def parse_status(content: bytes, text: Callable[[object], str]) -> Status:
+    """The status in an object. Raises StatusError. Invalid members are ignored.
+
+    `text` makes others' text printable: a status is data of another machine.
+    """
+    try:
+        return check_status(json.loads(content), text)
+    except (ValueError, RecursionError):
+        raise StatusError("has a status that is not a JSON object") from None
+
+
+def check_status(found: object, text: Callable[[object], str]) -> Status:
+    """The status in what was read of JSON, as parse_status has it."""
+    if not isinstance(found, dict):
+        raise StatusError("has a status that is not a JSON object")
+    if found.get("schema") != SCHEMA:
+        raise StatusError("has a status of another version")
+    version, beat = found.get("agent"), found.get("beat")
+    is_time = isinstance(beat, (int, float)) and not isinstance(beat, bool) and beat >= 0
+    return Status(
+        agent=version if type(version) is int else 0,
+        beat=beat if is_time else None,
+        requests=_texts(found.get("requests"), text),
+        refused=_texts(found.get("refused"), text),
+        problem=text(found.get("problem") or ""),
+        backup=text(found["backup"]) if found.get("backup") else None,
+        nodes={
+            text(name): _check_node(node, text)
+            for name, node in _mapping(found.get("nodes")).items()
+            if isinstance(node, dict)
+        },
+        busy=_check_busy(found.get("busy"), text),
+        left_out={
+            text(name): count
+            for name, count in _mapping(found.get("left_out")).items()
+            if type(count) is int and 0 < count < 2**53
+        },
+    )
+
+
+def _check_node(found: Mapping[str, Any], text: Callable[[object], str]) -> NodeStatus:
+    running = found.get("running")
+    requests = _mapping(found.get("requests"))
+    return NodeStatus(
+        # Whoever waits for the node says what it waits for.
+        state=text(found.get("state") or "") or "no state",
+        message=text(found.get("message") or ""),
+        requests={text(writer): text(name) for writer, name in requests.items() if isinstance(name, str)},
+        saved=found.get("saved") is True,
+        absent=found.get("absent") is True,
+        address=_text_alone(found.get("ip"), text),
+        host=_text_alone(found.get("slurm"), text),
+        jobs=_check_jobs(found.get("jobs"), text),
+        running=running if running is None or type(running) is int else int(bool(running)),
+    )
+
+
+def _check_busy(found: object, text: Callable[[object], str]) -> dict[str, tuple[StatusJob, ...]]:
+    """An agent of version 2 wrote a list of ids alone."""
+    if isinstance(found, list):
+        return {text(name): () for name in found if isinstance(name, str)}
+    return {text(name): _check_jobs(jobs, text) for name, jobs in _mapping(found).items() if isinstance(jobs, list)}
+
+
+def _check_jobs(found: object, text: Callable[[object], str]) -> tuple[StatusJob, ...]:
+    jobs = [job for job in found if isinstance(job, dict)] if isinstance(found, list) else []
+    return tuple(StatusJob(text(job.get("id")), text(job.get("user"))) for job in jobs)
+
+
+def _texts(found: object, text: Callable[[object], str]) -> dict[str, str]:
+    return {text(name): text(value) for name, value in _mapping(found).items() if value}
+
+
+def _text_alone(found: object, text: Callable[[object], str]) -> str:
+    return text(found) if isinstance(found, str) else ""
+
+
+def _mapping(found: object) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def make_status(status: Status) -> dict[str, Any]:
+    """A status as it is written."""
+    return {
+        "schema": SCHEMA,
+        "agent": status.agent,
+        "beat": status.beat,
+        "requests": dict(status.requests),
+        "refused": dict(status.refused),
+        "problem": status.problem,
+        "backup": status.backup,
+        "nodes": {name: _make_node(node) for name, node in status.nodes.items()},
+        "busy": {name: _make_jobs(jobs) for name, jobs in status.busy.items()},
+        "left_out": dict(status.left_out),
+    }
+
+
+def _make_node(node: NodeStatus) -> dict[str, Any]:
+    return {
+        "state": node.state,
+        "message": node.message,
+        "requests": dict(node.requests),
+        "saved": node.saved,
+        "jobs": _make_jobs(node.jobs),
+        **({"absent": True} if node.absent else {}),
+        **({"ip": node.address} if node.address else {}),
+        **({"slurm": node.host} if node.host else {}),
+        **({} if node.running is None else {"running": node.running}),
+    }
+
+
+def _make_jobs(jobs: Iterable[StatusJob]) -> list[dict[str, str]]:
+    return [{"id": job.id, "user": job.user} for job in jobs]

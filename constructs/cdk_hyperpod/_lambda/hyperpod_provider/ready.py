@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 from . import messages
 from .actions import Plan, Refuse, Wait
-from .drain_protocol import SILENT_S
+from .drain_protocol import SILENT_S, NodeStatus
 from .model import Cluster, Drain, Node
 
 DEADLINE = timedelta(minutes=55)
@@ -53,7 +52,7 @@ class Said:
     """Why it does not take the deployment's request."""
     problem: str = ""
     """Why it does nothing."""
-    nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    nodes: Mapping[str, NodeStatus] = field(default_factory=dict)
     busy: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Ids of the instances that have jobs -> some of them: `4711 of alice`. An agent of before told of none."""
     saves: bool = False
@@ -63,9 +62,7 @@ class Said:
 
     def wishes(self) -> dict[str, str]:
         """Node -> the wish of a deployment that it is held for."""
-        requests = {name: each.get("requests") for name, each in self.nodes.items()}
-        told = {name: each.get("deployment") for name, each in requests.items() if isinstance(each, dict)}
-        return {name: wish for name, wish in told.items() if isinstance(wish, str)}
+        return {name: node.requests["deployment"] for name, node in self.nodes.items() if "deployment" in node.requests}
 
 
 NOTHING_SAID = Said()
@@ -233,10 +230,10 @@ def _has_to_be_asked_for(node: Node, ask: Ask) -> bool:
 
 def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
     """Why the node may not go, if so, and whether it ever may."""
-    told = said.nodes.get(node.name, {})
+    told = said.nodes.get(node.name, NodeStatus())
     heard = said.wishes().get(node.name) == ask.wish
     unread = messages.UNTOLD if ask.drain.eks else messages.UNREAD
-    state, message = (str(told.get("state")), str(told.get("message") or "")) if heard else ("", unread)
+    state, message = (told.state, told.message) if heard else ("", unread)
     if _is_ready(node, told, state) and not _may_join(node, state, ask):
         if _ends_pods(told, ask) and ask.now < ask.limit(node):
             return message or state, False
@@ -250,16 +247,16 @@ def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
     return (message or state, True) if ask.must_be_ready else ("", False)
 
 
-def _ends_pods(told: Mapping[str, Any], ask: Ask) -> bool:
+def _ends_pods(told: NodeStatus, ask: Ask) -> bool:
     """Whether pods still run there. A backup begins before the time is over; that it is done ends no pod early."""
-    return ask.drain.eks and bool(told.get("running"))
+    return ask.drain.eks and bool(told.running)
 
 
-def _is_lost(told: Mapping[str, Any], state: str, ask: Ask) -> bool:
+def _is_lost(told: NodeStatus, state: str, ask: Ask) -> bool:
     """Whether what has to be saved is not: under EKS a node whose kubelet tells nothing may have pods all the same. Slurm gives
     up the jobs of a dead node by itself."""
     must = ask.drain.eks and ask.drain.must_be_saved and not ask.rolling_back
-    return must and state == "ready" and told.get("saved") is not True
+    return must and state == "ready" and not told.saved
 
 
 def _is_final(state: str, ask: Ask) -> bool:
@@ -275,7 +272,7 @@ def _may_join(node: Node, state: str, ask: Ask) -> bool:
     return state == "unknown" and ask.drain.eks and node.status == "Running" and not waited
 
 
-def _is_ready(node: Node, told: Mapping[str, Any], state: str) -> bool:
+def _is_ready(node: Node, told: NodeStatus, state: str) -> bool:
     match state:
         case "ready":
             return True
@@ -283,6 +280,6 @@ def _is_ready(node: Node, told: Mapping[str, Any], state: str) -> bool:
             # Of what Slurm does not know it runs nothing. What HyperPod's own list on the controller does not know, it may
             # know by the next look; of a node that is not there yet, or no more, nothing is to be waited for. One that the
             # agent only cannot tell from another may have jobs, whatever its status.
-            strange = str(told.get("message") or "").startswith(NO_INSTANCE)
-            return told.get("absent") is True or (strange and node.status != "Running")
+            strange = told.message.startswith(NO_INSTANCE)
+            return told.absent or (strange and node.status != "Running")
     return False

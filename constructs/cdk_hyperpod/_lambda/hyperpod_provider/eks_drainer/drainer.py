@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..drain_protocol import SCHEMA, Request, RequestError, Wish
+from ..drain_protocol import NodeStatus, Request, RequestError, Status, StatusJob, Wish, make_status
 from ..text import one_line
 from .kubernetes import Api, Json, KubernetesError
 from .request import WRITER, parse_event
@@ -504,19 +504,18 @@ class Drainer:
             judged = judge_all(wishes, world)
             done, failed = self._act(decide(wishes, judged, world) if asked else give_back(wishes, world))
             problem = _not_given_back(failed, judged, world)
-        answer = {
-            "schema": SCHEMA,
-            "agent": VERSION,
-            "beat": round(now),
-            "requests": {WRITER: asked.id} if asked else {},
-            "refused": {WRITER: refused[:MESSAGE]} if refused else {},
-            "problem": problem[:MESSAGE],
-            "busy": _busy(world),
-            "backup": self._backup,
-            "nodes": _tell(wishes, judged, world, failed),
-        }
+        answer = Status(
+            agent=VERSION,
+            beat=round(now),
+            requests={WRITER: asked.id} if asked else {},
+            refused={WRITER: refused[:MESSAGE]} if refused else {},
+            problem=problem[:MESSAGE],
+            busy=dict.fromkeys(_busy(world), ()),
+            backup=self._backup,
+            nodes=_tell(wishes, judged, world, failed),
+        )
         self._log(_summary(answer, done, failed, self._clock() - began))
-        return answer
+        return make_status(answer)
 
     def _admit(self, wishes: Mapping[str, Wish], world: World) -> World:
         """With what the server says of the backup's Job before anything leaves a node for it: nothing is made by this."""
@@ -613,24 +612,24 @@ def _busy(world: World) -> list[str]:
 
 def _tell(
     wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], world: World, failed: Mapping[str, Sequence[str]]
-) -> Json:
-    told: Json = {}
+) -> dict[str, NodeStatus]:
+    told: dict[str, NodeStatus] = {}
     room, most = TOLD, min(MESSAGE, SAID // max(1, len(judged)))
     for instance, one in judged.items():
         wish = wishes[instance]
         names = [node.name for node in world.nodes.get(instance, ())]
         pods = [pod for name in names for pod in world.pods.get(name, ())][: min(room, TOLD_OF_A_NODE)]
         room -= len(pods)
-        told[instance] = {
-            "state": one.state,
-            "requests": {WRITER: wish.request},
-            "jobs": [{"id": pod.title, "user": pod.owner} for pod in pods],
-            "saved": one.saved,
-            "running": sum(len(world.pods.get(name, ())) for name in names),
-            "message": _plain("; ".join(filter(None, (one.message, *_few(failed.get(instance, ()))))))[:most],
-            **({"ip": wish.address} if wish.address else {}),
-            **({"absent": True} if one.absent else {}),
-        }
+        told[instance] = NodeStatus(
+            state=one.state,
+            message=_plain("; ".join(filter(None, (one.message, *_few(failed.get(instance, ()))))))[:most],
+            requests={WRITER: wish.request},
+            saved=one.saved,
+            absent=one.absent,
+            address=wish.address,
+            jobs=tuple(StatusJob(pod.title, pod.owner) for pod in pods),
+            running=sum(len(world.pods.get(name, ())) for name in names),
+        )
     return told
 
 
@@ -645,11 +644,11 @@ def _few(items: Sequence[str], shown: int = 3) -> Iterable[str]:
         yield f"and {len(items) - shown} more refusals"
 
 
-def _summary(answer: Json, done: int, failed: Mapping[str, Sequence[str]], seconds: float) -> str:
+def _summary(answer: Status, done: int, failed: Mapping[str, Sequence[str]], seconds: float) -> str:
     """One line for the log, of nothing but checked words and of what Kubernetes says."""
-    states = [each["state"] for each in answer["nodes"].values()]
+    states = [node.state for node in answer.nodes.values()]
     counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))) or "no node"
     wrong = [each for some in failed.values() for each in some]
-    said = f"{answer['requests'].get(WRITER, 'a question')}: {counts}; {len(answer['busy'])} busy; {done} done"
-    more = (f"{len(wrong)} not: {wrong[0]}" if wrong else "", *answer["refused"].values(), answer["problem"])
+    said = f"{answer.requests.get(WRITER, 'a question')}: {counts}; {len(answer.busy)} busy; {done} done"
+    more = (f"{len(wrong)} not: {wrong[0]}" if wrong else "", *answer.refused.values(), answer.problem)
     return one_line("; ".join(filter(None, (said, *more, f"{seconds:.1f} s"))))[:2000]

@@ -22,7 +22,7 @@ def parse_event(event: Any, now: float) -> Request | None:
 
 def _parse_event(event: Any, now: float) -> Request | None:
     if not isinstance(event, dict):
-        raise RequestError("is no object")
+        raise RequestError("is not a JSON object")
     check_schema(DRAINER, event)
     requests = event.get("requests", False)
     if requests is None:
