@@ -26,6 +26,7 @@ from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
 from config.judging import changed
 from lifecycle.programs import load
+from lifetimes.agent import status as agent_status
 from provider.served_model import serve
 from slurm.bucket import serve as serve_bucket
 
@@ -74,8 +75,8 @@ class World:
             for node, wish in wishes.items()
         }
         self.folder.mkdir(exist_ok=True)
-        status = {"schema": 1, "beat": time.time() if beat is None else beat, "nodes": nodes, "refused": {}, **more}
-        (self.folder / "status.json").write_text(json.dumps(status))
+        told = agent_status(time.time() if beat is None else beat, nodes=nodes, **more)
+        (self.folder / "status.json").write_bytes(told)
 
 
 @pytest.fixture
@@ -279,8 +280,10 @@ class Held(drain_command.Channel):
         self.content = content
 
     def get_object(self, **asked: str) -> dict[str, Any]:
-        status = json.dumps({"schema": 1, "beat": NOW}).encode()
-        return {"Body": io.BytesIO(status if asked["Key"].endswith("status.json") else self.content), "ETag": "e"}
+        return {
+            "Body": io.BytesIO(agent_status(NOW) if asked["Key"].endswith("status.json") else self.content),
+            "ETag": "e",
+        }
 
     def put_object(self, **asked: Any) -> None:
         self.content = asked["Body"]

@@ -23,6 +23,7 @@ from cdk_hyperpod.cli.live import LiveError, Node, Target
 from cdk_hyperpod_local.hyperpod.samples import group
 from cli.conftest import Run, World, deployed, write
 from lifecycle.programs import load
+from lifetimes.agent import status as agent_status
 from synth.synthesis import ROOT
 
 Json = Any
@@ -121,14 +122,8 @@ def hostile(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
         world.quiet()
         node = world.nodes("work")[0]
         told = {"state": f"draining{EVIL}", "slurm": EVIL, "message": EVIL, "requests": {"operator": "x"}}
-        status = {
-            "schema": 1,
-            "beat": world.model.clock.now(),
-            "problem": EVIL,
-            "nodes": {node: told},
-            "busy": {node: [{"id": EVIL}]},
-        }
-        world.status = json.dumps({**status, "refused": {"operator": EVIL}}).encode()
+        more = {"problem": EVIL, "nodes": {node: told}, "busy": {node: [{"id": EVIL}]}, "refused": {"operator": EVIL}}
+        world.status = agent_status(world.model.clock.now(), **more)
         asked = {"schema": 1, "id": "x", "nodes": [{"id": EVIL}, {"id": node, "ip": EVIL}]}
         world.asked[request_key("small", "operator")] = json.dumps(asked).encode()
         world.stack = failed_stack()
@@ -290,15 +285,8 @@ def _writes(path: Path) -> Iterator[ast.AST]:
 def test_the_guard_takes_in_text() -> None:
     node = {"state": EVIL, "message": EVIL, "requests": {"deployment": "x"}}
     busy = {"i-1": [{"id": EVIL, "user": EVIL}]}
-    status = {
-        "schema": 1,
-        "beat": 1,
-        "problem": EVIL,
-        "refused": {"deployment": EVIL},
-        "nodes": {"i-1": node},
-        "busy": busy,
-    }
-    said = channels.parse(json.dumps(status).encode(), 1)
+    status = agent_status(1, problem=EVIL, refused={"deployment": EVIL}, nodes={"i-1": node}, busy=busy)
+    said = channels.parse(status, 1)
     texts = [said.problem, said.rejected, *said.busy["i-1"], said.nodes["i-1"].state, said.nodes["i-1"].message]
     texts.append(api.reason(ClientError({"Error": {"Code": EVIL, "Message": EVIL}}, "x")))
     texts.append(str(ScaleDownError(f"refused: {EVIL}")))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from cdk_hyperpod_local.hyperpod.samples import VPC, group, slurm
 from cli.conftest import Run, World, deployed, refused, write
 from cli.drawing import picture
 from config.judging import ROOT
+from lifetimes.agent import status as agent_status
 
 Json = Any
 FOLDER = ROOT / "docs" / "pictures"
@@ -53,13 +53,8 @@ def three_workers(world: World) -> None:
     first, second, third = world.nodes("work")
     world.model.change_node(first, status="Failure")
     world.model.change_node(second, image="1.0")
-    status = {
-        "schema": 1,
-        "beat": world.model.clock.now(),
-        "nodes": {third: {"state": "draining"}},
-        "busy": {node: [{"id": "4711", "user": "alice"}] for node in (second, third)},
-    }
-    world.status = json.dumps(status).encode()
+    busy = {node: [{"id": "4711", "user": "alice"}] for node in (second, third)}
+    world.status = agent_status(world.model.clock.now(), nodes={third: {"state": "draining"}}, busy=busy)
 
 
 def nodes(world: World, run: Run, patch: pytest.MonkeyPatch) -> Json:

@@ -25,6 +25,7 @@ from cdk_hyperpod.names import cluster_stack_name
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, VPC, eks, group, run_until_quiet, slurm
 from config.judging import REMOVED, ROOT, changed
+from lifetimes.agent import status as agent_status
 from provider.served_model import foundation_in, serve
 
 OWNER = f"arn:aws:cloudformation:us-west-2:000000000000:stack/{cluster_stack_name('small')}/0a1b2c"
@@ -128,8 +129,7 @@ def status_of_agent(
     busy: object = (), *, ago_s: float = 0, backup: str | None = "/fsx/backup", **more: object
 ) -> dict[str, tuple[int, str]]:
     """What it has said last."""
-    told = {"schema": 1, "beat": time.time() - ago_s, "backup": backup, "busy": busy, **more}
-    return {"GetObject": (200, json.dumps(told))}
+    return {"GetObject": (200, agent_status(time.time() - ago_s, backup=backup, busy=busy, **more).decode())}
 
 
 def job(number: int) -> dict[str, str]:

@@ -23,6 +23,7 @@ from cdk_hyperpod_local import environment
 from cdk_hyperpod_local.session import LocalAws
 from cli.wire import intercept
 from config.judging import changed
+from lifetimes.agent import status as agent_status
 from local_aws.fixtures import running_engine
 
 pytestmark = pytest.mark.slow
@@ -254,8 +255,7 @@ def place(aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     bucket = drain_bucket_name("small", aws.account, aws.region)
     s3 = aws.client("s3")
     s3.delete_object(Bucket=bucket, Key=request_key("small", "operator"))
-    status = {"schema": 1, "beat": time.time(), "nodes": {}, "refused": {}}
-    s3.put_object(Bucket=bucket, Key=status_key("small"), Body=json.dumps(status).encode())
+    s3.put_object(Bucket=bucket, Key=status_key("small"), Body=agent_status(time.time()))
 
     def enough(_: float) -> None:
         raise KeyboardInterrupt

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -22,6 +21,7 @@ from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, VPC, eks, group, slurm
 from cli.conftest import Run, World, deployed
 from cli.drawing import picture
 from config.judging import ROOT, changed
+from lifetimes.agent import status as agent_status
 
 Json = Any
 FOLDER = ROOT / "tests" / "cli" / "printed"
@@ -144,12 +144,8 @@ def test_what_every_command_prints(
     world.stack = {"StackName": "hyperpod-small-cluster", "StackStatus": "CREATE_COMPLETE"}
     tell("why")
     tell("drain", "--status")
-    status = {
-        "schema": 1,
-        "beat": world.model.clock.now(),
-        "nodes": {node: {"state": "draining"} for node in nodes[-1:]},
-    }
-    world.status = json.dumps(status).encode() if orchestrator == "slurm" else None
+    status = agent_status(world.model.clock.now(), nodes={node: {"state": "draining"} for node in nodes[-1:]})
+    world.status = status if orchestrator == "slurm" else None
     if nodes:
         for words in (["logs"], ["connect", "--print"], ["connect", "--ssh-config"], ["drain"], ["undrain"]):
             tell(words[0], "NODE", *words[1:], known={"NODE": nodes[0]})

@@ -14,7 +14,6 @@ from random import Random
 from typing import Any, Literal
 
 from .clock import Clock
-from .hyperpod import HyperPod
 from .slurm import Backup, Hold, Slurm
 from .switches import Spoilt, Statuses
 
@@ -32,6 +31,12 @@ Wish = dict[str, Any]
 
 class Away(Exception):
     """S3 does not answer, or not this."""
+
+
+def status(beat: float, **more: Any) -> bytes:
+    """What an agent writes at that time, of nodes and requests only what `more` tells."""
+    nothing: dict[str, Any] = {"requests": {}, "refused": {}, "problem": "", "busy": {}, "backup": None, "nodes": {}}
+    return json.dumps({"schema": 1, "agent": 3, "beat": beat, **nothing, **more}).encode()
 
 
 class Bucket:
@@ -115,8 +120,8 @@ class Temper:
 
 
 class Agent:
-    def __init__(self, clock: Clock, rng: Random, bucket: Bucket, slurm: Slurm, pod: HyperPod, temper: Temper) -> None:
-        self.clock, self.rng, self.bucket, self.slurm, self.pod, self.temper = clock, rng, bucket, slurm, pod, temper
+    def __init__(self, clock: Clock, rng: Random, bucket: Bucket, slurm: Slurm, temper: Temper) -> None:
+        self.clock, self.rng, self.bucket, self.slurm, self.temper = clock, rng, bucket, slurm, temper
         self.lives = False
         self.slurmctld_away_until = 0.0
         self.spoils_next = False
@@ -210,7 +215,7 @@ class Agent:
         return {
             "state": state,
             "message": message,
-            "jobs": [job.name for job in self.slurm.jobs_on(node_id)],
+            "jobs": [job.told() for job in self.slurm.jobs_on(node_id)],
             "saved": bool(hold and hold.saved),
             "requests": {who: wish["request"] for who, wish in asked.items()},
             "ip": wishes[0]["ip"],
@@ -227,7 +232,7 @@ class Agent:
         if node_id in slurm.absent:
             return "unknown", "Slurm has no node with the address", {"absent": True}
         down = slurm.is_down(node)
-        jobs = ", ".join(job.name for job in slurm.jobs_on(node_id))
+        jobs = ", ".join(f"{job.name} of {job.user}" for job in slurm.jobs_on(node_id))
         running = any(now < wish["deadline"] for wish in wishes)
         forced = any(now >= wish["deadline"] and wish["on_timeout"] == "force" for wish in wishes)
         hold = slurm.holds.get(node_id)
@@ -237,7 +242,7 @@ class Agent:
             return ("draining", f"jobs: {jobs}", {}) if jobs else ("ready", "another has drained it", {})
         if hold is None:
             if jobs and not (running or forced):
-                return "timed-out", f"jobs: {jobs}", {}
+                return "timed-out", f"went back to work at its deadline; jobs: {jobs}", {}
             hold = slurm.holds[node_id] = Hold()
         unsaved = self.temper.saves != "nothing" and not hold.saved and any(wish["backup"] for wish in wishes)
         if hold.drained and not (unsaved and hold.tries == 0 and slurm.responds(node)):
@@ -256,7 +261,7 @@ class Agent:
                 slurm.end_jobs(node_id, self.rng.uniform(2, 30))
             elif not running:
                 del slurm.holds[node_id]
-                return "timed-out", f"jobs: {jobs}", {}
+                return "timed-out", f"went back to work at its deadline; jobs: {jobs}", {}
             return "draining", f"jobs: {jobs}", {}
         if unsaved and (state := self._save(hold)):
             return *state, {}
@@ -280,18 +285,16 @@ class Agent:
     def _tell(self, ago: float) -> None:
         if self.clock.now < self.bucket.writes_fail_until:
             return
-        status = {
-            "schema": 1,
-            "agent": 2,
-            "beat": self.bucket.time - ago,
-            "requests": {who: found["id"] for who, found in self._read.items() if found},
-            "refused": self._refused,
-            "problem": "Unable to contact slurm controller" if self.clock.now < self.slurmctld_away_until else "",
-            "busy": sorted({node for job in self.slurm.jobs if job.ends > self.clock.now for node in job.nodes}),
-            "backup": None if self.temper.saves == "nothing" else "/fsx/backup",
-            "nodes": self._nodes,
-        }
-        body = json.dumps(status).encode()
+        away = self.clock.now < self.slurmctld_away_until
+        body = status(
+            self.bucket.time - ago,
+            requests={who: found["id"] for who, found in self._read.items() if found},
+            refused=self._refused,
+            problem="Unable to contact slurm controller" if away else "",
+            busy=self.slurm.busy(),
+            backup=None if self.temper.saves == "nothing" else "/fsx/backup",
+            nodes=self._nodes,
+        )
         self.said = self.clock.now - ago
         self._spoilt, self.spoils_next = self.spoils_next, False
         self.bucket.put(STATUS, body[: len(body) // 2] if self._spoilt else body)

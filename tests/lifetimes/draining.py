@@ -225,7 +225,7 @@ class ByAgent(Draining):
 
     def __init__(self, life: Lifetime, rng: Random) -> None:
         super().__init__(life, rng)
-        clock, pod = life.clock, life.pod
+        clock = life.clock
         saves: Saves = rng.choice(["nothing", "or fails", "or fails", "or goes on"])
         self._must = saves == "or fails"
         if self._must and rng.random() < 0.07:
@@ -240,8 +240,8 @@ class ByAgent(Draining):
         dice = Random(f"{life.seed} the statuses")
         skew = rng.choice([0.0, 0.0, 0.0, 5.0, -5.0, 170.0, -170.0, 300.0, -300.0])
         self.bucket = Bucket(clock, skew, draw_statuses(dice), dice)
-        self.slurm = Slurm(clock, rng, pod, Habits(arrivals=rng.choice([0.02, 0.2, 0.6])))
-        self.agent = Agent(clock, rng, self.bucket, self.slurm, pod, temper)
+        self.slurm = Slurm(clock, rng, self.nodes, Habits(arrivals=rng.choice([0.02, 0.2, 0.6])))
+        self.agent = Agent(clock, rng, self.bucket, self.slurm, temper)
         self.is_there = rng.random() < 0.93
         self._broken = False
         """The operator's request, as it stands."""

@@ -6,14 +6,14 @@ a drain; a job on several nodes ends on all of them; a node that does not respon
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 from random import Random
 
 from .clock import Clock
-from .hyperpod import HyperPod, Node
+from .hyperpod import Node
 
 GIVES_UP = 300.0
 """Seconds after which Slurm takes a node for down that does not respond (SlurmdTimeout)."""
@@ -25,6 +25,11 @@ class Job:
     nodes: frozenset[str]
     """Ids of its nodes."""
     ends: float
+    user: str = "alice"
+
+    def told(self) -> dict[str, str]:
+        """As the agent reports it."""
+        return {"id": self.name, "user": self.user}
 
 
 @dataclass(slots=True, eq=False)
@@ -61,8 +66,9 @@ class Habits:
 class Slurm:
     """Every node that HyperPod runs and that is no controller is in slurm.conf, but for those that are `absent`."""
 
-    def __init__(self, clock: Clock, rng: Random, pod: HyperPod, habits: Habits) -> None:
-        self.clock, self.rng, self.pod, self.habits = clock, rng, pod, habits
+    def __init__(self, clock: Clock, rng: Random, nodes: Callable[[], Iterable[Node]], habits: Habits) -> None:
+        """`nodes`: those with an instance that are not shutting down."""
+        self.clock, self.rng, self.nodes, self.habits = clock, rng, nodes, habits
         self.jobs: list[Job] = []
         self.holds: dict[str, Hold] = {}
         """By the instance's id."""
@@ -75,17 +81,16 @@ class Slurm:
         """Since when nodes do not respond."""
         self._count = 0
 
-    def nodes(self) -> Iterator[Node]:
-        """Those with an instance that are not on their way out."""
-        for group in self.pod.groups.values():
-            if not group.controller:
-                yield from (node for node in group.nodes if node.id and not node.leaving)
-
     def find(self, node_id: str) -> Node | None:
         return next((node for node in self.nodes() if node.id == node_id), None)
 
     def jobs_on(self, node_id: str) -> list[Job]:
         return [job for job in self.jobs if node_id in job.nodes and job.ends > self.clock.now]
+
+    def busy(self) -> dict[str, list[dict[str, str]]]:
+        """Node -> its jobs, as the agent reports them."""
+        nodes = {node for job in self.jobs if job.ends > self.clock.now for node in job.nodes}
+        return {node: [job.told() for job in self.jobs_on(node)] for node in sorted(nodes)}
 
     def may_start(self, node: Node) -> bool:
         """Whether a job may start there."""

@@ -17,9 +17,9 @@ from cdk_hyperpod._lambda.hyperpod_provider.channels import UnansweredError
 from lifetimes.agent import STATUS, Agent, Bucket, Saves, Temper
 from lifetimes.clock import Clock
 from lifetimes.draining import ByAgent
-from lifetimes.hyperpod import Group, HyperPod, Node, Pace
+from lifetimes.hyperpod import Node
 from lifetimes.slurm import Habits, Job, Slurm
-from lifetimes.switches import Spoilt, Statuses, draw
+from lifetimes.switches import Spoilt, Statuses
 from lifetimes.test_exemptions import lifetime, request
 
 NODE = "i-1"
@@ -31,16 +31,14 @@ class Site:
     def __init__(self, saves: Saves = "or fails", **temper: Any) -> None:
         self.clock = Clock()
         rng = Random(0)
-        pod = HyperPod(self.clock, rng, draw(rng), Pace(), continuous=True)
         nodes = [
             Node("p5", f"n{n}", 0.0, "person", id=f"i-{n}", launched=0.0, address=f"10.1.0.{n}", status="Running")
             for n in (1, 2)
         ]
-        pod.groups["p5"] = Group("p5", {}, 2, 0, nodes=nodes)
         self.node = nodes[0]
         self.bucket = Bucket(self.clock, 0.0, Statuses(), rng)
-        self.slurm = Slurm(self.clock, rng, pod, Habits(arrivals=0))
-        self.agent = Agent(self.clock, rng, self.bucket, self.slurm, pod, Temper(saves=saves, **temper))
+        self.slurm = Slurm(self.clock, rng, lambda: nodes, Habits(arrivals=0))
+        self.agent = Agent(self.clock, rng, self.bucket, self.slurm, Temper(saves=saves, **temper))
         self.agent.begin()
 
     def ask(self, who: str = "deployment", *, lease: float = 600, **more: Any) -> None:

@@ -30,7 +30,7 @@ from cdk_hyperpod_local.hyperpod import (
 )
 from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 from cdk_hyperpod_local.hyperpod.samples import CONTROLLER, ROLE, VPC, group, run_until_quiet
-from provider.agent import Agent
+from provider.controller import Controller
 from provider.drainer import Drainer
 
 STACK_ID = "arn:aws:cloudformation:us-west-2:000000000000:stack/train/0a1b2c"
@@ -143,8 +143,9 @@ class Stack:
     ) -> None:
         """The cluster stands and is quiet; unlikely behaviour begins afterwards."""
         self.clock = ManualClock()
+        self.name = wish.name
         self.model = HyperPod(clock=self.clock, seed=seed, timings=timings)
-        self.agent = Agent(self.clock.now, lambda: self.model.nodes(wish.name))
+        self.agent = Controller(self.clock.now, lambda: self.model.nodes(wish.name), self._address)
         """Of a Slurm cluster whose nodes are drained."""
         self.drainer = Drainer(self.clock.now, lambda: self.model.nodes(wish.name))
         """Of a cluster under EKS whose nodes are drained."""
@@ -192,6 +193,10 @@ class Stack:
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now(), UTC)
+
+    def _address(self, node_id: str) -> str:
+        asked = {"ClusterName": self.name, "NodeId": node_id}
+        return str(self.model.call("DescribeClusterNode", asked, principal="agent")["NodeDetails"]["PrivatePrimaryIp"])
 
     def describe_stacks(self, *, StackName: str) -> Json:
         """CloudFormation's client, as far as the provider needs it."""

@@ -26,7 +26,7 @@ from cdk_hyperpod._lambda.hyperpod_provider.ready import NO_INSTANCE, Ask, Said,
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
 from provider import clusters
 from provider import test_draining_under_eks as eks
-from provider.agent import REQUEST, Agent
+from provider.controller import SAVING_S, Controller
 from provider.scenarios import QUICK, ended, failure, ids
 from provider.stack import DRAIN, FINALIZE, LAMBDA, PREPARE, Behaviour, Stack, Wish, group, run_until_quiet
 
@@ -48,7 +48,11 @@ def drain(**changes: Any) -> dict[str, Any]:
 
 def runs(train: Stack, node: str, minutes: float) -> None:
     """A job runs there for this long from now."""
-    train.agent.jobs[node] = train.clock.now() + minutes * MINUTE
+    train.agent.runs(node, minutes * MINUTE)
+
+
+def running(train: Stack, group: str) -> set[str]:
+    return {str(each.instance_id) for each in train.model.nodes("train", group) if each.status == "Running"}
 
 
 def gone(train: Stack) -> dict[str, float]:
@@ -75,7 +79,7 @@ def judged(each: Node, ask: Ask, state: str, message: str = "") -> Verdict:
     return judge([each], Said(silent=timedelta(0), nodes={NODE: told}, saves=True), ask)
 
 
-def settled(agent: Agent) -> bool:
+def settled(agent: Controller) -> bool:
     """Nothing of the agent's is left on any node that stays."""
     agent.catch_up()
     return not agent.held
@@ -90,7 +94,7 @@ def test_nodes_go_when_every_one_is_ready_and_saved() -> None:
     assert train.deploy(TWO) == "complete", train.reasons
     when = gone(train)
     assert sorted(when) == sorted(last)
-    assert all(at >= ends + agent.saving_s for at in when.values())
+    assert all(at >= ends + SAVING_S for at in when.values())
     assert not agent.ended
     assert dict(train.model.changes(principal=LAMBDA))["BatchDeleteClusterNodes"] == 1
     # They were held as long as they were there: nothing could start on a node that was about to go.
@@ -103,7 +107,7 @@ def test_nodes_go_when_every_one_is_ready_and_saved() -> None:
 def test_files_that_a_backup_has_left_out_are_in_the_answer_after_the_node_is_gone(count: object) -> None:
     train = four()
     *_, last = ids(train, "p5")
-    train.agent.distort = lambda status: status.update(left_out={last: count, "i-0": 7})
+    train.agent.bucket.distort = lambda status: status.update(left_out={last: count, "i-0": 7})
     assert train.deploy(TWO) == "complete", train.reasons
     told = train.attributes[PREPARE]["NodesTaken"]
     assert (f"{last} (newest; 3 files left out of its backup)" in told) is (count == 3)
@@ -137,17 +141,17 @@ def test_with_force_jobs_are_ended_and_saved_in_the_time_there_is() -> None:
     wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout="force"))
     assert train.deploy(wish) == "complete", train.reasons
     assert agent.ended[node] == pytest.approx(began + 20 * MINUTE, abs=30)
-    assert agent.ended[node] + agent.saving_s <= gone(train)[node] <= began + 25 * MINUTE
+    assert agent.ended[node] + SAVING_S <= gone(train)[node] <= began + 25 * MINUTE
 
 
 @pytest.mark.parametrize(("must", "goes"), [(True, False), (False, True)])
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("slow", "job 8, running: 0.1 of 0.2 GB"),
-        ("mute", "does not respond"),
+        ("slow", "is being saved"),
+        ("draining", "does not respond"),
         ("deaf", "the drain agent has not read the request yet"),
-        ("strangers", "has the address 10.0.0.1 on the controller"),
+        ("stranger", "has the address 10.0.0.1 on the controller"),
         ("refused", "may be a login node"),
     ],
 )
@@ -155,11 +159,13 @@ def test_what_is_not_saved_in_time_goes_only_where_it_may(must: bool, goes: bool
     train = four()
     (node, *_) = ids(train, "p5")
     if how == "slow":
-        train.agent.saving_s = 3600
+        train.agent.temper.backup = 3600, 3600
     elif how == "deaf":
-        train.agent.deaf = True
+        train.agent.reads_nothing()
+    elif how == "stranger":
+        train.agent.strangers.add(node)
     else:
-        getattr(train.agent, how).add(node)
+        train.agent.says(node, how, why)
     wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout="force", MustBeSaved=must))
     assert train.deploy(wish) == ("complete" if goes else "rolled back")
     assert (node in gone(train)) is goes
@@ -170,10 +176,10 @@ def test_what_is_not_saved_in_time_goes_only_where_it_may(must: bool, goes: bool
 def test_what_cannot_be_saved_is_refused_at_once() -> None:
     train = four()
     (node, *_) = ids(train, "p5")
-    train.agent.unsavable.add(node)
+    train.agent.temper.fails, train.agent.temper.backup = 1.0, (5, 5)
     began = train.clock.now()
     reason = failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=DRAIN))
-    assert f"{node} is not ready to go: could not be saved in 3 tries: the disk is full" in reason
+    assert f"{node} is not ready to go: could not be saved" in reason
     assert train.clock.now() - began < 5 * MINUTE
 
 
@@ -183,8 +189,10 @@ SILENT = "deploy without taking anything before that; or write on_silent: undrai
 @pytest.mark.parametrize("ever", [True, False])
 def test_a_silent_agent_is_told_of_at_the_first_look(ever: bool) -> None:
     train = four()
-    train.agent.dead_since = train.clock.now() + (1 if ever else -math.inf)
-    train.agent.catch_up()
+    if ever:
+        train.agent.dies_in(1)
+    else:
+        train.agent.was_never_installed()
     train.clock.advance(10 * MINUTE)
     since = len(train.model.journal)
     reason = failure(train, TWO)
@@ -197,7 +205,7 @@ def test_a_silent_agent_is_told_of_at_the_first_look(ever: bool) -> None:
 
 def test_a_silent_agent_keeps_nobody_where_the_file_says_so() -> None:
     train = four()
-    train.agent.dead_since = -math.inf
+    train.agent.was_never_installed()
     for node in ids(train, "p5"):
         runs(train, node, 600)
     assert train.deploy(replace(TWO, drain=drain(OnSilent="undrained"))) == "complete", train.reasons
@@ -208,8 +216,7 @@ def test_an_agent_that_dies_meanwhile_is_noticed_in_three_minutes() -> None:
     train = four()
     for node in ids(train, "p5"):
         runs(train, node, 600)
-    train.agent.catch_up()
-    train.agent.dead_since = train.clock.now() + 2 * MINUTE
+    train.agent.dies_in(2 * MINUTE)
     began = train.clock.now()
     assert "has said nothing for" in failure(train, TWO)
     assert train.clock.now() - began < 8 * MINUTE
@@ -233,9 +240,9 @@ def with_content(reply: dict[str, Any], change: Callable[[bytes], bytes]) -> dic
 
 def spoil(train: Stack, monkeypatch: pytest.MonkeyPatch, how: str, begins: float, lasts: float) -> None:
     """The status cannot be read from then on, for so many seconds."""
-    read = Agent.get_object
+    read = Controller.get_object
 
-    def get_object(self: Agent, **asked: Any) -> Any:
+    def get_object(self: Controller, **asked: Any) -> Any:
         reply = read(self, **asked)
         if not begins <= train.clock.now() < begins + lasts:
             return reply
@@ -243,7 +250,7 @@ def spoil(train: Stack, monkeypatch: pytest.MonkeyPatch, how: str, begins: float
             raise ClientError({"Error": {"Code": "NoSuchKey", "Message": "none"}}, "GetObject")
         return UNREADABLE[how](reply)
 
-    monkeypatch.setattr(Agent, "get_object", get_object)
+    monkeypatch.setattr(Controller, "get_object", get_object)
 
 
 def goes_after_its_job(train: Stack, node: str, on_silent: str) -> None:
@@ -251,7 +258,7 @@ def goes_after_its_job(train: Stack, node: str, on_silent: str) -> None:
     ends = train.agent.jobs[node]
     wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnSilent=on_silent))
     assert train.deploy(wish) == "complete", train.reasons
-    assert gone(train).keys() == {node} and gone(train)[node] >= ends + train.agent.saving_s
+    assert gone(train).keys() == {node} and gone(train)[node] >= ends + SAVING_S
     assert not train.agent.ended
 
 
@@ -285,14 +292,14 @@ def test_a_status_that_nobody_can_read_for_three_minutes_is_silence(
 
 def denied(train: Stack, monkeypatch: pytest.MonkeyPatch, begins: float, lasts: float) -> None:
     """S3 refuses the function's reads from then on, for so many seconds."""
-    read = Agent.get_object
+    read = Controller.get_object
 
-    def get_object(self: Agent, **asked: Any) -> Any:
+    def get_object(self: Controller, **asked: Any) -> Any:
         if begins <= train.clock.now() < begins + lasts:
             raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no GetObject"}}, "GetObject")
         return read(self, **asked)
 
-    monkeypatch.setattr(Agent, "get_object", get_object)
+    monkeypatch.setattr(Controller, "get_object", get_object)
 
 
 @pytest.mark.parametrize("on_silent", ["fail", "undrained"])
@@ -312,11 +319,14 @@ def test_the_time_of_reads_that_s3_refuses_is_no_silence(
     goes_after_its_job(train, node, on_silent)
 
 
-@pytest.mark.parametrize("how", ["foreign", "unknown"])
+@pytest.mark.parametrize("how", ["of another's", "not in Slurm"])
 def test_nodes_that_nobody_can_drain_keep_nobody(how: str) -> None:
     train = four()
     (node, *_) = ids(train, "p5")
-    getattr(train.agent, how).add(node)
+    if how == "not in Slurm":
+        train.agent.slurm.absent.add(node)
+    else:
+        train.agent.slurm.others[node] = "somebody's reason"
     began = train.clock.now()
     wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=DRAIN)
     assert train.deploy(wish) == "complete", train.reasons
@@ -361,7 +371,7 @@ def test_a_group_is_held_until_it_is_deleted() -> None:
     assert train.deploy(replace(TWO, groups_to_delete=("old",))) == "complete", train.reasons
     when = gone(train)
     assert sorted(when) == sorted(old)
-    assert all(at >= ends + agent.saving_s for at in when.values())
+    assert all(at >= ends + SAVING_S for at in when.values())
     assert not agent.ended
     assert all(agent.given_back.get(node, math.inf) >= when[node] for node in old)
     train.clock.advance(13 * 3600)
@@ -497,7 +507,7 @@ def test_a_node_that_comes_to_a_group_to_delete_keeps_its_job(
     assert not agent.ended
     told = train.attributes[FINALIZE]["StillStanding"]
     if goes:
-        assert gone(train)[came[0]] >= agent.jobs[came[0]] + agent.saving_s
+        assert gone(train)[came[0]] >= agent.jobs[came[0]] + SAVING_S
     else:
         assert f"{came[0]} is not ready to go: went back to work at its deadline; jobs: " in told
         train.clock.advance(MINUTE)
@@ -506,9 +516,9 @@ def test_a_node_that_comes_to_a_group_to_delete_keeps_its_job(
 
 def test_s3_answers_late_and_somebody_has_taken_a_node_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     train = four()
-    others, read, late = train.model.client(principal="somebody"), Agent.get_object, list[str]()
+    others, read, late = train.model.client(principal="somebody"), Controller.get_object, list[str]()
 
-    def slow(self: Agent, **asked: Any) -> Any:
+    def slow(self: Controller, **asked: Any) -> Any:
         reply = read(self, **asked)
         body = reply["Body"].read()
         reply["Body"] = io.BytesIO(body)
@@ -519,7 +529,7 @@ def test_s3_answers_late_and_somebody_has_taken_a_node_meanwhile(monkeypatch: py
             others.batch_delete_cluster_nodes(ClusterName="train", NodeIds=late[:1])
         return reply
 
-    monkeypatch.setattr(Agent, "get_object", slow)
+    monkeypatch.setattr(Controller, "get_object", slow)
     assert train.deploy(TWO) == "complete", train.reasons
     assert len(gone(train)) == 2 and late[0] in gone(train)
     assert len(ids(train, "p5")) == 2
@@ -576,7 +586,7 @@ def test_a_rollback_gives_back_what_it_does_not_take() -> None:
     held: list[float] = []
 
     def look() -> None:
-        wishes = json.loads(agent.objects[REQUEST])["nodes"]
+        wishes = agent.request()["nodes"]
         held.extend(each["expires"] - train.clock.now() for each in wishes)
 
     assert train.deploy(wish, fail="before", meanwhile=look) == "rolled back"
@@ -625,6 +635,7 @@ def test_a_rollback_waits_five_minutes_for_jobs_at_most_and_never_refuses() -> N
     made: list[str] = []
 
     def busy() -> None:
+        run_until_quiet(train.model)
         made.extend(node for node in ids(train, "p5") if node not in old)
         for node in (*old, *made):
             runs(train, node, 600)
@@ -739,7 +750,7 @@ class Dying:
 
         train.model.on_call = on_call
         for name in ("get_object", "put_object"):
-            monkeypatch.setattr(Agent, name, self._then(getattr(Agent, name), name))
+            monkeypatch.setattr(Controller, name, self._then(getattr(Controller, name), name))
 
     def count(self, what: str) -> None:
         self.left -= 1
@@ -747,7 +758,7 @@ class Dying:
             raise CallerKilled(f"killed after {what}")
 
     def _then(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def counted(agent: Agent, **arguments: Any) -> Any:
+        def counted(agent: Controller, **arguments: Any) -> Any:
             answer = call(agent, **arguments)
             self.count(name)
             return answer
@@ -783,7 +794,7 @@ def test_killed_after_any_call_of_a_drain_it_comes_to_the_same_end(monkeypatch: 
 
 def test_an_agent_that_saves_nothing_is_told_of_at_the_first_look() -> None:
     train = four()
-    train.agent.backup = None
+    train.agent.temper.saves = "nothing"
     since = len(train.model.journal)
     reason = failure(train, TWO)
     assert "the agent that drains nodes runs without slurm.drain.backup; start it anew" in reason
@@ -796,7 +807,7 @@ def test_nothing_that_the_agent_says_sticks_a_rollback() -> None:
     train = four()
 
     def broken() -> None:
-        train.agent.distort = lambda status: status.update(nodes={"i-1": {"requests": ["deployment"]}})
+        train.agent.bucket.distort = lambda status: status.update(nodes={"i-1": {"requests": ["deployment"]}})
 
     wish = replace(FOUR, groups=(group("p5", 6),))
     assert train.deploy(wish, fail="after", meanwhile=broken) == "rolled back", train.reasons
@@ -864,7 +875,7 @@ def test_a_node_that_was_booting_is_no_replacement_and_keeps_its_jobs() -> None:
 def test_what_came_to_a_group_of_which_nothing_was_taken_is_no_replacement_and_keeps_its_jobs() -> None:
     """The only node to take went by somebody else's hand, and an autoscaler had raised another group."""
     before = replace(FOUR, groups=(group("p5", 4), group("more", 1)))
-    train = Stack(before, timings=QUICK, behaviour=Behaviour())
+    train = Stack(before, timings=replace(QUICK, boot=0), behaviour=Behaviour())
     busy, there = ids(train, "p5")[0], set(ids(train, "more"))
     began, others = train.clock.now(), train.model.client(principal="somebody")
     runs(train, busy, 600)
@@ -873,13 +884,13 @@ def test_what_came_to_a_group_of_which_nothing_was_taken_is_no_replacement_and_k
         4: lambda: others.batch_delete_cluster_nodes(ClusterName="train", NodeIds=[busy]),
     }
 
-    def meddle(status: dict[str, Any]) -> None:
-        for each in set(ids(train, "more")) - there - train.agent.jobs.keys():
+    def meddle() -> None:
+        for each in running(train, "more") - there - train.agent.jobs.keys():
             runs(train, each, 600)
         for minute in [each for each in deeds if train.clock.now() >= began + each * MINUTE]:
             deeds.pop(minute)()
 
-    train.agent.distort = meddle
+    train.agent.meanwhile(meddle)
     wish = replace(before, groups=(group("p5", 3), group("more", 1)), nodes_to_delete=(busy,))
     assert "jobs: 7 of alice" in failure(train, wish)
     assert not deeds
@@ -914,22 +925,22 @@ def test_what_came_meanwhile_has_five_minutes_and_goes_only_where_it_may(
 
 def test_a_node_in_place_of_one_that_hyperpod_replaced_keeps_its_job() -> None:
     """The only node to take is replaced, and the group has one too many: the newcomer, which works already."""
-    train = four()
+    train = Stack(FOUR, timings=replace(QUICK, boot=0))
     named, there = ids(train, "p5")[0], set(ids(train, "p5"))
     runs(train, named, 600)
     began = train.clock.now()
     operator, repairs = train.model.client(principal="somebody"), [named]
 
-    def meddle(status: dict[str, Any]) -> None:
+    def meddle() -> None:
         if repairs and train.clock.now() >= began + 2 * MINUTE:
             operator.batch_replace_cluster_nodes(ClusterName="train", NodeIds=[repairs.pop()])
-        for each in set(ids(train, "p5")) - there - train.agent.jobs.keys():
+        for each in running(train, "p5") - there - train.agent.jobs.keys():
             runs(train, each, 600)
 
-    train.agent.distort = meddle
+    train.agent.meanwhile(meddle)
     reason = failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(named,), drain=DRAIN))
     (came,) = set(ids(train, "p5")) - there
-    assert f"{came} is not ready to go: went back to work at its deadline; jobs: 7 of alice" in reason
+    assert f"{came} is not ready to go: " in reason and "jobs: 7 of alice" in reason
     assert 54 * MINUTE < train.clock.now() - began < 60 * MINUTE
     assert set(gone(train)) == {named}
     assert not train.agent.ended
@@ -1027,7 +1038,7 @@ def test_a_poll_that_fails_for_good_gives_back(monkeypatch: pytest.MonkeyPatch) 
             raise ClientError({"Error": {"Code": "NoSuchBucket", "Message": "no"}}, "GetObject")
         return read(**asked)
 
-    monkeypatch.setattr(Agent, "get_object", lambda _, **asked: away(**asked))
+    monkeypatch.setattr(Controller, "get_object", lambda _, **asked: away(**asked))
     monkeypatch.setattr(Stack, "roll_back", lambda _: "rolled back")
     assert "NoSuchBucket" in failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=DRAIN))
     train.clock.advance(MINUTE)
@@ -1046,7 +1057,7 @@ def test_the_request_says_what_the_agent_needs() -> None:
     node = ids(train, "p5")[0]
     runs(train, node, 600)
     failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(TimeoutMinutes=1)))
-    assert json.loads(train.agent.objects[REQUEST])["nodes"] == []
+    assert train.agent.request()["nodes"] == []
     assert train.clock.now() - began < 10 * MINUTE
     assert not ended(train)
 
@@ -1072,6 +1083,7 @@ def test_a_target_has_its_time_to_fall_in_the_rollback_of_what_brought_draining(
     began: list[float] = []
 
     def busy() -> None:
+        run_until_quiet(train.model)
         began.append(train.clock.now())
         for each in ids(train, "p5"):
             runs(train, each, 600)
@@ -1093,4 +1105,4 @@ def test_where_nothing_is_held_nothing_is_read_for_it() -> None:
         call for call in train.model.journal[since:] if (call.principal, call.operation) == (LAMBDA, "ListClusterNodes")
     ]
     assert len(lists) == 1
-    assert json.loads(train.agent.objects[REQUEST])["nodes"] == []
+    assert train.agent.request()["nodes"] == []

@@ -72,7 +72,7 @@ def test_nodes_go_when_every_pod_has_left() -> None:
 def test_neither_a_bucket_nor_an_address_is_asked_for() -> None:
     train = four()
     assert train.deploy(TWO) == "complete", train.reasons
-    assert not train.agent.objects
+    assert train.agent.request() is None
     assert "DescribeClusterNode" not in {each.operation for each in train.model.journal}
     assert all("ip" not in wish for call in train.drainer.calls for wish in _wishes(call))
 
