@@ -507,9 +507,9 @@ class Judge:
         # Nobody documents whether CurrentCount holds what is not launched, or boots, either: if it does, what it holds beyond the
         # list has ended, and no more.
         listed = sum(node["InstanceGroupName"] == name for node in look.nodes)
-        told = max(0, look.shown[name]["CurrentCount"] - listed)
         waited = look.at - request.began > 290
-        if waited and told < then.ended and not pod.ends_at_random(then._replace(ended=told), count):
+        told = max(0, look.shown[name]["CurrentCount"] - listed) if waited else then.ended
+        if told < then.ended and not pod.ends_at_random(then._replace(ended=told), count):
             return Cause.HIDDEN_COUNT
         return None
 
