@@ -255,3 +255,18 @@ def test_time_of_the_newest_node_travels_with_the_state() -> None:
     assert wire.read_state(state.write()).newest == newest
     assert wire.with_plan(wire.State(began=START), None, Plan()).newest is None
     assert newest < datetime.now(UTC)
+
+
+def test_rollback_whose_lists_never_agree_goes_on_when_none_has_a_node_left_to_take() -> None:
+    """What the failed update added is gone. From then on each list leaves out another node than the one before."""
+    train = Stack(Wish(groups=(spec("p5", 12),)))
+    old = set(ids(train, "p5"))
+    looks = iter(range(10_000))
+
+    def skips(shown: Summaries) -> Summaries:
+        left_out = next(looks) % 2 + 1 if ended(train) else 0
+        return [each for n, each in enumerate(shown) if n not in (0, left_out)]
+
+    train.client = Listing(train.client, skips)  # type: ignore[assignment]
+    assert train.deploy(Wish(groups=(spec("p5", 13),)), fail="after") == "rolled back", train.reasons
+    assert not ended(train) & old

@@ -69,7 +69,7 @@ class Wait:
 
     why: str
     passing: bool = field(default=False, compare=False)
-    """A status only: no node is on its way out that an UpdateCluster might count."""
+    """A status, or lists that differ: no node is on its way out that an UpdateCluster might count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -383,8 +383,8 @@ class Provider:
             if drains is not None:
                 drains.hold(going(found, live), live, KEPT)
         # Pages of a list may skip a node: none goes that only one look chooses, and no look alone says that all have gone.
-        if self._is_overtaken(found, live, desired, occasion):
-            return self._unfinished(event, state, [messages.OVERTAKEN], live, pending)
+        if wait := self._overtaken(found, live, desired, occasion):
+            return self._unfinished(event, state, [wait], live, pending)
         if not found.changes:
             return self._complete(event, state, live, left_out=drains.said.left_out if drains else {})
         return self._carry_out(found, live, event, desired, occasion, state)
@@ -428,11 +428,16 @@ class Provider:
 
     # -- draining --
 
-    def _is_overtaken(self, found: Plan, seen: Cluster, desired: Desired, occasion: Occasion) -> bool:
-        """Whether the plan or the list of nodes is another by now. A drainer or S3 may have taken minutes to answer, and others act
-        meanwhile: no node goes, and CloudFormation sends no count, by what was true before."""
+    def _overtaken(self, found: Plan, seen: Cluster, desired: Desired, occasion: Occasion) -> Wait | None:
+        """The wait if the plan or the list of nodes is another by now. A drainer or S3 may have taken minutes to answer, and others act
+        meanwhile: no node goes, and CloudFormation sends no count, by what was true before. It is a passing wait if both lists
+        together leave nothing to do: a rollback does not end because pages of a list differ."""
         live = self._live(desired, tags=False)
-        return live is None or live.staying != seen.staying or plan(live, desired, occasion) != found
+        if live is not None and live.staying == seen.staying and plan(live, desired, occasion) == found:
+            return None
+        both = {node.name: node for node in (*seen.nodes, *(live.nodes if live else ()))}
+        together = plan(replace(live or seen, nodes=tuple(both.values())), desired, occasion)
+        return replace(messages.OVERTAKEN, passing=together.done)
 
     def _drains(self, event: Event, desired: Desired, state: State, *, before: bool = False) -> Drains | None:
         """Absent: nodes go as they are. A rollback gives back what the failed update asked for, and neither it nor finalize
