@@ -4,16 +4,20 @@ CloudFormation before."""
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod_provider.provider import PATIENCE
 from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 from provider.scenarios import (
     FAULTS,
     P5,
+    QUICK,
     SEEDS,
     VANISHED,
     Change,
@@ -26,7 +30,7 @@ from provider.scenarios import (
     ids,
     stack,
 )
-from provider.stack import Behaviour, Stack, Wish, group
+from provider.stack import PREPARE, Behaviour, Stack, Wish, group
 
 MOMENTS = st.sampled_from([0, 1, 60, 120, 310, 400, 3_600])
 """Seconds: while nodes are requested, boot, shut down, are counted although they are gone, and long afterwards."""
@@ -143,3 +147,24 @@ def _act(train: Stack, name: str, act: str, value: Any) -> None:
             train.model.set_capacity(P5, value)
         case "wait":
             train.clock.advance(value)
+
+
+def test_target_is_given_time_also_if_the_first_look_found_no_node_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a group was to go. Then somebody raises the target, and the guard takes what comes: the target may fall late, below what
+    CloudFormation would have sent by then."""
+    never = Behaviour(batch_delete_lowers_target="never", replaces_missing_nodes_after_batch_delete=False)
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 1))), behaviour=never, timings=QUICK)
+    first_look: Callable[[Mapping[str, Any]], Any] = train.provider.on_event
+
+    def on_event(event: Mapping[str, Any]) -> Any:
+        answer = first_look(event)
+        train.model.client(principal="somebody").update_cluster(ClusterName="train", InstanceGroups=[group("p5", 5)])
+        return answer
+
+    monkeypatch.setattr(train.provider, "on_event", on_event)
+    train.updated = began = train.clock.now()
+    train._is("UPDATE_IN_PROGRESS")
+    here = set(ids(train))
+    train.custom(PREPARE, Wish(groups=(group("p5", 4),), groups_to_delete=("old",)).prepare, None)
+    assert not ended(train) & here
+    assert train.clock.now() - began >= PATIENCE.total_seconds()

@@ -1115,8 +1115,10 @@ def test_rollback_under_standard_provisioning_waits_for_a_target_that_may_fall_y
 def test_target_that_may_not_be_sent_is_given_time_too() -> None:
     """The guard is new in the stack: CloudFormation's own count would meet a target that falls afterwards."""
     after = live(group(target=8, current=5), nodes=nodes("p5", 5))
-    assert plan(after, desired(wish(count=5)), occasion(first=False, young=True)).waits
-    assert plan(after, desired(wish(count=5)), occasion(first=False)).done
+    replaced = replace(after, nodes=(*nodes("p5", 4), *late("p5", 30), *controller_nodes()))
+    for seen in (after, replaced):
+        assert plan(seen, desired(wish(count=5)), occasion(first=False, young=True)).waits
+        assert plan(seen, desired(wish(count=5)), occasion(first=False)).done
 
 
 @pytest.mark.parametrize(("status", "refused"), [("Deleting", False), ("Creating", True), ("InService", True)])

@@ -165,9 +165,10 @@ def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | No
         return wait
     if group.target > wanted.count and need.counted:
         # It may fall yet, as long as nobody asks for others in place of the nodes that went, and would fall twice if it were
-        # sent. Under standard provisioning sending it ends nodes at random, and an autoscaler's is its own.
+        # sent. Under standard provisioning sending it ends nodes at random, and an autoscaler's is its own. If nothing can be
+        # sent, there is only time.
         autoscalers = wanted.autoscaled and not occasion.rolling_back
-        if not live.continuous or autoscalers or (occasion.young and not need.fresh):
+        if not live.continuous or autoscalers or (occasion.young and (spec is None or not need.fresh)):
             return messages.group_moving(group.name, f"still working towards {group.target} nodes")
         if live.status in MOVING:
             return messages.cluster_moving(live.status)

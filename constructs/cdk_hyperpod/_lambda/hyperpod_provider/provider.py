@@ -321,6 +321,7 @@ class Provider:
         drained = self._drained_within(desired, previous, state)
         patience = min(PATIENCE + drained, MOST_PATIENCE)
         age = self._now() - state.began
+        settling = state.settling or bool(state.record.asked)
         return Occasion(
             first=first,
             began=state.began,
@@ -331,8 +332,8 @@ class Provider:
             unlaunched=None if first and state.looked is None else state.unlaunched,
             newest=state.newest,
             drained_within=drained,
-            doubting=age < (patience if state.settling or state.pending is None else SHORT_PATIENCE),
-            young=state.settling and age < patience,
+            doubting=age < (patience if settling or state.pending is None else SHORT_PATIENCE),
+            young=settling and age < patience,
             rolling_back=state.rolling_back,
             updated=state.updated,
             reached=state.reached,
