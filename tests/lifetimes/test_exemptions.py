@@ -16,7 +16,7 @@ from lifetimes.draining import ByAgent, Draining, Heard, Policy, Undone
 from lifetimes.function import FINALIZE, PREPARE, Calls, Look, Request, Write
 from lifetimes.hyperpod import Ending, Group, How, Lowering, Measure, Node, Operation, Who
 from lifetimes.judge import Cause, Expected
-from lifetimes.lifetime import Lifetime
+from lifetimes.lifetime import Lifetime, live
 from lifetimes.readiness import Readiness
 from lifetimes.switches import Operations
 
@@ -920,3 +920,11 @@ def test_a_run_that_can_read_the_cluster_is_none_that_cannot() -> None:
     assert made.cluster_unread
     calls.begin()
     assert not made.cluster_unread
+
+
+def test_a_group_made_again_under_a_name_that_the_file_has_named_since_is_not_finalize_s_fault() -> None:
+    # Only max_nodes changes, so CloudFormation calls prepare alone.
+    outcome = live(893694)
+
+    assert outcome.faults == []
+    assert outcome.unavoidable[Cause.FINALIZE_NOT_CALLED] == 1
