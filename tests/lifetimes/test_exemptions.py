@@ -16,7 +16,7 @@ from lifetimes.draining import ByAgent, Draining, Heard, Policy, Undone
 from lifetimes.function import FINALIZE, PREPARE, Calls, Look, Request, Write
 from lifetimes.hyperpod import Ending, Group, How, Lowering, Measure, Node, Operation, Who
 from lifetimes.judge import Cause, Expected
-from lifetimes.lifetime import Lifetime, live
+from lifetimes.lifetime import Lifetime
 from lifetimes.readiness import Readiness
 from lifetimes.switches import Operations
 
@@ -922,9 +922,18 @@ def test_a_run_that_can_read_the_cluster_is_none_that_cannot() -> None:
     assert not made.cluster_unread
 
 
-def test_a_group_made_again_under_a_name_that_the_file_has_named_since_is_not_finalize_s_fault() -> None:
-    # Only max_nodes changes, so CloudFormation calls prepare alone.
-    outcome = live(893694)
-
-    assert outcome.faults == []
-    assert outcome.unavoidable[Cause.FINALIZE_NOT_CALLED] == 1
+@pytest.mark.parametrize("finalized", [False, True])
+def test_a_group_that_still_stands_is_finalize_s_fault_only_if_it_was_called(finalized: bool) -> None:
+    """Somebody made the group again under a name that the file has named since, and only max_nodes changes."""
+    life = lifetime()
+    life.pod.groups["trn1"] = Group("trn1", spec(2), 2, 0)
+    made = request(life)
+    template = replace(OLD, groups_to_delete=("trn1",))
+    expected = Expected(life, template, template)
+    assert expected.groups == ["trn1"]
+    made.succeeded, made.answered, made.deployment.outcome = True, 1000.0, "succeeded"
+    if finalized:
+        made.deployment.requests.append(replace(made, kind=FINALIZE))
+    life.judge.deployment_ended(made.deployment, expected)
+    assert kinds(life.judge.faults) == (["a group that should have gone still stands"] if finalized else [])
+    assert life.judge.unavoidable[Cause.FINALIZE_NOT_CALLED] == (0 if finalized else 1)
