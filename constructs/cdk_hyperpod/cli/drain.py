@@ -30,6 +30,7 @@ from .._lambda.hyperpod_provider.drain_protocol import (
     Wish,
     make_request,
     make_wish,
+    parse_object,
     parse_status,
     request_key,
     status_key,
@@ -410,7 +411,7 @@ def _live(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
 
     Somebody may have written it by hand, or with another version.
     """
-    nodes = _object(content).get("nodes")
+    nodes = parse_object(content).get("nodes")
     if not isinstance(nodes, list):
         return [], ["all that stood there, which has no list of nodes"] if content else []
     found: dict[str, dict[str, Any]] = {}
@@ -434,14 +435,6 @@ def _wrong(wish: object, now: float) -> str | None:
     if not isinstance(wish, dict):
         return NO_OBJECT
     return wrong_member(AGENT, wish, now)
-
-
-def _object(content: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(content) if content else {}
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _clock(reply: Mapping[str, Any]) -> float:

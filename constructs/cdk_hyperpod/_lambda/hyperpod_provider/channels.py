@@ -22,6 +22,7 @@ from .drain_protocol import (
     Status,
     StatusError,
     check_status,
+    parse_object,
     parse_status,
     request_key,
     status_key,
@@ -128,7 +129,7 @@ class Function:
     def _invoke(self, requests: Mapping[str, Request] | None) -> Said:
         event = {"schema": SCHEMA, "cluster": self._cluster, "requests": requests}
         reply = self._functions().invoke(FunctionName=self._arn, Payload=json.dumps(event).encode())
-        found = _object(reply["Payload"].read(MAX_STATUS_BYTES))
+        found = parse_object(reply["Payload"].read(MAX_STATUS_BYTES))
         if reply.get("FunctionError"):
             raise UnansweredError(why=one_line(found.get("errorMessage") or "it failed"))
         try:
@@ -171,12 +172,3 @@ def _said(status: Status, silent: timedelta) -> Said:
         saves=status.backup is not None,
         left_out=status.left_out,
     )
-
-
-def _object(content: bytes) -> dict[str, Any]:
-    """What is in a JSON text; empty if that is not an object."""
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -406,6 +406,14 @@ def _text_alone(found: object, text: Callable[[object], str]) -> str:
     return text(found) if isinstance(found, str) else ""
 
 
+def parse_object(content: bytes) -> dict[str, Any]:
+    """What is in a JSON text; empty if that is not an object."""
+    try:
+        return _mapping(json.loads(content))
+    except (ValueError, RecursionError):
+        return {}
+
+
 def _mapping(found: object) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 

@@ -231,7 +231,7 @@ def _has_to_be_asked_for(node: Node, ask: Ask) -> bool:
 def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
     """Why the node may not go, if so, and whether it ever may."""
     told = said.nodes.get(node.name, NodeStatus())
-    heard = said.wishes().get(node.name) == ask.wish
+    heard = told.requests.get("deployment") == ask.wish
     unread = messages.UNTOLD if ask.drain.eks else messages.UNREAD
     state, message = (told.state, told.message) if heard else ("", unread)
     if _is_ready(node, told, state) and not _may_join(node, state, ask):
