@@ -118,21 +118,19 @@ def network_spec(*, subnets: Sequence[str], security_groups: Sequence[str]) -> S
 def guard_properties(
     cluster_name: str, groups: object, scale_down: ScaleDownConfig, *, autoscaled_groups: Sequence[str], digest: object
 ) -> Spec:
-    """What both resources of the guard are told. `groups`: a JSON text each, because CloudFormation would turn the numbers of
-    nested properties into text. `digest`: what changes with anything else of the cluster."""
+    """What both resources of the guard are told, so that CloudFormation calls both for any change. `groups`: a JSON text each,
+    because CloudFormation would turn the numbers of nested properties into text. `digest`: what changes with anything else of
+    the cluster."""
     return {
         "ClusterName": cluster_name,
         "Groups": groups,
+        "NodesToDelete": list(scale_down.nodes_to_delete),
         "InstanceGroupsToDelete": list(scale_down.instance_groups_to_delete),
+        "MaxNodes": str(scale_down.max_nodes),
         "AutoscaledGroups": list(autoscaled_groups),
         "Digest": digest,
         "Retry": scale_down.retry or "",
     }
-
-
-def taking_properties(scale_down: ScaleDownConfig) -> Spec:
-    """What the resource that takes nodes is told besides."""
-    return {"NodesToDelete": list(scale_down.nodes_to_delete), "MaxNodes": str(scale_down.max_nodes)}
 
 
 def _said(**values: Any) -> Spec:

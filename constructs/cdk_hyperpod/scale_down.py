@@ -54,7 +54,7 @@ from .errors import Finding, raise_errors
 from .interface import IHyperPodCluster
 from .loader import LoadedConfig
 from .removal import check_removal
-from .rendering import guard_properties, taking_properties
+from .rendering import guard_properties
 from .rules import check_scale_down
 from .rules.guard import (
     Override,
@@ -247,7 +247,6 @@ class ScaleDown(Construct):
             service_token=provider.service_token,
             properties={
                 **common,
-                **taking_properties(config),
                 "CreateOnly": self._properties.late(lambda seen: seen.create_only),
             },
         )

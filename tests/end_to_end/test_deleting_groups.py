@@ -75,3 +75,18 @@ def test_a_group_that_waits_for_its_minimum_is_deleted(life: Rehearsal) -> None:
     again = life.change({**config, "tags": {"team": "research"}})
     assert again.status == "UPDATE_COMPLETE", "its name may stay in the file"
     assert step.ended() == {}
+
+
+def test_a_group_that_somebody_made_again_goes_also_where_only_the_guard_changes(life: Rehearsal) -> None:
+    """NodesTaken says that it goes next; CloudFormation calls what deletes it only for a change of its own properties."""
+    config = taking(WITHOUT, groups=["trn1"])
+    deleted = life.deploy(config, only=life.cluster)
+    assert deleted.ok, deleted.reason
+    wait_until(lambda: "trn1" not in life.groups())
+    life.resize_by_hand("trn1", 2, 0)
+    wait_until(lambda: len(life.nodes("trn1")) == 2)
+    nodes, step = life.nodes("trn1"), Step(life)
+    changed = life.change(taking(WITHOUT, groups=["trn1"], max_nodes=20))
+    assert changed.status == "UPDATE_COMPLETE", changed.reasons
+    assert step.ended() == dict.fromkeys(nodes, "group-deleted")
+    wait_until(lambda: "trn1" not in life.groups())

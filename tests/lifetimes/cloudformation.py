@@ -76,7 +76,9 @@ class Template:
             "ServiceToken": "arn:aws:lambda:us-west-2:111122223333:function:train",
             "ClusterName": self.name,
             "Groups": [json.dumps(spec, sort_keys=True) for spec in self.groups],
+            "NodesToDelete": list(self.nodes_to_delete),
             "InstanceGroupsToDelete": list(self.groups_to_delete),
+            "MaxNodes": str(self.max_nodes),
             "AutoscaledGroups": list(self.autoscaled),
             "Digest": self.digest,
             "Retry": self.retry,
@@ -85,8 +87,6 @@ class Template:
             found["Drain"] = self.drain
         if resource == PREPARE:
             found |= {
-                "NodesToDelete": list(self.nodes_to_delete),
-                "MaxNodes": str(self.max_nodes),
                 "CreateOnly": json.dumps({"VpcConfig": self.vpc, "Orchestrator": self.orchestrator}, sort_keys=True),
             }
         return found

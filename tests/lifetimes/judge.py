@@ -44,7 +44,6 @@ class Cause(StrEnum):
     STALE_LIST = "the list shows a node as it was before it ended, and the target does not tell"
     HIDDEN_COUNT = "CurrentCount leaves out booting nodes and still holds ended ones"
     GUARD_NOT_CALLED = "CloudFormation saw no reason to call prepare"
-    FINALIZE_NOT_CALLED = "CloudFormation saw no reason to call finalize"
     BACK_TO_TWO = "after an update that was left in failure, prepare and the cluster go back to different templates"
     STAYS = "the target stays, and HyperPod launches again what is taken"
     BACKWARDS = "the rollback goes backwards"
@@ -761,15 +760,9 @@ class Judge:
         for node in expected.named - set(took):
             self.fault("a named node was not taken", f"{deployment.what}: {node}")
         if deployment.outcome == "succeeded":
-            finalized = any(request.kind == FINALIZE for request in deployment.requests)
             for name in expected.groups:
                 group = self.life.pod.groups.get(name)
-                if group is None or group.status == "Deleting":
-                    continue
-                if not finalized:
-                    # Somebody made the group again under a name that the file has named since, and only prepare's properties change.
-                    self.spare(Cause.FINALIZE_NOT_CALLED)
-                else:
+                if group is not None and group.status != "Deleting":
                     self.fault("a group that should have gone still stands", f"{deployment.what}: {name}")
 
     # -- inside --

@@ -920,20 +920,3 @@ def test_a_run_that_can_read_the_cluster_is_none_that_cannot() -> None:
     assert made.cluster_unread
     calls.begin()
     assert not made.cluster_unread
-
-
-@pytest.mark.parametrize("finalized", [False, True])
-def test_a_group_that_still_stands_is_finalize_s_fault_only_if_it_was_called(finalized: bool) -> None:
-    """Somebody made the group again under a name that the file has named since, and only max_nodes changes."""
-    life = lifetime()
-    life.pod.groups["trn1"] = Group("trn1", spec(2), 2, 0)
-    made = request(life)
-    template = replace(OLD, groups_to_delete=("trn1",))
-    expected = Expected(life, template, template)
-    assert expected.groups == ["trn1"]
-    made.succeeded, made.answered, made.deployment.outcome = True, 1000.0, "succeeded"
-    if finalized:
-        made.deployment.requests.append(replace(made, kind=FINALIZE))
-    life.judge.deployment_ended(made.deployment, expected)
-    assert kinds(life.judge.faults) == (["a group that should have gone still stands"] if finalized else [])
-    assert life.judge.unavoidable[Cause.FINALIZE_NOT_CALLED] == (0 if finalized else 1)

@@ -105,7 +105,9 @@ class Wish:
             "ClusterName": self.name,
             "Groups": [json.dumps(each) for each in cluster["InstanceGroups"]],
             "AutoscaledGroups": list(self.autoscaled),
+            "NodesToDelete": list(self.nodes_to_delete),
             "InstanceGroupsToDelete": list(self.groups_to_delete),
+            "MaxNodes": str(self.max_nodes),
             "Digest": json.dumps(rest, sort_keys=True),
             "Retry": self.retry,
             **({} if self.drain is None else {"Drain": json.dumps(self.drain)}),
@@ -117,8 +119,6 @@ class Wish:
         create_only = {key: self.cluster[key] for key in ("VpcConfig", "Orchestrator")}
         return {
             **self.finalize,
-            "NodesToDelete": list(self.nodes_to_delete),
-            "MaxNodes": str(self.max_nodes),
             "CreateOnly": json.dumps(create_only),
         }
 

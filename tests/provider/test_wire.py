@@ -252,7 +252,7 @@ def test_all_problems_at_once() -> None:
 
 
 def test_prepares_own_properties_are_none_of_finalize() -> None:
-    assert problems(properties(MaxNodes="3"), FINALIZE) == [f"MaxNodes: is no property of {FINALIZE}; take it out"]
+    assert problems(properties(CreateOnly="{}"), FINALIZE) == [f"CreateOnly: is no property of {FINALIZE}; take it out"]
 
 
 def test_live_cluster() -> None:

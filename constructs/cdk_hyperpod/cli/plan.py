@@ -18,7 +18,7 @@ from ..config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
 from ..errors import HyperPodError
 from ..loader import load_config
 from ..names import cluster_stack_name, drain_bucket_name, foundation_stack_name
-from ..rendering import Surroundings, guard_properties, network_spec, render_group, taking_properties
+from ..rendering import Surroundings, guard_properties, network_spec, render_group
 from . import aws
 from .aws import Clients, clients
 from .options import config_option, json_option, profile_option, rights, stack_option
@@ -437,8 +437,8 @@ def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
     lives = {group.name: group for group in live.groups} if live else {}
     groups = [json.dumps(_rendered(group, surroundings, lives.get(group.name))) for group in config.instance_groups]
     autoscaled = () if config.eks is None else config.eks.autoscaled_groups
-    common = guard_properties(config.name, groups, scale_down, autoscaled_groups=autoscaled, digest="")
-    read = read_properties({**common, **taking_properties(scale_down)}, kind=PREPARE, owner=_owner(stack, live))
+    properties = guard_properties(config.name, groups, scale_down, autoscaled_groups=autoscaled, digest="")
+    read = read_properties(properties, kind=PREPARE, owner=_owner(stack, live))
     return replace(read, drain=_drain(config, scale_down))
 
 

@@ -73,8 +73,11 @@ if TYPE_CHECKING:
 PREPARE = "Custom::HyperPodScaleDown"
 FINALIZE = "Custom::HyperPodGroupRemoval"
 
-_OURS = frozenset({"ClusterName", "Groups", "InstanceGroupsToDelete", "AutoscaledGroups", "Digest", "Drain", "Retry"})
-_ONLY_PREPARE = frozenset({"NodesToDelete", "MaxNodes", "CreateOnly"})
+_OURS = frozenset(
+    {"ClusterName", "Groups", "NodesToDelete", "InstanceGroupsToDelete", "MaxNodes"}
+    | {"AutoscaledGroups", "Digest", "Drain", "Retry"}
+)
+_ONLY_PREPARE = frozenset({"CreateOnly"})
 _CLOUDFORMATION = frozenset({"ServiceToken", "ServiceTimeout"})
 
 MAX_RETRY = 256
