@@ -118,9 +118,9 @@ def network_spec(*, subnets: Sequence[str], security_groups: Sequence[str]) -> S
 def guard_properties(
     cluster_name: str, groups: object, scale_down: ScaleDownConfig, *, autoscaled_groups: Sequence[str], digest: object
 ) -> Spec:
-    """What both resources of the guard are told, so that CloudFormation calls both for any change. `groups`: a JSON text each,
-    because CloudFormation would turn the numbers of nested properties into text. `digest`: what changes with anything else of
-    the cluster."""
+    """What both resources of the guard are told: all its settings, so that CloudFormation calls both where one of them changes.
+    `groups`: a JSON text each, because CloudFormation would turn the numbers of nested properties into text. `digest`: what
+    changes with anything else of the cluster."""
     return {
         "ClusterName": cluster_name,
         "Groups": groups,

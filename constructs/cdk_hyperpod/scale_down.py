@@ -245,10 +245,7 @@ class ScaleDown(Construct):
             "Prepare",
             resource_type="Custom::HyperPodScaleDown",
             service_token=provider.service_token,
-            properties={
-                **common,
-                "CreateOnly": self._properties.late(lambda seen: seen.create_only),
-            },
+            properties={**common, "CreateOnly": self._properties.late(lambda seen: seen.create_only)},
         )
         self.prepare.node.add_dependency(reading)
         if self.drain_channel is not None and Stack.of(self.drain_channel) is self._stack:

@@ -86,9 +86,8 @@ class Template:
         if self.drain:
             found["Drain"] = self.drain
         if resource == PREPARE:
-            found |= {
-                "CreateOnly": json.dumps({"VpcConfig": self.vpc, "Orchestrator": self.orchestrator}, sort_keys=True),
-            }
+            create_only = {"VpcConfig": self.vpc, "Orchestrator": self.orchestrator}
+            found["CreateOnly"] = json.dumps(create_only, sort_keys=True)
         return found
 
 

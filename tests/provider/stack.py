@@ -117,10 +117,7 @@ class Wish:
     def prepare(self) -> Json:
         """Properties of Custom::HyperPodScaleDown; numbers as CloudFormation hands them over."""
         create_only = {key: self.cluster[key] for key in ("VpcConfig", "Orchestrator")}
-        return {
-            **self.finalize,
-            "CreateOnly": json.dumps(create_only),
-        }
+        return {**self.finalize, "CreateOnly": json.dumps(create_only)}
 
 
 Ending = Literal["complete", "rolled back", "rollback failed"]

@@ -10,8 +10,8 @@ ClusterName                both       yes       the cluster's literal name; neve
 Groups                     both       yes       list of JSON texts, one for each entry of the cluster's InstanceGroups,
                                                 exactly as the template sends it (InstanceGroupName, InstanceCount, …)
 InstanceGroupsToDelete     both       no        list of names; a name whose group is gone does nothing
-NodesToDelete              prepare    no        list of instance ids; an id that is not in the cluster does nothing
-MaxNodes                   prepare    no        most nodes that one deployment takes, 0 to 6,758; absent: 16
+NodesToDelete              both       no        list of instance ids; an id that is not in the cluster does nothing
+MaxNodes                   both       no        most nodes that one deployment takes, 0 to 6,758; absent: 16
 AutoscaledGroups           both       no        list of names of groups whose count an autoscaler owns
 CreateOnly                 prepare    no        JSON text {"VpcConfig": …, "Orchestrator": …} as the template sends
                                                 them; absent: a replacement of the cluster is not looked for
@@ -25,6 +25,9 @@ Drain                      both       no        JSON text {"Bucket": …, "Timeo
 Retry                      both       no        any text of at most 256 characters, never looked at: a new one makes
                                                 CloudFormation call both once more, so that they go on
 =========================  =========  ========  ==================================================================
+
+Prepare alone acts on NodesToDelete and MaxNodes. Finalize has them so that CloudFormation calls it where they change and
+nothing else does: somebody may have made a group again that is to be deleted.
 
 ServiceToken and ServiceTimeout belong to CloudFormation. Anything else is refused. The cluster must carry the tag
 `cdk-hyperpod:stack-id` with the value of AWS::StackId (or CloudFormation's own aws:cloudformation:stack-id), which is
@@ -74,8 +77,17 @@ PREPARE = "Custom::HyperPodScaleDown"
 FINALIZE = "Custom::HyperPodGroupRemoval"
 
 _OURS = frozenset(
-    {"ClusterName", "Groups", "NodesToDelete", "InstanceGroupsToDelete", "MaxNodes"}
-    | {"AutoscaledGroups", "Digest", "Drain", "Retry"}
+    {
+        "ClusterName",
+        "Groups",
+        "NodesToDelete",
+        "InstanceGroupsToDelete",
+        "MaxNodes",
+        "AutoscaledGroups",
+        "Digest",
+        "Drain",
+        "Retry",
+    }
 )
 _ONLY_PREPARE = frozenset({"CreateOnly"})
 _CLOUDFORMATION = frozenset({"ServiceToken", "ServiceTimeout"})
