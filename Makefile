@@ -100,7 +100,7 @@ destroy: setup ## Delete the stacks of CONFIG; what it retains stays, and is lis
 	@cdk destroy --all $(CDK_OPTIONS)
 	@cdk-hyperpod retained --config "$(CONFIG)" $(PROFILE_FLAG)
 
-include constructs/cdk_hyperpod_local/local.mk
+include local_aws/cdk_hyperpod_local/local.mk
 
 ## -- checks ----------------------------------------------------------------------------------------------------------
 
@@ -109,11 +109,11 @@ PYTEST = python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reo
 # tests/conftest.py leaves these out where they are not named.
 # Whole lives of clusters, deployed, with the engine that they are deployed to; and an app outside, with an environment of
 # its own.
-LIVES := tests/end_to_end tests/test_local_aws/engine tests/cli/test_rights.py tests/test_outside_app.py
+LIVES := tests/deployments tests/unit/local_aws/engine
 # What is tried on a real Kubernetes API server: test-kubernetes builds one.
-ON_KUBERNETES := tests/kubernetes/apiserver tests/eks_drainer
+ON_KUBERNETES := tests/real/kubernetes tests/real/drainer
 # What cdk-nag and cfn-lint find in every template: a part of the audit.
-RULE_PACKS := tests/test_rule_packs.py
+RULE_PACKS := tests/project/test_rule_packs.py
 
 .PHONY: test
 test: setup .kubernetes/ready #: Run every test except those of test-lives, test-kubernetes and test-slurm (7 minutes on two cores)
@@ -136,7 +136,7 @@ lint: setup #: Style, shell scripts, templates
 .PHONY: types
 types: setup #: mypy, strict; the lifecycle scripts by themselves
 	@mypy
-	@MYPYPATH=lifecycle:constructs/cdk_hyperpod/_lambda/hyperpod_provider mypy --strict lifecycle/*.py lifecycle/steps/*.py
+	@MYPYPATH=lifecycle:constructs/cdk_hyperpod/_lambda/hyperpod/common mypy --strict lifecycle/*.py lifecycle/steps/*.py
 
 .audit/ready: .tools/ready requirements/audit.lock
 	@echo "· the tools of the audit, into .audit/"
@@ -154,7 +154,7 @@ audit: setup .audit/ready #: cdk-nag and cfn-lint over every template; bandit, z
 .PHONY: fuzz
 CASES ?= 10000
 fuzz: setup #: Give CASES files that nobody should write to the loader (SEED for others)
-	@PYTHONPATH=tests python -m fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
+	@PYTHONPATH=tests:constructs python -m simulations.fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
 
 .PHONY: check
 check: lint types test test-kubernetes test-lives wheel audit #: Everything that CI checks
@@ -176,11 +176,11 @@ wheel: setup #: Build the wheel into dist/
 docs: setup #: Regenerate what is made from the code: schema, references, bootstrap policies, what commands print
 	@python tools/make_docs.py
 	@python tools/make_bootstrap_policy.py
-	@GOLDEN=write python -m pytest -q tests/cli/test_pictures.py tests/cli/test_sizes.py
+	@GOLDEN=write python -m pytest -q tests/unit/cli/test_pictures.py tests/unit/cli/test_sizes.py
 
 .PHONY: golden
 golden: setup #: Regenerate the golden templates; read the diff before you commit it
-	@GOLDEN=write python -m pytest -q tests/synth/test_golden.py tests/kubernetes/test_golden.py
+	@GOLDEN=write python -m pytest -q tests/goldens/test_golden.py tests/goldens/test_kubernetes.py
 
 .PHONY: format
 format: setup #: Format the code
@@ -192,8 +192,8 @@ clean: ## Remove everything that these commands made
 
 ## -- what has set-up of its own ---------------------------------------------------------------------------------------
 
-include tests/lifetimes/lifetimes.mk
-include tests/mutants/mutants.mk
-include tests/kubernetes/kubernetes.mk
-include tests/slurm/slurm.mk
+include tests/simulations/lifetimes/lifetimes.mk
+include tests/simulations/mutants/mutants.mk
+include tests/real/kubernetes/kubernetes.mk
+include tests/real/slurm/slurm.mk
 include examples/elastic_training/elastic.mk

@@ -8,9 +8,9 @@ from aws_cdk import CfnOutput, CfnWaitConditionHandle, Environment
 from constructs import Construct
 
 from cdk_hyperpod import HyperPodCluster, LoadedConfig, ScaleDown
+from cdk_hyperpod._common.tags import FOUNDATION_TAG
 from cdk_hyperpod.config.changes import METADATA, record
 from cdk_hyperpod.names import cluster_stack_name
-from cdk_hyperpod.tags import FOUNDATION_TAG
 
 from .file_stack import FileStack
 from .foundation_stack import FoundationStack

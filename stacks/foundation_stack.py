@@ -14,13 +14,13 @@ from cdk_hyperpod import (
     LoadedConfig,
     LustreFileSystem,
 )
-from cdk_hyperpod.buckets import access_logs_bucket
+from cdk_hyperpod._common.buckets import access_logs_bucket
+from cdk_hyperpod._common.encryption import encryption_key
+from cdk_hyperpod._common.removal import policy_of
 from cdk_hyperpod.config.cluster import ClusterConfig, StorageConfig
-from cdk_hyperpod.encryption import encryption_key
-from cdk_hyperpod.foundation_guard import FoundationGuard
+from cdk_hyperpod.guard.foundation_guard import FoundationGuard
 from cdk_hyperpod.names import cluster_stack_name, foundation_stack_name
-from cdk_hyperpod.removal import policy_of
-from cdk_hyperpod.storage import openzfs_mount
+from cdk_hyperpod.storage.storage import openzfs_mount
 
 from .file_stack import FileStack
 

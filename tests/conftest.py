@@ -15,7 +15,7 @@ if (ROOT / "constructs" / "__init__.py").exists():
 from hypothesis import HealthCheck, settings
 
 import app
-from from_wheel import environment, wheel
+from helpers.from_wheel import environment, wheel
 
 __all__ = ["environment", "wheel"]
 
@@ -33,37 +33,32 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # What has a command of its own, and runs only where it is named: `pytest` alone runs what `make test` does.
 APART = {
-    "test-lives": (
-        "tests/end_to_end",
-        "tests/test_local_aws/engine",
-        "tests/cli/test_rights.py",
-        "tests/test_outside_app.py",
-    ),
-    "test-kubernetes": ("tests/kubernetes/apiserver", "tests/eks_drainer"),
-    "test-slurm": ("tests/slurm",),
-    "audit": ("tests/test_rule_packs.py",),
+    "test-lives": ("tests/deployments", "tests/unit/local_aws/engine"),
+    "test-kubernetes": ("tests/real/kubernetes", "tests/real/drainer"),
+    "test-slurm": ("tests/real/slurm",),
+    "audit": ("tests/project/test_rule_packs.py",),
 }
 
 # Files that take longest, the longest first, as `pytest --durations=50` shows them: two workers share the files out in
 # this order, and neither ends long after the other. The rest of the slow ones come next, in the order of their names.
 LONGEST = (
     # make test
-    "lifetimes/test_soak.py",  # with all cores by itself
-    "test_app.py",
-    "test_wheel.py",
-    "config/test_properties.py",
-    "eks/test_stacks.py",
+    "simulations/test_soak.py",  # with all cores by itself
+    "unit/stacks/test_app.py",
+    "project/test_wheel.py",
+    "unit/config/test_properties.py",
+    "unit/eks/test_stacks.py",
     # make test-lives
-    "end_to_end/test_rights.py",
-    "end_to_end/test_eks_life.py",
-    "end_to_end/test_failed_deployments.py",
-    "end_to_end/test_from_the_wheel.py",
-    "end_to_end/test_taking_nodes.py",
-    "end_to_end/test_eks_examples.py",
-    "end_to_end/test_life_of_a_cluster.py",
-    "end_to_end/test_replacements.py",
-    "test_outside_app.py",
-    "test_local_aws/engine/test_eks_service.py",
+    "deployments/test_rights.py",
+    "deployments/test_eks_life.py",
+    "deployments/test_failed_deployments.py",
+    "deployments/test_from_the_wheel.py",
+    "deployments/test_taking_nodes.py",
+    "deployments/test_eks_examples.py",
+    "deployments/test_life_of_a_cluster.py",
+    "deployments/test_replacements.py",
+    "deployments/test_outside_app.py",
+    "unit/local_aws/engine/test_eks_service.py",
 )
 
 

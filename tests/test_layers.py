@@ -6,7 +6,7 @@ import ast
 import functools
 import graphlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,23 +15,7 @@ import cdk_hyperpod
 
 LIBRARY = Path(__file__).resolve().parent.parent / "constructs" / "cdk_hyperpod"
 FUNCTION = "_lambda"
-PROTOCOL = "_lambda.hyperpod_provider.drain_protocol"
 CDK = {"aws_cdk", "constructs", "jsii"}
-
-# A room, and whatever of the library it may import besides itself.
-ROOMS: Mapping[str, set[str]] = {
-    "typed": {"_cdk_private", "errors"},
-    "config": {"errors", "instance_types", "typed", PROTOCOL},
-    "kubernetes": {"config", "errors", "instance_types", "typed"},
-    "rules": {
-        *{"config", "errors", "instance_types", "kubernetes", "typed"},
-        *{"helm_chart", "names", "s3_prefix_lists", "zones", PROTOCOL},
-    },
-    "cli": {
-        *{"config", "errors", "instance_types", "kubernetes", "rules", "typed"},
-        *{"_assets", "for_life", "loader", "names", "rendering", "zones", FUNCTION},
-    },
-}
 
 
 def _sources() -> Iterator[tuple[str, Path]]:
@@ -82,6 +66,20 @@ def _room(module: str) -> str:
     return module.split(".")[0]
 
 
+def _may_import(room: str) -> set[str]:
+    """What the room's `__init__` says: rooms, modules, or `nothing`."""
+    text = ast.get_docstring(ast.parse((LIBRARY / room.replace(".", "/") / "__init__.py").read_text("utf-8"))) or ""
+    (said,) = re.findall(r"May import: ([^.]\S*(?:, \S+)*)\.(?:\n|$)", text)
+    return set(said.split(", ")) - {"nothing"}
+
+
+ROOMS = [path.name for path in sorted(LIBRARY.iterdir()) if (path / "__init__.py").is_file()]
+WITHOUT_CDK = ("typed", "facts", "config", "kubernetes", "rules", "cli")
+FUNCTIONS = [
+    path.name for path in sorted((LIBRARY / FUNCTION / "hyperpod").iterdir()) if (path / "__init__.py").is_file()
+]
+
+
 def test_the_library_has_no_import_circle() -> None:
     order = [*graphlib.TopologicalSorter({module: _own(module) - {""} for module in MODULES}).static_order()]
 
@@ -96,13 +94,13 @@ def test_a_room_imports_what_it_may_and_nothing_else(room: str) -> None:
         f"{module} imports {name}"
         for module in modules
         for name in _own(module)
-        if not {name, _room(name)} & {room, *ROOMS[room]}
+        if not {name, _room(name)} & {room, *_may_import(room)}
     }
 
     assert strange == set()
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", WITHOUT_CDK)
 def test_a_room_never_comes_to_a_construct(room: str) -> None:
     # Also not by way of what it may import, and not late.
     reached: set[str] = set()
@@ -140,10 +138,15 @@ def test_the_function_never_imports_the_library() -> None:
     assert {f"{module}: {name}" for module in modules for name in _own(module) if _room(name) != FUNCTION} == set()
 
 
-def test_the_function_of_the_log_group_is_uploaded_by_itself() -> None:
-    modules = [module for module in MODULES if _room(module) == "_lambda_log"]
-    assert modules
-    assert {name for module in modules for name in _own(module)} == set()
+@pytest.mark.parametrize("folder", FUNCTIONS)
+def test_a_function_imports_its_own_folder_and_common_alone(folder: str) -> None:
+    # The others are not uploaded with it.
+    here = f"{FUNCTION}.hyperpod"
+    modules = [module for module in MODULES if module.startswith(f"{here}.{folder}")]
+    own = {f"{here}.{folder}", f"{here}.common"}
+    assert {
+        f"{module}: {name}" for module in modules for name in _own(module) if not name.startswith(tuple(own))
+    } == set()
 
 
 def test_the_terminal_s_words_never_ship_in_the_function() -> None:
@@ -169,21 +172,19 @@ def test_the_function_means_one_thing_by_refusing() -> None:
 def test_reasons_for_findings_stand_in_one_place() -> None:
     rule = re.compile(r"NIST\.800|AwsSolutions-(?!IAM[45]\[)|CloudFormation-Validate")
 
-    assert {module for module, path in MODULES.items() if rule.search(path.read_text("utf-8"))} == {"_reasons"}
+    assert {module for module, path in MODULES.items() if rule.search(path.read_text("utf-8"))} == {"_common.reasons"}
 
 
 def test_type_checkers_see_the_public_names_in_the_same_modules() -> None:
     tree = ast.parse((LIBRARY / "__init__.py").read_text("utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
-    seen = [(alias.asname, f".{node.module}") for node in imports for alias in node.names]
+    seen = {str(alias.asname): f".{node.module}" for node in imports for alias in node.names}
 
-    assert seen == [*cdk_hyperpod._MODULES.items()]
+    assert seen == cdk_hyperpod._MODULES
 
 
 def test_each_room_has_its_tests_in_a_folder_of_its_name() -> None:
-    """The function's, which is uploaded by itself, are in a folder of its package's name."""
-    rooms = {path.name for path in LIBRARY.iterdir() if (path / "__init__.py").is_file()}
-    tests = {room: [*(Path(__file__).parent / room).glob("test_*.py")] for room in rooms}
-    assert rooms == {*ROOMS, "eks"}
-    assert [room for room, files in tests.items() if not files] == []
-    assert [*(Path(__file__).parent / "provider").glob("test_*.py")]
+    """A room that begins with an underscore has them without it; the functions have a folder each."""
+    unit = Path(__file__).parent / "unit"
+    folders = {*(room.removeprefix("_") for room in ROOMS), *FUNCTIONS} - {"cluster_log", "drainer"}
+    assert [folder for folder in sorted(folders) if not [*(unit / folder).glob("test_*.py")]] == []

@@ -28,9 +28,9 @@ from tools.make_bootstrap_policy import synthesize
 
 BIN = ROOT / ".audit" / "venv" / "bin"
 BASELINE = ROOT / "tools" / "audit_baseline.yaml"
-CODE = ("app.py", "constructs", "stacks", "lifecycle", "tools", "examples")
+CODE = ("app.py", "constructs", "local_aws", "stacks", "lifecycle", "tools", "examples")
 """What runs: on whose machine it is, on nodes, in functions. Tests run on nothing that they have not made."""
-NO_SECRETS = r"\.lock$|package-lock\.json$|\.template\.json$|^constructs/cdk_hyperpod/instance_types\.json$"
+NO_SECRETS = r"\.lock$|package-lock\.json$|\.template\.json$|^constructs/cdk_hyperpod/facts/instance_types\.json$"
 """Hashes, and templates made from the code that is looked through: every long name of theirs looks like a secret."""
 
 
@@ -114,7 +114,7 @@ def checkov() -> Iterator[Found]:
 
 def write_templates(folder: Path) -> None:
     """The templates of cluster.yaml, of a whole file under EKS and of every example."""
-    files = [ROOT / "cluster.yaml", ROOT / "tests" / "configs" / "eks.yaml"]
+    files = [ROOT / "cluster.yaml", ROOT / "tests" / "helpers" / "configs" / "eks.yaml"]
     programs = [(ROOT / "app.py", {"config": str(file)}) for file in files]
     programs += [(program, {}) for program in sorted((ROOT / "examples").glob("*/app.py"))]
     for program, context in programs:

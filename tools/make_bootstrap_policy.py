@@ -2,7 +2,7 @@
 
     make docs
 
-The templates are those of cluster.yaml, tests/configs and examples. The permissions are those that the handlers of
+The templates are those of cluster.yaml, tests/helpers/configs and examples. The permissions are those that the handlers of
 their resource types declare in the CloudFormation registry, as cfn-lint ships it, and for the few types that declare
 none, those in a table here. IAM limits a managed policy to 6,144 characters, so there are several;
 `cdk bootstrap --cloudformation-execution-policies` takes their ARNs, up to ten (docs/deploying.md).
@@ -27,7 +27,7 @@ from typing import Any
 
 import cfnlint  # type: ignore[import-untyped]
 
-from cdk_hyperpod.tags import KEY_TAG
+from cdk_hyperpod._common.tags import KEY_TAG
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "bootstrap"
@@ -153,7 +153,7 @@ def load(path: str) -> Json:
 
 def synthesized() -> Iterator[list[Json]]:
     """The templates of the app, for each cluster file of ours, and of each example."""
-    files = [ROOT / "cluster.yaml", *sorted((ROOT / "tests" / "configs").glob("*.yaml"))]
+    files = [ROOT / "cluster.yaml", *sorted((ROOT / "tests" / "helpers" / "configs").glob("*.yaml"))]
     yield from (templates_of(ROOT / "app.py", config=str(file)) for file in files)
     yield from map(templates_of, sorted((ROOT / "examples").glob("*/app.py")))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make constructs/cdk_hyperpod/instance_types.json and regions.json.
+"""Make constructs/cdk_hyperpod/facts/instance_types.json and regions.json.
 
 The facts of the instance types come from EC2's DescribeInstanceTypes as moto records it. moto is needed here only, so it
 is no dependency of the project; put it into a throw-away folder:
@@ -27,12 +27,12 @@ import botocore.session  # type: ignore[import-untyped]
 import cfnlint  # type: ignore[import-untyped]
 
 MOTO_VERSION = "5.2.5"
-PACKAGE = Path(__file__).resolve().parents[1] / "constructs" / "cdk_hyperpod"
-TYPES_FILE = PACKAGE / "instance_types.json"
-REGIONS_FILE = PACKAGE / "regions.json"
+FACTS = Path(__file__).resolve().parents[1] / "constructs" / "cdk_hyperpod" / "facts"
+TYPES_FILE = FACTS / "instance_types.json"
+REGIONS_FILE = FACTS / "regions.json"
 
 Facts = dict[str, Any]
-"""The fields of `cdk_hyperpod.instance_types.InstanceType` but its name; what a type does not have is left out."""
+"""The fields of `cdk_hyperpod.facts.instance_types.InstanceType` but its name; what a type does not have is left out."""
 
 MISSING: Mapping[str, Facts] = {
     # vCPU, memory, 4 x 185 GiB of GPU memory: https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from cdk_hyperpod.config.schema import json_schema, reference
-from cdk_hyperpod.instance_types import catalogue
+from cdk_hyperpod.facts.instance_types import catalogue
 
 # `make docs` runs this file, and a test imports it: its neighbours are found from either.
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,7 +17,7 @@ from botocore.loaders import Loader  # type: ignore[import-untyped]
 
 FILE = (
     Path(__file__).resolve().parent.parent
-    / "constructs/cdk_hyperpod/_lambda/models/sagemaker/2017-07-24/service-2.json"
+    / "constructs/cdk_hyperpod/_lambda/hyperpod/common/models/sagemaker/2017-07-24/service-2.json"
 )
 
 OPERATIONS = (

@@ -12,68 +12,68 @@ from typing import TYPE_CHECKING
 
 # The same names, for type checkers.
 if TYPE_CHECKING:
-    from .cluster import HyperPodCluster as HyperPodCluster
+    from ._common.encryption import encryption_key as encryption_key
+    from .cluster.cluster import HyperPodCluster as HyperPodCluster
     from .config.cluster import ClusterConfig as ClusterConfig
     from .config.cluster import DataRepository as DataRepository
     from .config.cluster import EbsVolume as EbsVolume
     from .config.cluster import InstanceGroup as InstanceGroup
     from .config.cluster import SubnetConfig as SubnetConfig
     from .config.teams import Team as Team
-    from .drain import DrainChannel as DrainChannel
-    from .drain import IEksDrainer as IEksDrainer
     from .eks import EksControlPlane as EksControlPlane
     from .eks import EksDrainer as EksDrainer
     from .eks import HyperPodAddOns as HyperPodAddOns
     from .eks import HyperPodTeams as HyperPodTeams
-    from .encryption import encryption_key as encryption_key
     from .errors import ConfigError as ConfigError
     from .errors import Finding as Finding
     from .errors import HyperPodError as HyperPodError
-    from .instance_types import InstanceType as InstanceType
-    from .instance_types import catalogue as catalogue
+    from .facts.instance_types import InstanceType as InstanceType
+    from .facts.instance_types import catalogue as catalogue
+    from .guard.drain import DrainChannel as DrainChannel
+    from .guard.drain import IEksDrainer as IEksDrainer
+    from .guard.scale_down import ScaleDown as ScaleDown
     from .interface import IHyperPodCluster as IHyperPodCluster
-    from .lifecycle import LifecycleScripts as LifecycleScripts
     from .loader import LoadedConfig as LoadedConfig
     from .loader import load_config as load_config
-    from .network import HyperPodNetwork as HyperPodNetwork
-    from .network import PrivateSubnet as PrivateSubnet
-    from .scale_down import ScaleDown as ScaleDown
-    from .storage import ILustreFileSystem as ILustreFileSystem
-    from .storage import LustreFileSystem as LustreFileSystem
-    from .storage import LustreMount as LustreMount
-    from .storage import OpenZfsMount as OpenZfsMount
+    from .network.network import HyperPodNetwork as HyperPodNetwork
+    from .network.network import PrivateSubnet as PrivateSubnet
+    from .scripts.lifecycle_scripts import LifecycleScripts as LifecycleScripts
+    from .storage.storage import ILustreFileSystem as ILustreFileSystem
+    from .storage.storage import LustreFileSystem as LustreFileSystem
+    from .storage.storage import LustreMount as LustreMount
+    from .storage.storage import OpenZfsMount as OpenZfsMount
 
 _MODULES = {
-    "HyperPodCluster": ".cluster",
+    "HyperPodCluster": ".cluster.cluster",
     "ClusterConfig": ".config.cluster",
     "DataRepository": ".config.cluster",
     "EbsVolume": ".config.cluster",
     "InstanceGroup": ".config.cluster",
     "SubnetConfig": ".config.cluster",
     "Team": ".config.teams",
-    "DrainChannel": ".drain",
-    "IEksDrainer": ".drain",
+    "DrainChannel": ".guard.drain",
+    "IEksDrainer": ".guard.drain",
     "EksControlPlane": ".eks",
     "EksDrainer": ".eks",
     "HyperPodAddOns": ".eks",
     "HyperPodTeams": ".eks",
-    "encryption_key": ".encryption",
+    "encryption_key": "._common.encryption",
     "ConfigError": ".errors",
     "Finding": ".errors",
     "HyperPodError": ".errors",
-    "InstanceType": ".instance_types",
-    "catalogue": ".instance_types",
+    "InstanceType": ".facts.instance_types",
+    "catalogue": ".facts.instance_types",
     "IHyperPodCluster": ".interface",
-    "LifecycleScripts": ".lifecycle",
+    "LifecycleScripts": ".scripts.lifecycle_scripts",
     "LoadedConfig": ".loader",
     "load_config": ".loader",
-    "HyperPodNetwork": ".network",
-    "PrivateSubnet": ".network",
-    "ScaleDown": ".scale_down",
-    "ILustreFileSystem": ".storage",
-    "LustreFileSystem": ".storage",
-    "LustreMount": ".storage",
-    "OpenZfsMount": ".storage",
+    "HyperPodNetwork": ".network.network",
+    "PrivateSubnet": ".network.network",
+    "ScaleDown": ".guard.scale_down",
+    "ILustreFileSystem": ".storage.storage",
+    "LustreFileSystem": ".storage.storage",
+    "LustreMount": ".storage.storage",
+    "OpenZfsMount": ".storage.storage",
 }
 """Public name -> its module."""
 

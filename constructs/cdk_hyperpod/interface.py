@@ -14,7 +14,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, DependencyGroup
 
-from ._acknowledge import without_traces
+from ._common.acknowledge import without_traces
 from .errors import Finding, raise_errors
 from .typed.judge import check_value
 from .typed.known import is_known
@@ -22,7 +22,7 @@ from .typed.known import is_known
 if TYPE_CHECKING:
     from aws_cdk import aws_events as events
 
-    from .drain import DrainChannel, IEksDrainer
+    from .guard.drain import DrainChannel, IEksDrainer
 
 RoleName = Literal["controller", "login", "compute", "node"]
 """Whose execution role: of the nodes of one type; under EKS, where all nodes are of one, `node`."""

@@ -21,9 +21,7 @@ LAMBDA = Path(__file__).resolve().parents[2] / "constructs" / "cdk_hyperpod" / "
 GOAL = 1.2
 
 PLAIN = "import boto3; client = boto3.client('sagemaker')"
-OURS = (
-    f"sys.path.insert(0, {str(LAMBDA)!r}); from hyperpod_provider import handler; client = handler.client('sagemaker')"
-)
+OURS = f"sys.path.insert(0, {str(LAMBDA)!r}); from hyperpod.scale_down import handler; client = handler.client('sagemaker')"
 MEASURE = """
 import json, resource, sys, time
 wall, cpu = time.perf_counter(), time.process_time()

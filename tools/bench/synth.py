@@ -87,7 +87,7 @@ def compare(folder: Path, rounds: int) -> None:
 
 def compare_eks(folder: Path, rounds: int) -> None:
     """Print a cluster under EKS, its stacks, teams and chart, against the default cluster and an empty app."""
-    app, eks = ROOT / "app.py", ROOT / "tests" / "configs" / "eks.yaml"
+    app, eks = ROOT / "app.py", ROOT / "tests" / "helpers" / "configs" / "eks.yaml"
     programs = {"app.py under EKS": (app, eks), "app.py under Slurm": (app, None), "empty app": (EMPTY_APP, None)}
     runs: dict[str, list[Run]] = {name: [] for name in programs}
     for turn in range(rounds + 1):

@@ -1,1 +1,4 @@
-"""The command-line tool, a file for each command; none needs CDK."""
+"""The command-line tool. Nothing of it is imported at synth; each command is loaded when it is used (commands.py).
+
+May import: config, errors, facts, kubernetes, loader, names, rules, typed, _common.assets, _lambda, guard.for_life.
+"""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from .._assets import models_dir
+from .._common.assets import models_dir
 from ..errors import HyperPodError
 from .tables import shown
 
@@ -152,7 +152,7 @@ def has_endpoint(service: str, profile: str | None = None) -> bool:
 
 def pages(call: Callable[..., Mapping[str, Any]], member: str, **arguments: Any) -> Iterator[Any]:
     """Every item of a list call; a page is asked for when it is needed. Raises PaginationError if a token comes again."""
-    from .._lambda.hyperpod_provider import api
+    from .._lambda.hyperpod.common import api
 
     return api.pages(call, member, arguments)
 

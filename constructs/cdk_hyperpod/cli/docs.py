@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import rich_click as click
 
-from .._assets import docs_dir
+from .._common.assets import docs_dir
 from .tables import say
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from .._lambda.hyperpod_provider.drain_protocol import NODE_ID
+from .._lambda.hyperpod.common.drain_protocol import NODE_ID
 from ..config.cluster import ClusterConfig
 from ..errors import HyperPodError
 from ..loader import load_config

@@ -1,6 +1,6 @@
 """What a change of each setting does to what stands: one table, for `plan`, for synthesis and for the reference.
 
-Every setting of the typed model has an entry; tests/synth/test_changes.py walks over the fields, changes them, and compares
+Every setting of the typed model has an entry; tests/unit/config/test_changes.py walks over the fields, changes them, and compares
 the entries with what a deployment does to nodes.
 """
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from .._lambda.hyperpod_provider.drain_protocol import MAX_NODES, NODE_ID
+from .._lambda.hyperpod.common.drain_protocol import MAX_NODES, NODE_ID
 from ..typed.bounds import PATH_SEGMENT, Pattern, Range
 from .eks import EksConfig
 from .lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..instance_types import catalogue, regions
+from ..facts.instance_types import catalogue, regions
 from ..typed.annotations import field_types
 from ..typed.schema import object_schema, places, texts, value_schema
 from .changes import CHANGES, EFFECTS, Change

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from .._lambda.hyperpod_provider.drain_protocol import MAX_NODES
+from .._lambda.hyperpod.common.drain_protocol import MAX_NODES
 from ..typed.bounds import PATH_SEGMENT, Pattern, Range
 from .patterns import ROLE_ARN
 

@@ -14,19 +14,19 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from .. import _reasons
-from .._acknowledge import acknowledge
+from .._common import reasons
+from .._common.acknowledge import acknowledge
+from .._common.removal import check_removal
 from ..config.eks import DEFAULT_KUBERNETES_VERSION, INSTALLED, AddOn, EksConfig, is_on
+from ..config.zones import EKS_INTERFACE_ENDPOINTS
 from ..errors import Finding, raise_errors
-from ..helm_chart import HelmChart, chart_values
+from ..kubernetes.helm_chart import HelmChart, chart_values
 from ..loader import LoadedConfig
-from ..network import HyperPodNetwork
-from ..removal import check_removal
+from ..network.network import HyperPodNetwork
 from ..rules import check_control_plane, has_neuron
 from ..rules.charts import check_chart
 from ..typed.judge import check_arguments, check_call, check_value, without_refused
 from ..typed.known import UNKNOWN
-from ..zones import EKS_INTERFACE_ENDPOINTS
 from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options
 
 # Add-ons of daemon sets only, which are healthy where there is no node yet.
@@ -222,9 +222,9 @@ class EksControlPlane(Construct):
             "@aws-cdk/aws-eks:clusterMustManuallyTagSubnet",
             "The tag chooses subnets for load balancers, which this library does not make.",
         )
-        acknowledge(cluster, _reasons.CONTROL_PLANE)
+        acknowledge(cluster, reasons.CONTROL_PLANE)
         if config.public_access_cidrs:
-            acknowledge(cluster, _reasons.PUBLIC_API)
+            acknowledge(cluster, reasons.PUBLIC_API)
         return cluster
 
     def _existing_cluster(self, name: str, security_group_id: str) -> eks.ICluster:

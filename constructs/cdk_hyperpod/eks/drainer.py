@@ -12,15 +12,16 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IDependable
 
-from .. import _reasons
-from .._acknowledge import acknowledge, policy_wildcards, wildcard
-from .._functions import log_group as make_log_group
-from .._functions import python_function
-from .._pseudo import ACCOUNT_ID, PARTITION
+from .._common import reasons
+from .._common.acknowledge import acknowledge, policy_wildcards, wildcard
+from .._common.functions import log_group as make_log_group
+from .._common.functions import python_function
+from .._common.pseudo import ACCOUNT_ID, PARTITION
+from .._common.removal import check_removal
 from ..config.cluster import ClusterName
 from ..config.patterns import CronJobName
-from ..drain import IEksDrainer
 from ..errors import raise_errors
+from ..guard.drain import IEksDrainer
 from ..kubernetes.drainer import (
     BACKUP_NAMESPACE,
     DRAINER_GROUP,
@@ -31,10 +32,9 @@ from ..kubernetes.drainer import (
 from ..kubernetes.manifests import Manifest
 from ..loader import LoadedConfig
 from ..names import drainer_name
-from ..network import allow_tcp, closed_security_group
-from ..removal import check_removal
+from ..network.network import allow_tcp, closed_security_group
 from ..rules.drain import check_backup_namespace, check_existing
-from ..storage import LustreMount
+from ..storage.storage import LustreMount
 from ..typed.judge import check_arguments, check_at_synth, require_arguments
 from .control_plane import EksControlPlane, access_entries, after_cluster
 from .manifests import file_system_manifests
@@ -161,14 +161,14 @@ class EksDrainer(IEksDrainer):
             "Function",
             function_name=name,
             description=f"Drains nodes of HyperPod cluster {cluster_name}",
-            handler="eks_drainer.handler.on_event",
+            handler="hyperpod.drainer.handler.on_event",
             role=role,
             log_group=log,
             timeout=_TIMEOUT,
             network=self._network(rights),
             environment={**self._address(), "EKS_CLUSTER": control_plane.cluster_name}
             | ({} if backup_cron_job is None else {"BACKUP_CRON_JOB": backup_cron_job}),
-            reasons=_reasons.DRAINER,
+            reasons=reasons.DRAINER,
         )
         # Lambda refuses a function in a VPC whose role may not plug it in, and unplugs it with the same rights.
         self.function.node.add_dependency(rights)
@@ -329,8 +329,8 @@ class EksDrainer(IEksDrainer):
         acknowledge(
             policy,
             {
-                wildcard("Resource", "*"): _reasons.DRAINER_INTERFACES,
-                **dict.fromkeys(log_wildcards, _reasons.FUNCTION_LOGS),
+                wildcard("Resource", "*"): reasons.DRAINER_INTERFACES,
+                **dict.fromkeys(log_wildcards, reasons.FUNCTION_LOGS),
             },
         )
         return policy

@@ -14,10 +14,10 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from .. import _reasons
-from .._acknowledge import acknowledge, wildcards_of_cdk
+from .._common import reasons
+from .._common.acknowledge import acknowledge, wildcards_of_cdk
 from ..errors import HyperPodError
-from ..network import HyperPodNetwork, allow_tcp, closed_security_group
+from ..network.network import HyperPodNetwork, allow_tcp, closed_security_group
 
 # One minor version of kubectl talks to its own, the one before and the one behind.
 _LAYER = "aws_cdk.lambda_layer_kubectl_v35"
@@ -59,7 +59,7 @@ def connect(scope: Construct, network: HyperPodNetwork, control_plane: str) -> N
     allow_tcp(scope, "NodesToControlPlane", nodes, control_plane, 443, 443, "Kubernetes API")
     for low, high, what in ((443, 443, "Webhooks"), (1025, 65535, "Kubelets, webhooks and metrics of pods")):
         ingress, _ = allow_tcp(scope, f"ControlPlaneToNodes{low}", control_plane, nodes, low, high, what)
-        acknowledge(ingress, _reasons.WEBHOOKS)
+        acknowledge(ingress, reasons.WEBHOOKS)
 
 
 def control_plane_security_group(scope: Construct, network: HyperPodNetwork) -> ec2.CfnSecurityGroup:
@@ -77,7 +77,7 @@ def finish_provider(scope: Construct, key: kms.IKey) -> None:
             child.kms_key_id = key.key_arn
             child.retention_in_days = 365
             child.apply_removal_policy(RemovalPolicy.DESTROY)
-    acknowledge(scope, {**_reasons.KUBECTL, **dict.fromkeys(wildcards_of_cdk(scope), _reasons.KUBECTL_INVOKES)})
+    acknowledge(scope, {**reasons.KUBECTL, **dict.fromkeys(wildcards_of_cdk(scope), reasons.KUBECTL_INVOKES)})
 
 
 def _take_registries_away(scope: Construct) -> None:

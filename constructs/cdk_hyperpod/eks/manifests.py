@@ -8,12 +8,12 @@ from typing import Any
 
 from ..config.eks import AutoscalingConfig
 from ..config.teams import Team
-from ..instance_types import catalogue
+from ..facts.instance_types import catalogue
 from ..kubernetes.allocatable import DEVICE_KEYS, allocatable
 from ..kubernetes.manifests import Manifest
 from ..kubernetes.quantities import memory_quantity, parse_quantity
 from ..kubernetes.teams import most_nodes
-from ..storage import LustreMount
+from ..storage.storage import LustreMount
 
 CLAIM_NAME = "fsx"
 """The claim by which pods of a namespace mount the file system."""

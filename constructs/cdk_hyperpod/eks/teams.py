@@ -12,8 +12,8 @@ from aws_cdk import CfnResource
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct, IDependable
 
-from .. import _reasons
-from .._acknowledge import acknowledge
+from .._common import reasons
+from .._common.acknowledge import acknowledge
 from ..config.cluster import ClusterArn, InstanceGroup
 from ..config.eks import EksConfig, is_on
 from ..config.teams import Team
@@ -30,7 +30,7 @@ from ..kubernetes.teams import (
 )
 from ..loader import LoadedConfig
 from ..rules import check_eks_teams
-from ..storage import LustreMount
+from ..storage.storage import LustreMount
 from ..typed.judge import as_tuple, check_at_synth, check_call, require_arguments
 from ..typed.words import item_paths
 from .control_plane import EksControlPlane
@@ -262,7 +262,7 @@ class HyperPodTeams(Construct):
 
     def _governance(self, construct_id: str, kind: str, properties: Mapping[str, Any]) -> CfnResource:
         resource = CfnResource(self, construct_id, type=f"AWS::SageMaker::{kind}", properties=properties)
-        acknowledge(resource, _reasons.GOVERNANCE)
+        acknowledge(resource, reasons.GOVERNANCE)
         return resource
 
 

@@ -9,4 +9,6 @@ them, in this order; everything that a rule finds (`rules/teams.py`, `rules/gove
 3. an EKS access entry for each IAM role in `access_groups`, with its groups.
 
 Teams apply their own jobs: `job_manifests` of an `ElasticJob` for which `check_job` (`rules/jobs.py`) finds nothing.
+
+May import: config, errors, facts, typed.
 """

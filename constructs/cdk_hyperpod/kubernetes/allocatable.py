@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..instance_types import InstanceType
+from ..facts.instance_types import InstanceType
 
 __all__ = ["DEVICE_KEYS", "EFA", "GPU", "NEURON", "NEURON_CORE", "NEURON_DEVICE", "Allocatable", "allocatable"]
 

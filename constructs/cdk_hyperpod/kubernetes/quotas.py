@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..instance_types import catalogue
+from ..facts.instance_types import catalogue
 from .allocatable import DEVICE_KEYS, allocatable
 from .quantities import count_quantity, cpu_quantity, memory_quantity
 

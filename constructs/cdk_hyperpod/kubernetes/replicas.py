@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..config.jobs import ElasticJob, ScaleSettings, UnevenBatch
-from ..instance_types import catalogue
+from ..facts.instance_types import catalogue
 from .allocatable import NEURON, NEURON_CORE, NEURON_DEVICE, allocatable
 from .quantities import cpu_quantity, memory_quantity
 

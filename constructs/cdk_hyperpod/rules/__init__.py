@@ -2,6 +2,8 @@
 
 The loader runs them over a file and the constructs over their arguments, so that both refuse the same things in the
 same words. A value that is not known (a CDK token, or a leaf that was wrong already) is never judged.
+
+May import: config, errors, facts, kubernetes, names, typed, _lambda.hyperpod.common.drain_protocol.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..config.cluster import ClusterConfig
 from ..errors import Finding
-from ..instance_types import regions
+from ..facts.instance_types import regions
 from ..typed.judge import check_config
 from ..typed.known import UNKNOWN, is_known
 from ..typed.words import join, show

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import Finding
-from ..helm_chart import GET_CHART, HelmChart
+from ..kubernetes.helm_chart import GET_CHART, HelmChart
 from ..typed.words import show, shown_name
 
 

@@ -17,13 +17,13 @@ from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, Taint
 from ..config.eks import INSTALLED, AddOn, AutoscalingConfig, EksConfig, is_on
 from ..config.governance import TaskGovernance
 from ..config.teams import Team
+from ..config.zones import ZONES_WITHOUT_EKS, control_plane_zone, control_plane_zones, two_zones
 from ..errors import Finding
 from ..kubernetes.teams import cluster_nodes
 from ..names import eks_stack_name
 from ..typed.judge import check_repeated
 from ..typed.known import UNKNOWN, is_known
 from ..typed.words import item_paths, join, show, shown_name
-from ..zones import ZONES_WITHOUT_EKS, control_plane_zone, control_plane_zones, two_zones
 from .governance import check_task_governance
 from .network import PRIVATE, own_zones
 from .quotas import check_limits

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ..config.cluster import InstanceGroup, Orchestrator
 from ..errors import Finding
-from ..instance_types import InstanceType, catalogue, suggestion
+from ..facts.instance_types import InstanceType, catalogue, suggestion
 from ..typed.judge import check_repeated
 from ..typed.known import is_known
 from ..typed.words import item_paths, show

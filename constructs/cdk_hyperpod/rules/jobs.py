@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ..config.jobs import ElasticJob, ElasticPolicy, ScaleSettings
 from ..errors import Finding
-from ..instance_types import InstanceType, catalogue, suggestion
+from ..facts.instance_types import InstanceType, catalogue, suggestion
 from ..kubernetes.allocatable import Allocatable, allocatable
 from ..kubernetes.quantities import cpu_quantity, memory_quantity, parse_quantity
 from ..kubernetes.replicas import COORDINATION, SCALE_CONFIG_FOLDER, queue_of, ranks_per_replica, replica_resources

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig
+from ..config.zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets, zone_prefixes
 from ..errors import Finding
-from ..instance_types import regions
-from ..s3_prefix_lists import S3_PREFIX_LISTS
+from ..facts.instance_types import regions
+from ..facts.s3_prefix_lists import S3_PREFIX_LISTS
 from ..typed.judge import check_repeated
 from ..typed.known import UNKNOWN, is_known
 from ..typed.words import item_paths, show
-from ..zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets, zone_prefixes
 from .groups import known_types
 
 MAX_TRUSTED_ACCOUNTS = 200

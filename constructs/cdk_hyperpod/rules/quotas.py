@@ -6,9 +6,9 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 
-from .._lambda.hyperpod_provider.drain_protocol import MAX_NODES
+from .._lambda.hyperpod.common.drain_protocol import MAX_NODES
 from ..errors import Finding
-from ..instance_types import catalogue, suggestion
+from ..facts.instance_types import catalogue, suggestion
 from ..kubernetes.allocatable import DEVICE_KEYS, GPU
 from ..kubernetes.quantities import parse_quantity
 from ..kubernetes.quotas import CPU, MEMORY, amounts, bounds, disk, hard

@@ -1,0 +1,59 @@
+"""Finds the files that come with the library, in a checkout and in an installed wheel."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def lifecycle_dir() -> Path:
+    """The lifecycle scripts. Raises FileNotFoundError where the installation lacks them."""
+    places = (_PACKAGE / "_lifecycle", _PACKAGE.parents[1] / "lifecycle")
+    for place in places:
+        if (place / "on_create.sh").is_file():
+            return place
+    raise FileNotFoundError(f"the lifecycle scripts are neither in {places[0]} nor in {places[1]}; install again")
+
+
+def drain_protocol() -> Path:
+    """The one source of what the functions, the commands and the agent on a node speak: nodes get a copy."""
+    return lambda_dir() / "hyperpod" / "common" / "drain_protocol.py"
+
+
+def pack_lifecycle(target: Path) -> Path:
+    """Copy the lifecycle scripts of Slurm's nodes to a folder, and the drain protocol beside them; the folder."""
+    if target.exists():
+        shutil.rmtree(target)
+    ignored = shutil.ignore_patterns("eks", "__pycache__", "*.pyc", ".*")
+    shutil.copytree(lifecycle_dir(), target, ignore=ignored)
+    # An installation may be read-only, and its copy is written to, and removed by the next synthesis.
+    for folder, _, _ in os.walk(target):
+        os.chmod(folder, os.stat(folder).st_mode | stat.S_IWUSR)
+    shutil.copy(drain_protocol(), target)
+    return target
+
+
+def docs_dir() -> Path:
+    """The pages that messages and docstrings name, as docs/eks.md."""
+    within = _PACKAGE / "docs"
+    return within if within.is_dir() else _PACKAGE.parents[1] / "docs"
+
+
+def lambda_dir() -> Path:
+    """The functions' code, a folder each in `hyperpod/`, and the API model that they use."""
+    return _PACKAGE / "_lambda"
+
+
+def models_dir() -> Path:
+    """The pinned API model of SageMaker, in a folder of botocore's form."""
+    return lambda_dir() / "hyperpod" / "common" / "models"
+
+
+def project_file(name: str) -> Path:
+    """`cdk.json` or `package.json` of this project, which a new app begins with; or what `init` writes beside them."""
+    within = _PACKAGE / "_project" / name
+    return within if within.is_file() else _PACKAGE.parents[1] / name

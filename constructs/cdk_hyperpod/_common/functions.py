@@ -1,0 +1,87 @@
+"""The small Lambda functions of the library: one way to run it, one kind of log."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+
+from aws_cdk import Duration, IgnoreMode, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from . import reasons
+from .acknowledge import acknowledge
+from .assets import lambda_dir
+
+# Each look-up is a call to Node.
+_RUNTIME = lambda_.Runtime.PYTHON_3_14
+_ARCHITECTURE = lambda_.Architecture.ARM_64
+_TIMEOUT = Duration.minutes(5)
+
+
+def python_function(
+    scope: Construct,
+    construct_id: str,
+    *,
+    handler: str,
+    description: str,
+    role: iam.Role,
+    log_group: logs.ILogGroup,
+    function_name: str | None = None,
+    timeout: Duration = _TIMEOUT,
+    environment: Mapping[str, str] | None = None,
+    network: lambda_.CfnFunction.VpcConfigProperty | None = None,
+    reasons: reasons.Reasons = reasons.FUNCTION,
+) -> lambda_.Function:
+    """A function of `_lambda`. `handler`: hyperpod.FOLDER.MODULE.FUNCTION. `function_name` absent: CloudFormation makes one up.
+    `network` absent: it is in no VPC. `reasons`: of what its checks find."""
+    function = lambda_.Function(
+        scope,
+        construct_id,
+        function_name=function_name,
+        description=description,
+        runtime=_RUNTIME,
+        architecture=_ARCHITECTURE,
+        handler=handler,
+        code=_code(handler.split(".")[1]),
+        role=role,
+        timeout=timeout,
+        memory_size=512,
+        environment=None if environment is None else dict(environment),
+        log_group=log_group,
+    )
+    if network is not None:
+        # CDK's own way wants the VPC as a construct, and gives the role more than Lambda needs.
+        typing.cast(lambda_.CfnFunction, function.node.default_child).vpc_config = network
+    acknowledge(function, reasons)
+    return function
+
+
+def _code(folder: str) -> lambda_.AssetCode:
+    """The function's own folder and `common` alone: a change of one function replaces no other."""
+    exclude = [
+        "/hyperpod/*",
+        "!/hyperpod/__init__.py",
+        "!/hyperpod/common",
+        f"!/hyperpod/{folder}",
+        "__pycache__",
+        "*.pyc",
+    ]
+    return lambda_.Code.from_asset(str(lambda_dir()), exclude=exclude, ignore_mode=IgnoreMode.GIT)
+
+
+def log_group(
+    scope: Construct, construct_id: str, *, encryption_key: kms.IKey | None, removal_policy: RemovalPolicy | None = None
+) -> logs.LogGroup:
+    """A log, kept for a year. `encryption_key` absent: CloudWatch's own key encrypts it. `removal_policy` absent: it goes
+    with its stack."""
+    return logs.LogGroup(
+        scope,
+        construct_id,
+        retention=logs.RetentionDays.ONE_YEAR,
+        removal_policy=removal_policy or RemovalPolicy.DESTROY,
+        encryption_key=encryption_key,
+    )

@@ -1,0 +1,174 @@
+"""The calls that are made, as protocols, and what their errors mean."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError, PaginationError  # type: ignore[import-untyped]
+
+from .text import one_line
+
+ACCESS_GRACE = timedelta(minutes=2)
+"""How long AccessDenied is a wait: IAM is eventually consistent ("Troubleshoot IAM", Changes that I make are not always
+immediately visible)."""
+
+Reply = Mapping[str, Any]
+_T = TypeVar("_T")
+
+
+class Reads(Protocol):
+    """The read calls of a SageMaker client."""
+
+    def describe_cluster(self, *, ClusterName: str) -> Reply: ...
+
+    def list_cluster_nodes(
+        self, *, ClusterName: str, MaxResults: int, IncludeNodeLogicalIds: bool = ..., NextToken: str = ...
+    ) -> Reply: ...
+
+    def list_tags(self, *, ResourceArn: str, NextToken: str = ...) -> Reply: ...
+
+
+CALL_ERRORS = (ClientError, BotoCoreError)
+"""What a call raises. A BotoCoreError is a lost connection, or credentials that are not there (yet)."""
+
+_GONE = frozenset({"ResourceNotFound", "ResourceNotFoundException"})
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnrecognizedClientException"})
+_PASSING = frozenset(
+    {
+        "ConflictException",
+        "InternalFailure",
+        "InternalServerError",
+        "InternalServerException",
+        "OperationAbortedException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+    }
+)
+_BUSY_WORDS = (
+    "in progress",
+    "try again",
+    "currently",
+    "is being",
+    "being updated",
+    "deep health check",
+    "not in service",
+)
+_SOFTWARE_WORDS = r"update-?cluster-?software|software update|platform software|\bpatch"
+
+
+def code(error: Exception) -> str:
+    """The error's wire code; empty for an error that never reached AWS. HyperPod's exceptions are not all modelled in
+    botocore (ValidationException is not), so the code is what is compared."""
+    response: Reply = getattr(error, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+def reason(error: Exception) -> str:
+    """The error's sentence, in one printable line."""
+    response: Reply = getattr(error, "response", None) or {}
+    found = response.get("Error", {})
+    text = f"{found.get('Code')}: {found.get('Message', '')}" if found else f"{type(error).__name__}: {error}"
+    return one_line(text)
+
+
+def normal(text: str) -> str:
+    """A per-node code without case and underscores: the API's enum says NodeIdInUse, the CLI's help NODE_ID_IN_USE."""
+    return text.replace("_", "").lower()
+
+
+def is_gone(error: Exception) -> bool:
+    """There is no such cluster. The API's code has no suffix "Exception"; other tools have seen one, so both count."""
+    return code(error) in _GONE
+
+
+def needs_software_update(error: Exception) -> bool:
+    """The cluster was never patched, which BatchDeleteClusterNodes demands of old ones (botocore, its description). The
+    error's code is undocumented, so its words decide."""
+    said = reason(error).lower()
+    return (
+        code(error) not in _PASSING | _DENIED and "in progress" not in said and bool(re.search(_SOFTWARE_WORDS, said))
+    )
+
+
+def is_passing(error: Exception, *, now: datetime, began: datetime) -> bool:
+    """Whether waiting may help: the service is busy or throttles, the connection broke, or a permission is still on its
+    way. `began`: when the request did."""
+    name = code(error)
+    if name in _DENIED:
+        return now - began < ACCESS_GRACE
+    if name in _PASSING or not isinstance(error, ClientError):
+        return True
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if status >= 500 or status == 429:
+        return True
+    # Some calls are rejected with a ValidationException while the cluster is busy ("Scale down a SageMaker HyperPod
+    # cluster", Validation and error handling: no code is named).
+    said = reason(error).lower()
+    return name == "ValidationException" and any(word in said for word in _BUSY_WORDS)
+
+
+def is_denied(error: Exception) -> bool:
+    """A permission is missing."""
+    return code(error) in _DENIED
+
+
+def read_tags(sagemaker: Reads, arn: str) -> dict[str, str]:
+    """The cluster's tags (at most 50, so mostly one call)."""
+    return {tag["Key"]: tag["Value"] for tag in pages(sagemaker.list_tags, "Tags", {"ResourceArn": arn})}
+
+
+def pages(
+    call: Callable[..., Reply], member: str, arguments: Mapping[str, Any], *, most: int | None = None
+) -> Iterator[Any]:
+    """Every item; a page is asked for when it is needed. Raises PaginationError if a token comes again: the pages would never end.
+
+    `most`: the pages after which it ends though there are others.
+    """
+    token: dict[str, str] = {}
+    seen: set[str] = set()
+    for number in itertools.count(1):
+        page = call(**arguments, **token)
+        yield from page.get(member) or ()
+        following = page.get("NextToken")
+        if not following or number == most:
+            return
+        if following in seen:
+            raise PaginationError(
+                message=f"AWS answered the same NextToken again, so {member} cannot be read to the end"
+            )
+        seen.add(following)
+        token = {"NextToken": following}
+
+
+def again(
+    call: Callable[[], _T],
+    until: Callable[[Exception], datetime],
+    *,
+    now: Callable[[], datetime],
+    sleep: Callable[[float], None],
+    log: Callable[[str], None],
+) -> _T:
+    """What the call gives, tried again with growing pauses. `until`: the end of the time for calls that fail like this."""
+    pause = 1.0
+    while True:
+        try:
+            return call()
+        except CALL_ERRORS as error:
+            left = (until(error) - now()).total_seconds()
+            if left <= 0:
+                raise
+            log(f"cannot look yet: {reason(error)}")
+        sleep(min(pause, left))
+        pause = min(2 * pause, 16.0)

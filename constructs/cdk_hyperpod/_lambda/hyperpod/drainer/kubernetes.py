@@ -1,0 +1,199 @@
+"""A client of the Kubernetes API: the few kinds of request that are sent, what may be sent again, and what an error says."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from ..common.text import one_line
+
+TIMEOUT_S = 10
+"""For one request."""
+PAGE = 500
+"""The most objects in a page of a list; kubectl's own figure."""
+FIRST_PAGE = 50
+"""Objects in the first page. The next one may be larger, if this one was small."""
+MOST_BYTES = 8 * 1024**2
+"""Of one answer. Parsed it may take twenty times as much of the function's 512 MB; the largest object has 1.5 MB (etcd)."""
+PAUSES_S = (0.2, 0.5, 1.0)
+"""Before a read is sent again."""
+RETRY_S = 15.0
+"""No read is sent again later than this after the first one: whoever asked waits."""
+MOST_PAUSE_S = 2.0
+"""However long the server asks for: who waits longer has no time left for the rest."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the server sent."""
+
+    status: int
+    content: bytes
+    retry_after: str = ""
+
+
+Send = Callable[[str, str, bytes | None, str], Reply]
+"""Sends one request: method, path with query, body, its type. Raises OSError or HTTPException where no reply comes."""
+
+
+class KubernetesError(Exception):
+    """A request that failed; `status` is 0 where no reply came."""
+
+    def __init__(self, what: str, said: str, status: int = 0, causes: tuple[str, ...] = ()) -> None:
+        self.said = one_line(said[:1000])[:300]
+        super().__init__(f"{what}: {self.said}")
+        self.status = status
+        self.causes = causes
+        """The disruption budgets that refuse an eviction, in the server's words."""
+
+
+class TooLargeError(KubernetesError):
+    """An answer of more than MOST_BYTES."""
+
+
+class Connection:
+    """One HTTPS connection, opened when it is needed, to a server with a certificate of this authority."""
+
+    def __init__(self, endpoint: str, authority: str, token: str) -> None:
+        """`authority`: PEM; no other one is trusted. Raises ValueError or SSLError where it is none."""
+        self._address = urlsplit(endpoint)
+        # Not ssl.create_default_context: given nothing it trusts every authority of the machine, and since Python 3.13 it
+        # refuses one without a key identifier, such as old EKS clusters have (kubernetes-client/python, issue 2394).
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=authority)
+        self._context = context
+        self._token = token
+        self._open: http.client.HTTPSConnection | None = None
+
+    def send(self, method: str, path: str, body: bytes | None, kind: str) -> Reply:
+        """As `Send` has it. Of a larger answer, MOST_BYTES and one more."""
+        if self._open is None:
+            host, port = self._address.hostname or "", self._address.port or 443
+            self._open = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=self._context)
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = kind
+        try:
+            self._open.request(method, path, body, headers)
+            answer = self._open.getresponse()
+            content = answer.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                self.close()  # The rest is on its way.
+            return Reply(answer.status, content, answer.getheader("Retry-After") or "")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """It opens again with the next request."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+class Api:
+    """What the drainer asks of Kubernetes. Reads are sent again where that may help; what changes something is sent once."""
+
+    def __init__(
+        self,
+        send: Send,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._send, self._sleep, self._clock = send, sleep, clock
+        self._began = clock()
+        self._received = 0
+        """Bytes of the last answer."""
+
+    def get(self, path: str) -> Json:
+        """An object. Raises KubernetesError."""
+        for pause in (*PAUSES_S, None):
+            try:
+                return self._request("GET", path)
+            except _MayPassError as error:
+                if pause is None or self._clock() - self._began > RETRY_S:
+                    raise error.error from None
+                self._sleep(max(pause, min(error.after, MOST_PAUSE_S)))
+        raise AssertionError
+
+    def items(self, path: str, **query: str) -> Iterator[Json]:
+        """The objects of a list, page by page: as they all were at one moment. One page is in memory at a time."""
+        following, limit = "", FIRST_PAGE
+        while True:
+            more = {"continue": following} if following else {}
+            try:
+                page = self.get(f"{path}?{urlencode({'limit': limit, **query, **more})}")
+            except TooLargeError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
+            following = (page.get("metadata") or {}).get("continue") or ""
+            limit = min(PAGE, 2 * limit) if 4 * self._received < MOST_BYTES else limit
+            yield from page.pop("items", None) or ()
+            del page
+            if not following:
+                return
+
+    def change(self, method: str, path: str, body: Json, kind: str = "application/json") -> Json:
+        """Sent once: whether it was done is seen at the next look. Raises KubernetesError."""
+        try:
+            return self._request(method, path, body, kind)
+        except _MayPassError as error:
+            raise error.error from None
+
+    def _request(self, method: str, path: str, body: Json | None = None, kind: str = "application/json") -> Json:
+        what = f"{method} {path.partition('?')[0]}"
+        try:
+            reply = self._send(method, path, None if body is None else json.dumps(body).encode(), kind)
+        except (OSError, http.client.HTTPException) as error:
+            raise _MayPassError(KubernetesError(what, f"{type(error).__name__}: {error}")) from None
+        self._received = len(reply.content)
+        if self._received > MOST_BYTES:
+            raise TooLargeError(what, f"the answer has more than {MOST_BYTES} bytes")
+        found = _parsed(reply.content)
+        if 200 <= reply.status < 300:
+            if not isinstance(found, dict):
+                raise _MayPassError(KubernetesError(what, "the answer is no JSON object, or only a part of it"))
+            return found
+        rejected = _error(what, reply, found)
+        if reply.status == 429 or reply.status >= 500:
+            raise _MayPassError(rejected, float(reply.retry_after) if reply.retry_after.isdecimal() else 0.0)
+        raise rejected
+
+
+class _MayPassError(Exception):
+    """An error that another try may not have."""
+
+    def __init__(self, error: KubernetesError, after: float = 0.0) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.after = after
+
+
+def _error(what: str, reply: Reply, found: Any) -> KubernetesError:
+    said = found if isinstance(found, dict) else {}
+    details = said.get("details")
+    causes = (details.get("causes") if isinstance(details, dict) else None) or ()
+    budgets = tuple(
+        one_line(str(cause.get("message", "")))[:300]
+        for cause in causes
+        if isinstance(cause, dict) and cause.get("reason") == "DisruptionBudget"
+    )
+    words = str(said.get("message") or f"HTTP {reply.status}")
+    return KubernetesError(what, words, reply.status, budgets)
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None

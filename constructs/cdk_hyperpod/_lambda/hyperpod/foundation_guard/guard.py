@@ -1,0 +1,97 @@
+"""Looks what lives, and refuses or lets pass. It changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from ..common import api
+from ..common.sentences import DENIED_HINT, fit
+from ..common.text import one_line
+from .decision import differences, explain
+from .look import Clients, Stack, look
+from .wish import read
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(minutes=3)
+"""How long what may pass is waited for: throttling, and the function's own rights, which IAM spreads in its own time. The
+function has five minutes."""
+STATUS_PATIENCE = timedelta(seconds=30)
+"""The same for the stack's status, which is asked for twice at most: both and the look fit into the five minutes."""
+
+
+class GuardError(Exception):
+    """A refusal or failure; its text is the reason that CloudFormation shows."""
+
+
+class Guard:
+    """The decision on clients that are handed in."""
+
+    def __init__(
+        self,
+        client: Clients,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], None] = time.sleep,
+        log: Callable[[str], None] = print,
+    ) -> None:
+        self._client = client
+        self._now = now
+        self._sleep = sleep
+        self._log: Callable[[str], None] = lambda text: log(one_line(text))
+
+    def check(self, event: Mapping[str, Any]) -> None:
+        """Return where the deployment may go on. Raises GuardError where it must not.
+
+        In a rollback it always may: that goes back to what was there, and a refusal would only leave it stuck half-way. So
+        an update asks that first, and a rollback does not depend on what can be read besides.
+        """
+        if event["RequestType"] == "Delete":
+            return
+        stack = str(event["StackId"])
+        rolls_back = self._rolls_back(stack) if event["RequestType"] == "Update" else None
+        if rolls_back:
+            self._log("the stack rolls back: whatever it goes back to is let through")
+            return
+        wish = read(event["ResourceProperties"])
+        try:
+            live = self._patiently(PATIENCE, lambda: look(wish, stack, self._client))
+            found = [*differences(wish, live)]
+            problem = explain(wish.cluster, found) if found else None
+        except api.CALL_ERRORS as error:
+            problem = _unreadable(wish.cluster, error)
+        if problem is None:
+            return
+        # What could not be told at first may be by now.
+        if rolls_back is None and self._rolls_back(stack):
+            self._log(f"the stack rolls back, so this is no refusal: {problem}")
+            return
+        raise GuardError(problem)
+
+    def _rolls_back(self, stack: str) -> bool | None:
+        """None: the stack's status cannot be read."""
+        cloudformation: Stack = self._client("cloudformation")
+        try:
+            found = self._patiently(STATUS_PATIENCE, lambda: cloudformation.describe_stacks(StackName=stack))
+        except api.CALL_ERRORS as error:
+            self._log(f"cannot read the stack's status: {api.reason(error)}")
+            return None
+        return "ROLLBACK" in found["Stacks"][0]["StackStatus"]
+
+    def _patiently(self, patience: timedelta, read: Callable[[], T]) -> T:
+        """What a call gives, once it gives something. A wait keeps nobody: the guard comes before everything."""
+        began = self._now()
+
+        def until(error: Exception) -> datetime:
+            return began + patience if api.is_passing(error, now=self._now(), began=began) else began
+
+        return api.again(read, until, now=self._now, sleep=self._sleep, log=self._log)
+
+
+def _unreadable(cluster: str, error: Exception) -> str:
+    """The reason where nobody can tell what lives."""
+    head = f"Could not read what the foundation of {cluster} stands on, no stack has been changed."
+    return fit(head, [api.reason(error), *([DENIED_HINT] if api.is_denied(error) else [])])

@@ -1,0 +1,115 @@
+"""Finds what lives: the cluster by its name, the file system among the stack's own resources, and the subnet of either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from ..common import api
+from ..common.owner import OWNER_TAGS
+from .decision import Live, Subnet
+from .wish import Orchestrator, Wish
+
+FILE_SYSTEM = "AWS::FSx::FileSystem"
+
+
+class Stack(Protocol):
+    """Exactly the CloudFormation calls of this package."""
+
+    def describe_stacks(self, *, StackName: str) -> api.Reply: ...
+
+    def list_stack_resources(self, *, StackName: str, NextToken: str = ...) -> api.Reply: ...
+
+
+class Network(Protocol):
+    """Exactly the EC2 calls of this package."""
+
+    def describe_subnets(self, *, SubnetIds: Sequence[str]) -> api.Reply: ...
+
+
+class Storage(Protocol):
+    """Exactly the FSx calls of this package."""
+
+    def describe_file_systems(self, *, FileSystemIds: Sequence[str]) -> api.Reply: ...
+
+
+Clients = Callable[[str], Any]
+"""A client of each service, made when it is asked for."""
+
+
+_GONE = ("FileSystemNotFound", "InvalidSubnetID.NotFound")
+
+
+def look(wish: Wish, stack: str, client: Clients) -> Live:
+    """What lives of what the file may not change. Raises what a call raises. `stack`: the foundation's name or id; what is
+    not there (yet) has no resources."""
+    made = dict(_resources(client("cloudformation"), stack))
+    orchestrator, subnet = _cluster(client("sagemaker"), wish)
+    systems = [id for id, kind in made.items() if kind == FILE_SYSTEM]
+    system = _file_system(client("fsx"), systems[0]) if systems else None
+    stands = None if system is None else next(iter(system.get("SubnetIds", ())), None)
+    of_cluster = _subnet(client, subnet, made)
+    return Live(
+        orchestrator=orchestrator,
+        cluster_subnet=of_cluster,
+        efa=None if system is None else bool(system.get("LustreConfiguration", {}).get("EfaEnabled")),
+        file_system_subnet=of_cluster if stands == subnet else _subnet(client, stands, made),
+    )
+
+
+def _resources(cloudformation: Stack, stack: str) -> Iterator[tuple[str, str]]:
+    """Physical id and type of what the stack holds."""
+    try:
+        for resource in api.pages(cloudformation.list_stack_resources, "StackResourceSummaries", {"StackName": stack}):
+            if resource.get("PhysicalResourceId") and not resource["ResourceStatus"].startswith("DELETE_"):
+                yield resource["PhysicalResourceId"], resource["ResourceType"]
+    except api.CALL_ERRORS as error:
+        if "does not exist" not in api.reason(error):
+            raise
+
+
+def _cluster(sagemaker: api.Reads, wish: Wish) -> tuple[Orchestrator | None, str | None]:
+    """Its orchestrator and its subnet; nothing of a cluster that another stack made, or nobody did: the cluster's own guard
+    refuses that."""
+    try:
+        cluster = sagemaker.describe_cluster(ClusterName=wish.cluster)
+        tags = api.read_tags(sagemaker, cluster["ClusterArn"])
+    except api.CALL_ERRORS as error:
+        if api.is_gone(error):
+            return None, None
+        raise
+    if not any(f":stack/{wish.cluster_stack}/" in tags.get(tag, "") for tag in OWNER_TAGS):
+        return None, None
+    eks = (cluster.get("Orchestrator") or {}).get("Eks")
+    subnets = (cluster.get("VpcConfig") or {}).get("Subnets") or [None]
+    return "eks" if eks else "slurm", subnets[0]
+
+
+def _file_system(fsx: Storage, id: str) -> api.Reply | None:
+    try:
+        (found,) = fsx.describe_file_systems(FileSystemIds=[id])["FileSystems"]
+    except api.CALL_ERRORS as error:
+        if api.code(error) in _GONE:
+            return None
+        raise
+    return None if found.get("Lifecycle") == "DELETING" else found
+
+
+def _subnet(client: Clients, id: str | None, made: dict[str, str]) -> Subnet | None:
+    if id is None:
+        return None
+    network: Network = client("ec2")
+    try:
+        (found,) = network.describe_subnets(SubnetIds=[id])["Subnets"]
+    except api.CALL_ERRORS as error:
+        if api.code(error) in _GONE:
+            return None
+        raise
+    return Subnet(
+        id=id,
+        zone=found["AvailabilityZone"],
+        zone_id=found.get("AvailabilityZoneId", ""),
+        cidr=found["CidrBlock"],
+        vpc=found["VpcId"],
+        made_here=id in made,
+    )

@@ -1,0 +1,249 @@
+"""Frozen values: the live cluster, and what a deployment wants of it.
+
+Nothing here reads a clock, an environment or AWS. Names are those of the SageMaker API (botocore, sagemaker 2017-07-24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+Spec = Mapping[str, Any]
+"""A group as UpdateCluster takes it (botocore: ClusterInstanceGroupSpecification)."""
+
+CONTROLLER = "Controller"
+"""SlurmConfig.NodeType of the group whose nodes BatchDeleteClusterNodes never takes (botocore, its NodeIds)."""
+
+
+MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
+"""Statuses of a cluster or group during which HyperPod rejects changes. Failed and Degraded are not among them: both take
+changes, which is how they are mended."""
+
+
+CLOCKS_APART = timedelta(seconds=30)
+"""How much LaunchTime, CloudFormation's times and the function's clock may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Subnets and security groups of a cluster, or of a group that overrides them; their order means nothing."""
+
+    subnets: frozenset[str]
+    security_groups: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What HyperPod cannot change in a group once it lives ("Update a SageMaker HyperPod cluster")."""
+
+    instance_types: tuple[str, ...]
+    """One, or, for a flexible group, all that it may mix."""
+    flexible: bool = False
+    """True: InstanceRequirements, and not InstanceType."""
+    node_type: str | None = None
+    """Controller, Login or Compute. Absent: no SlurmConfig (EKS, or Slurm set up by a file on the nodes)."""
+    execution_role: str | None = None
+    """ARN of the nodes' role."""
+    network: Network | None = None
+    """OverrideVpcConfig. Absent: the cluster's own network."""
+    threads_per_core: int | None = None
+    """Absent: what the instance type does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node as ListClusterNodes shows it."""
+
+    group: str
+    instance_id: str | None
+    """Absent: not launched yet; then it has a logical id (continuous provisioning only)."""
+    logical_id: str | None = None
+    status: str = "Running"
+    launched: datetime | None = None
+    """Absent: not launched yet."""
+    outdated: bool = False
+    """It runs an image that has an update."""
+
+    @property
+    def name(self) -> str:
+        """The id by which it is deleted and reported."""
+        return self.instance_id or self.logical_id or "?"
+
+    @property
+    def leaving(self) -> bool:
+        """It is shutting down already: nobody has to take it, and nothing brings it back."""
+        return self.status in ("ShuttingDown", "NotFound")
+
+    @property
+    def is_there(self) -> bool:
+        """It has an instance, and is not on its way out."""
+        return self.instance_id is not None and not self.leaving
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One live instance group."""
+
+    name: str
+    fixed: Fixed
+    status: str = "InService"
+    current: int
+    """CurrentCount. It falls some time after a node left ListClusterNodes."""
+    target: int
+    """TargetCount: what HyperPod works towards."""
+    minimum: int = 0
+    """MinCount. While a new minimum is unmet, HyperPod rejects BatchDeleteClusterNodes."""
+    types_in_use: frozenset[str] = frozenset()
+    """Instance types of which the group has nodes now."""
+    patching: Spec = field(default_factory=dict)
+    """AutoPatchConfig and ScheduledUpdateConfig, as UpdateCluster takes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The live cluster at one moment."""
+
+    name: str
+    arn: str
+    status: str = "InService"
+    continuous: bool
+    """NodeProvisioningMode Continuous: HyperPod keeps trying to reach each group's target."""
+    groups: tuple[Group, ...]
+    nodes: tuple[Node, ...] = ()
+    network: Network | None = None
+    """VpcConfig. Absent: HyperPod's own network."""
+    eks_cluster: str | None = None
+    """ARN of the EKS cluster. Absent: Slurm."""
+    tags: Mapping[str, str] | None = None
+    """Absent: not read this time."""
+
+    @property
+    def staying(self) -> frozenset[str]:
+        """Names of the nodes that are not shutting down."""
+        return frozenset(node.name for node in self.nodes if not node.leaving)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredGroup:
+    """One group as the deployment wants it."""
+
+    name: str
+    count: int
+    minimum: int = 0
+    fixed: Fixed
+    autoscaled: bool = False
+    """An autoscaler (Karpenter) owns the count: only named nodes are taken from it."""
+    spec: Spec = field(default_factory=dict)
+    """The whole specification, as the cluster's own update sends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How nodes are drained before they go (docs/adr/0014, 0015)."""
+
+    bucket: str = ""
+    """Where the agent on a Slurm controller is asked, and answers. Empty: under EKS."""
+    function: str = ""
+    """ARN of the drainer of an EKS cluster. Empty: under Slurm."""
+    minutes: int = 25
+    """How long jobs and backup may take together."""
+    force: bool = False
+    """At the end of that time: end the jobs. Otherwise nothing is taken, and the nodes go back to work."""
+    undrained: bool = False
+    """Where no agent answers: take the nodes as they are. Otherwise nothing is taken."""
+    must_be_saved: bool = False
+    """A node that could not be saved does not go."""
+    evict_unmanaged: bool = False
+    """Under EKS, pods that no controller owns are evicted. Otherwise a node with such pods does not go."""
+
+    @property
+    def eks(self) -> bool:
+        """A drainer is called, and answers at once. Otherwise an agent is asked, and answers by a later look."""
+        return bool(self.function)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """What one deployment wants of the cluster."""
+
+    cluster: str
+    groups: tuple[DesiredGroup, ...]
+    nodes_to_delete: tuple[str, ...] = ()
+    groups_to_delete: tuple[str, ...] = ()
+    max_nodes: int = 16
+    network: Network | None = None
+    eks_cluster: str | None = None
+    create_only: str = ""
+    """VpcConfig and Orchestrator as the template writes them: a change of this text replaces the cluster."""
+    digest: str = ""
+    """Stands for everything else that the cluster's template sends."""
+    drain: Drain | None = None
+    """Absent: nodes go as they are."""
+    owner: str | None = None
+    """The stack's id, which the cluster's tag must carry. Absent: not checked (a dry run on someone's own machine)."""
+
+    def same_cluster(self, other: Desired) -> bool:
+        """Whether CloudFormation has nothing to send to the cluster between the two."""
+        return (self.cluster, self.groups, self.create_only, self.digest) == (
+            other.cluster,
+            other.groups,
+            other.create_only,
+            other.digest,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """When and why somebody plans. Made once for a request; `first`, `doubting` and `young` alone change between its polls."""
+
+    first: bool = True
+    """Nothing has been taken for this request yet: names and limits count now."""
+    began: datetime | None = None
+    """When the request began, by the function's clock. Absent: a dry run."""
+    newest: datetime | None = None
+    """The latest LaunchTime, at the first look, of a node that may be older than the request. Absent: there was none, or no first
+    look."""
+    previous: Desired | None = None
+    """The properties that CloudFormation held before. Absent: a first deployment. In a rollback: the failed update's."""
+    renamed_from: str | None = None
+    """The cluster's name in the old properties, where it differs."""
+    deployed_ids: frozenset[str] | None = None
+    """Ids that the properties before named already: tombstones. Absent: nobody knows (a dry run), so none is refused."""
+    chosen: frozenset[str] = frozenset()
+    """Names of the nodes that the first look chose, at most wire.MOST_PICKED of them, and of those that are being drained."""
+    busy: frozenset[str] = frozenset()
+    """Names of the nodes that have jobs, as far as somebody says so."""
+    unlaunched: Mapping[str, int] | None = None
+    """Absent: nobody looked before. Group -> how many of its nodes were not launched yet at the first look; a group without any is missing."""
+    drained_within: timedelta = timedelta(0)
+    """How long after the request began nodes go at the latest, because they are drained first."""
+    doubting: bool = False
+    """A count that may stand for nodes on their way out, and may as well mean nothing, is worth a wait."""
+    young: bool = False
+    """Nodes were to go, and it is so soon that a target may still fall with them by itself."""
+    minimum_blocks: bool = False
+    """HyperPod has just rejected the call that takes nodes, maybe because of a live minimum."""
+    rolling_back: bool = False
+    updated: datetime | None = None
+    """In a rollback: when the failed update of the stack began. Absent: CloudFormation does not say."""
+    reached: frozenset[str] | None = None
+    """In a rollback: ids of the clusters that the failed update got to. Absent: nobody knows."""
+
+    def came_since(self, node: Node) -> bool:
+        """Whether HyperPod launched the node after the request began: by its own clock, if the first look can tell. What is older by
+        any clock did not come since, also where a page of that look left it out."""
+        if self.began is None or node.launched is None:
+            return False
+        if self.newest is None:
+            return node.launched > self.began + CLOCKS_APART
+        return node.launched > max(self.newest, self.began - CLOCKS_APART)
+
+    def of_failed_update(self, node: Node) -> bool:
+        """In a rollback: whether HyperPod launched the node after the failed update began, also if their clocks differ."""
+        return self.updated is not None and node.launched is not None and node.launched >= self.updated + CLOCKS_APART
+
+
+FIRST = Occasion()
+"""A look at a cluster on which nothing happened before."""

@@ -1,0 +1,177 @@
+"""How nodes are asked for and who answers: a bucket that an agent reads (docs/adr/0014), or a function (docs/adr/0015).
+
+Both take the same request and say the same things. The agent answers later, by a status that stays; the drainer of an EKS
+cluster at once, and it knows nothing of an earlier request but what stands on the nodes.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Protocol
+
+from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+
+from ...common import api
+from ...common.drain_protocol import (
+    MAX_STATUS_BYTES,
+    NO_TIME,
+    SCHEMA,
+    Status,
+    StatusError,
+    check_status,
+    parse_object,
+    parse_status,
+    request_key,
+    status_key,
+)
+from ...common.text import one_line
+from .. import calls
+from .ready import Said
+
+NOT_GIVEN_BACK = "not given back"
+"""How the drainer's problem begins where it answers, and only nodes that nobody wants stay held."""
+
+Request = Mapping[str, Any]
+
+
+class Channel(Protocol):
+    """One cluster's, during one run of the function. Its calls raise api.CALL_ERRORS."""
+
+    def read(self) -> Said:
+        """What is said now. Raises UnansweredError if one look found nothing that can be used."""
+
+    def write(self, request: Request) -> Said | None:
+        """Ask for what is in the request, and for nothing else any more. Absent: the answer comes by a later look."""
+
+    def find(self, node: str, said: Said) -> str | None:
+        """The address that a wish has to say of a node; empty: none. Absent: nobody can be asked for it yet, or no more."""
+
+    def excuse(self, error: Exception) -> Said | None:
+        """What it means that a call failed. Absent: it is for the caller to judge."""
+
+
+class UnansweredError(BotoCoreError):  # type: ignore[misc]
+    """One look without an answer. Only if there is none for ready.SILENT, nobody drains."""
+
+    fmt = "{why}"
+
+
+class NoStatusError(UnansweredError):
+    """The agent has never written a status, or S3 does not show it just now."""
+
+
+class Bucket:
+    """The agent's on a Slurm controller."""
+
+    def __init__(
+        self, bucket: str, cluster: str, s3: Callable[[], calls.S3], sagemaker: Callable[[], calls.Nodes]
+    ) -> None:
+        self._bucket, self._cluster, self._s3, self._sagemaker = bucket, cluster, s3, sagemaker
+        self._addresses: dict[str, str] = {}
+
+    def read(self) -> Said:
+        try:
+            reply = self._s3().get_object(Bucket=self._bucket, Key=status_key(self._cluster))
+        except api.CALL_ERRORS as error:
+            if api.code(error) != "NoSuchKey":
+                raise
+            raise NoStatusError(why="has never been heard of") from None
+        content = reply["Body"].read(MAX_STATUS_BYTES)
+        # botocore does not compare the two where it is told how much to read.
+        if len(content) != reply["ContentLength"]:
+            raise UnansweredError(why=f"has a status of which only {len(content)} bytes came")
+        sent = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
+        return parse(content, email.utils.parsedate_to_datetime(sent).timestamp())
+
+    def write(self, request: Request) -> None:
+        self._s3().put_object(
+            Bucket=self._bucket,
+            Key=request_key(self._cluster, "deployment"),
+            Body=json.dumps(request).encode(),
+            ContentType="application/json",
+        )
+
+    def find(self, node: str, said: Said) -> str | None:
+        """By the address the agent knows it."""
+        told = said.nodes.get(node)
+        if told and told.address:
+            return told.address
+        if node not in self._addresses:
+            self._addresses[node] = self._look_up(node)
+        return self._addresses[node] or None
+
+    def _look_up(self, node: str) -> str:
+        try:
+            found = self._sagemaker().describe_cluster_node(ClusterName=self._cluster, NodeId=node)
+        except api.CALL_ERRORS as error:
+            if api.is_gone(error) or api.code(error) == "ValidationException":
+                return ""  # it went meanwhile
+            raise
+        return str(found["NodeDetails"].get("PrivatePrimaryIp") or "")
+
+    def excuse(self, error: Exception) -> Said | None:
+        """The bucket's own errors are not the agent's silence."""
+        return Said(unreachable=str(error)) if isinstance(error, UnansweredError) else None
+
+
+class Function:
+    """The drainer's of an EKS cluster."""
+
+    def __init__(self, arn: str, cluster: str, functions: Callable[[], calls.Lambda]) -> None:
+        self._arn, self._cluster, self._functions = arn, cluster, functions
+
+    def read(self) -> Said:
+        return self._invoke(None)
+
+    def write(self, request: Request) -> Said:
+        return self._invoke({"deployment": request})
+
+    def _invoke(self, requests: Mapping[str, Request] | None) -> Said:
+        event = {"schema": SCHEMA, "cluster": self._cluster, "requests": requests}
+        reply = self._functions().invoke(FunctionName=self._arn, Payload=json.dumps(event).encode())
+        found = parse_object(reply["Payload"].read(MAX_STATUS_BYTES))
+        if reply.get("FunctionError"):
+            raise UnansweredError(why=one_line(found.get("errorMessage") or "it failed"))
+        try:
+            status = check_status(found, one_line)
+        except StatusError:
+            raise UnansweredError(why="its answer is not one of this version") from None
+        if status.problem and not status.problem.startswith(NOT_GIVEN_BACK):
+            # Where it cannot read Kubernetes, what it holds is not in its answer.
+            raise UnansweredError(why=status.problem)
+        return _said(status, timedelta(0))
+
+    def find(self, node: str, said: Said) -> str:
+        """A node's name in Kubernetes has its id in it."""
+        return ""
+
+    def excuse(self, error: Exception) -> Said:
+        """Whatever keeps it from answering, it is silent."""
+        return Said(unreachable=api.reason(error) if api.code(error) else one_line(error))
+
+
+def parse(content: bytes, now: float) -> Said:
+    """The agent's status. Raises UnansweredError if it cannot be one; of its members, invalid ones are ignored."""
+    try:
+        status = parse_status(content, one_line)
+    except StatusError as error:
+        raise UnansweredError(why=str(error)) from None
+    age = status.age(now)
+    if age is None:
+        raise UnansweredError(why=NO_TIME)
+    return _said(status, timedelta(seconds=age))
+
+
+def _said(status: Status, silent: timedelta) -> Said:
+    return Said(
+        silent=silent,
+        rejected=status.refused.get("deployment", ""),
+        problem=status.problem,
+        nodes=status.nodes,
+        busy={name: tuple(job.title for job in jobs) for name, jobs in status.busy.items()},
+        saves=status.backup is not None,
+        left_out=status.left_out,
+    )

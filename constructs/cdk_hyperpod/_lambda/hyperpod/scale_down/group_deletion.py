@@ -1,0 +1,81 @@
+"""`plan_removal`: what finalize does, once the cluster's own update is over. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from . import messages
+from .actions import Wait
+from .cluster import CONTROLLER, FIRST, MOVING, Cluster, Desired, Occasion
+from .refusals import owned
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What finalize asks for: one UpdateCluster with these groups, or a reason to wait, or neither when done."""
+
+    groups: tuple[str, ...] = ()
+    wait: Wait | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left to ask for."""
+        return not self.groups and self.wait is None
+
+
+def plan_removal(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Removal:
+    """Which groups to delete now that the cluster's own update is over. Never the controller's, never the last one, and
+    none that is being deleted already. Accepted is done: a group in status Deleting is not waited for."""
+    if live is None:
+        return Removal()
+    if not owned(live, desired):
+        return Removal(notes=(messages.NOT_OURS,))
+    doomed = set(desired.groups_to_delete)
+    if occasion.rolling_back:
+        # Also a group that the file before named: the failed update may have taken it back in, with its nodes.
+        failed = occasion.previous.groups if occasion.previous else ()
+        doomed = (doomed | {group.name for group in failed}) - _older(live, occasion.updated)
+    doomed -= {group.name for group in desired.groups}
+    standing = [group for group in live.groups if group.status != "Deleting"]
+    groups = [group for group in standing if group.name in doomed and group.fixed.node_type != CONTROLLER]
+    if not groups:
+        return Removal()
+    if len(groups) == len(standing):
+        return Removal(notes=(str(messages.last_group(group.name for group in groups)),))
+    # Groups may be deleted while they wait for their minimum; the cluster as a whole must hold still.
+    if live.status in MOVING:
+        return Removal(wait=messages.cluster_moving(live.status))
+    return Removal(groups=tuple(group.name for group in groups))
+
+
+def standing(live: Cluster, desired: Desired) -> dict[str, list[str]]:
+    """Groups that should be gone and of which nobody has asked for their deletion yet, with the names of their nodes. Of another
+    stack's cluster: none."""
+    if not owned(live, desired):
+        return {}
+    names = set(desired.groups_to_delete) - {group.name for group in desired.groups}
+    return {
+        group.name: [node.name for node in live.nodes if node.group == group.name]
+        for group in live.groups
+        if group.name in names and group.status != "Deleting"
+    }
+
+
+def deleting(live: Cluster, desired: Desired, accepted: Collection[str] = ()) -> dict[str, list[str]]:
+    """Groups that HyperPod is deleting, with the names of their nodes. `accepted`: those whose deletion it has just accepted."""
+    kept = {group.name for group in desired.groups}
+    return {
+        group.name: [node.name for node in live.nodes if node.group == group.name]
+        for group in live.groups
+        if group.name in accepted or (group.status == "Deleting" and group.name not in kept and owned(live, desired))
+    }
+
+
+def _older(live: Cluster, updated: datetime | None) -> set[str]:
+    """Groups that hold nodes from before the failed update; without its time, all that hold any."""
+    return {
+        node.group for node in live.nodes if updated is None or (node.launched is not None and node.launched < updated)
+    }

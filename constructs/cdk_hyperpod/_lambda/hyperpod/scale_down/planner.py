@@ -1,0 +1,245 @@
+"""`plan(live, desired)`: what prepare does now. Pure, and linear in the nodes.
+
+Every poll plans afresh from the live cluster, so a retry, a crash, a lost reply or somebody's change by hand all take the
+same path. Nodes that are shutting down are never counted as live, and the count to take is live minus desired, never
+target minus desired: with capacity short, the latter ends nodes that are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..common.owner import STACK_ID_TAG
+from . import messages
+from .actions import Change, DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
+from .choice import Need, by_group, find_needs, is_ahead
+from .cluster import FIRST, MOVING, Cluster, Desired, DesiredGroup, Node, Occasion
+from .patching import dropped
+from .refusals import absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
+
+
+def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Plan:
+    """What to do now, ahead of the cluster's own update. `live` absent: there is no such cluster."""
+    if occasion.rolling_back:
+        return _plan_rollback(live, desired, occasion)
+    if occasion.renamed_from is not None:
+        return Plan(refusals=(messages.renamed(occasion.renamed_from, desired.cluster),))
+    if live is None:
+        return Plan()
+    if not owned(live, desired):
+        return Plan(refusals=(messages.not_ours(live.name, STACK_ID_TAG, desired.owner or ""),))
+    needs = find_needs(live, desired, occasion)
+    refusals = (
+        *replacement(live, desired, occasion.previous),
+        *forbidden(live, desired, needs, first=occasion.first),
+        *resent(needs, occasion),
+        *stuck(live, needs, occasion),
+        *chased(needs, occasion),
+        *mistaken(live, desired, needs, occasion),
+        *over_limit(live, desired, needs, occasion),
+        *dropped(live, desired, occasion),
+    )
+    if refusals:
+        return Plan(refusals=refusals)
+    unknown = absent(live, desired, occasion) if occasion.first else []
+    return replace(
+        _arrange(live, needs, occasion),
+        deletions=tuple(_deletions(live, desired)),
+        notes=(messages.absent(unknown),) if unknown else (),
+    )
+
+
+# -- changes and waits ------------------------------------------------------------------------------------------------
+
+
+def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
+    """Changes of one kind of call, and what has to be waited for beside them."""
+    takes: list[Change] = []
+    lowers: list[Change] = []
+    waits: list[Wait] = []
+    held: list[Pick] = []
+    ahead = [need for need in needs if not need.crowded and is_ahead(need, occasion)]
+    for need in needs:
+        if need.crowded:
+            waits.append(messages.controller_replaced(need.group.name, len(need.staying)))
+            continue
+        if need in ahead:
+            waits.append(messages.ahead_of_target(need.group.name, _names(need.staying), need.group.target))
+            # Of the others nobody knows whether they have to go: they are not even drained.
+            held += (pick for pick in need.picks if pick.reason == "named" or pick.node.name in occasion.chosen)
+            continue
+        step = _take(live, need, occasion) if need.picks else _settle(live, need, occasion)
+        match step:
+            # Should the list never meet the target, the deployment fails, and has deleted nothing. A rollback does what it can.
+            case TakeNodes() if occasion.rolling_back or not ahead:
+                takes.append(step)
+                continue
+            case Lower():
+                lowers.append(step)
+            case Wait():
+                waits.append(step)
+        held += need.picks
+    first, then = (lowers, takes) if occasion.minimum_blocks else (takes, lowers)
+    return Plan(changes=tuple(first or then), waits=tuple(dict.fromkeys(waits)), held=tuple(held))
+
+
+def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
+    group, wanted, rolling_back = need.group, need.wanted, occasion.rolling_back
+    if wait := _lowered_meanwhile(live, need, occasion):
+        return wait
+    if live.status in MOVING:
+        return messages.cluster_moving(live.status)
+    running = sum(node.status == "Running" for node in need.staying)
+    # A minimum guards a transition only (botocore, MinInstanceCount), and is editable while it blocks other changes.
+    if group.status in ("Creating", "Updating") and min(group.current, running) < group.minimum:
+        # A rollback must not wait three hours for the minimum; the cluster's own way back sets it again.
+        minimum = min(running, wanted.minimum) if rolling_back else wanted.minimum
+        lower = _lower_minimum(need, occasion, minimum) if minimum < group.minimum else None
+        return lower or messages.below_minimum(group.name, running, group.minimum)
+    # Missing capacity may keep a group from coming to rest, and a rollback from its end.
+    booting = all(pick.node.instance_id is None for pick in need.picks)
+    hopeless = rolling_back and group.status == "Updating" and (booting or not occasion.doubting)
+    if group.status in MOVING and not hopeless:
+        return messages.group_moving(group.name, group.status)
+    if checked := sum(node.status == "DeepHealthCheckInProgress" for node in need.staying):
+        return messages.health_check(group.name, checked)
+    # Newcomers may be there in place of nodes on their way out: with those, the target may fall yet.
+    if not need.old_picks and (wait := _see_off(need, occasion, staying=0, count=0)):
+        return wait
+    below = len(need.staying) - len(need.picks) < group.minimum and wanted.minimum < group.minimum
+    if below and occasion.minimum_blocks and (lower := _lower_minimum(need, occasion, wanted.minimum)):
+        return lower
+    return TakeNodes(
+        group=group.name,
+        # The first look takes nothing, and tells of all.
+        picks=need.picks if occasion.first else need.old_picks or need.picks,
+        minimum=wanted.minimum if below else None,
+    )
+
+
+def _lowered_meanwhile(live: Cluster, need: Need, occasion: Occasion) -> Wait | None:
+    """The names were fewer than what the count takes at the first look, and are no longer: somebody else took nodes or lowered
+    the target. The target would fall below the count, after CloudFormation sent that, and end a node at random.
+
+    Once nodes of the first look are gone, it is their going that shows.
+    """
+    most, count = max(need.group.target, len(need.staying)), need.wanted.count
+    if occasion.first or need.wanted.autoscaled or len(need.named) <= max(0, most - count):
+        return None
+    untouched = bool(occasion.chosen) and occasion.chosen <= live.staying
+    return messages.lowered_meanwhile(need.group.name, len(need.named), most, count) if untouched else None
+
+
+def _lower_minimum(need: Need, occasion: Occasion, minimum: int) -> Lower | Wait | None:
+    """Absent: CloudFormation does not know the live group, so nothing can be sent."""
+    group, spec = need.group, _spec(need, occasion)
+    if spec is None:
+        return None
+    if len(need.staying) > group.target:
+        return messages.group_moving(group.name, f"on its way from {len(need.staying)} nodes to {group.target}")
+    if need.leaving:
+        # The target may fall with them yet, and may not be sent again as it was.
+        return messages.shutting_down(group.name, _names(need.leaving))
+    wait = _see_off(need, occasion, staying=len(need.staying), count=group.target)
+    return wait or Lower(group=group.name, count=group.target, minimum=minimum, spec=spec)
+
+
+def _spec(need: Need, occasion: Occasion) -> DesiredGroup | None:
+    """What to send with a count of the group: the group as CloudFormation knows the live one, because an update may still be
+    cancelled before it reaches the cluster. Absent: CloudFormation does not know it, so no count is sent.
+
+    In a rollback nobody knows which of the two the live group is, and what it goes back to is right in either case.
+    """
+    if occasion.rolling_back:
+        return need.wanted
+    groups = occasion.previous.groups if occasion.previous else ()
+    return next((each for each in groups if each.name == need.group.name), None)
+
+
+def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | None:
+    """A group with nothing (left) to take: its target has to fall, and what ends has to be gone."""
+    group, wanted, spec = need.group, need.wanted, _spec(need, occasion)
+    if group.status == "Deleting":
+        return messages.group_moving(group.name, group.status)
+    if wait := _see_off(need, occasion, staying=len(need.staying), count=wanted.count):
+        return wait
+    if group.target > wanted.count and need.counted:
+        # It may fall yet, as long as nobody asks for others in place of the nodes that went, and would fall twice if it were
+        # sent. Under standard provisioning sending it ends nodes at random, and an autoscaler's is its own. If nothing can be
+        # sent, there is only time.
+        autoscalers = wanted.autoscaled and not occasion.rolling_back
+        if not live.continuous or autoscalers or (occasion.young and (spec is None or not need.fresh)):
+            return messages.group_moving(group.name, f"still working towards {group.target} nodes")
+        if live.status in MOVING:
+            return messages.cluster_moving(live.status)
+        if spec is None:
+            return None
+        return Lower(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum), spec=spec)
+    if len(need.staying) > wanted.count and need.counted:
+        # Of more nodes than the count, the cluster's own update would choose some.
+        return messages.ahead_of_target(group.name, _names(need.staying), group.target)
+    return messages.shutting_down(group.name, _names(need.leaving)) if need.named_leaving else None
+
+
+def _see_off(need: Need, occasion: Occasion, *, staying: int, count: int) -> Wait | None:
+    """Nodes on their way out, which an UpdateCluster with this count could mistake for nodes too many, and end others for
+    them (whether it does is undocumented). They leave the list before they leave CurrentCount."""
+    name, current, leaving = need.group.name, need.group.current, len(need.leaving)
+    # What the target asks for in their place may be there, and not in the list yet. Nobody documents that CurrentCount does
+    # not hold that, too.
+    most = max(staying, need.group.target)
+    if leaving and most + leaving > count:
+        return messages.shutting_down(name, _names(need.leaving))
+    counted = current - len(need.staying) - leaving
+    if counted > 0 and (most if occasion.doubting else staying) + leaving + counted > count:
+        return messages.still_counted(name, current, len(need.staying) + leaving)
+    # Whether CurrentCount holds nodes that boot is undocumented, too. If it does not, what it holds beyond the others is on
+    # its way out, although there are no more in it than in the list.
+    counted = current - need.booted
+    if occasion.doubting and counted > 0 and staying + leaving + counted > count:
+        return messages.maybe_counted(name, current, need.booted)
+    return None
+
+
+def _names(nodes: Sequence[Node]) -> list[str]:
+    return [node.name for node in nodes]
+
+
+def _deletions(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
+    nodes = by_group(live)
+    for group in live.groups:
+        if group.name in desired.groups_to_delete and group.status != "Deleting":
+            yield DeleteGroup(group=group.name, nodes=sum(not node.leaving for node in nodes.get(group.name, [])))
+
+
+# -- rollback ---------------------------------------------------------------------------------------------------------
+
+
+def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -> Plan:
+    """Take what the failed update added, ahead of the cluster's own way back, which would choose at random. Refuses, which
+    ends in UPDATE_ROLLBACK_FAILED, only where there is something to do and nobody knows whether the cluster is sent back."""
+    if live is None:
+        return Plan()
+    if not owned(live, desired):
+        return Plan(notes=(messages.NOT_OURS,))
+    if occasion.reached is not None and not occasion.reached & {live.arn, live.name}:
+        # What the failed update did not get to, CloudFormation does not send back. There is nothing to undo.
+        return Plan(notes=(messages.NOT_REACHED,))
+    notes: list[str] = []
+    kept = {group.name for group in desired.groups}
+    nodes = by_group(live)
+    for group in live.groups:
+        if group.name not in kept and group.name not in desired.groups_to_delete:
+            notes.append(messages.left_behind(group.name, len(nodes.get(group.name, []))))
+    needs = []
+    for need in find_needs(live, replace(desired, nodes_to_delete=()), occasion):
+        if need.crowded and need.group.target > need.wanted.count:
+            notes.append(messages.controller_excess(need.group.name))
+        else:
+            needs.append(need)
+    found = _arrange(live, needs, occasion)
+    if occasion.reached is None and (found.changes or found.held):
+        # Taking nodes of a cluster that is not sent back ends some that were there before; leaving them in one that is, too.
+        return Plan(refusals=(messages.NOT_KNOWN,))
+    return replace(found, notes=tuple(notes))

@@ -1,0 +1,29 @@
+"""Words for what changes between what is deployed and a file, setting by setting (config/changes.py decides)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...config.changes import EFFECTS, METADATA, Changed, Record
+from ..tables import wrapped
+
+
+def change_lines(changes: Sequence[Changed]) -> list[str]:
+    """Every changed setting under what its change does, the harshest first; none where nothing changed."""
+    lines: list[str] = []
+    for effect in reversed([*EFFECTS]):
+        of_effect = [each for each in changes if each.effect == effect]
+        if of_effect:
+            lines += ["", f"{effect[0].upper()}{effect[1:]}: {EFFECTS[effect]}"]
+            lines += [line for each in of_effect for line in wrapped(str(each), "  ", "    ")]
+    return lines
+
+
+def deployed_record(resources: Mapping[str, Any]) -> Record | None:
+    """The record that a deployed template has; None: it is of an earlier release, or of another app."""
+    for resource in resources.values():
+        found = (resource.get("Metadata") or {}).get(METADATA) if isinstance(resource, dict) else None
+        if isinstance(found, dict):
+            return found
+    return None

@@ -1,0 +1,126 @@
+"""`cdk-hyperpod check`: everything that is wrong with a cluster file, or what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+from click import get_current_context as current_context
+from click.core import ParameterSource
+
+from ...config.changes import Changed, changed, record
+from ...errors import ConfigError, Finding, with_lines
+from ...loader import LoadedConfig, load_config
+from ...rules import what_closed_means
+from ..deployment.cost import figure
+from ..options import config_option, json_option
+from ..tables import say, say_json, shown, table
+from .changes import change_lines
+
+
+@click.command(
+    epilog="Exit code 0: nothing is wrong, though there may be warnings; 1: something is wrong, and all of it is listed, "
+    "with --json on standard output too."
+)
+@click.argument("file", required=False, metavar="[FILE]", type=click.Path())
+@config_option
+@click.option(
+    "--against",
+    metavar="OLD",
+    type=click.Path(),
+    help="Another version of the file, such as the deployed one: say of every setting that differs what a change does.",
+)
+@json_option
+def check(file: str | None, config: str, against: str | None, *, as_json: bool) -> None:
+    """Say everything that is wrong with a cluster file. FILE is the same as --config."""
+    if file is not None and _is_named("config"):
+        raise click.UsageError("FILE and --config are the same: name one")
+    try:
+        old = None if against is None else _old(against)
+        loaded = load_config(file or config)
+    except ConfigError as error:
+        if as_json:
+            say_json("check", 1, _refused(error))
+        raise
+    changes = None if old is None else changed(record(old.config), record(loaded.config))
+    if as_json:
+        say_json("check", 1, _content(loaded, changes))
+        return
+    for warning in with_lines(loaded.warnings):
+        say(f"warning: {warning}")
+    note = what_closed_means(loaded.config.network)
+    if note is not None:
+        say(f"note: {note}")
+    say(*_summary(loaded).split("\n"))
+    if (said := figure(loaded.config)) is not None:
+        say(*said.split("\n"))
+    if changes is not None:
+        say(*(change_lines(changes) or ["", f"No setting differs from {shown(against)}."]))
+
+
+def _old(against: str) -> LoadedConfig:
+    if not Path(against).exists():
+        finding = Finding(
+            path="", problem="there is no such file", remedy="name another version of the cluster file with --against"
+        )
+        raise ConfigError([finding], shown(against))
+    return load_config(against)
+
+
+def _refused(error: ConfigError) -> dict[str, Any]:
+    """What --json prints where a file has errors: the same members, and nothing in them but those."""
+    errors = [
+        {"file": error.source, "path": each.path, "line": each.line, "message": f"{each.problem}; {each.remedy}"}
+        for each in error.findings
+    ]
+    nothing = dict.fromkeys(("cluster", "region", "orchestrator"))
+    return {**nothing, "errors": errors, "warnings": [], "groups": [], "changes": None}
+
+
+def _content(loaded: LoadedConfig, changes: Sequence[Changed] | None) -> dict[str, Any]:
+    """What --json prints of a file without errors. `changes` is null without --against."""
+    config = loaded.config
+    return {
+        "cluster": config.name,
+        "region": config.region,
+        "orchestrator": config.orchestrator,
+        "errors": [],
+        "warnings": [str(warning) for warning in with_lines(loaded.warnings)],
+        "groups": [
+            {
+                "group": group.name,
+                "instance_types": [*group.all_instance_types],
+                "count": group.instance_count,
+                "minimum": group.min_instance_count,
+                "node_type": group.node_type,
+                "partition": group.partition,
+            }
+            for group in config.instance_groups
+        ],
+        "changes": None if changes is None else [asdict(each) for each in changes],
+    }
+
+
+def _is_named(option: str) -> bool:
+    return current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
+
+
+def _summary(loaded: LoadedConfig) -> str:
+    config = loaded.config
+    rows = [
+        (
+            group.name,
+            ", ".join(group.all_instance_types),
+            str(group.instance_count),
+            str(group.min_instance_count),
+            " ".join(filter(None, [group.node_type, group.partition and f"(partition {group.partition})"])),
+        )
+        for group in config.instance_groups
+    ]
+    lines = [f"  {line}" for line in table(("group", "type", "count", "minimum", "role"), rows)]
+    article = "an" if config.orchestrator == "eks" else "a"
+    head = f"{config.name}: {article} {config.orchestrator} cluster in {config.region}, no errors"
+    return "\n".join([head, *lines])

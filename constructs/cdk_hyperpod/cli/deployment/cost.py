@@ -1,0 +1,151 @@
+"""`cdk-hyperpod cost`: what the cluster of a file costs an hour and a month, by AWS's Price List."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import rich_click as click
+
+from ...errors import HyperPodError
+from ...loader import load_config
+from .. import aws
+from ..aws import Clients
+from ..options import config_option, json_option, profile_option, rights
+from ..tables import WIDTH, say, say_json, table
+from .prices import HOURS, Cost, Prices, cached, costs, hourly, keep, today, usage_end, wanted_usage
+
+_HELP = """\
+Say what the cluster of a file costs an hour and a month, at list prices in US dollars, without discounts and taxes: each group at
+its full count, the file system, endpoints, NAT gateway and EKS control plane. It names what the list has no price for, and does not
+count it.
+
+Prices are kept in your cache folder, with their date, and asked for again with --refresh; `check` then ends with the figure. From
+an endpoint that you have set (--endpoint-url, AWS_ENDPOINT_URL, your configuration's endpoint_url) they are asked for each time, and not kept.
+"""
+_REGION = "us-east-1"
+"""Price List is in three regions, and has the prices of all."""
+_PRODUCTS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("AmazonSageMaker", {"component": "Cluster"}),
+    ("AmazonEKS", {}),
+    ("AmazonEC2", {"productFamily": "NAT Gateway"}),
+    ("AmazonVPC", {}),
+    ("AmazonFSx", {"operation": "CreateFileSystem:Lustre"}),
+)
+_UNITS = {"hourly": ("Hrs", "Hours", "hours"), "gb_month": ("GB-Mo",)}
+
+
+class CostError(HyperPodError):
+    """The price list says nothing of the region."""
+
+
+@click.command(
+    help=_HELP,
+    epilog=rights(
+        "pricing:GetProducts",
+        besides="With prices in your cache it makes no call to AWS. Exit code 0: printed; 1: there are no prices.",
+    ),
+)
+@config_option
+@profile_option
+@click.option("--refresh", is_flag=True, help="Ask for the prices again.")
+@click.option("--endpoint-url", metavar="URL", help="Another endpoint than Price List's own.")
+@json_option
+def cost(config: str, profile: str | None, endpoint_url: str | None, *, refresh: bool, as_json: bool) -> None:
+    """Read the cache or ask, and print."""
+    cluster = load_config(config).config
+    # Of another endpoint, such as the local AWS, they may be made up.
+    of_aws = endpoint_url is None and not aws.has_endpoint("pricing", profile)
+    prices = cached(cluster.region) if of_aws and not refresh else None
+    if prices is None:
+        prices = read_prices(cluster.region, aws.clients(_REGION, profile, endpoint_url))
+        if of_aws:
+            keep(prices)
+    found = costs(cluster, prices)
+    if as_json:
+        lines = [
+            {"what": each.what, "count": each.count, "usd_hour": each.hour, "usd_month": _month(each.hour), "note": each.note}
+            for each in found
+        ]  # fmt: skip
+        total = {"usd_hour": hourly(found), "usd_month": _month(hourly(found))}
+        content = {"cluster": cluster.name, "region": cluster.region, "prices_of": prices.when}
+        say_json("cost", 1, {**content, "lines": lines, "total": total})
+        return
+    say(*cost_lines(found, prices))
+
+
+def cost_lines(found: Sequence[Cost], prices: Prices) -> Iterator[str]:
+    """The lines as a table of 80 columns, and what is in no sum."""
+    known = [each for each in found if each.each_hour is not None]
+    cells = [
+        (each.what, str(each.count), _usd(each.each_hour), _usd(each.hour), _usd(_month(each.hour), 0))
+        for each in known
+    ]
+    total = hourly(found)
+    cells.append(("together", "", "", _usd(total), _usd(_month(total), 0)))
+    yield from table(
+        ("what", "count", "each", "an hour", "a month"), cells, columns=WIDTH, cut=(0,), right=(1, 2, 3, 4)
+    )
+    yield ""
+    yield f"US dollars, list prices of {prices.when} in {prices.region}; a month has {HOURS} hours."
+    unknown = [each for each in found if each.each_hour is None]
+    if unknown:
+        yield "In no sum:"
+    for each in unknown:
+        yield f"  {each.what}" + (f": {each.note}" if each.note else ": the price list has no price")
+    if noted := [each for each in known if each.note]:
+        yield "Besides:"
+        yield from (f"  {each.what}: {each.note}" for each in noted)
+
+
+def figure(config: Any) -> str | None:
+    """One line for `check`, where prices are in the cache; None: there are none."""
+    prices = cached(config.region)
+    if prices is None:
+        return None
+    found = costs(config, prices)
+    total = hourly(found)
+    unknown = any(each.each_hour is None for each in found)
+    more = ", and what has no price there" if unknown else ""
+    return f"${total:,.2f} an hour, ${total * HOURS:,.0f} a month, at list prices of {prices.when}{more}: cdk-hyperpod cost"
+
+
+def read_prices(region: str, client: Clients) -> Prices:
+    """A region's prices. Raises CostError where the list has no node of HyperPod's there, which is no free one."""
+    found: dict[str, dict[str, float]] = {"hourly": {}, "gb_month": {}}
+    for service, attributes in _PRODUCTS:
+        filters = {"regionCode": region, **attributes}
+        matches = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in filters.items()]
+        products = client("pricing").get_products
+        for text in aws.pages(products, "PriceList", ServiceCode=service, Filters=matches, MaxResults=100):
+            for kind, prices in found.items():
+                prices.update(_price(text, _UNITS[kind]))
+    if not any(name.startswith("Cluster:") for name in found["hourly"]):
+        raise CostError(f"AWS's price list has no HyperPod node in {region}")
+    kinds = {kind: dict(sorted(prices.items())) for kind, prices in found.items()}
+    return Prices(region=region, when=today(), **kinds)
+
+
+def _price(text: Any, units: Sequence[str]) -> dict[str, float]:
+    """Of one product, which is JSON in a text: the price on demand in one of these units; empty for what no cluster needs."""
+    try:
+        product = json.loads(text) if isinstance(text, str) else text
+        ends = usage_end(str(product["product"]["attributes"]["usagetype"]))
+        if not wanted_usage(ends):
+            return {}
+        for term in product["terms"]["OnDemand"].values():
+            for rate in term["priceDimensions"].values():
+                if rate["unit"] in units and float(rate.get("beginRange") or 0) == 0:
+                    return {ends: float(rate["pricePerUnit"]["USD"])}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return {}
+
+
+def _month(hour: float | None) -> float | None:
+    return None if hour is None else hour * HOURS
+
+
+def _usd(amount: float | None, digits: int = 2) -> str:
+    return "" if amount is None else f"{amount:,.{digits}f}"

@@ -1,0 +1,163 @@
+"""`cdk-hyperpod logs`: what a node's lifecycle scripts and health agent wrote to CloudWatch Logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import rich_click as click
+
+from .. import aws, live, tables
+from ..live import LiveError, Node, Target
+from ..options import json_option, rights
+
+SCHEMA = 1
+POLL_S = 5.0
+SOURCES = {"lifecycle": "LifecycleConfig", "health": "SagemakerHealthMonitoringAgent"}
+"""What a stream is of, and how its name begins; the group and the instance id follow (AWS's documents of both)."""
+
+Line = tuple[datetime, str, str]
+"""When, of which source, and what."""
+
+
+@click.command(
+    epilog=rights(
+        *("sagemaker:DescribeCluster", "sagemaker:DescribeClusterNode", "sagemaker:ListClusterNodes"),
+        *("logs:DescribeLogStreams", "logs:GetLogEvents"),
+        besides="sagemaker:ListClusterNodes is only needed for a name such as ip-10-1-2-3. Exit code 0, also where nothing was "
+        "logged yet; 130 after Ctrl-C, which ends --follow.",
+    )
+)
+@click.argument("name", metavar="NODE")
+@click.option("--source", type=click.Choice([*SOURCES, "all"]), default="all", help="Whose lines; default: all.")
+@click.option(
+    "--lines", "most", type=click.IntRange(1, 10_000), default=200, metavar="N", help="The last N; default: 200."
+)
+@click.option("--follow", is_flag=True, help="Go on with what is logged from now on, until Ctrl-C.")
+@json_option
+@live.target_options
+def logs(
+    name: str,
+    source: str,
+    most: int,
+    config: str,
+    cluster: str | None,
+    region: str | None,
+    profile: str | None,
+    *,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Print a node's log. NODE is an instance id or a name such as ip-10-1-2-3; of a node that is gone, its instance id."""
+    if follow and as_json:
+        raise click.UsageError("--json prints one document: leave --follow out")
+    target = live.find(config=config, cluster=cluster, region=region, profile=profile)
+    described = live.describe(target)
+    group, instance = _of(target, described, name)
+    reader = Reader(target, described, instance, group, list(SOURCES) if source == "all" else [source])
+    found = reader.last(most)
+    if as_json:
+        rows = [{"time": when, "source": of, "message": text} for when, of, text in found]
+        content = {"cluster": target.name, "instance_id": instance, "log_group": reader.log_group, "lines": rows}
+        tables.say_json("logs", SCHEMA, content)
+        return
+    tables.say(*map(shown, found))
+    if not found and not follow:
+        tables.say(f"{instance}: nothing was logged yet in {reader.log_group}")
+    while follow:
+        time.sleep(POLL_S)
+        tables.say(*map(shown, reader.more()))
+
+
+def shown(line: Line) -> str:
+    """One line for a terminal."""
+    when, source, text = line
+    return f"{when:%Y-%m-%d %H:%M:%S} {source:<9} {tables.shown(text, 10_000)}"
+
+
+def _of(target: Target, cluster: live.Reply, name: str) -> tuple[str | None, str]:
+    """The node's group and its instance id. The group is absent where the node is gone: its streams are looked for then."""
+    try:
+        node: Node = live.one_node(target, cluster, name)
+    except LiveError:
+        if not live.is_node_id(name):
+            raise
+        return None, name
+    if node.instance_id is None:
+        raise LiveError(f"{node.name}: is {node.status}, and nothing runs there yet")
+    return node.group, node.instance_id
+
+
+def log_group(cluster: live.Reply) -> str:
+    """Where HyperPod writes for the nodes of a cluster."""
+    return f"/aws/sagemaker/Clusters/{cluster['ClusterName']}/{live.cluster_id(cluster)}"
+
+
+@dataclass
+class Reader:
+    """Reads a node's streams, and goes on where it stopped."""
+
+    target: Target
+    cluster: live.Reply
+    instance: str
+    group: str | None
+    """Absent: the node is gone; each group of the cluster is tried."""
+    sources: Sequence[str]
+    _tokens: dict[str, str] = field(default_factory=dict)
+    _streams: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def log_group(self) -> str:
+        """Its name."""
+        return log_group(self.cluster)
+
+    def last(self, most: int) -> list[Line]:
+        """The last lines of all streams together, oldest first."""
+        found = [line for stream in self._find() for line in self._read(stream, most)]
+        return sorted(found, key=lambda line: line[0])[-most:]
+
+    def more(self) -> list[Line]:
+        """What was logged since, and what streams came meanwhile."""
+        self._find()
+        found = [line for stream in self._streams for line in self._read(stream, 10_000)]
+        return sorted(found, key=lambda line: line[0])
+
+    def _find(self) -> dict[str, str]:
+        if len(self._streams) < len(self.sources):
+            for source in self.sources:
+                for prefix in self._prefixes(source):
+                    for stream in self._listed(prefix):
+                        self._streams.setdefault(stream, source)
+        return self._streams
+
+    def _prefixes(self, source: str) -> list[str]:
+        names = [self.group] if self.group else [str(group["InstanceGroupName"]) for group in live.groups(self.cluster)]
+        return [f"{SOURCES[source]}/{name}/{self.instance}" for name in names]
+
+    def _listed(self, prefix: str) -> Iterator[str]:
+        from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+        try:
+            reply = self.target.client("logs").describe_log_streams(
+                logGroupName=self.log_group, logStreamNamePrefix=prefix
+            )
+        except ClientError as error:
+            if aws.is_gone(error):
+                return
+            raise
+        yield from (stream["logStreamName"] for stream in reply.get("logStreams", []))
+
+    def _read(self, stream: str, most: int) -> list[Line]:
+        asked: dict[str, Any] = {"logGroupName": self.log_group, "logStreamName": stream, "limit": most}
+        token = self._tokens.get(stream)
+        asked |= {"nextToken": token, "startFromHead": True} if token else {"startFromHead": False}
+        reply = self.target.client("logs").get_log_events(**asked)
+        self._tokens[stream] = reply["nextForwardToken"]
+        source = self._streams[stream]
+        return [
+            (datetime.fromtimestamp(event["timestamp"] / 1000, UTC), source, str(event["message"]))
+            for event in reply.get("events", [])
+        ]

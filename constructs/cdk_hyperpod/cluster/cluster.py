@@ -1,0 +1,813 @@
+"""The HyperPod cluster itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import jsii
+from aws_cdk import Annotations, CfnTag, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sagemaker as sagemaker
+from constructs import Construct, IConstruct, IValidation
+
+from .._common import reasons
+from .._common.acknowledge import acknowledge
+from .._common.buckets import access_logs_bucket
+from .._common.dependencies import AtSynth, without_circle
+from .._common.encryption import allow_logs
+from .._common.encryption import encryption_key as make_encryption_key
+from .._common.removal import check_removal, removal_word
+from .._lambda.hyperpod.common.owner import STACK_ID_TAG
+from ..config.cluster import (
+    ClusterArn,
+    ClusterConfig,
+    ClusterName,
+    EksClusterArn,
+    InstanceGroup,
+    LogRetentionDays,
+    NetworkConfig,
+    ScaleDownConfig,
+    TieredStorageConfig,
+)
+from ..config.eks import INSTALLED, AutoscalingConfig, EksConfig
+from ..config.lifecycle import LifecycleConfig, LifecycleMode
+from ..config.rendering import Surroundings, in_words_of_cdk, mount_spec, network_spec, render_group
+from ..config.slurm import AccountingDatabase, SlurmConfig
+from ..errors import Finding, raise_errors
+from ..guard.drain import DRAIN_OPERATORS, DrainChannel, IEksDrainer, name_agent
+from ..guard.scale_down import UNGUARDED, ScaleDown
+from ..interface import IHyperPodCluster, RoleName
+from ..loader import LoadedConfig
+from ..network.network import HyperPodNetwork
+from ..rules import check_file_system_zone, check_rules
+from ..scripts.lifecycle_scripts import LifecycleScripts
+from ..storage.storage import LustreMount, OpenZfsMount
+from ..typed.annotations import arguments_of, field_types
+from ..typed.judge import as_tuple, check_arguments, check_at_synth, check_call, check_config, require_arguments
+from ..typed.known import UNKNOWN, is_known
+from ..typed.words import item_paths, show
+from .cluster_log import ClusterLog
+from .roles import GivenRole, InstanceRole, NodeNeeds, autoscaling_role
+
+# Types of the CreateCluster API that the CloudFormation schema, as its checkers ship it, does not know yet.
+_MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
+
+
+# The arguments that are validated as fields of a ClusterConfig. Two that are not have the name of one.
+_IN_CONFIG = {*field_types(ClusterConfig), "cluster_name", "lifecycle_mode", "accounting_database"}
+_IN_CONFIG -= {"network", "lifecycle_scripts"}
+_UNGUARDED = (
+    "nothing guards the cluster: HyperPod terminates nodes at random when a count is lowered; leave unguarded out, or add a "
+    "ScaleDown"
+)
+
+
+class HyperPodCluster(IHyperPodCluster):
+    """A HyperPod cluster under Slurm or EKS, with its groups' execution roles and its guard.
+
+    Running nodes: raising a count adds nodes. What lowering one does says `ScaleDown`, which guards the cluster; without it
+    HyperPod ends nodes that it picks at random. The name
+    and the network replace the cluster; CloudFormation refuses to replace one with a name of its own, so nothing ends.
+
+    Example::
+
+        cluster = HyperPodCluster(
+            self,
+            "Cluster",
+            cluster_name="train",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            instance_groups=[
+                InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1),
+                InstanceGroup(
+                    name="p5", node_type="compute", partition="p5", instance_type="ml.p5.48xlarge", instance_count=4
+                ),
+            ],
+        )
+        s3.Bucket(self, "Datasets").grant_read(cluster)
+    """
+
+    resource: sagemaker.CfnCluster
+    """CloudFormation's resource."""
+    encryption_key: kms.IKey
+    """The key of the cluster's volumes, scripts and logs."""
+    lifecycle_scripts: LifecycleScripts
+    """The upload of what runs on new nodes."""
+    lifecycle_mode: LifecycleMode
+    """What runs on a new node, as `LifecycleConfig.mode` says."""
+    log: ClusterLog
+    """What encrypts HyperPod's own log group of the cluster and lets it expire."""
+    scale_down: ScaleDown | None
+    """The guard; None: left out."""
+    _known_warnings: frozenset[Finding] = frozenset()
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster_name: str,
+        instance_groups: Sequence[InstanceGroup],
+        network: HyperPodNetwork,
+        file_system: LustreMount | None = None,
+        openzfs: OpenZfsMount | None = None,
+        lifecycle_scripts: LifecycleScripts | str | Path | None = None,
+        lifecycle_mode: LifecycleMode | None = None,
+        accounting_database: AccountingDatabase | None = None,
+        encryption_key: kms.IKey | None = None,
+        node_provisioning_mode: Literal["continuous", "standard"] = "continuous",
+        node_recovery: Literal["automatic", "none"] = "automatic",
+        tiered_storage: TieredStorageConfig | None = None,
+        tags: Mapping[str, str] | None = None,
+        eks_cluster_arn: EksClusterArn | None = None,
+        autoscaled_groups: Sequence[str] = (),
+        drainer: IEksDrainer | None = None,
+        encrypt_root_volumes: bool | None = None,
+        roles: Mapping[RoleName, iam.IRole] | None = None,
+        scale_down: ScaleDownConfig | None = None,
+        unguarded: bool = False,
+        log_retention_days: LogRetentionDays = 365,
+        guard_log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
+        _loaded: LoadedConfig | None = None,
+    ) -> None:
+        """Make a cluster, and the guard without which a lowered count ends nodes at random.
+
+        Arguments that are not described here are fields of `ClusterConfig`, and described there.
+
+        :param cluster_name: the cluster's name, for life: CloudFormation refuses to replace a cluster that has a name.
+        :param network: where nodes live, for life.
+        :param file_system: what every node mounts; under EKS pods do. Another one reaches new and replaced nodes. Default: - none.
+        :param openzfs: another file system that every node mounts, under Slurm only. Default: - none.
+        :param lifecycle_scripts: an upload that exists, or a folder, which is uploaded to a bucket that is made; a second
+            bucket gets its access logs. Changed scripts reach new and replaced nodes. Default: - the scripts that come with the library.
+        :param lifecycle_mode: what runs on a new node, as `LifecycleConfig.mode` says; a change touches no running node.
+            Default: - extended for the library's scripts under Slurm, otherwise customer_managed.
+        :param accounting_database: yours for Slurm's accounts. Default: - one on the controller.
+        :param encryption_key: encrypts the scripts and, under continuous provisioning, the groups' EBS volumes. HyperPod changes no
+            key of a group that lives. A key of this app's gets a statement that lets CloudWatch Logs use it. An imported one must
+            have it: without it CloudWatch refuses the log groups of the guard and so the deployment, and HyperPod's own keeps
+            CloudWatch's key, as the stack's output says. Default: - one is made.
+        :param eks_cluster_arn: the EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount
+            `file_system`, not nodes. It is the cluster's for life. Default: - Slurm.
+        :param autoscaled_groups: groups whose counts are Karpenter's. Default: - none.
+        :param drainer: what drains nodes under EKS, as `scale_down` says: an `EksDrainer`. Default: - nothing.
+        :param roles: execution roles of yours, by node type (under EKS `node`), which trust sagemaker.amazonaws.com. Each gets
+            what its nodes need where CDK may change it, and a warning tells what it needs where not. One of a type that no
+            group has is an error at synthesis. HyperPod changes no role of a group that lives. Default: - one is made for
+            each node type.
+        :param scale_down: which nodes and groups the guard takes. Default: - none by name.
+        :param unguarded: True leaves the guard out, which a warning says until a `ScaleDown` of your own guards the cluster; nodes of
+            a lowered count then end at random.
+        :param guard_log_group: where the guard's functions log. Default: - three log groups are made, which keep a year.
+        :param removal_policy: what becomes of the key, the scripts and the logs that are made here when they leave the stack: RETAIN
+            or DESTROY. Nodes end with the cluster, whatever it says, and HyperPod's own log group stays. Default: -
+            RemovalPolicy.DESTROY.
+        :raises ConfigError: with everything that HyperPod would refuse; what is only worth knowing becomes a warning.
+        """
+        super().__init__(scope, construct_id)
+        refused_mode = [*check_arguments(HyperPodCluster.__init__, lifecycle_mode=lifecycle_mode)]
+        config = ClusterConfig(
+            name=cluster_name,
+            region=Stack.of(self).region,
+            instance_groups=as_tuple(instance_groups),
+            orchestrator="slurm" if eks_cluster_arn is None else "eks",
+            eks=None if eks_cluster_arn is None else _eks_config(autoscaled_groups),
+            node_provisioning_mode=node_provisioning_mode,
+            node_recovery=node_recovery,
+            network=network.config if isinstance(network, HyperPodNetwork) else UNKNOWN,
+            tiered_storage=tiered_storage,
+            lifecycle=LifecycleConfig(mode=UNKNOWN if refused_mode else lifecycle_mode),
+            slurm=_slurm(accounting_database, scale_down) if eks_cluster_arn is None else None,
+            tags={} if tags is None else tags,
+            encrypt_root_volumes=encrypt_root_volumes,
+            scale_down=scale_down,
+            log_retention_days=log_retention_days,
+        )
+        if _loaded is not None:
+            # The rules need the whole file, and the stacks of the EKS cluster and of the teams have the rest of its warnings.
+            config = _loaded.config
+            self._warn(_loaded.warnings_of("cluster"))
+            self._known_warnings |= frozenset(_loaded.warnings)
+        self._network = network
+        self._file_system = file_system
+        self._judge(
+            config,
+            [
+                *check_call(HyperPodCluster.__init__, locals(), apart=_IN_CONFIG),
+                *check_removal(removal_policy),
+                *refused_mode,
+                *_check_guard(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
+                *_check_drainer(drainer, eks_cluster_arn),
+                *_check_autoscaled(autoscaled_groups, eks_cluster_arn),
+            ],
+        )
+        key = encryption_key or make_encryption_key(self, "Key", removal_policy=removal_policy or RemovalPolicy.DESTROY)
+        if not isinstance(lifecycle_scripts, LifecycleScripts):
+            mounted = eks_cluster_arn is None
+            lifecycle_scripts = LifecycleScripts(
+                self,
+                "LifecycleScripts",
+                cluster_name=cluster_name,
+                encryption_key=key,
+                source=lifecycle_scripts,
+                mount_paths=(file_system.mount_path,) if file_system and mounted else (),
+                nfs_mount_paths=(openzfs.mount_path,) if openzfs and mounted else (),
+                access_logs=access_logs_bucket(self, "AccessLogs", removal=removal_word(removal_policy, "destroy")),
+                orchestrator=config.orchestrator,
+                removal_policy=removal_policy,
+            )
+        self._config = config
+        self._stack = Stack.of(self)
+        self._region = self._stack.region
+        self.cluster_name = config.name
+        self.autoscaled_groups = () if config.eks is None else config.eks.autoscaled_groups
+        self._eks_cluster_arn = eks_cluster_arn
+        self.encryption_key = key
+        allow_logs(key)
+        self.lifecycle_scripts = lifecycle_scripts
+        self.limits_metadata = lifecycle_scripts.limits_metadata
+        self.drain_channel = lifecycle_scripts.drain or self._made_channel(lifecycle_scripts, removal_policy)
+        self.drainer = drainer
+        self.lifecycle_mode = lifecycle_mode or lifecycle_scripts.default_mode
+        self._surroundings = Surroundings(
+            continuous=config.node_provisioning_mode == "continuous",
+            encrypts_root_volumes=config.encrypts_root_volumes,
+            volume_key_arn=key.key_arn,
+            lifecycle_mode=self.lifecycle_mode,
+            scripts_uri=lifecycle_scripts.s3_uri,
+            # Under EKS pods mount it, through its CSI driver.
+            mounts=_mounts(file_system, openzfs) if eks_cluster_arn is None else [],
+        )
+        self._given_roles = dict(roles or {})
+        self.node.add_validation(_RolesInUse(self._given_roles, self))
+        self._roles: dict[RoleName, InstanceRole | GivenRole] = {}
+        self._awaited: list[iam.IRole] = []
+        self._add_roles()
+        self._warn_of_shared_roles()
+        self.roles = _Roles(self._roles, self._come_after_rights)
+        self.resource = self._add_resource(config)
+        # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
+        # after it. A stack of their own comes first as a whole.
+        accesses = [mount.access for mount in (file_system, openzfs) if mount is not None]
+        for needed in (lifecycle_scripts, network, self.drain_channel, *accesses):
+            if needed is not None:
+                self._come_after(needed)
+        self._come_after_given(self._roles.keys())
+        self.cluster_arn = self.resource.attr_cluster_arn
+        self._acknowledge_new_types()
+        self.log = ClusterLog(
+            self,
+            "Log",
+            cluster=self.resource,
+            cluster_name=config.name,
+            log_group_name=self.log_group_name,
+            retention_days=config.log_retention_days,
+            encryption_key=key,
+            removal_policy=removal_policy,
+        )
+        self.scale_down = None
+        if unguarded:
+            Annotations.of(self.resource).add_warning_v2(UNGUARDED, _UNGUARDED)
+        else:
+            self.scale_down = ScaleDown(
+                self,
+                "ScaleDown",
+                cluster=self,
+                log_group=guard_log_group,
+                removal_policy=removal_policy,
+                **arguments_of(scale_down or ScaleDownConfig()),
+            )
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        network: HyperPodNetwork,
+        lifecycle_scripts: LifecycleScripts,
+        file_system: LustreMount | None = None,
+        openzfs: OpenZfsMount | None = None,
+        encryption_key: kms.IKey | None = None,
+        eks_cluster_arn: EksClusterArn | None = None,
+        drainer: IEksDrainer | None = None,
+        roles: Mapping[RoleName, iam.IRole] | None = None,
+        unguarded: bool = False,
+    ) -> HyperPodCluster:
+        """The cluster of a cluster file, and its guard. What is only worth knowing of the file becomes a warning here, but for
+        what is about `teams` and the EKS cluster.
+
+        Example::
+
+            loaded = load_config("cluster.yaml")
+            key = encryption_key(self, "Key")
+            network = HyperPodNetwork.from_config(self, "Network", loaded, log_encryption_key=key)
+            storage = LustreFileSystem.from_config(self, "FileSystem", loaded, network=network, encryption_key=key)
+            cluster = HyperPodCluster.from_config(
+                self,
+                "Cluster",
+                loaded,
+                network=network,
+                lifecycle_scripts=LifecycleScripts.from_config(self, "Scripts", loaded, encryption_key=key),
+                file_system=storage.mount,
+            )
+
+        :param loaded: the file.
+        :param network: as the constructor's; `HyperPodNetwork.from_config` makes the file's.
+        :param lifecycle_scripts: the upload; `LifecycleScripts.from_config` makes the file's.
+        :param file_system: as the constructor's; `LustreFileSystem.from_config` has the file's. Default: - none.
+        :param openzfs: as the constructor's. Default: - none.
+        :param encryption_key: as the constructor's. Default: - the scripts' key.
+        :param eks_cluster_arn: as the constructor's; a file under EKS needs it. Default: - Slurm.
+        :param drainer: as the constructor's; a file under EKS with `scale_down.drain` needs it. Default: - nothing.
+        :param roles: as the constructor's. Default: - one is made for each node type.
+        :param unguarded: as the constructor's; `ScaleDown.from_config` guards it then.
+        :raises ConfigError: where the other arguments do not go with the file.
+        """
+        where = f"{scope.node.path}/{construct_id}"
+        require_arguments(HyperPodCluster.from_config, where, loaded=loaded, lifecycle_scripts=lifecycle_scripts)
+        config = loaded.config
+        raise_errors(_check_orchestrator(config, eks_cluster_arn), where)
+        return cls(
+            scope,
+            construct_id,
+            cluster_name=config.name,
+            instance_groups=config.instance_groups,
+            network=network,
+            file_system=file_system,
+            openzfs=openzfs,
+            lifecycle_scripts=lifecycle_scripts,
+            lifecycle_mode=None if config.lifecycle is None else config.lifecycle.mode,
+            accounting_database=None if config.slurm is None else config.slurm.accounting_database,
+            encryption_key=encryption_key or lifecycle_scripts.encryption_key,
+            node_provisioning_mode=config.node_provisioning_mode,
+            node_recovery=config.node_recovery,
+            tiered_storage=config.tiered_storage,
+            tags=config.tags,
+            eks_cluster_arn=eks_cluster_arn,
+            autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
+            drainer=drainer,
+            encrypt_root_volumes=config.encrypt_root_volumes,
+            roles=roles,
+            scale_down=None if unguarded else config.scale_down,
+            unguarded=unguarded,
+            log_retention_days=config.log_retention_days,
+            _loaded=loaded,
+        )
+
+    def _made_channel(self, scripts: LifecycleScripts, removal_policy: RemovalPolicy | None) -> DrainChannel | None:
+        """Where the agent of these scripts is asked: in this stack, whose roles the bucket's policy names."""
+        if scripts.drain_config is None:
+            return None
+        channel = DrainChannel(
+            self,
+            "Drain",
+            cluster_name=self.cluster_name,
+            encryption_key=scripts.encryption_key,
+            drain=scripts.drain_config,
+            access_logs=scripts.access_logs,
+            removal_policy=removal_policy,
+        )
+        if any(warning.topic == DRAIN_OPERATORS for warning in self._known_warnings):
+            Annotations.of(channel).acknowledge_warning(
+                f"cdk-hyperpod:{DRAIN_OPERATORS}", "It is a warning of the file."
+            )
+        return channel
+
+    def _add_resource(self, config: ClusterConfig) -> sagemaker.CfnCluster:
+        autoscaled = bool(self.autoscaled_groups)
+        tags = {
+            **config.tags,
+            STACK_ID_TAG: self._stack.stack_id,
+            # AWS's own policies, such as that of observability, are about clusters with this tag.
+            **({} if self._eks_cluster_arn is None else {"SageMaker": "true"}),
+        }
+        return sagemaker.CfnCluster(
+            self,
+            "Resource",
+            cluster_name=config.name,
+            orchestrator=_orchestrator(
+                self._eks_cluster_arn, None if config.slurm is None else config.slurm.accounting_database
+            ),
+            node_provisioning_mode="Continuous" if self._surroundings.continuous else None,
+            node_recovery="Automatic" if config.node_recovery == "automatic" else "None",
+            vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
+                security_group_ids=[self._network.security_group_id], subnets=[self._network.subnets[0].subnet_id]
+            ),
+            tiered_storage_config=_tiered_storage(config.tiered_storage),
+            instance_groups=self._rendered(),
+            auto_scaling=sagemaker.CfnCluster.ClusterAutoScalingConfigProperty(
+                mode="Enable", auto_scaler_type="Karpenter"
+            )
+            if autoscaled
+            else None,
+            cluster_role=self._autoscaling_role() if autoscaled else None,
+            tags=[CfnTag(key=key, value=value) for key, value in sorted(tags.items())],
+        )
+
+    @classmethod
+    def from_cluster_attributes(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster_name: ClusterName,
+        cluster_arn: ClusterArn,
+        security_groups: Sequence[ec2.ISecurityGroup] = (),
+        roles: Mapping[RoleName, iam.IRole] | None = None,
+    ) -> IHyperPodCluster:
+        """A cluster that another app makes, for this one's grants, rules and alarms. It makes no resource.
+
+        Example::
+
+            known = HyperPodCluster.from_cluster_attributes(
+                self,
+                "Known",
+                cluster_name="research",
+                cluster_arn="arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
+                roles={"compute": iam.Role.from_role_name(self, "ResearchNodes", "research-nodes")},
+            )
+            s3.Bucket(self, "Papers").grant_read(known)
+
+        :param cluster_name: the cluster's name.
+        :param cluster_arn: as the output `ClusterArn` of a file's cluster stack, or `aws sagemaker describe-cluster`, tells it.
+        :param security_groups: the nodes'. Default: - none, and `connections` is an error.
+        :param roles: the groups' execution roles by node type. Default: - none, and nothing can be granted.
+        :raises ConfigError: for arguments that no cluster has.
+        """
+        require_arguments(
+            HyperPodCluster.from_cluster_attributes,
+            construct_id,
+            cluster_name=cluster_name,
+            cluster_arn=cluster_arn,
+            security_groups=security_groups,
+            roles=roles,
+        )
+        return _ImportedCluster(scope, construct_id, cluster_name, cluster_arn, security_groups, roles or {})
+
+    @property
+    def instance_groups(self) -> tuple[InstanceGroup, ...]:
+        """The groups of nodes, in their order."""
+        return self._config.instance_groups
+
+    def add_instance_group(self, group: InstanceGroup) -> None:
+        """Add a group behind those that are there, until synthesis.
+
+        Running nodes: none is touched; deployed, it adds the group's nodes.
+
+        :param group: the group.
+        :raises ConfigError: for one that HyperPod would refuse.
+        """
+        require_arguments(HyperPodCluster.add_instance_group, lambda: self.node.path, group=group)
+        config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
+        self._judge(config, [])
+        self._config = config
+        before = set(self._roles)
+        self._add_roles()
+        new = self._roles.keys() - before
+        self._come_after_given(new)
+        if self._principal is not None:
+            for name in sorted(new):
+                self._principal.welcome(self.roles[name])
+        self.resource.instance_groups = self._rendered()
+        self._acknowledge_new_types()
+
+    def _judge(self, config: ClusterConfig, findings: Sequence[Finding]) -> None:
+        """Judge what the arguments say, the network apart, which judged itself. Raises ConfigError, and tells the warnings."""
+        is_network = isinstance(self._network, HyperPodNetwork)
+        network, of_network = (self._network.config, self._network.warnings) if is_network else (UNKNOWN, ())
+        zone = self._file_system.availability_zone if isinstance(self._file_system, LustreMount) else None
+        warnings = raise_errors(
+            [
+                *findings,
+                *check_config(config, "", lambda known: _check_with(known, network, of_network, zone)),
+            ],
+            lambda: self.node.path,
+        )
+        self._warn(warnings)
+
+    def _warn(self, warnings: Iterable[Finding]) -> None:
+        """Add the warnings that neither the cluster nor another stack of its file has."""
+        new = [warning for warning in dict.fromkeys(warnings) if warning not in self._known_warnings]
+        self._known_warnings |= frozenset(new)
+        for warning in new:
+            Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
+
+    def _come_after(self, needed: IConstruct) -> None:
+        if Stack.of(needed) is self._stack:
+            self.resource.node.add_dependency(needed)
+
+    def _come_after_given(self, names: Iterable[RoleName]) -> None:
+        """Wait for what nodes with a given role need, and for what the app granted to it before."""
+        for name in sorted(names):
+            role = self._roles[name]
+            if isinstance(role, GivenRole):
+                if role.policy is not None:
+                    self._come_after(role.policy)
+                self._come_after_rights(role.role)
+
+    def _come_after_rights(self, role: iam.IRole) -> None:
+        """Wait for a role's policies, but for those that name the cluster: they have to wait for it."""
+        if role not in self._awaited and Stack.of(role) is self._stack:
+            self._awaited.append(role)
+            if len(self._awaited) == 1:
+                self.resource.node.add_dependency(
+                    AtSynth(lambda: without_circle(self._awaited, self.resource, late=self._tell_late))
+                )
+
+    def _tell_late(self, policy: IConstruct, about: IConstruct) -> None:
+        """Nodes start before all that a policy allows, and not only before what has to wait for the cluster."""
+        named = (
+            "the cluster"
+            if about is self.resource
+            else f"{about.node.path.removesuffix('/Resource')}, which comes after the cluster"
+        )
+        Annotations.of(self).add_warning_v2(
+            "cdk-hyperpod:late-permissions",
+            f"nodes start before they have any permission of {policy.node.path.removesuffix('/Resource')}, because one of them is on "
+            f"{named}; put that one into an iam.Policy of its own",
+        )
+
+    def _security_groups(self) -> list[ec2.ISecurityGroup]:
+        return [self._network.security_group]
+
+    def _autoscaling_role(self) -> str:
+        role = autoscaling_role(self, cluster_name=self.cluster_name, volume_key_arns=self._volume_keys("node"))
+        return role.attr_arn
+
+    def _add_roles(self) -> None:
+        """Make the roles that groups need and that are not there yet, and let those that are do what they need by now."""
+        for name in sorted({_node_type(group) for group in self.instance_groups}):
+            statements = self._needs(name).statements(self._region)
+            if name in self._roles:
+                self._roles[name].allow(statements)
+            elif name in self._given_roles:
+                self._roles[name] = GivenRole(self, name, self._given_roles[name], statements=statements)
+            else:
+                self._roles[name] = InstanceRole(self, name, cluster_name=self.cluster_name, statements=statements)
+            if name == "controller" and self.drain_channel is not None:
+                name_agent(self.drain_channel, self._roles[name].role_arn, self._stack)
+
+    def _warn_of_shared_roles(self) -> None:
+        """Every job can take the role of its node: if that is the controller's, it can write as the drain agent."""
+        if self.drain_channel is None:
+            return
+        arns = {name: self._stack.resolve(role.role_arn) for name, role in self._given_roles.items()}
+        shared = sorted(name for name in arns if name != "controller" and arns[name] == arns.get("controller"))
+        if shared:
+            Annotations.of(self).add_warning_v2(
+                "cdk-hyperpod:shared-role",
+                f"{', '.join(f'roles[{name}]' for name in shared)}: the role is the controller's too, so jobs there can write the drain "
+                "agent's status, and say that nodes are saved; give the controller a role of its own",
+            )
+
+    def _needs(self, name: RoleName) -> NodeNeeds:
+        drain = self.drain_channel
+        scripts_key = self.lifecycle_scripts.bucket_key
+        database = None if self._config.slurm is None else self._config.slurm.accounting_database
+        return NodeNeeds(
+            cluster_name=self.cluster_name,
+            scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
+            scripts_folder=self.lifecycle_scripts.folder,
+            scripts_key_arn=None if scripts_key is None else scripts_key.key_arn,
+            vpc_id=self._network.vpc_id,
+            subnet_ids=[subnet.subnet_id for subnet in self._network.subnets],
+            security_group_id=self._network.security_group_id,
+            volume_key_arns=self._volume_keys(name),
+            eks_cluster_arn=self._eks_cluster_arn,
+            # HyperPod connects the controller's slurmdbd with it.
+            secret_arn=database.secret_arn if database is not None and name == "controller" else None,
+            drain_arns=(drain.bucket_arn, drain.encryption_key.key_arn)
+            if drain is not None and name == "controller"
+            else None,
+        )
+
+    def _volume_keys(self, node_type: str) -> list[str]:
+        return self._surroundings.volume_keys([each for each in self.instance_groups if _node_type(each) == node_type])
+
+    def _rendered(self) -> list[Any]:
+        """The groups as CDK's class takes them."""
+        return [
+            in_words_of_cdk(
+                render_group(
+                    group,
+                    self._surroundings,
+                    role_arn=self._roles[_node_type(group)].role_arn,
+                    network=self._network_of(group),
+                )
+            )
+            for group in self.instance_groups
+        ]
+
+    def _network_of(self, group: InstanceGroup) -> dict[str, Any] | None:
+        own = self._network.subnets[0]
+        if group.availability_zone in (None, own.availability_zone):
+            return None
+        return network_spec(
+            subnets=[self._network.subnet_in(group.availability_zone).subnet_id],
+            security_groups=[self._network.security_group_id],
+        )
+
+    def _acknowledge_new_types(self) -> None:
+        types = {name for group in self.instance_groups for name in group.all_instance_types if is_known(name)}
+        if types & _MISSING_IN_SCHEMA:
+            self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3644"]}})
+            acknowledge(self.resource, reasons.NEW_INSTANCE_TYPES)
+
+
+class _ImportedCluster(IHyperPodCluster):
+    """A cluster that another app makes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        cluster_name: str,
+        cluster_arn: str,
+        security_groups: Sequence[ec2.ISecurityGroup],
+        roles: Mapping[RoleName, iam.IRole],
+    ) -> None:
+        super().__init__(scope, construct_id, environment_from_arn=cluster_arn)
+        self.cluster_name = cluster_name
+        self.cluster_arn = cluster_arn
+        self.roles = dict(roles)
+        self._groups = list(security_groups)
+
+    def _security_groups(self) -> list[ec2.ISecurityGroup]:
+        return self._groups
+
+
+class _Roles(Mapping[RoleName, iam.IRole]):
+    """The roles as other constructs know them, made when they are asked for: most apps grant nothing."""
+
+    def __init__(
+        self, made: Mapping[RoleName, InstanceRole | GivenRole], come_after: Callable[[iam.IRole], None]
+    ) -> None:
+        self._made = made
+        self._come_after = come_after
+
+    def __getitem__(self, name: RoleName) -> iam.IRole:
+        if name not in self._made:
+            raise KeyError(f"no group of node type {name} yet; add it first")
+        role = self._made[name].role
+        # A node may need what is granted as soon as it starts.
+        self._come_after(role)
+        return role
+
+    def __iter__(self) -> Iterator[RoleName]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+def _check_orchestrator(config: ClusterConfig, eks_cluster_arn: object) -> Iterator[Finding]:
+    """Whether the EKS cluster goes with the file."""
+    if (config.orchestrator == "eks") != (eks_cluster_arn is not None):
+        yield Finding(
+            path="eks_cluster_arn",
+            problem=f"is {'missing' if eks_cluster_arn is None else 'there'}, and the file's orchestrator is {config.orchestrator}",
+            remedy="give it with a file under EKS, and with no other",
+        )
+
+
+def _check_with(
+    config: ClusterConfig, network: NetworkConfig, of_network: Sequence[Finding], file_system_zone: str | None
+) -> Iterator[Finding]:
+    """A cluster together with the network and the file system that it was given."""
+    yield from check_rules(config, of_network)
+    yield from check_at_synth(config.name, "name", "write it out: names of other resources derive from it")
+    yield from _check_zones(config.instance_groups, network)
+    yield from check_file_system_zone(config.instance_groups, file_system_zone)
+
+
+def _check_zones(groups: Sequence[InstanceGroup], network: NetworkConfig) -> Iterator[Finding]:
+    """Whether each group has a subnet. The zones of an existing VPC, and of a network that names none, are judged already."""
+    zones = network.availability_zones if isinstance(network, NetworkConfig) else ()
+    groups = groups if isinstance(groups, tuple) else ()
+    for path, group in zip(item_paths("instance_groups", groups), groups, strict=True):
+        if not is_known(group):
+            continue
+        if zones and group.availability_zone not in (None, UNKNOWN, *zones):
+            yield Finding(
+                path=f"{path}.availability_zone",
+                problem=f"the network has no subnet in {show(group.availability_zone)}",
+                remedy="add the zone to the network's availability_zones, or use one of " + ", ".join(zones),
+            )
+
+
+def _slurm(database: AccountingDatabase | None, scale_down: object) -> SlurmConfig | None:
+    """Whether there is an agent to drain nodes the guard knows, by the scripts."""
+    drains = isinstance(scale_down, ScaleDownConfig) and scale_down.drain is not None
+    if database is None and not drains:
+        return None
+    return SlurmConfig(accounting_database=database, drain=UNKNOWN if drains else None)
+
+
+def _check_guard(unguarded: object, **arguments: object) -> Iterator[Finding]:
+    for name, value in arguments.items():
+        if unguarded is True and value is not None:
+            yield Finding(
+                path="unguarded",
+                problem=f"leaves out the guard that {name} is for",
+                remedy="keep one of the two",
+            )
+
+
+def _check_drainer(drainer: object, eks_cluster_arn: object) -> Iterator[Finding]:
+    if isinstance(drainer, IEksDrainer) and eks_cluster_arn is None:
+        yield Finding(
+            path="drainer",
+            problem="drains nodes of an EKS cluster, and this cluster is under Slurm",
+            remedy="leave it out, and give LifecycleScripts a DrainChannel",
+        )
+
+
+def _check_autoscaled(autoscaled_groups: object, eks_cluster_arn: object) -> Iterator[Finding]:
+    if autoscaled_groups and is_known(autoscaled_groups) and eks_cluster_arn is None:
+        yield Finding(
+            path="autoscaled_groups",
+            problem="are Karpenter's, of an EKS cluster, and this cluster is under Slurm",
+            remedy="leave them out",
+        )
+
+
+@jsii.implements(IValidation)
+class _RolesInUse:
+    """Whether each role that was given is a group's; groups may come until the template is made."""
+
+    def __init__(self, given: Mapping[RoleName, iam.IRole], cluster: HyperPodCluster) -> None:
+        self._given = given
+        self._cluster = cluster
+
+    def validate(self) -> list[str]:
+        """What is wrong, as CDK shows it."""
+        used = {_node_type(group) for group in self._cluster.instance_groups}
+        return [
+            str(
+                Finding(
+                    path=f"roles[{name}]",
+                    problem="no group has nodes of this type",
+                    remedy="leave it out, or add a group",
+                )
+            )
+            for name in sorted(set(self._given) - used)
+        ]
+
+
+def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:
+    """What the rules have to know of the EKS cluster: the control plane is another construct's."""
+    names = as_tuple(autoscaled_groups)
+    autoscaling = AutoscalingConfig(instance_groups=names) if names and isinstance(names, tuple) else None
+    return EksConfig(dependencies_chart=INSTALLED, autoscaling=autoscaling)
+
+
+def _mounts(lustre: LustreMount | None, openzfs: OpenZfsMount | None) -> list[dict[str, Any]]:
+    """What every node mounts."""
+    mounts = []
+    if lustre is not None:
+        mounts.append(mount_spec(dns_name=lustre.dns_name, mount_path=lustre.mount_path, mount_name=lustre.mount_name))
+    if openzfs is not None:
+        mounts.append(mount_spec(dns_name=openzfs.dns_name, mount_path=openzfs.mount_path, mount_name=None))
+    return mounts
+
+
+def _node_type(group: InstanceGroup) -> RoleName:
+    """The group's node type; under EKS all nodes are of one."""
+    return group.node_type or "node"
+
+
+def _orchestrator(
+    eks_cluster_arn: str | None, database: AccountingDatabase | None
+) -> sagemaker.CfnCluster.OrchestratorProperty:
+    if eks_cluster_arn is not None:
+        return sagemaker.CfnCluster.OrchestratorProperty(
+            eks=sagemaker.CfnCluster.ClusterOrchestratorEksConfigProperty(cluster_arn=eks_cluster_arn)
+        )
+    # No SlurmConfigStrategy: under continuous provisioning the API refuses any.
+    return sagemaker.CfnCluster.OrchestratorProperty(
+        slurm=sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty(
+            accounting_database=None
+            if database is None
+            else sagemaker.CfnCluster.ClusterAccountingDatabaseProperty(
+                endpoint=database.endpoint, secret_arn=database.secret_arn, port=database.port, name=database.name
+            )
+        )
+    )
+
+
+def _tiered_storage(
+    config: TieredStorageConfig | None,
+) -> sagemaker.CfnCluster.TieredStorageConfigProperty | None:
+    if config is None:
+        return None
+    return sagemaker.CfnCluster.TieredStorageConfigProperty(
+        mode="Enable", instance_memory_allocation_percentage=config.instance_memory_allocation_percentage
+    )

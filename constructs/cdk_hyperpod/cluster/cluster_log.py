@@ -1,0 +1,104 @@
+"""HyperPod's own log group of a cluster: how long its events are kept, and with which key they are encrypted.
+
+HyperPod names it /aws/sagemaker/Clusters/NAME/ID, which its managed policy AmazonSageMakerClusterInstanceRolePolicy lets nodes
+make and write; the id is known once the cluster is made. So no template can hold the group, and a small function sees to it.
+"""
+
+from __future__ import annotations
+
+from aws_cdk import CfnOutput, CustomResource, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_sagemaker as sagemaker
+from constructs import Construct
+
+from .._common import reasons
+from .._common.acknowledge import acknowledge, policy_wildcards
+from .._common.functions import log_group, python_function
+from .._common.pseudo import ACCOUNT_ID, PARTITION
+from ..config.cluster import LogRetentionDays
+
+KIND = "Custom::HyperPodClusterLog"
+_TIMEOUT = Duration.minutes(20)
+"""The function answers within five minutes, and Lambda invokes one that died twice more."""
+
+
+class ClusterLog(Construct):
+    """Encrypts a cluster's log group and lets its events expire, once the cluster is there.
+
+    It never fails a deployment and never deletes a log: the output says what could not be done. Running nodes: none is
+    touched. Cost: one small function that runs when the setting or the cluster changes.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster: sagemaker.CfnCluster,
+        cluster_name: str,
+        log_group_name: str,
+        retention_days: LogRetentionDays,
+        encryption_key: kms.IKey,
+        removal_policy: RemovalPolicy | None = None,
+    ) -> None:
+        """`encryption_key`: its policy has to let CloudWatch Logs use it, as the one of `encryption_key()` does. `removal_policy`:
+        what becomes of the function's own log."""
+        super().__init__(scope, construct_id)
+        stack = Stack.of(self)
+        description = f"Encrypts the log group of HyperPod cluster {cluster_name}, and lets it expire"
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
+        own_log = log_group(self, "FunctionLog", encryption_key=encryption_key, removal_policy=removal_policy)
+        function = python_function(
+            self,
+            "Function",
+            handler="hyperpod.cluster_log.handler.handle",
+            description=description,
+            role=role,
+            log_group=own_log,
+        )
+        # What can fail comes before the cluster changes: a failure after that would take back what was just deployed.
+        cluster.node.add_dependency(function)
+        arn = f"arn:{PARTITION}:logs:{stack.region}:{ACCOUNT_ID}:log-group:{log_group_name}"
+        # With and without the end for its streams: the service authorization reference has the one, and CloudWatch's own
+        # guide tells to write the other.
+        statements = [
+            {
+                "Effect": "Allow",
+                "Action": ["logs:AssociateKmsKey", "logs:CreateLogGroup", "logs:PutRetentionPolicy"],
+                "Resource": [arn, f"{arn}:*"],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["logs:CreateLogStream", "logs:PutLogEvents"],
+                "Resource": own_log.log_group_arn,
+            },
+        ]
+        policy = iam.CfnManagedPolicy(
+            self,
+            "Policy",
+            description=description,
+            roles=[role.role_name],
+            policy_document={"Version": "2012-10-17", "Statement": statements},
+        )
+        acknowledge(policy, dict.fromkeys(policy_wildcards(stack.resolve(statements)), reasons.CLUSTER_LOG))
+        self.resource = CustomResource(
+            self,
+            "Resource",
+            resource_type=KIND,
+            service_token=function.function_arn,
+            service_timeout=_TIMEOUT,
+            properties={
+                "LogGroupName": log_group_name,
+                "RetentionInDays": retention_days,
+                "KmsKeyId": encryption_key.key_arn,
+            },
+        )
+        self.resource.node.add_dependency(policy)
+        self.outcome = CfnOutput(
+            self,
+            "Outcome",
+            value=self.resource.get_att_string("Outcome"),
+            description="HyperPod's log group of the cluster: how long it is kept, and with which key it is encrypted",
+        )
+        """What was done to the log group, and what could not be."""

@@ -1,0 +1,164 @@
+"""What a deployment sends of the groups: the same for the template and for `cdk-hyperpod plan`. Pure; free of CDK.
+
+What the file does not tell (ARNs, subnets, where scripts and file systems are) the caller hands in: tokens in a template, what
+lives in a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, EbsVolume, InstanceGroup, ScaleDownConfig
+from .lifecycle import LifecycleMode
+
+Spec = dict[str, Any]
+"""A structure of AWS::SageMaker::Cluster and of the SageMaker API, by their names, which are the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a group's specification says of the cluster that the group is in."""
+
+    continuous: bool
+    """Whether the nodes are provisioned continuously."""
+    encrypts_root_volumes: bool
+    """Whether root volumes get `volume_key_arn` where the group does not speak of them."""
+    lifecycle_mode: LifecycleMode
+    """What runs on a new node."""
+    scripts_uri: str
+    """Where the scripts are, as s3://BUCKET/PREFIX."""
+    volume_key_arn: str | None = None
+    """The key of volumes that name none. None: AWS's own."""
+    mounts: Sequence[Spec] = ()
+    """File systems that every node mounts (InstanceStorageConfigs)."""
+
+    def volumes(self, group: InstanceGroup) -> tuple[EbsVolume, ...]:
+        """The group's volumes of which something has to be said: its own, and the root volume by its key."""
+        if not self.encrypts_root_volumes or any(volume.root_volume for volume in group.ebs_volumes):
+            return group.ebs_volumes
+        return (EbsVolume(root_volume=True), *group.ebs_volumes)
+
+    def volume_key(self, volume: EbsVolume) -> str | None:
+        """HyperPod takes a customer managed key under continuous provisioning only.
+
+        https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html
+        """
+        return volume.volume_kms_key_arn or (self.volume_key_arn if self.continuous else None)
+
+    def volume_keys(self, groups: Sequence[InstanceGroup]) -> list[str]:
+        """The keys of all volumes of these groups, each once."""
+        keys = (self.volume_key(volume) for group in groups for volume in self.volumes(group))
+        return list(dict.fromkeys(key for key in keys if key is not None))
+
+
+def render_group(group: InstanceGroup, cluster: Surroundings, *, role_arn: str, network: Spec | None) -> Spec:
+    """A group as the cluster has it (ClusterInstanceGroupSpecification). `network`: OverrideVpcConfig; None: the cluster's own."""
+    return _said(
+        InstanceGroupName=group.name,
+        InstanceType=group.instance_type,
+        InstanceRequirements=_said(InstanceTypes=list(group.instance_types)),
+        InstanceCount=group.instance_count,
+        # Sent even if it is 0: nobody knows whether an update without it keeps the minimum that the group had.
+        MinInstanceCount=group.min_instance_count if cluster.continuous else None,
+        ExecutionRole=role_arn,
+        LifeCycleConfig=_life_cycle_config(group, cluster),
+        SlurmConfig=None
+        if group.node_type is None
+        else _said(
+            NodeType=group.node_type.capitalize(), PartitionNames=None if group.partition is None else [group.partition]
+        ),
+        KubernetesConfig=_said(
+            Labels=dict(group.labels),
+            Taints=[
+                _said(Key=taint.key, Value=taint.value, Effect=_in_capitals(taint.effect)) for taint in group.taints
+            ],
+        ),
+        InstanceStorageConfigs=[
+            *({"EbsVolumeConfig": _ebs_volume(volume, cluster)} for volume in cluster.volumes(group)),
+            *cluster.mounts,
+        ],
+        ThreadsPerCore=group.threads_per_core,
+        OnStartDeepHealthChecks=[_in_capitals(check) for check in group.on_start_deep_health_checks],
+        TrainingPlanArn=group.training_plan_arn,
+        CapacityRequirements={"Spot": {}} if group.spot else None,
+        OverrideVpcConfig=network,
+    )
+
+
+def _life_cycle_config(group: InstanceGroup, cluster: Surroundings) -> Spec | None:
+    """Which hook names the script decides who sets the node up: OnInitComplete HyperPod, OnCreate the script."""
+    if cluster.lifecycle_mode == "bootstrap":
+        return None
+    hook = "OnCreate" if cluster.lifecycle_mode == "customer_managed" else "OnInitComplete"
+    script = EKS_ENTRY_SCRIPT if group.node_type is None else ENTRY_SCRIPTS[group.node_type]
+    return {"SourceS3Uri": cluster.scripts_uri, hook: script}
+
+
+def _ebs_volume(volume: EbsVolume, cluster: Surroundings) -> Spec:
+    return _said(
+        RootVolume=volume.root_volume or None,
+        VolumeSizeInGB=volume.volume_size_gib,
+        VolumeKmsKeyId=cluster.volume_key(volume),
+    )
+
+
+def mount_spec(*, dns_name: str, mount_path: str, mount_name: str | None) -> Spec:
+    """A file system that a node mounts. `mount_name`: Lustre's; None: it is OpenZFS."""
+    kind = "FsxOpenZfsConfig" if mount_name is None else "FsxLustreConfig"
+    return {kind: _said(DnsName=dns_name, MountName=mount_name, MountPath=mount_path)}
+
+
+def network_spec(*, subnets: Sequence[str], security_groups: Sequence[str]) -> Spec:
+    """Where nodes are (VpcConfig)."""
+    return {"SecurityGroupIds": [*security_groups], "Subnets": [*subnets]}
+
+
+def guard_properties(
+    cluster_name: str, groups: object, scale_down: ScaleDownConfig, *, autoscaled_groups: Sequence[str], digest: object
+) -> Spec:
+    """What both resources of the guard are told: all its settings, so that CloudFormation calls both where one of them changes.
+    `groups`: a JSON text each, because CloudFormation would turn the numbers of nested properties into text. `digest`: what
+    changes with anything else of the cluster."""
+    return {
+        "ClusterName": cluster_name,
+        "Groups": groups,
+        "NodesToDelete": list(scale_down.nodes_to_delete),
+        "InstanceGroupsToDelete": list(scale_down.instance_groups_to_delete),
+        "MaxNodes": str(scale_down.max_nodes),
+        "AutoscaledGroups": list(autoscaled_groups),
+        "Digest": digest,
+        "Retry": scale_down.retry or "",
+    }
+
+
+def _said(**values: Any) -> Spec:
+    """Without what says nothing."""
+    return {name: value for name, value in values.items() if value not in (None, [], {})}
+
+
+def _in_capitals(word: str) -> str:
+    """`no_schedule` as the API has it: NoSchedule."""
+    return "".join(part.capitalize() for part in word.split("_"))
+
+
+def in_words_of_cdk(spec: Mapping[str, Any]) -> Spec:
+    """The same as CDK's class of the resource takes it: `VolumeSizeInGB` is volumeSizeInGb there."""
+    return {_in_camel_case(name): _of_cdk(name, value) for name, value in spec.items()}
+
+
+def _of_cdk(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        # Labels have names of their own.
+        return value if name == "Labels" else in_words_of_cdk(value)
+    return [_of_cdk(name, item) for item in value] if isinstance(value, list) else value
+
+
+def _in_camel_case(name: str) -> str:
+    before = "A"
+    letters = []
+    for letter in name:
+        letters.append(letter.lower() if before.isupper() else letter)
+        before = letter
+    return "".join(letters)

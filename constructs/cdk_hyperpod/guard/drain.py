@@ -1,0 +1,285 @@
+"""Whom the guard asks for nodes: an agent on a Slurm controller by a channel (docs/adr/0014), a function under EKS (0015)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from aws_cdk import Annotations, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from .._common import reasons
+from .._common.buckets import PUTS, WRITES, deny_other_keys, emptying_roles, private_bucket
+from .._common.pseudo import ACCOUNT_ID, PARTITION
+from .._common.removal import check_removal, removal_word
+from .._lambda.hyperpod.common.drain_protocol import WRITERS, request_key, status_key
+from ..config.slurm import DrainConfig
+from ..errors import ConfigError, Finding, raise_errors
+from ..loader import LoadedConfig
+from ..names import check_name_known, drain_bucket_name
+from ..rules import check_writers
+from ..typed.judge import check_arguments, require_arguments
+from ..typed.known import is_known
+
+DRAIN_OPERATORS = "drain-operators"
+"""The topic of a warning: anybody may ask whom S3 lets."""
+_AGENT = "cdk-hyperpod:drain-agent"
+
+
+class IEksDrainer(Construct):
+    """What the guard has to know of the function that drains nodes of an EKS cluster: `EksDrainer`."""
+
+    cluster_name: str
+    """The HyperPod cluster whose nodes it drains."""
+    eks_cluster_arn: str
+    """The EKS cluster that they are in."""
+    function_arn: str
+    """The function's ARN, without a reference to its stack."""
+    backup_cron_job: str | None
+    """NAMESPACE/NAME of the CronJob whose Job saves a node. None: nothing is saved."""
+
+
+class DrainChannel(Construct):
+    """A bucket of requests to drain nodes, and of the agent's status.
+
+    Nothing in it is older than two days, and it goes with its stack. It is not the scripts' bucket: who may ask for a node
+    may not write what runs on it as root, and a status a minute would pile up there. Give it to `LifecycleScripts`, which
+    installs the agent on the controller; `HyperPodCluster` then lets the controller's role, and no other, read the requests
+    and write the status.
+
+    The bucket's policy denies everybody else what their own permissions allow: the controller's role alone changes the status,
+    the guard's role alone the deployment's request, `DrainConfig.operators` alone the operators' request. It can name roles of
+    its own stack and ARNs that are known, so make the channel in the cluster's stack. For scripts in another stack give
+    `LifecycleScripts` a `DrainConfig`: `HyperPodCluster` makes the channel then. Running nodes: none is touched.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN)
+        channel = DrainChannel(self, "Drain", cluster_name="train", encryption_key=key)
+        scripts = LifecycleScripts(self, "Scripts", cluster_name="train", encryption_key=key, drain=channel)
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster_name: str,
+        encryption_key: kms.IKey,
+        drain: DrainConfig | None = None,
+        access_logs: s3.IBucket | None = None,
+        removal_policy: RemovalPolicy | None = None,
+    ) -> None:
+        """Make the bucket.
+
+        :param cluster_name: whose nodes are drained; the bucket's name derives from it.
+        :param encryption_key: encrypts the bucket.
+        :param drain: what the agent saves of a node before it drains it. Default: - nothing.
+        :param access_logs: where the bucket writes its access logs. Default: - nobody logs who asked.
+        :param removal_policy: what becomes of the bucket when it leaves the stack: DESTROY deletes it with all that is in it;
+            RETAIN keeps it, and the next cluster of this name cannot have a channel. Default: - RemovalPolicy.DESTROY.
+        :raises ConfigError: for a cluster name that is no name, or not known at synthesis.
+        """
+        super().__init__(scope, construct_id)
+        raise_errors(
+            [
+                *check_arguments(
+                    DrainChannel.__init__,
+                    cluster_name=cluster_name,
+                    encryption_key=encryption_key,
+                    drain=drain,
+                    access_logs=access_logs,
+                    removal_policy=removal_policy,
+                ),
+                *check_removal(removal_policy),
+                *check_name_known(cluster_name),
+            ],
+            lambda: self.node.path,
+        )
+        self.encryption_key: kms.IKey = encryption_key
+        """What encrypts the bucket."""
+        self.cluster_name: str = cluster_name
+        """Whose nodes are drained."""
+        self.drain: DrainConfig = drain or DrainConfig()
+        """What the agent saves of a node before it drains it."""
+        raise_errors(check_writers(self.drain.operators, "drain.operators"), lambda: self.node.path)
+        # The name is known before the bucket is: the roles of another stack name it without a reference.
+        self.bucket_name: str = drain_bucket_name(cluster_name, ACCOUNT_ID, Stack.of(self).region)
+        """The bucket's name, without a reference to its stack."""
+        self.bucket_arn: str = f"arn:{PARTITION}:s3:::{self.bucket_name}"
+        """The bucket's ARN, without a reference to its stack."""
+        self.bucket: s3.Bucket = private_bucket(
+            self,
+            "Bucket",
+            bucket_name=self.bucket_name,
+            encryption_key=encryption_key,
+            removal=removal_word(removal_policy, "destroy"),
+            access_logs=access_logs,
+            reasons=reasons.DRAIN_BUCKET,
+        )
+        """The bucket of requests and of the agent's status."""
+        # Also a broken request ends so: whoever wrote it may be gone.
+        self.bucket.add_lifecycle_rule(
+            id="NothingStays", expiration=Duration.days(1), noncurrent_version_expiration=Duration.days(1)
+        )
+        self._emptying = emptying_roles(self)
+        self._status_written_by: list[str] = []
+        self._requested_by: list[str] = []
+        self._status_wall: iam.PolicyStatement | None = None
+        self._request_wall = self._wall("DeploymentsRequest", request_key(cluster_name, "deployment"), [])
+        if self.drain.operators:
+            self._wall("OperatorsRequest", request_key(cluster_name, "operator"), self.drain.operators)
+        else:
+            Annotations.of(self).add_warning_v2(
+                f"cdk-hyperpod:{DRAIN_OPERATORS}",
+                "drain.operators is missing, so every principal with s3:PutObject on all buckets can drain nodes; "
+                "name the roles of those who run `cdk-hyperpod drain`",
+            )
+        Annotations.of(self).add_warning_v2(
+            _AGENT,
+            "the role of the agent that writes the status is unknown, so every principal with s3:PutObject on all buckets can "
+            "write one; make the channel in the stack of its HyperPodCluster, or call add_agent_role",
+        )
+        self._allow_no_other_name()
+        deny_other_keys(self.bucket, encryption_key)
+
+    def add_agent_role(self, role: iam.IRole) -> None:
+        """Let nobody but this role change the status. `HyperPodCluster` calls it with its controller's role.
+
+        What the role itself may do, its own policies say. Running nodes: none is touched.
+
+        :param role: one of this stack, or one whose ARN is known at synthesis. Import a role that has a path by its ARN: told a name,
+            CDK leaves the path out, and the policy denies the agent to write.
+        :raises ConfigError: for what is no role.
+        """
+        require_arguments(DrainChannel.add_agent_role, lambda: self.node.path, role=role)
+        name_agent(self, role.role_arn, Stack.of(role))
+
+    def add_guard_role(self, role: iam.IRole) -> None:
+        """Let nobody but this role change the deployment's request. `ScaleDown` calls it with the role of its functions.
+
+        What the role itself may do, its own policies say. Running nodes: none is touched.
+
+        :param role: one of this stack, or one whose ARN is known at synthesis.
+        :raises ConfigError: for what is no role.
+        """
+        require_arguments(DrainChannel.add_guard_role, lambda: self.node.path, role=role)
+        role_arn = role.role_arn
+        if not self._can_name(role_arn, Stack.of(role)):
+            Annotations.of(self).add_warning_v2(
+                "cdk-hyperpod:drain-guard",
+                "the guard's role is in another stack, so every role of this account with s3:PutObject on all buckets can "
+                "write the deployment's request; make the channel in the cluster's stack",
+            )
+            role_arn = f"arn:{PARTITION}:iam::{ACCOUNT_ID}:role/*"
+        self._requested_by.append(role_arn)
+        self._except(self._request_wall, self._requested_by)
+
+    def _name_agent(self, role_arn: str, stack: Stack) -> None:
+        if not self._can_name(role_arn, stack) or role_arn in self._status_written_by:
+            return
+        self._status_written_by.append(role_arn)
+        if self._status_wall is None:
+            self._status_wall = self._wall("AgentsStatus", status_key(self.cluster_name), [])
+            Annotations.of(self).acknowledge_warning(_AGENT, "The agent's role is known.")
+        self._except(self._status_wall, self._status_written_by)
+
+    def _can_name(self, role_arn: str, stack: Stack) -> bool:
+        """Whether the bucket's policy can name a role. If one of another stack came after the bucket, each stack would wait
+        for the other."""
+        return stack is Stack.of(self) or is_known(role_arn)
+
+    def _wall(self, sid: str, key: str, roles: Sequence[str]) -> iam.PolicyStatement:
+        """Deny every change of an object, except by these roles and by what empties the bucket."""
+        statement = iam.PolicyStatement(
+            sid=sid,
+            effect=iam.Effect.DENY,
+            principals=[iam.AnyPrincipal()],
+            actions=list(WRITES),
+            resources=[self.bucket.arn_for_objects(key)],
+        )
+        self._except(statement, roles)
+        self.bucket.add_to_resource_policy(statement)
+        return statement
+
+    def _except(self, statement: iam.PolicyStatement, roles: Sequence[str]) -> None:
+        # The principal of a role's session is its role: a name of the session changes nothing.
+        exempt = [*self._emptying, *roles]
+        if exempt:
+            statement.add_condition("ArnNotEquals", {"aws:PrincipalArn": exempt})
+
+    def _allow_no_other_name(self) -> None:
+        keys = [status_key(self.cluster_name), *(request_key(self.cluster_name, writer) for writer in WRITERS)]
+        self.bucket.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="NoOtherObject",
+                effect=iam.Effect.DENY,
+                principals=[iam.AnyPrincipal()],
+                actions=list(PUTS),
+                not_resources=[self.bucket.arn_for_objects(key) for key in keys],
+            )
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None = None,
+    ) -> DrainChannel:
+        """The channel of a cluster file, whose agent saves what its `slurm.drain` says.
+
+        :param loaded: the file.
+        :param encryption_key: as the constructor's.
+        :param access_logs: as the constructor's. Default: - nobody logs who asked.
+        :raises ConfigError: where the file has no `slurm.drain`.
+        """
+        require_arguments(
+            DrainChannel.from_config,
+            construct_id,
+            loaded=loaded,
+            encryption_key=encryption_key,
+            access_logs=access_logs,
+        )
+        drain = None if loaded.config.slurm is None else loaded.config.slurm.drain
+        if drain is None:
+            missing = Finding(path="slurm.drain", problem="is missing in the file", remedy="add it")
+            raise ConfigError([missing], construct_id)
+        channel = cls(
+            scope,
+            construct_id,
+            cluster_name=loaded.config.name,
+            encryption_key=encryption_key,
+            drain=drain,
+            access_logs=access_logs,
+        )
+        Annotations.of(channel).acknowledge_warning(f"cdk-hyperpod:{DRAIN_OPERATORS}", "It is a warning of the file.")
+        return channel
+
+    def settings(self) -> dict[str, Any]:
+        """What the agent has to know, as `cluster.json` has it."""
+        return agent_settings(self, self.cluster_name, self.drain)
+
+
+def name_agent(channel: DrainChannel, role_arn: str, stack: Stack) -> None:
+    """As `DrainChannel.add_agent_role`, for an ARN that a stack knows."""
+    channel._name_agent(role_arn, stack)
+
+
+def agent_settings(scope: Construct, cluster_name: str, drain: DrainConfig) -> dict[str, Any]:
+    """What the agent of a cluster has to know, as `cluster.json` has it. `scope`: in a stack of the cluster's region."""
+    said = {} if drain.backup is None else dataclasses.asdict(drain.backup)
+    region = Stack.of(scope).region
+    return {
+        "bucket": drain_bucket_name(cluster_name, ACCOUNT_ID, region),
+        "region": region,
+        # What is absent is left out, and tuples are lists, as they are where the agent reads them.
+        "backup": {name: list(value) if name == "paths" else value for name, value in said.items() if value} or None,
+    }

@@ -1,0 +1,742 @@
+"""The network of a cluster: a VPC of its own or an existing one, private subnets, and the nodes' security group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import jsii
+from aws_cdk import Annotations, CfnTag, Fn, IStableStringProducer, Lazy, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from constructs import Construct, IConstruct
+
+from .._common import reasons
+from .._common.acknowledge import acknowledge, without_traces
+from .._common.cdk_private import arguments_of_selection
+from .._common.dependencies import AtSynth
+from .._common.encryption import allow_logs
+from .._common.removal import check_removal
+from ..config.cluster import NetworkConfig, SubnetConfig
+from ..config.zones import (
+    INTERFACE_ENDPOINTS,
+    ZoneSubnet,
+    control_plane_subnet,
+    control_plane_zone,
+    control_plane_zones,
+    has_interface_endpoints,
+    is_zone_id,
+    more_endpoints,
+    plan_subnets,
+    zones_of_all,
+)
+from ..errors import Finding, raise_errors
+from ..facts.s3_prefix_lists import S3_PREFIX_LISTS
+from ..loader import LoadedConfig
+from ..rules import check_network, what_closed_means
+from ..typed.annotations import arguments_of, field_types
+from ..typed.judge import as_tuple, check_at_synth, check_call, check_config, require_arguments
+from .endpoint_policies import endpoint_policy
+
+_DUMMY_VPC = "vpc-12345"
+"""What CDK's look-up says of a VPC in its first pass (aws-cdk-lib, aws-ec2/lib/vpc.ts)."""
+_DUMMY_ZONE = "dummy1a"
+"""What it says of the zones of an account (core/lib/stack.ts); a VPC that the app makes has them."""
+_UNKNOWN_ITEMS = "#{Token["
+"""What stands in the place of all items of a list that is known at deployment only."""
+_ANYWHERE = "0.0.0.0/0"
+# A security group without an egress rule gets one for everything; this one leads nowhere.
+_NO_EGRESS = ec2.CfnSecurityGroup.EgressProperty(ip_protocol="-1", cidr_ip="127.0.0.1/32", description="No egress")
+
+_WRITE_CIDR = "write the range out, such as 10.0.0.0/16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateSubnet:
+    """A private subnet and the zone that it lies in."""
+
+    subnet_id: str
+    """The subnet's id."""
+    availability_zone: str | None
+    """None: the account's first zone."""
+    cidr: str | None
+    """None: not known, so that nobody can tell whether it has room."""
+    endpoints: int = 0
+    """How many interface endpoints have an address in it."""
+
+
+class HyperPodNetwork(Construct):
+    """Private subnets, one in each zone, and the security group that every node of a cluster is in.
+
+    The group lets all traffic pass between its members, in and out, by explicit rules, as EFA needs. Nodes leave it
+    for the VPC's endpoints only, unless `internet_egress` is set.
+
+    Cost: interface endpoints are billed by the hour (closed networks have ten), a NAT gateway by hour and by data.
+    Running nodes: changing the first zone, `cidr` or `vpc_id` makes another subnet. A live cluster cannot move there
+    (CloudFormation refuses to replace a cluster that has a name), so make a new cluster instead.
+
+    Example::
+
+        network = HyperPodNetwork(
+            self,
+            "Network",
+            vpc=ec2.Vpc.from_lookup(self, "Vpc", tags={"Name": "shared"}),
+            vpc_subnets=ec2.SubnetSelection(availability_zones=["us-west-2b"]),
+            internet_egress=True,
+        )
+    """
+
+    config: NetworkConfig
+    """What the arguments say, as a file would."""
+    warnings: Sequence[Finding]
+    """What is only worth knowing of it, for the cluster to say, once."""
+    vpc_id: str
+    """The VPC's id."""
+    subnets: tuple[PrivateSubnet, ...]
+    """Where nodes live: the cluster's own subnet first, then one in each other zone."""
+    control_plane_subnet: PrivateSubnet | None
+    """The second subnet of an EKS cluster's control plane. None: it is in the subnets of the nodes."""
+    resource: ec2.CfnSecurityGroup
+    """The security group that every node is in."""
+    security_group_id: str
+    """That group's id."""
+    more_endpoints: tuple[str, ...]
+    """The services that have an interface endpoint besides those that every cluster needs."""
+    endpoint_security_group_id: str | None
+    """The security group of the interface endpoints, made or existing. None: there are none."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        availability_zones: Sequence[str] = (),
+        internet_egress: bool = False,
+        cidr: str = "10.0.0.0/16",
+        interface_endpoints: bool | None = None,
+        vpc: ec2.IVpc | None = None,
+        vpc_subnets: ec2.SubnetSelection | None = None,
+        vpc_id: str | None = None,
+        subnets: Sequence[SubnetConfig] = (),
+        endpoint_security_group_id: str | None = None,
+        s3_prefix_list_id: str | None = None,
+        endpoint_policies: Literal["none", "account", "organization"] = "none",
+        trusted_accounts: Sequence[str] = (),
+        organization_id: str | None = None,
+        more_endpoints: Sequence[str] = (),
+        control_plane_zone: str | None = None,
+        log_encryption_key: kms.IKey | None = None,
+        flow_log_group: logs.ILogGroup | None = None,
+        removal_policy: RemovalPolicy | None = None,
+    ) -> None:
+        """Make or adopt a network.
+
+        Arguments that are not described here are fields of `NetworkConfig`, and described there.
+
+        :param availability_zones: the cluster's own zone first, then those of groups that live elsewhere. Default: - the
+            account's first zone.
+        :param vpc: one that exists, or that this app makes, in place of `vpc_id` and `subnets`. A `Vpc.from_lookup` works: in CDK's
+            first pass, which knows nothing of the VPC yet, nothing is judged. Default: - a new one.
+        :param vpc_subnets: in which of its subnets nodes live, one in each zone, never public ones; the first zone is the
+            cluster's own. Default: - its private ones.
+        :param more_endpoints: services that need an interface endpoint besides those that every cluster needs; an EKS cluster
+            needs eks, eks-auth and lambda. Default: - none.
+        :param control_plane_zone: the second zone that a new EKS cluster wants, where `availability_zones` names one; its subnet
+            is for the control plane alone, and for good. Default: - none.
+        :param log_encryption_key: encrypts the flow log of a new VPC, an imported one where its policy lets CloudWatch Logs use it.
+            Default: - CloudWatch's own key.
+        :param flow_log_group: where the flow log of a new VPC goes. Default: - a log group is made, which keeps a year.
+        :param removal_policy: what becomes of that log group when it leaves the stack: RETAIN or DESTROY. Default: -
+            RemovalPolicy.DESTROY.
+        :raises ConfigError: with everything that AWS would refuse.
+        """
+        super().__init__(scope, construct_id)
+        refused = [
+            *check_call(HyperPodNetwork.__init__, locals(), apart=field_types(NetworkConfig)),
+            *check_removal(removal_policy),
+            *_check_one_vpc(vpc, vpc_subnets, vpc_id, subnets),
+        ]
+        given = None if vpc is None or refused else _given(vpc, vpc_subnets, refused)
+        if given is not None:
+            refused += _check_private(given)
+            vpc_id, subnets = given.vpc_id, given.subnet_configs()
+        config = NetworkConfig(
+            availability_zones=as_tuple(availability_zones),
+            internet_egress=internet_egress,
+            cidr=cidr,
+            interface_endpoints=interface_endpoints,
+            vpc_id=vpc_id,
+            subnets=as_tuple(subnets),
+            endpoint_security_group_id=endpoint_security_group_id,
+            s3_prefix_list_id=s3_prefix_list_id,
+            endpoint_policies=endpoint_policies,
+            trusted_accounts=as_tuple(trusted_accounts),
+            organization_id=organization_id,
+        )
+        region = Stack.of(self).region
+        self.warnings = raise_errors(
+            [
+                *refused,
+                *check_config(config, "network", lambda known: check_network(known, region=region)),
+                # A new VPC's range is cut up at synth.
+                *(check_at_synth(config.cidr, "network.cidr", _WRITE_CIDR) if config.vpc_id is None else ()),
+            ],
+            lambda: self.node.path,
+        )
+        without_traces(self)
+        self._region, self._stack_name = region, Stack.of(self).stack_name
+        self._given = given
+        self._removal_policy = removal_policy or RemovalPolicy.DESTROY
+        self._retainable: list[ec2.CfnVPC | ec2.CfnSubnet] = []
+        self.config = config
+        self.more_endpoints = tuple(more_endpoints)
+        self.control_plane_subnet = None
+        self._s3_endpoint: ec2.CfnVPCEndpoint | None = None
+        note = what_closed_means(config)
+        if note is not None:
+            Annotations.of(self).add_info_v2("cdk-hyperpod:what-closed-means", note)
+        plans = plan_subnets(config, services=more_endpoints)
+        if config.vpc_id is not None:
+            self.vpc_id = config.vpc_id
+            self.subnets = tuple(_existing(plan) for plan in plans)
+        else:
+            self._add_vpc(config, log_encryption_key, flow_log_group)
+            self._add_subnets(config, plans, control_plane_zone)
+        self.resource = self._add_node_security_group()
+        # A node calls AWS as soon as it starts, so its group waits for the ways that lead there, as the cluster waits for it.
+        self.resource.node.add_dependency(AtSynth(self._given_ways_out))
+        self.endpoint_security_group_id = config.endpoint_security_group_id
+        if has_interface_endpoints(config):
+            self.endpoint_security_group_id = self._add_interface_endpoints([*INTERFACE_ENDPOINTS, *more_endpoints])
+        if config.endpoint_security_group_id is not None:
+            self._allow_endpoints(config.endpoint_security_group_id)
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        log_encryption_key: kms.IKey | None = None,
+        flow_log_group: logs.ILogGroup | None = None,
+    ) -> HyperPodNetwork:
+        """The network of a cluster file, with a subnet in each zone that a group of the file names.
+
+        :param loaded: the file.
+        :param log_encryption_key: as the constructor's.
+        :param flow_log_group: as the constructor's.
+        """
+        require_arguments(HyperPodNetwork.from_config, lambda: f"{scope.node.path}/{construct_id}", loaded=loaded)
+        config = loaded.config
+        settings = arguments_of(config.network)
+        if not config.network.subnets:
+            settings["availability_zones"] = zones_of_all(config)
+        return cls(
+            scope,
+            construct_id,
+            **settings,
+            more_endpoints=more_endpoints(config),
+            control_plane_zone=control_plane_zone(config),
+            log_encryption_key=log_encryption_key,
+            flow_log_group=flow_log_group,
+        )
+
+    @cached_property
+    def control_plane_subnets(self) -> list[ec2.ISubnet]:
+        """Where the control plane of a new EKS cluster is: in the first two zones, or the first and `control_plane_zone`."""
+        if self.control_plane_subnet is None:
+            zones = control_plane_zones([subnet.availability_zone for subnet in self.subnets], None)
+            both = zip(self.vpc.private_subnets, self.subnets, strict=True)
+            return [reference for reference, subnet in both if subnet.availability_zone in zones]
+        second = ec2.Subnet.from_subnet_attributes(
+            self,
+            "SecondReference",
+            subnet_id=self.control_plane_subnet.subnet_id,
+            availability_zone=self.control_plane_subnet.availability_zone,
+        )
+        Annotations.of(second).acknowledge_warning(
+            "@aws-cdk/aws-ec2:noSubnetRouteTableId", "Nothing here asks a subnet for its routes."
+        )
+        return [self.vpc.private_subnets[0], second]
+
+    @cached_property
+    def vpc(self) -> ec2.IVpc:
+        """The VPC, for other constructs to live in."""
+        if self._given is not None:
+            return self._given.vpc
+        vpc = ec2.Vpc.from_vpc_attributes(
+            self,
+            "VpcReference",
+            vpc_id=self.vpc_id,
+            availability_zones=[subnet.availability_zone or Fn.select(0, Fn.get_azs()) for subnet in self.subnets],
+            private_subnet_ids=[subnet.subnet_id for subnet in self.subnets],
+        )
+        for subnet in vpc.private_subnets:
+            Annotations.of(subnet).acknowledge_warning(
+                "@aws-cdk/aws-ec2:noSubnetRouteTableId", "Nothing here asks a subnet for its routes."
+            )
+        return vpc
+
+    @cached_property
+    def security_group(self) -> ec2.ISecurityGroup:
+        """The nodes' security group, for other constructs to let nodes in or to be let in."""
+        return ec2.SecurityGroup.from_security_group_id(
+            self,
+            "NodesReference",
+            self.security_group_id,
+            # CDK makes no egress rule of a group that it believes to let everything out.
+            allow_all_outbound=self.config.internet_egress,
+        )
+
+    def subnet_in(self, availability_zone: str | None) -> PrivateSubnet:
+        """The subnet of a zone.
+
+        :param availability_zone: the zone. None: the cluster's own.
+        :raises KeyError: for a zone without a subnet.
+        """
+        if availability_zone is None:
+            return self.subnets[0]
+        for subnet in self.subnets:
+            if subnet.availability_zone == availability_zone:
+                return subnet
+        if self._given is not None and not self._given.is_looked_up:
+            return self.subnets[0]
+        raise KeyError(availability_zone)
+
+    def retain(self) -> None:
+        """Keep the VPC and the cluster's own subnet when the stack is deleted, for what is kept and stands on them."""
+        for resource in self._retainable:
+            resource.apply_removal_policy(RemovalPolicy.RETAIN)
+
+    def allow_custom_resources(self) -> None:
+        """Let functions of custom resources that are in the VPC answer CloudFormation through the S3 endpoint, where
+        `endpoint_policies` limits it. `EksControlPlane` calls it for kubectl's. Running nodes: none is touched."""
+        if self._s3_endpoint is not None:
+            self._s3_endpoint.policy_document = endpoint_policy(self.config, "s3", self._region, functions=True)
+
+    def _add_vpc(self, config: NetworkConfig, key: kms.IKey | None, flow_log_group: logs.ILogGroup | None) -> None:
+        vpc = ec2.CfnVPC(
+            self,
+            "Vpc",
+            cidr_block=config.cidr,
+            enable_dns_hostnames=True,
+            enable_dns_support=True,
+            tags=self._named(),
+        )
+        acknowledge(vpc, reasons.VPC)
+        self._retainable.append(vpc)
+        self.vpc_id = vpc.attr_vpc_id
+        self._add_flow_log(key, flow_log_group)
+
+    def _add_subnets(self, config: NetworkConfig, plans: Sequence[ZoneSubnet], control_plane_zone: str | None) -> None:
+        """Subnets of a new VPC, and their ways out."""
+        routes = ec2.CfnRouteTable(self, "PrivateRoutes", vpc_id=self.vpc_id, tags=self._named("private"))
+        self.subnets = tuple(self._add_private_subnet(plan, routes) for plan in plans)
+        if control_plane_zone is not None:
+            self._add_control_plane_subnet(config, control_plane_zone, routes)
+        self._s3_endpoint = ec2.CfnVPCEndpoint(
+            self,
+            "S3Endpoint",
+            vpc_id=self.vpc_id,
+            vpc_endpoint_type="Gateway",
+            service_name=f"com.amazonaws.{self._region}.s3",
+            route_table_ids=[routes.ref],
+            policy_document=endpoint_policy(config, "s3", self._region),
+        )
+        if config.internet_egress:
+            self._add_internet_egress(plans[0], routes)
+
+    def _add_subnet(
+        self, kind: Literal["Private", "Public"], plan: ZoneSubnet, routes: ec2.CfnRouteTable
+    ) -> ec2.CfnSubnet:
+        zone, zone_id = _zone_properties(plan.availability_zone)
+        subnet = ec2.CfnSubnet(
+            self,
+            f"{kind}{plan.key}",
+            vpc_id=self.vpc_id,
+            cidr_block=plan.cidr if kind == "Private" else plan.public_cidr,
+            map_public_ip_on_launch=False,
+            availability_zone=zone,
+            availability_zone_id=zone_id,
+            tags=self._named(kind.lower()),
+        )
+        acknowledge(subnet, reasons.SUBNET)
+        ec2.CfnSubnetRouteTableAssociation(
+            self, f"{kind}{plan.key}Routes", subnet_id=subnet.attr_subnet_id, route_table_id=routes.ref
+        )
+        return subnet
+
+    def _add_private_subnet(self, plan: ZoneSubnet, routes: ec2.CfnRouteTable) -> PrivateSubnet:
+        subnet = self._add_subnet("Private", plan, routes)
+        # A subnet of another zone is never kept: added again, it would find its own range taken.
+        if len(self._retainable) == 1:
+            self._retainable.append(subnet)
+        return PrivateSubnet(
+            subnet_id=subnet.attr_subnet_id,
+            availability_zone=plan.availability_zone,
+            cidr=plan.cidr,
+            endpoints=plan.endpoints,
+        )
+
+    def _add_control_plane_subnet(self, config: NetworkConfig, zone: str, routes: ec2.CfnRouteTable) -> None:
+        """Where nodes live in that zone too, theirs is taken: it is the same one."""
+        there = [subnet for subnet in self.subnets if subnet.availability_zone == zone]
+        plan = control_plane_subnet(config, zone)
+        self.control_plane_subnet = there[0] if there else self._add_private_subnet(plan, routes)
+
+    def _add_internet_egress(self, plan: ZoneSubnet, routes: ec2.CfnRouteTable) -> None:
+        """One NAT gateway in the cluster's own zone: the nodes of another zone reach the internet through it too."""
+        gateway = ec2.CfnInternetGateway(self, "InternetGateway", tags=self._named())
+        attachment = ec2.CfnVPCGatewayAttachment(
+            self, "InternetGatewayAttachment", vpc_id=self.vpc_id, internet_gateway_id=gateway.ref
+        )
+        public_routes = ec2.CfnRouteTable(self, "PublicRoutes", vpc_id=self.vpc_id, tags=self._named("public"))
+        to_internet = ec2.CfnRoute(
+            self,
+            "PublicDefaultRoute",
+            route_table_id=public_routes.ref,
+            destination_cidr_block=_ANYWHERE,
+            gateway_id=gateway.ref,
+        )
+        to_internet.add_resource_dependency(attachment)
+        acknowledge(to_internet, reasons.ROUTE_TO_INTERNET)
+        subnet = self._add_subnet("Public", plan, public_routes)
+        address = ec2.CfnEIP(self, "NatAddress", domain="vpc", tags=self._named("nat"))
+        address.add_resource_dependency(attachment)
+        nat = ec2.CfnNatGateway(
+            self,
+            "NatGateway",
+            subnet_id=subnet.attr_subnet_id,
+            allocation_id=address.attr_allocation_id,
+            tags=self._named(),
+        )
+        nat.add_resource_dependency(to_internet)
+        ec2.CfnRoute(
+            self,
+            "PrivateDefaultRoute",
+            route_table_id=routes.ref,
+            destination_cidr_block=_ANYWHERE,
+            nat_gateway_id=nat.attr_nat_gateway_id,
+        )
+
+    def _add_node_security_group(self) -> ec2.CfnSecurityGroup:
+        group = ec2.CfnSecurityGroup(
+            self,
+            "Nodes",
+            group_description="Nodes of a HyperPod cluster",
+            vpc_id=self.vpc_id,
+            security_group_egress=[self.outward_rule()],
+            tags=self._named("nodes"),
+        )
+        self.security_group_id = group.attr_group_id
+        # EFA traffic matches rules that name the group itself, and never a range of addresses.
+        allow_all(
+            self, "NodesToNodes", self.security_group_id, self.security_group_id, "All between nodes, EFA included"
+        )
+        return group
+
+    def _given_ways_out(self) -> list[IConstruct]:
+        """What this app makes of the given subnets' routes, and of their VPC's gateway endpoints."""
+        if self._given is None:
+            return []
+        endpoints = [child for child in self._given.vpc.node.find_all() if isinstance(child, ec2.GatewayVpcEndpoint)]
+        return [*self._given.subnets, *endpoints]
+
+    def outward_rule(self) -> ec2.CfnSecurityGroup.EgressProperty:
+        """What a security group lets out: everything where there is internet egress, otherwise what reaches S3."""
+        if self.config.internet_egress:
+            return ec2.CfnSecurityGroup.EgressProperty(
+                ip_protocol="-1", cidr_ip=_ANYWHERE, description="Internet egress"
+            )
+        prefix_list = self.config.s3_prefix_list_id or S3_PREFIX_LISTS.get(self._region)
+        if prefix_list is not None:
+            return ec2.CfnSecurityGroup.EgressProperty(
+                ip_protocol="tcp",
+                from_port=443,
+                to_port=443,
+                destination_prefix_list_id=prefix_list,
+                description="S3 through its gateway endpoint",
+            )
+        # A new VPC: its closed subnets have no other way out than the endpoints. An existing one may, so there the rules
+        # want the list.
+        return ec2.CfnSecurityGroup.EgressProperty(
+            ip_protocol="tcp",
+            from_port=443,
+            to_port=443,
+            cidr_ip=_ANYWHERE,
+            description="S3 through its gateway endpoint",
+        )
+
+    def _add_interface_endpoints(self, services: Sequence[str]) -> str:
+        """Endpoints in the cluster's own zone; nodes of another zone reach them too."""
+        group = closed_security_group(self, "Endpoints", self, "Interface endpoints that the nodes call", "endpoints")
+        group_id = group.attr_group_id
+        self._allow_endpoints(group_id)
+        for service in services:
+            ec2.CfnVPCEndpoint(
+                self,
+                "Endpoint" + "".join(part.capitalize() for part in re.split("[.-]", service)),
+                vpc_id=self.vpc_id,
+                vpc_endpoint_type="Interface",
+                service_name=f"com.amazonaws.{self._region}.{service}",
+                private_dns_enabled=True,
+                security_group_ids=[group_id],
+                subnet_ids=[self.subnets[0].subnet_id],
+                policy_document=endpoint_policy(self.config, service, self._region),
+            )
+        return group_id
+
+    def _allow_endpoints(self, group_id: str) -> None:
+        allow_tcp(self, "NodesToEndpoints", self.security_group_id, group_id, 443, 443, "AWS services")
+
+    def _add_flow_log(self, key: kms.IKey | None, given: logs.ILogGroup | None) -> None:
+        stack = Stack.of(self)
+        log_group_arn = self._flow_log_group(key) if given is None else given.log_group_arn
+        policy = iam.CfnManagedPolicy(
+            self,
+            "FlowLogPolicy",
+            policy_document={
+                "Version": "2012-10-17",
+                "Statement": [
+                    {
+                        "Effect": "Allow",
+                        "Action": ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
+                        "Resource": log_group_arn,
+                    }
+                ],
+            },
+        )
+        role = iam.CfnRole(
+            self,
+            "FlowLogRole",
+            assume_role_policy_document={
+                "Version": "2012-10-17",
+                "Statement": [
+                    {
+                        "Effect": "Allow",
+                        "Action": "sts:AssumeRole",
+                        "Principal": {"Service": "vpc-flow-logs.amazonaws.com"},
+                        "Condition": {"StringEquals": {"aws:SourceAccount": stack.account}},
+                    }
+                ],
+            },
+            managed_policy_arns=[policy.ref],
+        )
+        ec2.CfnFlowLog(
+            self,
+            "FlowLog",
+            resource_id=self.vpc_id,
+            resource_type="VPC",
+            traffic_type="ALL",
+            log_destination=log_group_arn,
+            deliver_logs_permission_arn=role.attr_arn,
+        )
+
+    def _flow_log_group(self, key: kms.IKey | None) -> str:
+        """The ARN of a new log group, kept for a year."""
+        if key is not None:
+            allow_logs(key)
+        log_group = logs.CfnLogGroup(
+            self,
+            "FlowLogGroup",
+            retention_in_days=365,
+            kms_key_id=None if key is None else key.key_arn,
+        )
+        log_group.apply_removal_policy(self._removal_policy)
+        if key is None:
+            acknowledge(log_group, reasons.FLOW_LOG_WITHOUT_KEY)
+        return log_group.attr_arn
+
+    def _named(self, part: str = "") -> list[CfnTag]:
+        """A Name tag, by which people find a thing in the console."""
+        return [CfnTag(key="Name", value="/".join(filter(None, [self._stack_name, part])))]
+
+
+def closed_security_group(
+    scope: Construct, construct_id: str, network: HyperPodNetwork, description: str, part: str
+) -> ec2.CfnSecurityGroup:
+    """A security group that by itself lets nothing in or out; `part` is what its Name tag adds to the stack's name."""
+    return ec2.CfnSecurityGroup(
+        scope,
+        construct_id,
+        group_description=description,
+        vpc_id=network.vpc_id,
+        security_group_egress=[_NO_EGRESS],
+        tags=[CfnTag(key="Name", value=f"{Stack.of(scope).stack_name}/{part}")],
+    )
+
+
+def allow_tcp(
+    scope: Construct, construct_id: str, from_group: str, to_group: str, low: int, high: int, description: str
+) -> tuple[ec2.CfnSecurityGroupIngress, ec2.CfnSecurityGroupEgress]:
+    """Let one security group reach another, as rules of their own, so that either group can go without the other."""
+    ingress = ec2.CfnSecurityGroupIngress(
+        scope,
+        construct_id + "In",
+        group_id=to_group,
+        source_security_group_id=from_group,
+        ip_protocol="tcp",
+        from_port=low,
+        to_port=high,
+        description=description,
+    )
+    egress = ec2.CfnSecurityGroupEgress(
+        scope,
+        construct_id + "Out",
+        group_id=from_group,
+        destination_security_group_id=to_group,
+        ip_protocol="tcp",
+        from_port=low,
+        to_port=high,
+        description=description,
+    )
+    return ingress, egress
+
+
+def allow_all(
+    scope: Construct, construct_id: str, from_group: str, to_group: str, description: str
+) -> tuple[ec2.CfnSecurityGroupIngress, ec2.CfnSecurityGroupEgress]:
+    """Let everything pass from one security group to another, as EFA needs, by rules that name groups."""
+    ingress = ec2.CfnSecurityGroupIngress(
+        scope,
+        construct_id + "In",
+        group_id=to_group,
+        source_security_group_id=from_group,
+        ip_protocol="-1",
+        description=description,
+    )
+    egress = ec2.CfnSecurityGroupEgress(
+        scope,
+        construct_id + "Out",
+        group_id=from_group,
+        destination_security_group_id=to_group,
+        ip_protocol="-1",
+        description=description,
+    )
+    acknowledge(ingress, reasons.ALL_TRAFFIC)
+    return ingress, egress
+
+
+def _zone_properties(zone: str | None) -> tuple[str | None, str | None]:
+    """A subnet's AvailabilityZone and AvailabilityZoneId, of which it has one."""
+    if zone is None:
+        return Fn.select(0, Fn.get_azs()), None
+    return (None, zone) if is_zone_id(zone) else (zone, None)
+
+
+def _check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: object) -> Iterator[Finding]:
+    if vpc is not None and (vpc_id is not None or subnets):
+        yield Finding(path="vpc", problem="says what vpc_id and subnets say too", remedy="keep one of the two ways")
+    if vpc is None and isinstance(vpc_subnets, ec2.SubnetSelection):
+        yield Finding(path="vpc_subnets", problem="chooses among subnets of no vpc", remedy="give it a vpc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """A VPC that this app makes, or knows."""
+
+    vpc: ec2.IVpc
+    vpc_id: str
+    subnets: Sequence[ec2.ISubnet]
+    """Where nodes live, one in each zone."""
+    is_looked_up: bool
+    """False: CDK has not looked it up yet, so nobody knows its zones."""
+
+    def subnet_configs(self) -> Sequence[SubnetConfig]:
+        """The subnets as a file has them."""
+        return [
+            SubnetConfig(subnet_id=each.subnet_id, availability_zone=each.availability_zone, cidr=_cidr_of(each))
+            if self.is_looked_up
+            else SubnetConfig(subnet_id=_late(each.subnet_id), availability_zone=_late(each.availability_zone))
+            for each in self.subnets
+        ]
+
+
+def _given(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, findings: list[Finding]) -> _Given | None:
+    """None: it has no subnet to choose, as one of the findings says then."""
+    is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
+    # A stand-in has neither the zones nor the subnet groups that the selection names.
+    chosen = arguments_of_selection(selection) if selection is not None and is_looked_up else {}
+    try:
+        subnets, why = vpc.select_subnets(**{**chosen, "one_per_az": True}).subnets, "none fits"
+    except RuntimeError as error:
+        subnets, why = [], _first_sentence(error)
+    if not subnets:
+        findings.append(_no_subnets(selection, why))
+        return None
+    if any(each.subnet_id.startswith(_UNKNOWN_ITEMS) for each in subnets):
+        findings.append(
+            Finding(
+                path="vpc",
+                problem="has a list of subnets of which nobody knows the length before the deployment",
+                remedy="use Fn.import_list_value, or Fn.select for each one",
+            )
+        )
+        return None
+    return _Given(
+        vpc=vpc,
+        vpc_id=vpc.vpc_id if is_looked_up else _late(vpc.vpc_id),
+        subnets=subnets,
+        is_looked_up=is_looked_up,
+    )
+
+
+def _no_subnets(selection: ec2.SubnetSelection | None, why: str) -> Finding:
+    if selection is None:
+        return Finding(
+            path="vpc",
+            problem="has no subnets that CDK knows of",
+            remedy="import it with Vpc.from_lookup, or name private_subnet_ids and availability_zones in Vpc.from_vpc_attributes",
+        )
+    return Finding(
+        path="vpc_subnets",
+        problem=f"chooses none of the subnets that CDK knows of this vpc ({why})",
+        remedy="choose private ones that it has",
+    )
+
+
+def _first_sentence(error: RuntimeError) -> str:
+    """What CDK says, without the name of its error and the stack below it."""
+    first = str(error).strip().splitlines()[0] if str(error).strip() else "CDK does not say why"
+    return re.sub(r"^(\w+: )+", "", first).split(". ")[0]
+
+
+def _check_private(given: _Given) -> Iterator[Finding]:
+    public = {subnet.subnet_id for subnet in given.vpc.public_subnets}
+    if any(subnet.subnet_id in public for subnet in given.subnets):
+        yield Finding(
+            path="vpc_subnets",
+            problem="chooses public subnets, where a node, which has no public address, reaches nothing",
+            remedy="choose private ones of the vpc, or make some",
+        )
+
+
+def _cidr_of(subnet: ec2.ISubnet) -> str | None:
+    try:
+        return subnet.ipv4_cidr_block
+    except RuntimeError:
+        return None  # CDK does not know it of a subnet that was imported without
+
+
+def _late(text: str) -> str:
+    """Text that nothing judges at synth: a stand-in of CDK's for what it has not looked up yet."""
+    return Lazy.string(_Text(text))
+
+
+@jsii.implements(IStableStringProducer)
+class _Text:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def produce(self) -> str:
+        return self._text
+
+
+def _existing(plan: ZoneSubnet) -> PrivateSubnet:
+    return PrivateSubnet(subnet_id=plan.key, availability_zone=plan.availability_zone, cidr=plan.cidr)

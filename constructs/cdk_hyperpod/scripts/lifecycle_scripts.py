@@ -1,0 +1,465 @@
+"""The lifecycle scripts of the nodes: their bucket, and their upload under a prefix that names their content."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from aws_cdk import Annotations, RemovalPolicy, Stack, Stage
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_deployment as s3_deployment
+from constructs import Construct, IConstruct
+
+from .._common import reasons
+from .._common.acknowledge import acknowledge, wildcards_of_cdk, without_traces
+from .._common.assets import lifecycle_dir, pack_lifecycle
+from .._common.buckets import WRITES, deny_other_keys, emptying_roles, private_bucket
+from .._common.functions import log_group
+from .._common.pseudo import ACCOUNT_ID, PARTITION
+from .._common.removal import check_removal, removal_word
+from ..config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
+from ..config.lifecycle import LifecycleMode, LifecycleSteps, default_mode, switches
+from ..config.patterns import RoleArn
+from ..config.slurm import DrainConfig, Group, SlurmAccount, SlurmConfig, User
+from ..errors import Finding, HyperPodError, raise_errors
+from ..guard.drain import DrainChannel, agent_settings
+from ..loader import LoadedConfig
+from ..names import bucket_label, check_name_known
+from ..rules import check_backup, check_users, check_writers
+from ..typed.judge import as_tuple, check_call, require_arguments, without_refused
+from ..typed.known import UNKNOWN, is_known
+from ..typed.words import show
+
+# Byte code, hidden files and what tools leave are no part of a script: they would change the hash on every machine.
+_EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**"]
+# Scripts for nodes under EKS lie below those for Slurm, and are no part of them.
+_EKS = "eks"
+# on_create.sh, and under EKS node.sh, compares the scripts with it.
+_CHECKSUMS = "scripts.sha256"
+
+
+class LifecycleScripts(Construct):
+    """A bucket that HyperPod may read from, holding the scripts under `lifecycle/<hash of their content>/`.
+
+    A changed script is a new prefix, so it is a changed property of the cluster; an unchanged one changes nothing.
+    Earlier prefixes stay, because a rollback and the replacement of a node read them. The bucket holds nothing that
+    cannot be made again, and is deleted with its stack. Running nodes: none is touched; new and replaced nodes run
+    the new scripts.
+
+    Example::
+
+        key = encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN)
+        scripts = LifecycleScripts(
+            self,
+            "Scripts",
+            cluster_name="train",
+            encryption_key=key,
+            mount_paths=["/fsx"],
+            groups=[Group(name="research", gid=5000)],
+            users=[User(name="alice", uid=5001, group="research")],
+            home_path="/fsx/home",
+        )
+    """
+
+    default_mode: LifecycleMode
+    """When the scripts run, where a cluster that names them does not say."""
+    prefix: str
+    """Where the scripts lie in the bucket; another one for other scripts."""
+    folder: str
+    """Where all scripts of this cluster lie in the bucket, those of earlier deployments too."""
+    encryption_key: kms.IKey
+    """What encrypts the bucket that is made, and the upload's log."""
+    bucket_key: kms.IKey | None
+    """What encrypts the scripts, which nodes decrypt. None: no key of KMS, or none that is known."""
+    drain: DrainChannel | None
+    """Where the agent on the controller is asked to drain nodes; None: there is no agent, or `HyperPodCluster` makes it."""
+    drain_config: DrainConfig | None
+    """What the agent on the controller saves; None: there is no agent."""
+    limits_metadata: bool
+    """Whether jobs of some users cannot take the nodes' roles (`slurm.metadata_users`)."""
+    access_logs: s3.IBucket | None
+    """Where the bucket that is made writes its access logs."""
+    bucket_name: str
+    """The bucket's name; of one that is made, without a reference to its stack."""
+    bucket_arn: str
+    """The bucket's ARN; of one that is made, without a reference to its stack."""
+    bucket: s3.IBucket
+    """The scripts' bucket."""
+    deployment: s3_deployment.BucketDeployment
+    """What uploads the scripts."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        cluster_name: str,
+        encryption_key: kms.IKey,
+        source: str | Path | None = None,
+        mount_paths: Sequence[str] = (),
+        nfs_mount_paths: Sequence[str] = (),
+        access_logs: s3.IBucket | None = None,
+        orchestrator: Orchestrator = "slurm",
+        steps: LifecycleSteps | None = None,
+        groups: Sequence[Group] = (),
+        users: Sequence[User] = (),
+        accounts: Sequence[SlurmAccount] = (),
+        home_path: str = "/home",
+        metadata_users: Sequence[str] | None = None,
+        writers: Sequence[RoleArn] = (),
+        drain: DrainChannel | DrainConfig | None = None,
+        bucket: s3.IBucket | None = None,
+        removal_policy: RemovalPolicy | None = None,
+    ) -> None:
+        """Upload a folder of scripts. Under Slurm a folder `eks` in it is not uploaded.
+
+        :param cluster_name: whose scripts they are; the bucket's name derives from it.
+        :param encryption_key: encrypts the bucket that is made, and the upload's log.
+        :param source: a folder of your own, with each of `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Default: - the
+            scripts that come with this library, for which the arguments below are.
+        :param mount_paths: the Lustre file systems that must be mounted before a node takes work. Default: - none.
+        :param nfs_mount_paths: the OpenZFS ones. Default: - none.
+        :param access_logs: where the bucket writes its access logs. Default: - it keeps none.
+        :param orchestrator: whose scripts they are.
+        :param steps: what the scripts do. Default: - every step.
+        :param groups: Linux groups of every node. Default: - those of the image.
+        :param users: Linux users of every node. Default: - those of the image.
+        :param accounts: Slurm's accounts. Default: - none, and nobody is limited.
+        :param home_path: where homes lie of users who name none.
+        :param metadata_users: whose jobs reach the instance's metadata, and so take the node's role. Default: - everybody's.
+        :param writers: ARNs of roles that may change scripts in the bucket, besides their deployment. Default: - nobody.
+        :param drain: where the controller's agent is asked to drain nodes, or what it saves of them; `HyperPodCluster` makes the
+            channel then. Default: - there is no agent.
+        :param bucket: one of your own, in this account and region, whose name begins with `sagemaker-`: HyperPod reads no other by
+            its managed policy. The scripts lie under `CLUSTER_NAME/lifecycle/` then. Its encryption, logs and TLS are yours; a
+            bucket that is imported with a key of its own is imported by its attributes, `encryption_key` among them. A
+            statement in its policy keeps others from writing scripts where CDK may add one, and a warning tells where not.
+            Another bucket reaches new and replaced nodes. Default: - one is made, whose name derives from the cluster's.
+        :param removal_policy: what becomes of the bucket that is made, and of the upload's log, when they leave the stack: DESTROY
+            deletes both with all that is in them; RETAIN keeps them, and the next cluster of this name needs another
+            bucket. Default: - RemovalPolicy.DESTROY.
+        :raises HyperPodError: for a folder that is not there or lacks a script.
+        :raises ConfigError: for arguments that the scripts would refuse.
+        """
+        super().__init__(scope, construct_id)
+        raise_errors(
+            [
+                *check_call(LifecycleScripts.__init__, locals()),
+                *check_removal(removal_policy),
+                *check_name_known(cluster_name),
+                *_check_people(orchestrator, groups, users, accounts),
+                *check_writers(as_tuple(writers), "writers"),
+                *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
+                *_check_bucket(bucket, access_logs),
+            ],
+            lambda: self.node.path,
+        )
+        without_traces(self)
+        settings = _settings(
+            mount_paths=mount_paths,
+            nfs_mount_paths=nfs_mount_paths,
+            steps=steps or LifecycleSteps(),
+            groups=groups,
+            users=users,
+            accounts=accounts,
+            home_path=home_path,
+            metadata_users=metadata_users,
+            drain=self._agent_settings(cluster_name, drain),
+        )
+        folder, without = _folder(source, orchestrator)
+        if source is None and orchestrator == "slurm":
+            folder = pack_lifecycle(Path(Stage.of(self).asset_outdir, "cdk-hyperpod-lifecycle"))  # type: ignore[union-attr]
+        # Sums that are missing tell nothing by themselves: on_create.sh and node.sh look for this. A folder of somebody's own
+        # stays as it is.
+        summed = source is None
+        cluster = json.dumps({"cluster_name": cluster_name, **({"checksums": True} if summed else {}), **settings})
+        # A token's own text is a number that any change of the app may change; what it stands for is not.
+        known = json.dumps(Stack.of(self).resolve(cluster)) if not is_known(cluster) else cluster
+        self.limits_metadata = "metadata_users" in settings
+        self.default_mode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
+        # A bucket of somebody's own may hold the scripts of several clusters.
+        self.folder = "lifecycle" if bucket is None else f"{cluster_name}/lifecycle"
+        self.prefix = f"{self.folder}/{content_hash(folder, known, without=without)}"
+        self.encryption_key = encryption_key
+        self.drain = drain if isinstance(drain, DrainChannel) else None
+        self.drain_config = drain.drain if isinstance(drain, DrainChannel) else drain
+        self.access_logs = access_logs
+        if bucket is None:
+            # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
+            self.bucket_name = _bucket_name(self, cluster_name)
+            self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
+            self.bucket_key = encryption_key
+            self.bucket = private_bucket(
+                self,
+                "Bucket",
+                bucket_name=self.bucket_name,
+                encryption_key=encryption_key,
+                removal=removal_word(removal_policy, "destroy"),
+                access_logs=access_logs,
+                reasons=reasons.SCRIPTS_BUCKET,
+            )
+        else:
+            self.bucket_name, self.bucket_arn = bucket.bucket_name, bucket.bucket_arn
+            self.bucket_key, self.bucket = bucket.encryption_key, bucket
+        sources = [
+            s3_deployment.Source.asset(str(folder), exclude=[*_EXCLUDE, *([without] if without else [])]),
+            s3_deployment.Source.data("cluster.json", cluster),
+        ]
+        if summed:
+            sources.append(s3_deployment.Source.data(_CHECKSUMS, checksums(folder, without=without)))
+        self.deployment = s3_deployment.BucketDeployment(
+            self,
+            "Upload",
+            sources=sources,
+            destination_bucket=self.bucket,
+            destination_key_prefix=self.prefix,
+            # Earlier prefixes stay readable.
+            prune=False,
+            retain_on_delete=True,
+            log_group=log_group(self, "UploadLog", encryption_key=encryption_key, removal_policy=removal_policy),
+        )
+        self._let_nobody_else_write(writers, own_bucket=bucket is not None)
+        if bucket is None:
+            deny_other_keys(self.bucket, encryption_key)
+        _acknowledge_upload(self)
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None = None,
+        drain: DrainChannel | None = None,
+    ) -> LifecycleScripts:
+        """The scripts of a cluster file's nodes: the library's, which do what the file says, or its own folder's.
+
+        :param loaded: the file.
+        :param encryption_key: as the constructor's.
+        :param access_logs: as the constructor's.
+        :param drain: a channel of your own. Default: - `HyperPodCluster` makes the one of the file's `slurm.drain`.
+        :raises HyperPodError: for a folder that is not there or lacks a script.
+        """
+        require_arguments(
+            LifecycleScripts.from_config, lambda: f"{scope.node.path}/{construct_id}", loaded=loaded, drain=drain
+        )
+        config = loaded.config
+        slurm = config.slurm or SlurmConfig()
+        # Under EKS pods mount the file system, and nodes do not.
+        storage = config.storage if config.orchestrator == "slurm" else None
+        return cls(
+            scope,
+            construct_id,
+            cluster_name=config.name,
+            encryption_key=encryption_key,
+            source=loaded.lifecycle_scripts,
+            mount_paths=[] if storage is None else [storage.mount_path],
+            nfs_mount_paths=[] if storage is None or storage.openzfs is None else [storage.openzfs.mount_path],
+            access_logs=access_logs,
+            orchestrator=config.orchestrator,
+            steps=config.lifecycle_steps,
+            groups=config.groups,
+            users=config.users,
+            accounts=slurm.accounts,
+            home_path=config.home_path,
+            metadata_users=slurm.metadata_users,
+            writers=() if config.lifecycle is None else config.lifecycle.writers,
+            drain=drain or slurm.drain,
+        )
+
+    def _agent_settings(
+        self, cluster_name: str, drain: DrainChannel | DrainConfig | None
+    ) -> Mapping[str, object] | None:
+        if isinstance(drain, DrainConfig):
+            return agent_settings(self, cluster_name, drain)
+        return None if drain is None else drain.settings()
+
+    def _let_nobody_else_write(self, writers: Sequence[str], *, own_bucket: bool) -> None:
+        """Whoever writes here is root on every new node, so a right of their own is not enough for it.
+
+        Whoever may change the bucket's policy can undo this: it bounds writers, not administrators.
+        """
+        exempt = [self.deployment.handler_role.role_arn, *emptying_roles(self), *writers]
+        # A policy in another stack would name this one's role, and each stack would wait for the other.
+        is_added = Stack.of(self.bucket) is Stack.of(self) and (
+            self.bucket.add_to_resource_policy(
+                iam.PolicyStatement(
+                    # Two statements of a policy may not have one name.
+                    sid=None if own_bucket else "ScriptsAreWrittenByTheirDeployment",
+                    effect=iam.Effect.DENY,
+                    principals=[iam.AnyPrincipal()],
+                    actions=list(WRITES),
+                    resources=[self.bucket.arn_for_objects(f"{self.folder}/*")],
+                    conditions={"ArnNotEquals": {"aws:PrincipalArn": exempt}},
+                )
+            ).statement_added
+        )
+        if not is_added:
+            Annotations.of(self).add_warning_v2(
+                "cdk-hyperpod:scripts-writers",
+                f"whoever may write {self.folder}/ of the bucket is root on every new node, and CDK may not add the statement "
+                f"that keeps others out; let the bucket's policy deny s3:PutObject there to all but the upload's role",
+            )
+
+    @property
+    def s3_uri(self) -> str:
+        """Where the scripts are: `LifeCycleConfig.SourceS3Uri`."""
+        return f"s3://{self.bucket_name}/{self.prefix}"
+
+
+def _settings(
+    *,
+    mount_paths: Sequence[str],
+    nfs_mount_paths: Sequence[str],
+    steps: LifecycleSteps,
+    groups: Sequence[Group],
+    users: Sequence[User],
+    accounts: Sequence[SlurmAccount],
+    home_path: str,
+    metadata_users: Sequence[str] | None,
+    drain: Mapping[str, object] | None,
+) -> dict[str, object]:
+    """What the scripts must know of this cluster besides. No group is in it: a group more must not be a change of the others."""
+    return {
+        "mounts": [
+            *({"path": path, "type": "lustre"} for path in mount_paths),
+            *({"path": path, "type": "nfs"} for path in nfs_mount_paths),
+        ],
+        "steps": switches(steps),
+        "groups": [_said(group) for group in groups],
+        "users": [{**_said(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
+        "accounts": [_said(account) for account in accounts],
+        **({} if metadata_users is None else {"metadata_users": list(metadata_users)}),
+        **({} if drain is None else {"drain": drain}),
+    }
+
+
+def _folder(source: str | Path | None, orchestrator: Orchestrator) -> tuple[Path, str | None]:
+    """The folder of scripts, and a folder in it that is no part of them. Raises HyperPodError where one is missing."""
+    entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
+    own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
+    folder = own if source is None else Path(source)
+    if not folder.is_dir():
+        raise HyperPodError(
+            f"lifecycle_scripts: there is no folder {folder}; name one, or leave it out to use the library's scripts"
+        )
+    missing = [name for name in entry_scripts if not (folder / name).is_file()]
+    if missing:
+        raise HyperPodError(
+            f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
+        )
+    return folder, None if orchestrator == "eks" else _EKS
+
+
+def content_hash(folder: Path, *more: str, without: str | None = None) -> str:
+    """16 hexadecimal digits that change when a file's name or content does, and with nothing else.
+
+    `without`: a folder in it that does not count.
+    """
+    digest = hashlib.sha256()
+    for name, content in _contents(folder, without):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    for text in more:
+        digest.update(text.encode())
+    return digest.hexdigest()[:16]
+
+
+def checksums(folder: Path, *, without: str | None = None) -> str:
+    """A line for each file of a folder, as `sha256sum --check` reads them.
+
+    It tells an upload that is incomplete. It is no defence: whoever writes a script can write this as well.
+    """
+    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in _contents(folder, without))
+
+
+def _contents(folder: Path, without: str | None) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of the files that are uploaded, in their order."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if without is not None and name.startswith(f"{without}/"):
+            continue
+        hidden = "__pycache__" in name or any(part.startswith(".") for part in name.split("/"))
+        if path.is_file() and not hidden and path.suffix != ".pyc":
+            yield name, path.read_bytes()
+
+
+def _said(value: Group | User | SlurmAccount) -> dict[str, object]:
+    """What is set of a value, as JSON has it."""
+    return {name: item for name, item in dataclasses.asdict(value).items() if item not in (None, ())}
+
+
+def _check_people(orchestrator: Orchestrator, groups: object, users: object, accounts: object) -> Iterator[Finding]:
+    """The rules of a file's `groups`, `users` and `slurm.accounts`, which know nothing else of the cluster here."""
+    config = ClusterConfig(
+        name=UNKNOWN,
+        region=UNKNOWN,
+        instance_groups=UNKNOWN,
+        orchestrator=orchestrator,
+        storage=UNKNOWN,
+        groups=_judged(groups),
+        users=_judged(users),
+        slurm=SlurmConfig(accounts=_judged(accounts)),
+    )
+    if orchestrator == "slurm" or config.groups or config.users:
+        yield from check_users(without_refused(config, []))
+
+
+def _check_drain(drain: object, orchestrator: object, source: object, mounts: Sequence[object]) -> Iterator[Finding]:
+    if not isinstance(drain, DrainChannel | DrainConfig):
+        return
+    if orchestrator == "eks" or (source is not None and is_known(source)):
+        yield Finding(
+            path="drain",
+            problem="the library's own scripts for Slurm start the agent, and they are not uploaded",
+            remedy="leave it out, or let the library's scripts run",
+        )
+    paths = [path for each in mounts for path in (each if isinstance(each, (list, tuple)) else [UNKNOWN])]
+    config = drain.drain if isinstance(drain, DrainChannel) else drain
+    if config.backup is not None and all(isinstance(path, str) and is_known(path) for path in paths):
+        yield from check_backup(config.backup, frozenset(paths), "drain.backup")
+
+
+def _check_bucket(bucket: object, access_logs: object) -> Iterator[Finding]:
+    name = getattr(bucket, "bucket_name", None)
+    if not isinstance(name, str):
+        return
+    if is_known(name) and not name.startswith("sagemaker-"):
+        yield Finding(
+            path="bucket",
+            problem=f"{show(name)} has a name that HyperPod's managed policy does not read",
+            remedy="take one whose name begins with sagemaker-",
+        )
+    if access_logs is not None:
+        yield Finding(
+            path="access_logs",
+            problem="is for a bucket that is made, and bucket names one of yours",
+            remedy="leave it out; your bucket's access logs are said where it is made",
+        )
+
+
+def _judged(values: object) -> Any:
+    return tuple(values) if isinstance(values, (list, tuple)) else UNKNOWN
+
+
+def _bucket_name(scope: Construct, cluster_name: str) -> str:
+    """`sagemaker-…`: the prefix that HyperPod's managed policy reads; with account and region, since names are global.
+
+    At most 63 characters: 10 + label + 1 + 12 + 1 + 14 for the longest region leave 25 for the label.
+    """
+    return f"sagemaker-{bucket_label(cluster_name, 25)}-{ACCOUNT_ID}-{Stack.of(scope).region}"
+
+
+def _acknowledge_upload(scope: LifecycleScripts) -> None:
+    """The upload is CDK's own BucketDeployment, one function for each stack, whose role and runtime CDK decides."""
+    role = scope.deployment.handler_role
+    function = typing.cast(IConstruct, role.node.scope)
+    acknowledge(function, {**reasons.UPLOAD, **dict.fromkeys(wildcards_of_cdk(role), reasons.UPLOAD_COPIES)})

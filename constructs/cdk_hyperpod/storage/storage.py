@@ -1,0 +1,547 @@
+"""The shared file system: FSx for Lustre, new or existing, and who may reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import jsii
+from aws_cdk import CfnResource, CfnTag, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct, IConstruct
+
+from .._common import reasons
+from .._common.buckets import private_bucket
+from .._common.encryption import allow_data_repositories
+from .._common.removal import check_removal, policy_of, refuse_removal, removal_word
+from ..config.cluster import DataRepository, OpenZfsConfig, Removal, StorageConfig
+from ..errors import Finding, raise_errors
+from ..loader import LoadedConfig
+from ..network.network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
+from ..rules import check_storage
+from ..typed.annotations import field_types
+from ..typed.judge import as_tuple, check_arguments, check_call, check_config, check_value
+from ..typed.known import is_known
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_cloudwatch as cloudwatch
+
+# Lustre's own port, and those of its file servers (FSx for Lustre user guide, "File system access control with VPC").
+_LUSTRE_PORTS = ((988, 988), (1018, 1023))
+# The portmapper, NFS, and mount, status and lock (FSx for OpenZFS user guide, "File system access control with VPC").
+_NFS_PORTS = ((111, 111), (2049, 2049), (20001, 20003))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LustreMount:
+    """What a node needs to mount a file system, and where."""
+
+    dns_name: str
+    """The file system's DNS name."""
+    mount_name: str
+    """FSx's name for it (`MountName`)."""
+    mount_path: str = "/fsx"
+    """Where nodes mount it."""
+    availability_zone: str | None = None
+    """The file system's zone. None: not known."""
+    access: IConstruct | None = None
+    """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenZfsMount:
+    """What a node needs to mount an FSx for OpenZFS file system, and where."""
+
+    dns_name: str
+    """The file system's DNS name."""
+    mount_path: str = "/home"
+    """Where nodes mount it."""
+    access: IConstruct | None = None
+    """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
+
+    @classmethod
+    def from_attributes(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        *,
+        network: HyperPodNetwork,
+        file_system_id: str,
+        mount_path: str = "/home",
+        security_group: ec2.ISecurityGroup | None = None,
+    ) -> OpenZfsMount:
+        """The mount of a file system that exists already: its root volume, over NFS.
+
+        Example::
+
+            homes = OpenZfsMount.from_attributes(
+                self,
+                "Homes",
+                network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+                file_system_id="fs-0123456789abcdef0",
+                security_group=ec2.SecurityGroup.from_security_group_id(self, "Servers", "sg-0123456789abcdef0"),
+            )
+
+        :param network: whose nodes mount it.
+        :param file_system_id: such as fs-0123456789abcdef0.
+        :param mount_path: where nodes mount it.
+        :param security_group: the file system's, which rules then let the nodes of `network` into. Default: - you let them in.
+        :raises ConfigError: for arguments that FSx would refuse.
+        """
+        child = Construct(scope, construct_id)
+        raise_errors(
+            check_arguments(OpenZfsMount.from_attributes, network=network, security_group=security_group),
+            lambda: child.node.path,
+        )
+        config = OpenZfsConfig(
+            file_system_id=file_system_id,
+            mount_path=mount_path,
+            security_group_id=None if security_group is None else security_group.security_group_id,
+        )
+        raise_errors(check_config(config, "storage.openzfs"), lambda: child.node.path)
+        return openzfs_mount(child, config, network)
+
+
+@jsii.implements(ec2.IConnectable)
+class ILustreFileSystem(Construct):
+    """A file system of FSx for Lustre: of this app (`LustreFileSystem`), or one that exists (`LustreFileSystem.from_attributes`)."""
+
+    file_system_id: str
+    """The file system's id, such as fs-0123456789abcdef0."""
+    mount: LustreMount
+    """What a node needs to mount it: `file_system` of a `HyperPodCluster`."""
+
+    def __init__(self, scope: Construct, construct_id: str) -> None:
+        """Make the construct, without anything in it."""
+        super().__init__(scope, construct_id)
+        self._connections: ec2.Connections | None = None
+
+    def _servers(self) -> list[ec2.ISecurityGroup]:
+        raise NotImplementedError
+
+    @property
+    @jsii.member(jsii_name="connections")
+    def connections(self) -> ec2.Connections:
+        """Its servers' security group, for others than the cluster's nodes to be let in: Lustre's ports are 988 and 1018 to 1023.
+
+        Raises ConfigError where none is known, which CDK passes on as RuntimeError.
+        """
+        if self._connections is None:
+            groups = self._servers()
+            if not groups:
+                finding = Finding(
+                    path="security_group", problem="none is known that could be let in", remedy="give the servers' one"
+                )
+                raise_errors([finding], lambda: self.node.path)
+            self._connections = ec2.Connections(security_groups=groups, default_port=ec2.Port.tcp(988))
+        return self._connections
+
+    def metric(
+        self,
+        metric_name: str,
+        *,
+        statistic: str | None = None,
+        period: Duration | None = None,
+        dimensions: Mapping[str, str] | None = None,
+    ) -> cloudwatch.Metric:
+        """What FSx tells CloudWatch of the file system, in the namespace AWS/FSx.
+
+        Source: the FSx for Lustre user guide's page "Amazon FSx for Lustre metrics and dimensions".
+
+        :param metric_name: such as DataWriteBytes or ClientConnections.
+        :param statistic: how the values of a period become one. Default: - their average.
+        :param period: how long a period is. Default: - five minutes.
+        :param dimensions: what a metric of one server or target needs beside the file system's id, as in
+            `{"FileServer": "OSS0000"}`. Default: - none.
+        :raises ConfigError: for arguments of another kind.
+        """
+        from aws_cdk import aws_cloudwatch as cloudwatch  # only here: most apps have no use for it
+
+        raise_errors(
+            [
+                *check_value(metric_name, str, "metric_name"),
+                *check_value(statistic, str | None, "statistic"),
+                *check_value(dimensions, Mapping[str, str] | None, "dimensions"),
+            ],
+            self.node.path,
+        )
+        return cloudwatch.Metric(
+            namespace="AWS/FSx",
+            metric_name=metric_name,
+            dimensions_map={"FileSystemId": self.file_system_id, **(dimensions or {})},
+            statistic=statistic,
+            period=period,
+        ).attach_to(self)
+
+    def metric_free_data_storage_capacity(self, *, period: Duration | None = None) -> cloudwatch.Metric:
+        """How many bytes are free on all storage targets together.
+
+        Example::
+
+            file_system = LustreFileSystem.from_attributes(
+                self,
+                "Scratch",
+                network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+                file_system_id="fs-0123456789abcdef0",
+                mount_name="abcdef12",
+            )
+            file_system.metric_free_data_storage_capacity().create_alarm(
+                self,
+                "AlmostFull",
+                threshold=500 * 2**30,
+                comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+                evaluation_periods=3,
+            )
+
+        :param period: how long a period is. Default: - five minutes.
+        """
+        return self.metric("FreeDataStorageCapacity", statistic="Sum", period=period)
+
+
+class LustreFileSystem(ILustreFileSystem):
+    """A PERSISTENT_2 file system in the cluster's own zone, encrypted, compressed, with its own security group.
+
+    Cost: billed for its capacity, used or not. Removal: RETAIN keeps it when its stack is deleted, and with it the
+    VPC, subnet and security group that it stands on; the key is its owner's to keep. DESTROY deletes it with its
+    data, also where a change replaces it.
+    Running nodes: capacity grows in place; a change of subnet, key or EFA makes a new, empty file system, which nodes
+    that start from then on mount.
+
+    Example::
+
+        file_system = LustreFileSystem(
+            self,
+            "FileSystem",
+            network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+            encryption_key=encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN),
+            capacity_gib=4800,
+            data_repositories=[DataRepository(file_system_path="/data")],
+        )
+        mount = file_system.mount  # `file_system` of a HyperPodCluster
+    """
+
+    security_group: ec2.CfnSecurityGroup
+    """The file servers' security group."""
+    resource: fsx.CfnFileSystem
+    """CloudFormation's resource."""
+
+    @refuse_removal
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        capacity_gib: int,
+        throughput_mbps_per_tib: Literal[125, 250, 500, 1000] = 250,
+        efa: bool = False,
+        metadata_iops: int | None = None,
+        automatic_backup_retention_days: int = 0,
+        data_repositories: Sequence[DataRepository] = (),
+        mount_path: str = "/fsx",
+        removal_policy: RemovalPolicy | None = None,
+        access_logs: s3.IBucket | None = None,
+    ) -> None:
+        """Make a file system.
+
+        Arguments that are not described here are fields of `StorageConfig`, and described there.
+
+        :param network: whose first subnet it lies in, and whose nodes may reach it. Another one makes a new, empty file system.
+        :param encryption_key: encrypts the data. Another one makes a new, empty file system.
+        :param capacity_gib: its capacity in GiB; more of it comes in place, less is refused.
+        :param removal_policy: RETAIN or DESTROY, as the class says. Default: - RemovalPolicy.RETAIN.
+        :param access_logs: where a new data bucket writes its access logs. Default: - it keeps none.
+        :raises ConfigError: with everything that FSx would refuse.
+        """
+        super().__init__(scope, construct_id)
+        config = StorageConfig(
+            capacity_gib=capacity_gib,
+            throughput_mbps_per_tib=throughput_mbps_per_tib,
+            efa=efa,
+            metadata_iops=metadata_iops,
+            automatic_backup_retention_days=automatic_backup_retention_days,
+            data_repositories=as_tuple(data_repositories),
+            mount_path=mount_path,
+        )
+        raise_errors(
+            [
+                *check_call(LustreFileSystem.__init__, locals(), apart=field_types(StorageConfig)),
+                *check_removal(removal_policy),
+                *check_config(config, "storage", check_storage),
+            ],
+            lambda: self.node.path,
+        )
+        removal = removal_word(removal_policy, "retain")
+        subnet = network.subnets[0]
+        self.security_group = closed_security_group(
+            self, "Servers", network, "Servers of an FSx for Lustre file system", "lustre"
+        )
+        self.resource = fsx.CfnFileSystem(
+            self,
+            "Resource",
+            file_system_type="LUSTRE",
+            file_system_type_version="2.15",
+            storage_type="SSD",
+            storage_capacity=config.capacity_gib,
+            subnet_ids=[subnet.subnet_id],
+            security_group_ids=[self.security_group.attr_group_id],
+            kms_key_id=encryption_key.key_arn,
+            lustre_configuration=_lustre_configuration(config),
+            tags=[CfnTag(key="Name", value=Stack.of(self).stack_name)],
+        )
+        inner_rules = self._allow_lustre(network, config.efa)
+        # FSx looks at the rules when it makes the file system.
+        for rule in inner_rules:
+            self.resource.add_resource_dependency(rule)
+        if removal == "retain":
+            network.retain()
+            for resource in (self.resource, self.security_group, *inner_rules):
+                resource.apply_removal_policy(RemovalPolicy.RETAIN)
+        else:
+            # On replacement too: a file system that no stack knows would keep its subnet, and the stack, from going.
+            self.resource.apply_removal_policy(RemovalPolicy.DESTROY)
+        self.file_system_id = self.resource.ref
+        self._link(config.data_repositories, encryption_key, removal, access_logs)
+        self.mount = LustreMount(
+            dns_name=self.resource.attr_dns_name,
+            mount_name=self.resource.attr_lustre_mount_name,
+            mount_path=config.mount_path,
+            availability_zone=subnet.availability_zone,
+            access=self,
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        loaded: LoadedConfig,
+        *,
+        network: HyperPodNetwork,
+        encryption_key: kms.IKey,
+        access_logs: s3.IBucket | None = None,
+    ) -> ILustreFileSystem:
+        """The Lustre file system of a cluster file, new or existing, as its `storage` says.
+
+        :param loaded: the file.
+        :param network: whose nodes mount it.
+        :param encryption_key: as the constructor's.
+        :param access_logs: as the constructor's.
+        :raises ConfigError: where the file has no `storage`.
+        """
+        arguments = {"network": network, "encryption_key": encryption_key, "access_logs": access_logs}
+        config = loaded.config.storage if isinstance(loaded, LoadedConfig) else None
+        findings = [*check_arguments(LustreFileSystem.from_config, loaded=loaded, **arguments)]
+        if not findings and config is None:
+            findings.append(Finding(path="storage", problem="is missing in the file", remedy="add it"))
+        raise_errors(findings, construct_id)
+        assert config is not None
+        if config.file_system_id is not None:
+            imported = _ImportedLustreFileSystem(scope, construct_id)
+            imported.know(config, network)
+            return imported
+        assert config.capacity_gib is not None  # the rules made sure
+        return cls(
+            scope,
+            construct_id,
+            network=network,
+            encryption_key=encryption_key,
+            capacity_gib=config.capacity_gib,
+            throughput_mbps_per_tib=config.throughput_mbps_per_tib,
+            efa=config.efa,
+            metadata_iops=config.metadata_iops,
+            automatic_backup_retention_days=config.automatic_backup_retention_days,
+            data_repositories=config.data_repositories,
+            mount_path=config.mount_path,
+            removal_policy=policy_of(loaded.config.removal),
+            access_logs=access_logs,
+        )
+
+    @classmethod
+    def from_attributes(
+        cls,
+        scope: Construct,
+        construct_id: str,
+        *,
+        network: HyperPodNetwork,
+        file_system_id: str,
+        mount_name: str,
+        mount_path: str = "/fsx",
+        security_group: ec2.ISecurityGroup | None = None,
+        availability_zone: str | None = None,
+    ) -> ILustreFileSystem:
+        """A file system that exists already. It makes no file system, only rules where it is told a security group.
+
+        Example::
+
+            network = HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"])
+            scratch = LustreFileSystem.from_attributes(
+                self,
+                "Scratch",
+                network=network,
+                file_system_id="fs-0123456789abcdef0",
+                mount_name="abcdef12",
+                security_group=ec2.SecurityGroup.from_security_group_id(self, "Servers", "sg-0123456789abcdef0"),
+            )
+
+        :param network: whose nodes mount it.
+        :param file_system_id: such as fs-0123456789abcdef0.
+        :param mount_name: FSx's name for it (`MountName`).
+        :param mount_path: where nodes mount it.
+        :param security_group: the servers', which rules then let the nodes of `network` into. Default: - letting them in is the
+            caller's part.
+        :param availability_zone: its zone. Default: - it is not compared with the nodes'.
+        :raises ConfigError: for arguments that FSx would refuse.
+        """
+        imported = _ImportedLustreFileSystem(scope, construct_id)
+        raise_errors(
+            check_arguments(LustreFileSystem.from_attributes, network=network, security_group=security_group),
+            lambda: imported.node.path,
+        )
+        imported.security_group = security_group
+        config = StorageConfig(
+            file_system_id=file_system_id,
+            mount_name=mount_name,
+            mount_path=mount_path,
+            security_group_id=None if security_group is None else security_group.security_group_id,
+            availability_zone=availability_zone,
+        )
+        raise_errors(check_config(config, "storage", check_storage), lambda: imported.node.path)
+        imported.know(config, network)
+        return imported
+
+    def _servers(self) -> list[ec2.ISecurityGroup]:
+        group_id = self.security_group.attr_group_id
+        return [ec2.SecurityGroup.from_security_group_id(self, "ServersReference", group_id)]
+
+    def _allow_lustre(self, network: HyperPodNetwork, efa: bool) -> Sequence[CfnResource]:
+        """Rules between the file servers, which are returned, and between them and the nodes."""
+        own = self.security_group.attr_group_id
+        # The same with and without EFA: a kept rule that came back under another name would be refused as a double.
+        inner = allow_all(self, "Servers", own, own, "Lustre between its servers, EFA included")
+        if efa:
+            allow_all(self, "NodesToServers", network.security_group_id, own, "Lustre over EFA")
+            allow_all(self, "ServersToNodes", own, network.security_group_id, "Lustre over EFA")
+        else:
+            _allow_nodes(self, network, own)
+        return inner
+
+    def _link(
+        self,
+        repositories: Sequence[DataRepository],
+        key: kms.IKey,
+        removal: Removal,
+        access_logs: s3.IBucket | None,
+    ) -> None:
+        bucket_name: str | None = None
+        for index, repository in enumerate(repositories):
+            if repository.bucket_name is None and bucket_name is None:
+                bucket = private_bucket(
+                    self,
+                    "Data",
+                    encryption_key=key,
+                    removal=removal,
+                    access_logs=access_logs,
+                    reasons=reasons.DATA_BUCKET,
+                )
+                allow_data_repositories(self, key)
+                bucket_name = bucket.bucket_name
+            prefix = repository.prefix or repository.file_system_path.strip("/")
+            fsx.CfnDataRepositoryAssociation(
+                self,
+                _link_id(index, repository.file_system_path),
+                file_system_id=self.resource.ref,
+                file_system_path=repository.file_system_path,
+                data_repository_path=f"s3://{repository.bucket_name or bucket_name}/{prefix}".rstrip("/"),
+                batch_import_meta_data_on_create=True,
+                s3=fsx.CfnDataRepositoryAssociation.S3Property(
+                    auto_import_policy=fsx.CfnDataRepositoryAssociation.AutoImportPolicyProperty(
+                        events=[event.upper() for event in repository.auto_import]
+                    )
+                    if repository.auto_import
+                    else None,
+                    auto_export_policy=fsx.CfnDataRepositoryAssociation.AutoExportPolicyProperty(
+                        events=[event.upper() for event in repository.auto_export]
+                    )
+                    if repository.auto_export
+                    else None,
+                ),
+            )
+
+
+class _ImportedLustreFileSystem(ILustreFileSystem):
+    """A file system that exists already."""
+
+    security_group: ec2.ISecurityGroup | None = None
+
+    def know(self, config: StorageConfig, network: HyperPodNetwork) -> None:
+        """Have its attributes, and let the nodes in where its security group is known."""
+        assert config.file_system_id is not None  # the rules made sure
+        if self.security_group is None and config.security_group_id is not None:
+            self.security_group = ec2.SecurityGroup.from_security_group_id(
+                self, "ServersReference", config.security_group_id
+            )
+        self.file_system_id = config.file_system_id
+        self.mount = _existing_mount(self, config, network)
+
+    def _servers(self) -> list[ec2.ISecurityGroup]:
+        return [] if self.security_group is None else [self.security_group]
+
+
+def _existing_mount(child: Construct, config: StorageConfig, network: HyperPodNetwork) -> LustreMount:
+    assert config.mount_name is not None  # the rules made sure
+    if config.security_group_id is not None:
+        _allow_nodes(child, network, config.security_group_id)
+    return LustreMount(
+        dns_name=_dns_name(child, config.file_system_id),
+        mount_name=config.mount_name,
+        mount_path=config.mount_path,
+        availability_zone=config.availability_zone,
+        access=child,
+    )
+
+
+def _dns_name(scope: Construct, file_system_id: str | None) -> str:
+    stack = Stack.of(scope)
+    return f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}"
+
+
+def openzfs_mount(child: Construct, config: OpenZfsConfig, network: HyperPodNetwork) -> OpenZfsMount:
+    """The mount of a valid configuration. `child`: the construct for the rules that let the nodes in."""
+    group = config.security_group_id
+    if group is not None:
+        for low, high in _NFS_PORTS:
+            allow_tcp(child, f"NodesToServers{low}", network.security_group_id, group, low, high, "NFS")
+    return OpenZfsMount(dns_name=_dns_name(child, config.file_system_id), mount_path=config.mount_path, access=child)
+
+
+def _lustre_configuration(config: StorageConfig) -> fsx.CfnFileSystem.LustreConfigurationProperty:
+    backups = config.automatic_backup_retention_days
+    return fsx.CfnFileSystem.LustreConfigurationProperty(
+        deployment_type="PERSISTENT_2",
+        per_unit_storage_throughput=config.throughput_mbps_per_tib,
+        data_compression_type="LZ4",
+        efa_enabled=config.efa or None,
+        metadata_configuration=fsx.CfnFileSystem.MetadataConfigurationProperty(
+            mode="AUTOMATIC" if config.metadata_iops is None else "USER_PROVISIONED", iops=config.metadata_iops
+        ),
+        automatic_backup_retention_days=backups,
+        copy_tags_to_backups=True if backups else None,
+    )
+
+
+def _link_id(index: int, path: str) -> str:
+    """A link's name in the template: its folder, so that links can change places. No folder has a colon in its name."""
+    return f"Link{index}" if not is_known(path) else "Link" + path.replace("/", ":")
+
+
+def _allow_nodes(scope: Construct, network: HyperPodNetwork, servers: str) -> None:
+    nodes = network.security_group_id
+    for low, high in _LUSTRE_PORTS:
+        allow_tcp(scope, f"NodesToServers{low}", nodes, servers, low, high, "Lustre")
+        allow_tcp(scope, f"ServersToNodes{low}", servers, nodes, low, high, "Lustre")

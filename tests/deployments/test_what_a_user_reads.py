@@ -1,0 +1,86 @@
+"""Before a deployment, what would go; after it, what went; after a failure, why, and that last."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdk_hyperpod_local import environment
+from helpers.deployments.configs import STANDING
+from helpers.deployments.steps import Step
+from helpers.local_aws.rehearsal import Rehearsal, resized, taking, without_group
+from helpers.synthesis import ROOT
+
+pytestmark = pytest.mark.slow
+Json = Any
+
+
+def run(life: Rehearsal, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A command of the project, with the life's file for FILE, and nobody at a terminal."""
+    path = folder / "cluster.yaml"
+    path.write_text(yaml.safe_dump(life.config), "utf-8")
+    aws = life.aws
+    return subprocess.run(
+        [part.replace("FILE", str(path)) for part in command],
+        cwd=ROOT,
+        env=environment.complete(aws.place, region=aws.region, account=aws.account)
+        | {"CDK_OUTDIR": str(folder / "out")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def tool(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+def test_the_reason_of_a_failure_is_read_last(life: Rehearsal, tmp_path: Path) -> None:
+    failed = life.deploy(without_group(STANDING, "trn1"), only=life.cluster)
+    assert not failed.ok
+    sentence = (
+        'Scaling down standing was refused, nothing in the cluster was changed. instance_groups: the live group "trn1" with '
+        "4 nodes is missing; dropping a group is not enough to delete it; put it back, or name it in "
+        "scale_down.instance_groups_to_delete."
+    )
+    told = failed.output[failed.output.rindex("Failed resources:") :]
+    assert sentence in " ".join(told.split())
+    assert len(told.splitlines()) < 25, "nothing of the framework's log comes after it"
+    why = run(life, tmp_path, tool("cdk-hyperpod"), "why", "--config", "FILE")
+    assert (why.returncode, why.stdout) == (0, f"{life.cluster}: {sentence}\n")
+
+
+def test_make_deploy_asks_first_and_tells_what_went(life: Rehearsal, tmp_path: Path) -> None:
+    named = list(life.nodes("p5"))[2]
+    life.config = taking(resized(STANDING, "p5", 5), nodes=[named])
+    step, before = Step(life), life.nodes()
+    asked = run(life, tmp_path, "make", "--no-print-directory", "deploy", "CONFIG=FILE")
+    assert asked.returncode != 0
+    assert named in asked.stdout and "there is no terminal to ask on" in asked.stderr
+    assert (step.calls(), life.nodes()) == ({}, before), "nothing has changed"
+    flags = ("PLAN_FLAGS=--yes", "CDK_FLAGS=--require-approval never")
+    meant = run(life, tmp_path, "make", "--no-print-directory", "deploy", "CONFIG=FILE", *flags)
+    assert meant.returncode == 0, meant.stdout[-3000:] + meant.stderr[-3000:]
+    assert step.ended() == {named: "named"}
+    (stack,) = life.aws.client("cloudformation").describe_stacks(StackName=life.cluster)["Stacks"]
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
+    assert named in outputs["NodesTaken"] and outputs["StillStanding"] == "nothing"
+
+
+def test_a_wrong_id_costs_no_other_node(life: Rehearsal, tmp_path: Path) -> None:
+    """Mistyped, say: the file lowers the count for it, and a healthy node would have gone instead."""
+    config, step, before = taking(resized(STANDING, "p5", 5), nodes=["i-0123456789abcdef0"]), Step(life), life.nodes()
+    failed = life.deploy(config, only=life.cluster)
+    assert not failed.ok
+    said = "scale_down.nodes_to_delete: names i-0123456789abcdef0, which is not in this cluster, and 1 node of group"
+    assert said in " ".join(failed.reason.split())
+    assert (step.ended(), step.calls(), life.nodes()) == ({}, {}, before)
+    planned = run(life, tmp_path, tool("cdk-hyperpod"), "plan", "--config", "FILE")
+    assert (planned.returncode, said in " ".join(planned.stdout.split())) == (1, True), planned.stdout + planned.stderr

@@ -1,0 +1,36 @@
+"""The programs of lifecycle/, to test their decisions: steps begin with a number, so no import statement finds them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from cdk_hyperpod._common.assets import drain_protocol
+from lifecycle import provision
+
+LIFECYCLE = Path(provision.__file__).parent
+FILES = [*sorted(LIFECYCLE.rglob("*.py")), drain_protocol()]
+"""All that nodes get of Python."""
+
+
+def load(path: str) -> ModuleType:
+    """A program by its path in lifecycle/, with what it imports from there."""
+    # Nodes have it beside the programs.
+    _load(drain_protocol().stem, drain_protocol())
+    sys.path.insert(0, str(LIFECYCLE))
+    try:
+        return _load(f"node_{Path(path).stem}", LIFECYCLE / path)
+    finally:
+        sys.path.remove(str(LIFECYCLE))
+
+
+def _load(name: str, file: Path) -> ModuleType:
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]

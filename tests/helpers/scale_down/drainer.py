@@ -1,0 +1,173 @@
+"""The drainer of an EKS cluster, as ADR 15 tells of it; and the pods and their budgets, as they truly are.
+
+Independent of the function, and of the real drainer's code (_lambda/hyperpod/drainer, which tests/real/drainer tries on a real API
+server). It does something only while it is called, and knows what stands on the nodes alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.exceptions import ClientError, ReadTimeoutError  # type: ignore[import-untyped]
+
+from unit.scale_down.controller import Instance
+
+Json = dict[str, Any]
+ARN = "arn:aws:lambda:us-west-2:000000000000:function:hyperpod-train-drainer"
+
+
+@dataclass(slots=True)
+class Drainer:
+    """A function in the VPC, with the nodes of its cluster."""
+
+    now: Callable[[], float]
+    nodes: Callable[[], Iterable[Instance]]
+    pods: dict[str, float] = field(default_factory=dict)
+    """Node -> how long a pod needs to end once it is evicted, in seconds."""
+    budgets: dict[str, float] = field(default_factory=dict)
+    """Node -> until when a PodDisruptionBudget lets no pod of it go."""
+    saving_s: float = 0
+    """How long the Job of the CronJob runs, where there is one."""
+    unsavable: set[str] = field(default_factory=set)
+    backup: str | None = None
+    """The CronJob that it was told of."""
+    karpenters: set[str] = field(default_factory=set)
+    lone: set[str] = field(default_factory=set)
+    """Nodes whose pods no controller owns."""
+    absent: set[str] = field(default_factory=set)
+    """Nodes that Kubernetes does not have."""
+    fails: str = ""
+    """How every call fails: a code of AWS, `function`, `timeout`, `garbage`, or `problem`."""
+    fails_until: float = math.inf
+    evicted: dict[str, float] = field(default_factory=dict)
+    """Node -> when its pods were evicted; until it is given back."""
+    evictions: dict[str, float] = field(default_factory=dict)
+    """The same of all nodes that ever were."""
+    forbidden: set[str] = field(default_factory=set)
+    """Nodes for which it may not make the Job."""
+    stuck: set[str] = field(default_factory=set)
+    """Nodes that nobody can change, so that they stay cordoned."""
+    dead: set[str] = field(default_factory=set)
+    """Nodes whose kubelet tells nothing: said to be ready, and not saved."""
+    cordoned: dict[str, Json] = field(default_factory=dict)
+    """Node -> its annotation: who holds it, for which wish, until when."""
+    saving: dict[str, float] = field(default_factory=dict)
+    """Node -> when its first Job began."""
+    jobs: dict[tuple[str, str], float] = field(default_factory=dict)
+    """(Node, wish) -> when the Job for it began."""
+    saved: dict[str, str] = field(default_factory=dict)
+    """Node -> the wish that it is saved for."""
+    given_back: dict[str, float] = field(default_factory=dict)
+    calls: list[Json] = field(default_factory=list)
+
+    def busy(self, node: str) -> bool:
+        """A pod that somebody would miss runs there now."""
+        return node in self.pods and self.now() < self.evicted.get(node, math.inf) + self.pods[node]
+
+    # -- Lambda
+
+    def invoke(self, *, FunctionName: str, Payload: bytes) -> Json:
+        assert FunctionName == ARN, FunctionName
+        event = json.loads(Payload)
+        assert event.keys() == {"schema", "cluster", "requests"}, event
+        assert (event["schema"], event["cluster"]) == (1, "train")
+        assert all(request["schema"] == 1 for request in (event["requests"] or {}).values())
+        if self.fails and self.now() < self.fails_until:
+            return self._fail()
+        self.calls.append(event)
+        return {"StatusCode": 200, "Payload": io.BytesIO(json.dumps(self._look(event["requests"])).encode())}
+
+    def _fail(self) -> Json:
+        match self.fails:
+            case "function":
+                error = {"errorType": "RuntimeError", "errorMessage": "no way to the API"}
+                return {
+                    "StatusCode": 200,
+                    "FunctionError": "Unhandled",
+                    "Payload": io.BytesIO(json.dumps(error).encode()),
+                }
+            case "timeout":
+                raise ReadTimeoutError(endpoint_url="https://lambda.us-west-2.amazonaws.com")
+            case "garbage":
+                return {"StatusCode": 200, "Payload": io.BytesIO(b'{"schema": 2}')}
+            case "problem":
+                said = {"schema": 1, "problem": "GET /api/v1/nodes: TimeoutError: timed out", "nodes": {}, "busy": []}
+                return {"StatusCode": 200, "Payload": io.BytesIO(json.dumps(said).encode())}
+        raise ClientError({"Error": {"Code": self.fails, "Message": "Rate Exceeded."}}, "Invoke")
+
+    # -- one look
+
+    def _look(self, requests: Json | None) -> Json:
+        here = {str(node.instance_id) for node in self.nodes()} - self.absent
+        self.cordoned = {node: held for node, held in self.cordoned.items() if node in here}
+        wishes = None if requests is None else {wish["id"]: wish for wish in requests["deployment"]["nodes"]}
+        for node, held in list(self.cordoned.items()):
+            if held["expires"] <= self.now() if wishes is None else node not in wishes:
+                self._give_back(node)
+        asked = {} if wishes is None else wishes
+        held = {node: wish for node, wish in self.cordoned.items() if node not in asked}
+        told = {node: self._told(node, wish, here, acts=True) for node, wish in asked.items()}
+        told |= {node: self._told(node, wish, here, acts=False) for node, wish in held.items()}
+        return {
+            "schema": 1,
+            "agent": 1,
+            "beat": self.now(),
+            "requests": {} if requests is None else {"deployment": requests["deployment"]["id"]},
+            "refused": {},
+            "problem": "not given back: hyperpod-i (500)" if wishes is not None and set(held) & self.stuck else "",
+            "busy": sorted(node for node in here if self.busy(node)),
+            "backup": self.backup,
+            "nodes": told,
+        }
+
+    def _told(self, node: str, wish: Json, here: set[str], *, acts: bool) -> Json:
+        said = self._judge(node, wish, here, acts=acts)
+        return {"requests": {"deployment": wish["request"]}, "jobs": [], "running": int(self.busy(node)), **said}
+
+    def _judge(self, node: str, wish: Json, here: set[str], *, acts: bool) -> Json:
+        if node not in here:
+            return {"state": "unknown", "message": "Kubernetes has no such node", "absent": True}
+        if node in self.karpenters:
+            return {"state": "refused", "message": "is Karpenter's, which decides about it"}
+        if node in self.lone and self.busy(node) and wish["unmanaged_pods"] == "fail":
+            return {"state": "refused", "message": "has pods that no controller owns: research/lone"}
+        if wish["deadline"] <= self.now() and wish["on_timeout"] == "fail" and self.busy(node):
+            self._give_back(node)
+            return {"state": "timed-out", "message": "went back to work at its deadline; pods: research/job-0"}
+        if acts:
+            self.cordoned[node] = wish
+            if self.budgets.get(node, -math.inf) <= self.now():
+                self.evictions[node] = self.evicted.setdefault(node, self.now())
+        if node in self.dead:
+            return {"state": "ready", "message": "does not respond", "saved": False}
+        ignored = wish["deadline"] <= self.now()
+        if self.busy(node) and not ignored:
+            budget = "; research/job allows no disruption" if node not in self.evicted else ""
+            return {"state": "draining", "message": f"pods: research/job-0{budget}", "jobs": [{"name": "job-0"}]}
+        if self.saved.get(node) == wish["request"]:
+            return {"state": "ready", "message": "", "saved": True}
+        if self.backup is None or not wish["backup"]:
+            return {"state": "ready", "message": "", "saved": False}
+        if node in self.forbidden:
+            said = 'cannot be saved: cronjobs.batch "backup" is forbidden: User "drainer" cannot get resource'
+            return {"state": "backup-failed", "message": said}
+        if node in self.unsavable:
+            return {"state": "backup-failed", "message": "Job hyperpod-backup/save-node-1 failed"}
+        if (node, wish["request"]) not in self.jobs:
+            self.jobs[node, wish["request"]] = self.now()
+        self.saving.setdefault(node, self.now())
+        if self.now() < self.jobs[node, wish["request"]] + self.saving_s:
+            return {"state": "backing-up", "message": "Job hyperpod-backup/save-node-1 runs"}
+        self.saved[node] = wish["request"]
+        return {"state": "ready", "message": "", "saved": True}
+
+    def _give_back(self, node: str) -> None:
+        if node in self.cordoned and node not in self.stuck:
+            del self.cordoned[node]
+            self.given_back[node] = self.now()
+            self.evicted.pop(node, None)

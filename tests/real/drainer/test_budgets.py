@@ -1,0 +1,209 @@
+"""Disruption budgets and deadlines, on the real API server with its disruption controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod.config.jobs import ElasticJob, ElasticPolicy
+from cdk_hyperpod.kubernetes.jobs import job_manifests
+from helpers.drainer.rig import NOW, Rig
+from helpers.kubernetes.apiserver.objects import pods_of
+
+JOB = ElasticJob(
+    name="llama",
+    namespace="team",
+    image="none",
+    instance_type="ml.p5.48xlarge",
+    elastic_policy=ElasticPolicy(min_replicas=2, max_replicas=4, replica_increment_step=1),
+    script="train.py",
+    disruption_budget=True,
+)
+FIRST = "20271107T090000"
+
+
+def blocked(rig: Rig) -> tuple[str, str]:
+    """A node with a pod that its budget lets nobody evict, and the pod."""
+    node = rig.node()
+    web = rig.pod(node, "web-1", labels={"app": "web"})
+    rig.budget("web", {"app": "web"}, least=1)
+    return node, web
+
+
+def test_a_budget_is_waited_for_until_the_deadline_and_then_the_node_goes_back(rig: Rig) -> None:
+    node, web = blocked(rig)
+
+    for minutes in (0, 10, 24):
+        rig.now = NOW + 60 * minutes
+        told = rig.ask(rig.wish(node))["nodes"][node]
+        assert told["state"] == "draining"
+        budget = "The disruption budget web needs 1 healthy pods and has 1 currently"
+        assert told["message"] == (
+            f"pods: team/web-1 of ReplicaSet/web; {25 - minutes} minutes left; "
+            f"evict team/web-1: waits for a disruption budget: {budget}"
+        )
+        assert rig.held(node)
+        assert not rig.ends(web)
+
+    rig.now = NOW + 1500
+    told = rig.ask(rig.wish(node))["nodes"][node]
+    assert told["state"] == "timed-out"
+    # What kept it is the reason of the deployment's failure.
+    went = "went back to work at its deadline; pods: team/web-1 of ReplicaSet/web"
+    assert told["message"] == f"{went}; evict team/web-1: waits for a disruption budget: {budget}"
+    assert rig.free(node)
+    assert not rig.ends(web)
+    # However often it is asked for.
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "timed-out"
+    assert rig.free(node)
+
+
+def test_at_the_deadline_nobody_is_evicted_any_more(rig: Rig) -> None:
+    node = rig.node()
+    web = rig.pod(node, "web-1")
+
+    told = rig.ask(rig.wish(node, deadline=NOW))["nodes"][node]
+
+    assert (told["state"], told["message"]) == (
+        "timed-out",
+        "went back to work at its deadline; pods: team/web-1 of ReplicaSet/web",
+    )
+    assert rig.free(node)
+    assert not rig.ends(web)
+
+
+def test_a_budget_that_gives_way_lets_the_pod_go(rig: Rig) -> None:
+    node, web = blocked(rig)
+    rig.ask(rig.wish(node))
+    rig.pod(rig.node(), "web-2", labels={"app": "web"})
+    rig.until(lambda: bool(rig.ask(rig.wish(node))) and rig.ends(web), "the budget's count")
+
+
+def test_under_force_what_is_left_at_the_deadline_ends_with_the_node(rig: Rig) -> None:
+    node, web = blocked(rig)
+    ending = rig.pod(node, "ending")
+    rig.ask(rig.wish(node, on_timeout="force"))
+    assert rig.ends(ending)
+
+    # One that is on its way out has no more time than the others, however long it asked for.
+    rig.now = NOW + 1500
+    told = rig.ask(rig.wish(node, on_timeout="force"))["nodes"][node]
+    assert (told["state"], told["running"], told["message"]) == (
+        "ready",
+        2,
+        "what is left ends with the node; pods: team/web-1 of ReplicaSet/web, team/ending of ReplicaSet/web (ending)",
+    )
+    assert rig.held(node)
+    assert not rig.ends(web)
+
+
+def test_a_node_that_became_ready_stays_so_past_the_deadline(rig: Rig) -> None:
+    node = rig.node()
+    rig.ask(rig.wish(node))
+    rig.now = NOW + 3000
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "ready"
+    assert rig.held(node)
+
+
+def test_an_elastic_job_shrinks_in_order_and_goes_on(rig: Rig) -> None:
+    one, two = rig.node(), rig.node()
+    rig.namespace("team")
+    paths = {}
+    for rank, manifest in enumerate(pods_of(JOB)):
+        node = one if rank in (0, 3) else two
+        template = manifest["spec"]["containers"]
+        name = manifest["metadata"]["name"]
+        labels = manifest["metadata"]["labels"]
+        spec = {"containers": [{"name": each["name"], "image": "none"} for each in template]}
+        paths[rank] = rig.pod(node, name, owner="HyperPodPyTorchJob/llama", labels=labels, **spec)
+    (budget,) = (each for each in job_manifests(JOB) if each["kind"] == "PodDisruptionBudget")
+    rig.install_budget(budget, healthy=4)
+
+    # Two of four may leave: the last rank first, and of the other node the last one too, or none of it.
+    sent: list[str] = []
+    rig.watch(sent)
+    rig.ask(rig.wish(one))
+    evicted = [path.split("/")[-2] for path in sent if path.endswith("/eviction")]
+    assert evicted == ["llama-worker-3", "llama-worker-0"]
+    assert rig.end_pods() == ["llama-worker-0", "llama-worker-3"]
+    assert rig.ask(rig.wish(one))["nodes"][one]["state"] == "ready"
+
+    # The job is as small as it may be: it goes on, and the other node stays.
+    told = rig.ask(rig.wish(one), rig.wish(two))["nodes"]
+    assert (told[one]["state"], told[two]["state"]) == ("ready", "draining")
+    assert "The disruption budget llama needs 2 healthy pods and has 2 currently" in told[two]["message"]
+    assert not rig.ends(paths[1]) and not rig.ends(paths[2])
+
+
+def test_what_is_dear_to_nobody_leaves_first(rig: Rig) -> None:
+    node = rig.node()
+    rig.admin.apply_all(
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+        for name, value in (("dear", 100), ("cheap", -100))
+    )
+    rig.pod(node, "a-0", priorityClassName="dear")
+    for number in (2, 10):
+        rig.pod(node, f"b-{number}", priorityClassName="cheap")
+    sent: list[str] = []
+    rig.watch(sent)
+    rig.ask(rig.wish(node))
+    assert [path.split("/")[-2] for path in sent if path.endswith("/eviction")] == ["b-10", "b-2", "a-0"]
+
+
+@pytest.mark.parametrize("silent_s", [299, 300])
+def test_a_silent_node_has_the_time_that_all_have_and_then_it_is_lost(rig: Rig, silent_s: int) -> None:
+    """Its pods may run on: only the way between it and the API may be cut."""
+    node, web = blocked(rig)
+    rig.node()
+    rig.goes_silent(node, NOW - 2000)
+    rig.ask(rig.wish(node))
+    told: dict[str, Any] = rig.ask(rig.wish(node))["nodes"][node]
+    assert told["state"] == "draining"
+    assert told["message"].startswith("does not respond; pods: team/web-1 of ReplicaSet/web; 25 minutes left")
+
+    rig.now = NOW + 1500
+    rig.goes_silent(node, rig.now - silent_s)
+    told = rig.ask(rig.wish(node))["nodes"][node]
+
+    if silent_s < 300:
+        assert told["state"] == "timed-out"
+        assert rig.free(node)
+    else:
+        said = "does not respond; what is left ends with the node; pods: team/web-1 of ReplicaSet/web"
+        assert (told["state"], told["message"], told["saved"]) == ("ready", said, False)
+        assert rig.held(node)
+    assert not rig.ends(web)
+
+
+def test_a_lost_node_that_was_to_be_saved_was_not(rig: Rig) -> None:
+    rig.cron_job()
+    node, _ = blocked(rig)
+    rig.node()
+    rig.goes_silent(node, NOW - 300)
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "draining"
+
+    rig.now = NOW + 1500
+    told = rig.ask(rig.wish(node))["nodes"][node]
+
+    said = f"does not respond; cannot be saved: if it is lost, kubectl delete node hyperpod-{node}"
+    assert told["state"] == "backup-failed"
+    assert told["message"].startswith(f"{said}; pods: team/web-1")
+
+
+def test_where_most_nodes_are_silent_none_is_taken_for_lost(rig: Rig) -> None:
+    node, web = blocked(rig)
+    others = [rig.node(), rig.node()]
+    for each in (node, others[0]):
+        rig.goes_silent(each, NOW - 300)
+    rig.ask(rig.wish(node))
+
+    rig.now = NOW + 1500
+    told = rig.ask(rig.wish(node))["nodes"][node]
+
+    assert told["state"] == "timed-out"
+    assert told["message"].startswith(
+        "does not respond, as most nodes; went back to work at its deadline; pods: team/web-1"
+    )
+    assert rig.free(node)
+    assert not rig.ends(web)

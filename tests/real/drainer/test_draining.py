@@ -1,0 +1,417 @@
+"""Cordon, evict, ready, give back: on a real API server, with exactly the rights that the drainer has."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cdk_hyperpod._lambda.hyperpod.drainer.kubernetes import Reply, Send
+from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import parse
+from helpers.drainer.rig import NOW, Rig
+from helpers.kubernetes.apiserver.client import Client
+
+MARK = "cdk-hyperpod.dev/drain"
+
+
+def test_a_node_is_cordoned_its_pods_leave_and_then_it_is_ready(rig: Rig) -> None:
+    node, other = rig.node(), rig.node()
+    web, elsewhere = rig.pod(node, "web-1"), rig.pod(other, "web-2")
+
+    first = rig.ask(rig.wish(node))
+    assert rig.held(node)
+    assert rig.ends(web)
+    assert first["nodes"][node] == {
+        "state": "draining",
+        "requests": {"deployment": "20271107T090000"},
+        "jobs": [{"id": "team/web-1", "user": "ReplicaSet/web"}],
+        "saved": False,
+        "running": 1,
+        "message": "pods: team/web-1 of ReplicaSet/web; 25 minutes left",
+        "ip": "10.0.0.1",
+    }
+    assert sorted(first["busy"]) == sorted([node, other])
+
+    # It has the time that its pod says for ending.
+    second = rig.ask(rig.wish(node))
+    assert second["nodes"][node]["message"] == "pods: team/web-1 of ReplicaSet/web (ending); 25 minutes left"
+
+    assert rig.end_pods() == ["web-1"]
+    third = rig.ask(rig.wish(node))
+    assert (third["nodes"][node]["state"], third["nodes"][node]["jobs"], third["busy"]) == ("ready", [], {other: []})
+    assert third["requests"] == {"deployment": "r-1"}
+    assert (third["problem"], third["refused"]) == ("", {})
+
+    assert rig.free(other)
+    assert not rig.ends(elsewhere)
+    assert len(rig.logged) == 3
+
+
+def test_the_function_reads_the_answer_as_it_reads_the_agents_status(rig: Rig) -> None:
+    node = rig.node()
+    rig.pod(node, "web-1")
+
+    said = parse(json.dumps(rig.ask(rig.wish(node))).encode(), NOW + 1)
+
+    assert said.silent is not None
+    assert said.silent.total_seconds() == 1
+    assert said.wishes() == {node: "20271107T090000"}
+    assert set(said.busy) == {node}
+    assert not said.saves
+
+
+def test_what_belongs_to_the_node_stays_there(rig: Rig) -> None:
+    node = rig.node()
+    stay = [
+        rig.pod(node, "logs", owner="DaemonSet/logs"),
+        rig.pod(node, "static", owner=None, annotations={"kubernetes.io/config.mirror": "x"}),
+        rig.pod(node, "done"),
+        rig.pod(node, "broken"),
+    ]
+    for name, phase in (("done", "Succeeded"), ("broken", "Failed")):
+        rig.runs({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "team"}}, phase)
+
+    rig.ask(rig.wish(node))
+    answer = rig.ask(rig.wish(node))
+
+    assert (answer["nodes"][node]["state"], answer["busy"]) == ("ready", {})
+    assert not any(rig.ends(path) for path in stay)
+
+
+def test_a_pod_without_a_controller_leaves_where_the_request_says_so(rig: Rig) -> None:
+    node = rig.node()
+    lone = rig.pod(node, "lone", owner=None)
+
+    answer = rig.ask(rig.wish(node, unmanaged_pods="evict"))
+
+    assert rig.ends(lone)
+    assert answer["nodes"][node]["jobs"] == [{"id": "team/lone", "user": ""}]
+
+
+@pytest.mark.parametrize("on_timeout", ["fail", "force"])
+def test_a_pod_without_a_controller_refuses_the_request_before_anything_is_evicted(rig: Rig, on_timeout: str) -> None:
+    """`kubectl drain` refuses it too: nothing would create it again."""
+    node, other = rig.node(), rig.node()
+    pods = [rig.pod(node, "lone", owner=None), rig.pod(node, "web-1"), rig.pod(other, "web-2")]
+
+    told = rig.ask(rig.wish(node, on_timeout=on_timeout), rig.wish(other, on_timeout=on_timeout))["nodes"]
+
+    said = (
+        "has pods that no controller owns, so nothing would create them again: team/lone; end them, or set "
+        "scale_down.drain.unmanaged_pods: evict"
+    )
+    assert (told[node]["state"], told[node]["message"]) == ("refused", said)
+    assert told[other]["state"] == "draining"
+    # Neither from it nor from the other nodes of the request.
+    assert not any(rig.ends(path) for path in pods)
+    assert rig.free(node) and rig.free(other)
+
+
+def test_finished_and_static_pods_and_those_of_daemon_sets_may_have_no_controller(rig: Rig) -> None:
+    node = rig.node()
+    for name in ("done", "broken"):
+        rig.pod(node, name, owner=None)
+        phase = {"done": "Succeeded", "broken": "Failed"}[name]
+        rig.runs({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "team"}}, phase)
+    rig.pod(node, "static", owner=None, annotations={"kubernetes.io/config.mirror": "x"})
+    rig.pod(node, "logs", owner="DaemonSet/logs")
+
+    rig.ask(rig.wish(node))
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "ready"
+
+
+def test_a_pod_without_a_controller_that_comes_later_stays_and_so_does_the_cordon(rig: Rig) -> None:
+    """It tolerates the cordon. The deployment gives the node back, or HyperPod is deleting it already."""
+    node = rig.node()
+    rig.ask(rig.wish(node))
+    lone = rig.pod(node, "lone", owner=None)
+
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "refused"
+    assert not rig.ends(lone)
+    assert rig.held(node)
+
+
+def test_of_a_pod_that_was_deleted_only_containers_that_run_count(rig: Rig) -> None:
+    """A finalizer, or a grace period of ten years, keeps the object; its kubelet says what runs."""
+    node = rig.node()
+    path = rig.pod(node, "kept", terminationGracePeriodSeconds=10 * 365 * 24 * 3600)
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kept", "namespace": "team"}}
+    rig.ask(rig.wish(node))
+    assert rig.ends(path)
+    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "draining"
+
+    ended = {"terminated": {"exitCode": 0}}
+    image = {"name": "main", "ready": False, "restartCount": 0, "image": "none", "imageID": ""}
+    rig.must(rig.admin.patch_status(manifest, {"containerStatuses": [{**image, "state": ended}]}))
+
+    told = rig.ask(rig.wish(node))["nodes"][node]
+    assert (told["state"], told["running"]) == ("ready", 0)
+    assert rig.admin.get(path).status == 200
+
+
+def test_karpenters_node_stops_the_evictions_of_the_whole_request(rig: Rig) -> None:
+    node, other = rig.node(labels={"karpenter.sh/nodepool": "gpus"}), rig.node()
+    web = rig.pod(other, "web-1")
+
+    rig.ask(rig.wish(node), rig.wish(other))
+
+    assert not rig.ends(web)
+    assert rig.free(other)
+
+
+def test_pods_of_the_system_leave_and_make_no_node_busy(rig: Rig) -> None:
+    node = rig.node()
+    system = rig.pod(node, "coredns-1", namespace="kube-system")
+
+    assert rig.ask(rig.wish(node))["busy"] == {}
+    assert rig.ends(system)
+
+
+def test_what_nobody_wants_any_more_goes_back_to_work(rig: Rig) -> None:
+    one, two = rig.node(), rig.node()
+    rig.ask(rig.wish(one), rig.wish(two))
+    assert rig.held(one) and rig.held(two)
+
+    rig.ask(rig.wish(one))
+    assert rig.held(one) and rig.free(two)
+
+    rig.ask()
+    assert rig.free(one)
+
+
+def test_a_lease_that_is_over_holds_nothing(rig: Rig) -> None:
+    node = rig.node()
+    rig.ask(rig.wish(node))
+
+    answer = rig.ask(rig.wish(node, expires=NOW))
+
+    assert rig.free(node)
+    assert answer["nodes"] == {}
+
+
+def test_a_lease_ends_at_any_look(rig: Rig) -> None:
+    """A function that died asks for nothing any more, and the next one begins with a question."""
+    node, barred = rig.node(), rig.node(unschedulable=True)
+    rig.ask(rig.wish(node), rig.wish(barred))
+
+    rig.now = NOW + 599
+    assert rig.tell()["nodes"].keys() == {node, barred}
+    assert rig.held(node)
+
+    rig.now = NOW + 600
+    assert rig.tell()["nodes"] == {}
+    assert rig.free(node)
+    assert rig.raw(barred)["spec"]["unschedulable"] is True
+    assert MARK not in rig.raw(barred)["metadata"].get("annotations", {})
+
+
+def test_a_lease_ends_at_a_broken_request_too(rig: Rig) -> None:
+    node = rig.node()
+    rig.ask(rig.wish(node))
+    rig.now = NOW + 600
+    assert rig.ask(rig.wish("nonsense"))["refused"]
+    assert rig.free(node)
+
+
+def test_who_goes_on_asking_goes_on_holding(rig: Rig) -> None:
+    node = rig.node()
+    rig.ask(rig.wish(node))
+    written: list[str] = []
+    for minutes in range(1, 12):
+        rig.now = NOW + 60 * minutes
+        assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "ready"
+        written.append(rig.raw(node)["metadata"]["annotations"][MARK])
+    # Not at every look: a thousand nodes would be a thousand calls.
+    assert len(set(written)) == 2
+    assert rig.tell()["nodes"].keys() == {node}
+    assert rig.held(node)
+
+    # One that is about to be deleted is held for longer from now on.
+    rig.ask(rig.wish(node, expires=rig.now + 7200))
+    rig.now += 7199
+    rig.tell()
+    assert rig.held(node)
+
+
+def test_what_could_not_be_given_back_is_a_problem(rig: Rig) -> None:
+    node, other = rig.node(), rig.node()
+    rig.ask(rig.wish(node), rig.wish(other))
+
+    def refuse(send: Send) -> Send:
+        def refused(method: str, path: str, body: bytes | None, kind: str) -> Reply:
+            if method == "PATCH" and path.endswith(node):
+                return Reply(403, b'{"message": "no"}')
+            return send(method, path, body, kind)
+
+        return refused
+
+    rig.wrap = refuse
+    said = f"not given back: hyperpod-{node} (give hyperpod-{node} back: no)"
+    assert rig.ask()["problem"] == said
+    assert rig.held(node) and rig.free(other)
+    rig.now = NOW + 600
+    assert rig.tell()["problem"] == said
+
+
+def test_a_person_who_uncordons_and_cordons_later_keeps_the_cordon(rig: Rig) -> None:
+    node = rig.node()
+    path = f"/api/v1/nodes/hyperpod-{node}"
+    rig.ask(rig.wish(node))
+    rig.patch(path, {"spec": {"unschedulable": None}})
+    changed: list[bytes | None] = []
+    rig.wrap = lambda send: lambda *call: changed.append(call[2]) or send(*call)  # type: ignore[func-returns-value]
+
+    rig.ask()
+    assert rig.free(node)
+    # Only the mark: a person may cordon it at this very moment.
+    (body,) = filter(None, changed)
+    assert b"unschedulable" not in body
+
+    rig.patch(path, {"spec": {"unschedulable": True}})
+    rig.ask()
+    assert rig.raw(node)["spec"]["unschedulable"] is True
+
+
+@pytest.mark.parametrize("health", ["Schedulable", "UnschedulablePendingReplacement"])
+def test_what_hyperpod_bars_stays_cordoned(rig: Rig, health: str) -> None:
+    """It may have cordoned a node that was cordoned already."""
+    node = rig.node()
+    rig.ask(rig.wish(node))
+    label = {"labels": {"sagemaker.amazonaws.com/node-health-status": health}}
+    rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"metadata": label})
+
+    rig.ask()
+
+    raw = rig.raw(node)
+    assert MARK not in raw["metadata"].get("annotations", {})
+    assert raw["spec"].get("unschedulable", False) is (health != "Schedulable")
+
+
+def test_a_question_changes_nothing(rig: Rig) -> None:
+    held, ready, other = rig.node(), rig.node(), rig.node()
+    rig.pod(held, "web-1")
+    rig.ask(rig.wish(held), rig.wish(ready))
+    web = rig.pod(other, "web-2")
+    before = [rig.raw(each)["metadata"]["resourceVersion"] for each in (held, ready, other)]
+
+    answer = rig.tell()
+
+    assert before == [rig.raw(each)["metadata"]["resourceVersion"] for each in (held, ready, other)]
+    assert not rig.ends(web)
+    assert {name: one["state"] for name, one in answer["nodes"].items()} == {held: "draining", ready: "ready"}
+    assert {one["requests"]["deployment"] for one in answer["nodes"].values()} == {"20271107T090000"}
+    assert sorted(answer["busy"]) == sorted([held, other])
+    assert answer["requests"] == {}
+
+
+def test_a_cordon_of_anothers_stays_anothers(rig: Rig) -> None:
+    node = rig.node(unschedulable=True)
+    web = rig.pod(node, "web-1")
+
+    rig.ask(rig.wish(node))
+    assert rig.ends(web)
+    rig.end_pods()
+    said = rig.ask(rig.wish(node))["nodes"][node]
+    assert (said["state"], said["message"]) == ("ready", "was cordoned by somebody else, who has to uncordon it;")
+    # A new wish is not a new cordon.
+    rig.ask(rig.wish(node, request="later"))
+
+    rig.ask()
+    assert rig.raw(node)["spec"]["unschedulable"] is True
+    assert "annotations" not in rig.raw(node)["metadata"]
+
+
+def test_somebody_uncordons_a_node_that_is_wanted(rig: Rig) -> None:
+    node = rig.node()
+    rig.ask(rig.wish(node))
+    rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"spec": {"unschedulable": None}})
+    late = rig.pod(node, "late")
+
+    answer = rig.ask(rig.wish(node))
+
+    assert answer["nodes"][node]["state"] == "draining"
+    assert rig.held(node)
+    assert rig.ends(late)
+    rig.ask()
+    assert rig.free(node)
+
+
+def test_karpenters_nodes_are_refused_in_one_sentence(rig: Rig) -> None:
+    node = rig.node(labels={"karpenter.sh/nodepool": "gpus"})
+    web = rig.pod(node, "web-1")
+
+    answer = rig.ask(rig.wish(node))
+
+    assert answer["nodes"][node]["state"] == "refused"
+    said = "is a node of Karpenter's (NodePool gpus), which decides by itself when a node goes: end what runs there, or delete"
+    assert answer["nodes"][node]["message"].startswith(said)
+    assert rig.free(node)
+    assert not rig.ends(web)
+
+
+def test_a_node_that_is_not_there_is_absent(rig: Rig) -> None:
+    rig.node()
+    answer = rig.ask(rig.wish("i-0123456789abcdef0"))
+    told = answer["nodes"]["i-0123456789abcdef0"]
+    assert (told["state"], told["absent"], told["message"]) == ("unknown", True, "Kubernetes has no such node")
+
+
+def test_a_cluster_without_any_node_is_doubted(rig: Rig) -> None:
+    told = rig.ask(rig.wish("i-0123456789abcdef0"))["nodes"]["i-0123456789abcdef0"]
+    assert (told["state"], "absent" in told) == ("unknown", False)
+    assert told["message"] == "Kubernetes has no such node; it lists no node at all"
+
+
+def test_a_node_that_vanishes_is_absent(rig: Rig) -> None:
+    rig.node()
+    node = rig.node()
+    rig.pod(node, "web-1")
+    rig.ask(rig.wish(node))
+    rig.admin.delete({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"hyperpod-{node}"}})
+
+    assert rig.ask(rig.wish(node))["nodes"][node]["absent"] is True
+
+
+def test_nodes_of_no_known_instance_may_be_the_one(rig: Rig) -> None:
+    rig.node("ip-10-0-0-7.ec2.internal")
+    rig.node("fargate-ip-10-0-0-8", labels={"eks.amazonaws.com/compute-type": "fargate"})
+
+    told = rig.ask(rig.wish("i-0123456789abcdef0"))["nodes"]["i-0123456789abcdef0"]
+
+    assert told["state"] == "unknown"
+    assert "absent" not in told
+    assert told["message"].endswith("it may be one that does not tell its instance: ip-10-0-0-7.ec2.internal")
+
+
+@pytest.mark.parametrize("way", ["label", "provider"])
+def test_an_instance_is_known_by_other_signs_too(rig: Rig, way: str) -> None:
+    instance = "i-00000000000abcdef"
+    if way == "label":
+        rig.node("ip-10-0-0-7", labels={"sagemaker.amazonaws.com/instance-id": instance})
+    else:
+        rig.node("ip-10-0-0-7", providerID=f"aws:///use1-az1/sagemaker/cluster/hyperpod-abc-{instance}")
+
+    assert rig.ask(rig.wish(instance))["nodes"][instance]["state"] == "draining"
+
+
+def test_the_drainer_has_no_other_right(server: Client) -> None:
+    drainer = server.as_member("drainer", "cdk-hyperpod-drainer")
+    allowed = {
+        "nodes": {"get", "list", "patch"},
+        "pods": {"list"},
+        "pods/eviction": {"create"},
+        "secrets": set(),
+        "configmaps": set(),
+        "pods/exec": set(),
+        "events": set(),
+        "jobs.batch": set(),
+        "cronjobs.batch": set(),
+    }
+    verbs = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+    for resource, some in allowed.items():
+        assert {verb for verb in verbs if drainer.may(verb, resource, "team")} == some, resource
+    assert {verb for verb in verbs if drainer.may(verb, "jobs.batch", "ops")} == {"get", "list", "create", "delete"}
+    assert {verb for verb in verbs if drainer.may(verb, "events", "ops")} == {"list"}
+    assert not drainer.may("create", "pods", "ops")
+    assert {verb for verb in verbs if drainer.may(verb, "cronjobs.batch", "ops", "save-node")} == {"get"}
+    assert not drainer.may("get", "cronjobs.batch", "ops", "another")

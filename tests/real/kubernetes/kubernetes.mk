@@ -1,0 +1,23 @@
+# What the Kubernetes tests need beside the locked packages. Included by the Makefile; paths are from the root.
+
+# Without its forty dependencies: only the two files that the tests load are used, and those need pydantic alone.
+.kubernetes/ready: .venv/ready requirements/hyperpod-sdk.lock
+	@echo "· AWS's SDK for HyperPod, for its models, into .kubernetes/"
+	@rm -rf .kubernetes && .tools/bin/uv pip install --quiet --python .venv/bin/python --no-deps --require-hashes --target .kubernetes/sdk -r requirements/hyperpod-sdk.lock
+	@touch $@
+
+.PHONY: kubernetes-apiserver
+kubernetes-apiserver: #: Build a real Kubernetes API server into ~/.cache, once (ten minutes)
+	@PYTHONPATH=tests:constructs $(PYTHON) tests/helpers/kubernetes/apiserver/build.py
+
+.PHONY: test-kubernetes
+test-kubernetes: setup .kubernetes/ready kubernetes-apiserver #: Quotas, teams, jobs and the drainer on a real API server, which it builds first, once
+	@$(PYTEST) $(PYTEST_FLAGS) $(ON_KUBERNETES)
+
+.PHONY: bench-eks
+bench-eks: setup .kubernetes/ready kubernetes-apiserver #: Measure the drainer on a real API server
+	@PYTHONPATH=tests:constructs python -m real.drainer.bench
+
+.PHONY: lock-kubernetes
+lock-kubernetes: .tools/ready #: Resolve the SDK again
+	.tools/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header --python-version 3.11 requirements/hyperpod-sdk.in -o requirements/hyperpod-sdk.lock

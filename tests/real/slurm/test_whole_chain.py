@@ -1,0 +1,269 @@
+"""Nothing between the file and Slurm is played: the CDK CLI deploys to the local AWS, where IAM is in force, and the guard's
+function asks the agent through the bucket; the agent, with the controller's role, drains a node of real Slurm.
+
+HyperPod itself is simulated: its nodes stand for those of the test's cluster (local_aws.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.cli.nodes import drain as drain_command
+from cdk_hyperpod.names import drain_bucket_name
+from cdk_hyperpod_local import environment
+from cdk_hyperpod_local.cdk import Cdk
+from cdk_hyperpod_local.session import LocalAws
+from helpers.deployments.permissions import may
+from helpers.local_aws.fixtures import running_engine
+from helpers.local_aws.rehearsal import Rehearsal, resized
+from helpers.slurm import drains as asking
+from helpers.slurm.cluster import Cluster, Node
+from helpers.slurm.drains import Drains
+from helpers.slurm.hyperpod import CLUSTER_NAME
+from helpers.slurm.local_aws import reached_from, stand_for, take_on
+from helpers.slurm.scripts import CONFIG
+
+pytestmark = [pytest.mark.usefixtures("provisioned"), pytest.mark.worlds("24.11-extended")]
+Json = Any
+
+WORK = "/opt/dlami/nvme/work"
+DEPLOYED: Json = {**deepcopy(CONFIG), "scale_down": {"drain": {"timeout_minutes": 30}}, "removal": "destroy"}
+BUCKET = drain_bucket_name(CLUSTER_NAME, CONFIG["account"], CONFIG["region"])
+STATUS, BY_OPERATOR, BY_DEPLOYMENT = (
+    f"{CLUSTER_NAME}/{name}.json" for name in ("status", "requests/operator", "requests/deployment")
+)
+SPEED = 25.0
+"""The guard's half hour is over in 72 seconds: longer than all that is waited for here."""
+AT_ONCE = {"create_cluster": 0.1, "launch": 0.1, "boot": 0.1, "shut_down": 1, "count_lag": 0.2, "update_settle": 0.1}
+SETTINGS = "/usr/local/lib/cdk-hyperpod/drain.json"
+"""The agent's, on the controller (lifecycle/steps/45_drain.py)."""
+OPERATOR = "operator"
+
+
+class OverAws(Drains):
+    """The agent's status as it stands in S3."""
+
+    def __init__(self, cluster: Cluster, life: Rehearsal) -> None:
+        super().__init__(cluster)
+        self.life = life
+        self.s3 = life.aws.client("s3")
+
+    def status(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self.s3.get_object(Bucket=BUCKET, Key=STATUS)["Body"].read())
+        except ClientError as error:
+            assert error.response["Error"]["Code"] == "NoSuchKey"
+            return {}
+        return found
+
+    def write(self, writer: str, content: str) -> None:
+        self.s3.put_object(Bucket=BUCKET, Key=f"{CLUSTER_NAME}/requests/{writer}.json", Body=content.encode())
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[LocalAws]:
+    with running_engine(speed=SPEED, bootstrap=False) as engine:
+        aws = LocalAws(place=engine.place, region=CONFIG["region"], account=CONFIG["account"])
+        made = Cdk(place=aws.place, region=aws.region, account=aws.account).bootstrap()
+        assert made.ok, made.reason
+        aws.change_hyperpod(timings=AT_ONCE)
+        yield aws
+
+
+@pytest.fixture(scope="module")
+def life(aws: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    """The cluster's stacks, deployed; its nodes run."""
+    life = Rehearsal(aws, tmp_path_factory.mktemp("chain"), DEPLOYED)
+    made = life.deploy()
+    assert made.ok, made.reason
+    life.wait_for(lambda: len(life.nodes()) == 6 and set(life.nodes().values()) == {"Running"})
+    return life
+
+
+@pytest.fixture(scope="module")
+def roles(life: Rehearsal) -> dict[str, str]:
+    """The ARN of each group's execution role."""
+    groups = life.aws.client("sagemaker").describe_cluster(ClusterName=CLUSTER_NAME)["InstanceGroups"]
+    return {group["InstanceGroupName"]: group["ExecutionRole"] for group in groups}
+
+
+@pytest.fixture(scope="module")
+def drains(cluster: Cluster, provisioned: object, life: Rehearsal, roles: dict[str, str]) -> Iterator[OverAws]:
+    """The agent, which has the rights of the controller's role."""
+    controller, place = cluster.controller, life.aws.place
+    drains = OverAws(cluster, life)
+    with asking.agent(cluster), reached_from(controller, place.port), stand_for(life.aws, cluster):
+        controller.write("/srv/authority.pem", place.authority.read_text())
+        role = take_on(life.aws, roles["controller"])
+        before = controller.read(SETTINGS)
+        controller.write(SETTINGS, json.dumps({"cluster": CLUSTER_NAME, **uploaded(life)["drain"]}))
+        there = {"AWS_ENDPOINT_URL_S3": place.url, "SSL_CERT_FILE": "/srv/authority.pem"}
+        asking.set_up(cluster, {**there, **role})
+        try:
+            drains.await_heard()
+        except AssertionError as error:
+            raise AssertionError(f"{error}; IAM said {life.aws.checks(role=name_of(roles['controller']))}") from error
+        yield drains
+        for writer in ("operator", "deployment"):
+            drains.ask(writer=writer)
+        drains.await_given_back(*cluster.compute)
+        controller.write(SETTINGS, before)
+
+
+def uploaded(life: Rehearsal) -> Json:
+    """cluster.json as the deployment has uploaded it: the bucket's name in it has the account by now."""
+    groups = life.aws.client("sagemaker").describe_cluster(ClusterName=CLUSTER_NAME)["InstanceGroups"]
+    bucket, _, prefix = groups[0]["LifeCycleConfig"]["SourceS3Uri"].removeprefix("s3://").partition("/")
+    found = life.aws.client("s3").get_object(Bucket=bucket, Key=f"{prefix.rstrip('/')}/cluster.json")
+    return json.loads(found["Body"].read())
+
+
+def name_of(arn: str) -> str:
+    return arn.rpartition("/")[2]
+
+
+def test_a_count_falls_under_a_running_job(cluster: Cluster, drains: OverAws) -> None:
+    life, nodes = drains.life, [node for node in cluster.compute if node.instance.group == "p5"]
+    for node in nodes:
+        node.run(f"rm -rf {WORK}; mkdir -p {WORK}; head -c 3000000 /dev/urandom >{WORK}/model.bin")
+    jobs = {node: drains.start_job(node) for node in nodes}
+    with ThreadPoolExecutor(1) as pool:
+        deploying = pool.submit(life.deploy, resized(DEPLOYED, "p5", 1), only=life.cluster)
+        node = cluster.until(lambda: chosen(drains, nodes), "one is asked for") or nodes[0]
+        cluster.until(lambda: drains.of(node).get("jobs"), "its job is seen")
+        assert drains.of(node)["jobs"] == [{"id": jobs[node], "user": "alice"}]
+        assert "s3://" not in str(drains.status()["problem"])
+        assert not life.aws.journal(operation="BatchDeleteClusterNodes")
+        drains.end_job(jobs[node])
+        made = deploying.result()
+    assert made.ok, made.reason
+    (call,) = life.aws.journal(operation="BatchDeleteClusterNodes")
+    assert call.request["NodeIds"] == [node.instance.instance_id]
+    assert "ScaleDownRole" in call.who
+    # What was on it is at the target, and was before the call.
+    folder = f"/fsx/backup/{node.instance.instance_id}"
+    node.run(f"cd {folder}/files && sha256sum --check --quiet --strict ../SHA256SUMS")
+    node.run(f"diff -r {WORK} {folder}/files{WORK}")
+    assert float(node.run(f"stat --format=%.Y {folder}/manifest.json")) < call.at
+    assert drained_at(cluster, node) < call.at
+    assert [end["node_id"] for end in life.ended()] == [node.instance.instance_id]
+    assert drains.job_state(jobs[node]) == "COMPLETED"
+    (other,) = (each for each in nodes if each is not node)
+    assert drains.job_state(jobs[other]) == "RUNNING"
+    drains.end_job(jobs[other])
+
+
+def drained_at(cluster: Cluster, node: Node) -> float:
+    """When the agent had Slurm drain it, with its data saved; by the journal."""
+    said = cluster.controller.run(f"journalctl --unit={asking.UNIT} --output=short-unix --no-pager")
+    (line,) = (line for line in said.splitlines() if f"{node.name}: drain it (saved)" in line)
+    return float(line.split()[0])
+
+
+def chosen(drains: OverAws, nodes: list[Node]) -> Node | None:
+    return next((node for node in nodes if drains.of(node).get("state") == "draining"), None)
+
+
+def test_what_the_controller_s_role_is_used_for(drains: OverAws, roles: dict[str, str]) -> None:
+    checks = drains.life.aws.checks(role=name_of(roles["controller"]))
+    asked = {(check.action, check.allowed) for check in checks}
+    rights = ("s3:GetObject", "s3:PutObject", "kms:Decrypt", "kms:GenerateDataKey")
+    # S3 asks for the right to list before it says that there is no such object.
+    assert asked - {("s3:ListBucket", True)} == {(action, True) for action in rights}
+
+
+@pytest.mark.parametrize("group", ["p5", "trn1", "login"])
+def test_no_other_node_writes_or_reads_the_channel(drains: OverAws, roles: dict[str, str], group: str) -> None:
+    aws = drains.life.aws
+    take_on(aws, roles[group])
+    s3 = aws.client_as(name_of(roles[group]), "s3")
+    for key in (STATUS, BY_OPERATOR, BY_DEPLOYMENT):
+        denied(s3.put_object, Key=key, Body=b"{}")
+        denied(s3.get_object, Key=key)
+        denied(s3.delete_object, Key=key)
+    denied(s3.list_objects_v2)
+
+
+def test_the_controller_s_role_asks_for_nothing_itself(drains: OverAws, roles: dict[str, str]) -> None:
+    s3 = drains.life.aws.client_as(name_of(roles["controller"]), "s3")
+    for key in (BY_OPERATOR, BY_DEPLOYMENT):
+        denied(s3.put_object, Key=key, Body=b"{}")
+    denied(s3.delete_object, Key=STATUS)
+
+
+def denied(call: Any, **arguments: Json) -> None:
+    assert not may(call, Bucket=BUCKET, **arguments)
+
+
+@pytest.fixture
+def operator(drains: OverAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalAws:
+    """The terminal of somebody who has exactly the rights that docs/scale-down.md names, with the file."""
+    aws = drains.life.aws
+    bucket, cluster = f"arn:aws:s3:::{BUCKET}", f"arn:aws:sagemaker:{aws.region}:{aws.account}:cluster/*"
+    resources = aws.client("cloudformation").describe_stack_resources(StackName=drains.life.foundation)
+    (key,) = (
+        each["PhysicalResourceId"] for each in resources["StackResources"] if each["ResourceType"] == "AWS::KMS::Key"
+    )
+    key_arn = aws.client("kms").describe_key(KeyId=key)["KeyMetadata"]["Arn"]
+    rights = [
+        ("s3:GetObject", f"{bucket}/{BY_OPERATOR}"),
+        ("s3:PutObject", f"{bucket}/{BY_OPERATOR}"),
+        ("s3:GetObject", f"{bucket}/{STATUS}"),
+        ("s3:ListBucket", bucket),
+        ("kms:Decrypt", key_arn),
+        ("kms:GenerateDataKey", key_arn),
+        ("sagemaker:DescribeClusterNode", cluster),
+    ]
+    statements = [{"Effect": "Allow", "Action": action, "Resource": resource} for action, resource in rights]
+    iam, nobody = aws.client("iam"), {"Version": "2012-10-17", "Statement": []}
+    iam.create_role(RoleName=OPERATOR, AssumeRolePolicyDocument=json.dumps(nobody))
+    iam.put_role_policy(
+        RoleName=OPERATOR,
+        PolicyName="drain",
+        PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": statements}),
+    )
+    given = take_on(aws, f"arn:aws:iam::{aws.account}:role/{OPERATOR}")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    variables = environment.variables(aws.place, region=aws.region, account=aws.account)
+    for name, value in {**variables, **given}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(drain_command, "POLL_S", 0.5)
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.yaml").write_text(yaml.safe_dump(drains.life.config))
+    return aws
+
+
+def test_an_operator_drains_a_node(
+    cluster: Cluster, drains: OverAws, operator: LocalAws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = next(node for node in cluster.compute if node.instance.group == "trn1")
+    name = node.instance.instance_id
+    node.run(f"rm -rf {WORK}; mkdir -p {WORK}; echo text >{WORK}/file")
+    status = main(["drain", name, "--wait"])
+    out, err = capsys.readouterr()
+    assert (status, err) == (0, ""), out
+    assert re.search(rf"^{name} .*ready", out, re.MULTILINE), out
+    assert ":saved" in drains.slurm_of(node)
+    assert main(["drain", "--status"]) == 0
+    assert name in capsys.readouterr().out
+    main(["undrain", name])
+    drains.await_given_back(node)
+    asked = {(check.action, check.allowed) for check in operator.checks(role=OPERATOR)}
+    rights = ("s3:GetObject", "s3:PutObject", "kms:Decrypt", "kms:GenerateDataKey", "sagemaker:DescribeClusterNode")
+    assert asked - {("s3:ListBucket", True)} == {(action, True) for action in rights}
+    s3 = operator.client_as(OPERATOR, "s3")
+    for key in (STATUS, BY_DEPLOYMENT):
+        denied(s3.put_object, Key=key, Body=b"{}")

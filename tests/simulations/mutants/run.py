@@ -1,0 +1,208 @@
+"""Small faults in one module of the scale-down function, one at a time, on a copy of the project: `make mutants`.
+
+cosmic-ray changes the copy and runs the tests. A fault that no test notices has survived: it wants a test of behaviour, or
+is in code that may go. Left out is what does nothing when the code runs: annotations, what decorators are given, the `*`
+before keywords, and identity for equality, where texts and numbers are as equal as before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[3]
+WORK = ROOT / ".mutants"
+COPY = WORK / "copy"
+FUNCTION = Path("constructs/cdk_hyperpod/_lambda/hyperpod/scale_down")
+NAMES = (
+    "planner executor standing_requests removal history wire api_errors resources calls draining draining_under_eks"
+    " given_up group_deletion groups_go_by_name_only nothing_ends_at_random only_planned_nodes_end rollbacks_spare_old_nodes"
+    " crashes_heal"
+)
+TESTS = tuple(f"tests/unit/scale_down/test_{name}.py" for name in NAMES.split())
+"""Rows first, then properties: most faults end in seconds."""
+
+IDENTITY = tuple(f"ReplaceComparisonOperator_{change}" for change in ("Eq_Is", "Is_Eq", "NotEq_IsNot", "IsNot_NotEq"))
+
+Position = tuple[int, int]
+Span = tuple[Position, Position]
+
+
+class Fault(NamedTuple):
+    """One change of the code, and what the tests made of it."""
+
+    line: int
+    outcome: str
+    """cosmic-ray's word: killed, survived or incompetent (the tests could not be started). Empty: not tried."""
+    late: bool
+    """Killed because the tests did not end in time."""
+    diff: str
+
+
+def main() -> int:
+    """Exit code 1: faults survived, or were not tried. 2: the tests fail without any."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--module", default="planner", help="a module of the function (default: planner)")
+    parser.add_argument("--share", type=float, default=20, help="percentage of its faults to try (default: 20)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed chooses others (default: 0)")
+    parser.add_argument("tests", nargs="*", help="what must notice them (default: the function's own tests)")
+    options = parser.parse_args()
+    module = FUNCTION / f"{options.module}.py"
+    if not (ROOT / module).is_file():
+        known = ", ".join(sorted(path.stem for path in (ROOT / FUNCTION).glob("[!_]*.py")))
+        parser.error(f"--module: {options.module!r} is no module of the function; name one of {known}")
+    if not 0 < options.share <= 100:
+        parser.error(f"--share: {options.share:g} is no percentage; give more than 0 and at most 100")
+    tests = options.tests or in_order(TESTS, options.module)
+    _copy()
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    seconds = _without_faults(command)
+    if seconds is None:
+        return 2
+    session, config = WORK / "session.sqlite", WORK / "session.toml"
+    session.unlink(missing_ok=True)
+    config.write_text(_configuration(module, command, timeout=max(60, 5 * seconds)), "utf-8")
+    _cosmic_ray("init", config, session)
+    with closing(sqlite3.connect(session)) as database, database:
+        chosen, all_of_them = _choose(database, list(idle(ast.parse((COPY / module).read_text("utf-8")))), options)
+    print(f"{chosen} of {all_of_them} faults in {module}; without a fault the tests take {seconds:.0f} s", flush=True)
+    _cosmic_ray("exec", config, session)
+    with closing(sqlite3.connect(session)) as database:
+        faults = list(_tried(database))
+    print("\n".join(report(module, faults)))
+    return 0 if all(fault.outcome == "killed" for fault in faults) else 1
+
+
+def in_order(tests: Iterable[str], module: str) -> list[str]:
+    """The module's own tests first."""
+    return sorted(tests, key=lambda test: not test.endswith(f"/test_{module}.py"))
+
+
+def report(module: Path, faults: Sequence[Fault]) -> Iterator[str]:
+    """What survived, by line and with the change, and the sums."""
+    for fault in sorted(fault for fault in faults if fault.outcome != "killed"):
+        yield f"{module}:{fault.line}: {fault.outcome or 'not tried'}"
+        yield from (f"    {line}" for line in changed(fault.diff))
+    killed = sum(fault.outcome == "killed" for fault in faults)
+    survived = sum(fault.outcome == "survived" for fault in faults)
+    late = sum(fault.late for fault in faults)
+    other = len(faults) - killed - survived
+    yield (
+        f"{len(faults)} faults: {killed} killed"
+        + (f" ({late} of them because the tests did not end)" if late else "")
+        + f", {survived} survived"
+        + (f", {other} not tried" if other else "")
+    )
+
+
+def changed(diff: str) -> list[str]:
+    """The lines that a unified diff takes and gives."""
+    return [line for line in diff.splitlines() if line.startswith(("-", "+")) and not line.startswith(("---", "+++"))]
+
+
+def idle(tree: ast.AST) -> Iterator[Span]:
+    """Where annotations stand (none is evaluated), what decorators are given (how a class is made), and the `*` before keywords
+    (cosmic-ray takes it for a product)."""
+    for node in ast.walk(tree):
+        parts: list[ast.expr | None] = []
+        match node:
+            case ast.FunctionDef(args=ast.arguments(args=args, defaults=defaults, kwonlyargs=after)):
+                parts = [node.returns, *node.decorator_list]
+                if after:
+                    before: list[ast.arg | ast.expr] = [*args, *defaults]
+                    yield _end(before[-1]) if before else (node.lineno, 0), (after[0].lineno, after[0].col_offset)
+            case ast.ClassDef():
+                parts = [*node.decorator_list]
+            case ast.arg() | ast.AnnAssign():
+                parts = [node.annotation]
+        for part in parts:
+            if part is not None:
+                yield (part.lineno, part.col_offset), _end(part)
+
+
+def _end(node: ast.expr | ast.arg) -> Position:
+    assert node.end_lineno is not None and node.end_col_offset is not None, "ast.parse tells it"
+    return node.end_lineno, node.end_col_offset
+
+
+def _copy() -> None:
+    shutil.rmtree(COPY, ignore_errors=True)
+    for folder in ("constructs", "local_aws", "tests", "stacks", "lifecycle"):
+        shutil.copytree(ROOT / folder, COPY / folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    for name in ("pyproject.toml", "app.py", "cdk.json"):
+        shutil.copy(ROOT / name, COPY)
+
+
+def _environment() -> dict[str, str]:
+    """The copy comes before the project on Python's path."""
+    path = os.pathsep.join(str(COPY / folder) for folder in ("constructs", "local_aws", "tests", "."))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _without_faults(command: Sequence[str]) -> float | None:
+    """Seconds that the tests take on the unchanged copy; None where they fail, which would look like killing."""
+    where = [sys.executable, "-c", "import cdk_hyperpod; print(cdk_hyperpod.__file__)"]
+    imported = subprocess.run(where, cwd=COPY, env=_environment(), check=True, capture_output=True, text=True).stdout
+    if not imported.startswith(str(COPY)):
+        print(f"mutants: the tests would import {imported.strip()} and not the copy", file=sys.stderr)
+        return None
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=COPY, env=_environment(), check=False, capture_output=True, text=True)
+    if done.returncode:
+        print(f"{done.stdout[-4000:]}{done.stderr[-1000:]}\nmutants: the tests fail without a fault", file=sys.stderr)
+        return None
+    return time.monotonic() - began
+
+
+def _configuration(module: Path, command: Sequence[str], timeout: float) -> str:
+    return (
+        f'[cosmic-ray]\nmodule-path = "{module}"\ntimeout = {timeout:.1f}\nexcluded-modules = []\n'
+        f'test-command = "{" ".join(command)}"\n[cosmic-ray.distributor]\nname = "local"\n'
+    )
+
+
+def _cosmic_ray(command: str, *arguments: Path) -> None:
+    program = WORK / "venv" / "bin" / "cosmic-ray"
+    subprocess.run([program, command, *map(str, arguments)], cwd=COPY, env=_environment(), check=True)
+
+
+def _choose(database: sqlite3.Connection, spans: Sequence[Span], options: argparse.Namespace) -> tuple[int, int]:
+    """Leave the share of the faults that the seed chooses; how many, of how many."""
+    # Job ids are different each time.
+    rows = database.execute(
+        "select job_id, start_pos_row, start_pos_col, operator_name from mutation_specs"
+        " order by start_pos_row, start_pos_col, operator_name, operator_args, occurrence"
+    ).fetchall()
+    jobs = [
+        job
+        for job, line, column, operator in rows
+        if not operator.endswith(IDENTITY) and not any(begin <= (line, column) < end for begin, end in spans)
+    ]
+    chosen = set(random.Random(options.seed).sample(jobs, max(1, round(len(jobs) * options.share / 100))))
+    others = [(job,) for job, *_ in rows if job not in chosen]
+    database.executemany("delete from mutation_specs where job_id = ?", others)
+    database.executemany("delete from work_items where job_id = ?", others)
+    return len(chosen), len(jobs)
+
+
+def _tried(database: sqlite3.Connection) -> Iterator[Fault]:
+    rows = database.execute(
+        "select start_pos_row, test_outcome, output, diff from mutation_specs left join work_results using (job_id)"
+    )
+    for line, outcome, output, diff in rows:
+        yield Fault(line, str(outcome or "").lower(), output == "timeout", diff or "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

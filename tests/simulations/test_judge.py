@@ -1,0 +1,536 @@
+"""The judge catches functions that are broken on purpose, and an exemption does not swallow a real fault."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+from cdk_hyperpod._lambda.hyperpod.scale_down.drain.drains import Drains
+from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
+from simulations.lifetimes.cloudformation import STACK, TAG
+from simulations.lifetimes.function import Killed, MakeProvider
+from simulations.lifetimes.judge import Cause
+from simulations.lifetimes.lifetime import live
+from simulations.lifetimes.profiles import PROFILES
+from simulations.lifetimes.soak import seeds_of
+
+
+class Broken:
+    """The function, on a client that does something else than it is told."""
+
+    def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
+        self.real = sagemaker()
+        self._provider = Provider(lambda: self, cloudformation, **more)
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        return self._provider.on_event(event)
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        return self._provider.is_complete(event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+def specs(event: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in event["ResourceProperties"]["Groups"]]
+
+
+class TakesAnother(Broken):
+    """Takes the node beside the one that it should."""
+
+    def list_cluster_nodes(self, **asked: Any) -> Any:
+        reply = self.real.list_cluster_nodes(**asked)
+        self.seen = [node["InstanceId"] for node in reply["ClusterNodeSummaries"] if node.get("InstanceId")]
+        return reply
+
+    def batch_delete_cluster_nodes(self, **asked: Any) -> Any:
+        others = [node for node in self.seen if node not in asked.get("NodeIds", ())]
+        if others and asked.get("NodeIds"):
+            asked["NodeIds"] = [others[0], *asked["NodeIds"][1:]]
+        return self.real.batch_delete_cluster_nodes(**asked)
+
+
+class TakesOneMore(Broken):
+    """Takes one node more than it should."""
+
+    def list_cluster_nodes(self, **asked: Any) -> Any:
+        reply = self.real.list_cluster_nodes(**asked)
+        self.seen = [
+            (node["InstanceGroupName"], node["InstanceId"])
+            for node in reply["ClusterNodeSummaries"]
+            if node.get("InstanceId")
+        ]
+        return reply
+
+    def batch_delete_cluster_nodes(self, **asked: Any) -> Any:
+        ids = list(asked.get("NodeIds", ()))
+        groups = {group for group, node in self.seen if node in ids}
+        ids += [node for group, node in self.seen if group in groups and node not in ids][:1]
+        return self.real.batch_delete_cluster_nodes(**(asked | {"NodeIds": ids} if ids else asked))
+
+
+class SendsAStaleCount(Broken):
+    """Sends the template's own update ahead of it, without looking."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        groups = specs(event)
+        if event["RequestType"] == "Update" and event["ResourceType"] == "Custom::HyperPodScaleDown":
+            self.real.update_cluster(ClusterName="train", InstanceGroups=groups)
+        return super().is_complete(event)
+
+
+class LetsEverythingThrough(Broken):
+    """prepare does nothing at all."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        return {"IsComplete": True}
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        page = self.real.list_cluster_nodes(ClusterName="train", MaxResults=100)
+        while token := page.get("NextToken"):
+            page = self.real.list_cluster_nodes(ClusterName="train", MaxResults=100, NextToken=token)
+        return {"PhysicalResourceId": event.get("PhysicalResourceId", "x")}
+
+
+class CountsByTarget(Broken):
+    """Sees every group full: takes by the target and not by what lives."""
+
+    def list_cluster_nodes(self, **asked: Any) -> Any:
+        reply = self.real.list_cluster_nodes(**asked)
+        shown = [dict(node) for node in reply["ClusterNodeSummaries"]]
+        for node in shown:
+            if node["InstanceStatus"]["Status"] == "ShuttingDown":
+                node["InstanceStatus"] = {"Status": "Running"}
+        return {**reply, "ClusterNodeSummaries": shown}
+
+    def describe_cluster(self, **asked: Any) -> Any:
+        reply = self.real.describe_cluster(**asked)
+        return {**reply, "InstanceGroups": [{**each, "TargetCount": 9} for each in reply["InstanceGroups"]]}
+
+
+class DeletesAnUnknownGroup(Broken):
+    """finalize deletes a group of the template."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        if event["ResourceType"] == "Custom::HyperPodGroupRemoval" and event["RequestType"] == "Update":
+            groups = specs(event)
+            self.real.update_cluster(
+                ClusterName="train",
+                InstanceGroups=groups[:-1],
+                InstanceGroupsToDelete=[groups[-1]["InstanceGroupName"]],
+            )
+        return super().is_complete(event)
+
+
+class NeverLooksAtItsStack(Broken):
+    """A poll that nobody waits for goes on."""
+
+    def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
+        class Blind:
+            def describe_stacks(self, **asked: Any) -> Any:
+                reply = cloudformation().describe_stacks(**asked)
+                return {"Stacks": [{**reply["Stacks"][0], "StackStatus": "UPDATE_IN_PROGRESS"}]}
+
+            def describe_stack_events(self, **asked: Any) -> Any:
+                return cloudformation().describe_stack_events(**asked)
+
+        super().__init__(sagemaker, Blind, **more)
+
+
+class RefusesInARollback(Broken):
+    """A refusal where nothing may be refused."""
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        answer = super().on_event(event)
+        if self.real.describe_stacks(StackName="x")["Stacks"][0]["StackStatus"] == "UPDATE_ROLLBACK_IN_PROGRESS":
+            raise ScaleDownError("No.")
+        return answer
+
+
+class SaysTooMuch(Broken):
+    """A reason that is too long."""
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        try:
+            return super().on_event(event)
+        except ScaleDownError as error:
+            raise ScaleDownError(f"{error} {'and more ' * 200}") from None
+
+
+class BreaksDown(Broken):
+    """An exception that is no sentence."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        raise KeyError("InstanceGroups")
+
+
+class NeverEnds(Broken):
+    """Polls for ever."""
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        return {"PhysicalResourceId": event.get("PhysicalResourceId", "x")}
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        return {"IsComplete": False}
+
+
+class RefusesEverything(Broken):
+    """No deployment is sound enough."""
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        if event["RequestType"] == "Update":
+            raise ScaleDownError("Not today.")
+        return super().on_event(event)
+
+
+class HidesWhoLeaves(Broken):
+    """Does not see nodes that shut down, nor that they are counted."""
+
+    def describe_cluster(self, **asked: Any) -> Any:
+        reply = self.real.describe_cluster(**asked)
+        return {**reply, "InstanceGroups": [{**group, "CurrentCount": 0} for group in reply["InstanceGroups"]]}
+
+    def list_cluster_nodes(self, **asked: Any) -> Any:
+        reply = self.real.list_cluster_nodes(**asked)
+        shown = [node for node in reply["ClusterNodeSummaries"] if node["InstanceStatus"]["Status"] != "ShuttingDown"]
+        return {**reply, "ClusterNodeSummaries": shown}
+
+
+class SendsWithoutAnotherLook(Broken):
+    """Lowers the target in the breath in which it takes nodes."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        self.old = specs({"ResourceProperties": event.get("OldResourceProperties") or event["ResourceProperties"]})
+        return super().is_complete(event)
+
+    def batch_delete_cluster_nodes(self, **asked: Any) -> Any:
+        reply = self.real.batch_delete_cluster_nodes(**asked)
+        self.real.update_cluster(ClusterName="train", InstanceGroups=self.old)
+        return reply
+
+
+class DeletesTwice(Broken):
+    """Asks again for a group that is being deleted."""
+
+    def update_cluster(self, **asked: Any) -> Any:
+        reply = self.real.update_cluster(**asked)
+        if asked.get("InstanceGroupsToDelete"):
+            self.real.describe_cluster(ClusterName="train")
+            with contextlib.suppress(ClientError):
+                self.real.update_cluster(**asked)
+        return reply
+
+
+class TakesAnyway(Broken):
+    """Every deployment takes a node."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        if event["RequestType"] == "Update" and event["ResourceType"] == "Custom::HyperPodScaleDown":
+            self.real.describe_cluster(ClusterName="train")
+            nodes = self.real.list_cluster_nodes(ClusterName="train")["ClusterNodeSummaries"]
+            with contextlib.suppress(ClientError):
+                self.real.batch_delete_cluster_nodes(ClusterName="train", NodeIds=[nodes[-1]["InstanceId"]])
+        return super().is_complete(event)
+
+
+class TrustsAnybody(Broken):
+    """Takes every cluster for its own."""
+
+    def list_tags(self, **asked: Any) -> Any:
+        return {"Tags": [{"Key": TAG, "Value": STACK}]}
+
+
+class SaysNothing(Broken):
+    """Does not tell which nodes went."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        answer = super().is_complete(event)
+        return {**answer, "Data": {"NodesTaken": "nothing"}} if answer["IsComplete"] else answer
+
+
+class SaysThatNothingStands(Broken):
+    """Leaves groups behind, and says nothing."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        answer = super().is_complete(event)
+        return {**answer, "Data": {"StillStanding": "nothing"}} if answer["IsComplete"] else answer
+
+
+class SaysThatAllGoes(Broken):
+    """Takes a group that nobody deletes for one that HyperPod is deleting."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        answer = super().is_complete(event)
+        told = {
+            "StillStanding": 'HyperPod accepted the deletion of group "p5" with 1 node (i-1), and has not finished it.'
+        }
+        return {**answer, "Data": told} if "StillStanding" in answer.get("Data", {}) else answer
+
+
+class Undrained(Broken):
+    """The function, on an S3 that does something else than it is told."""
+
+    def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
+        self.s3 = more["s3"]()
+        super().__init__(sagemaker, cloudformation, **(more | {"s3": lambda: self}))
+
+    def get_object(self, **asked: Any) -> Any:
+        reply = self.s3.get_object(**asked)
+        content = reply["Body"].read()
+        with contextlib.suppress(ValueError):
+            content = json.dumps(self.amend(json.loads(content))).encode()
+        return {**reply, "Body": io.BytesIO(content), "ContentLength": len(content)}
+
+    def amend(self, status: dict[str, Any]) -> dict[str, Any]:
+        return status
+
+    def put_object(self, **asked: Any) -> Any:
+        return self.s3.put_object(**asked)
+
+
+class TakesAllForReady(Undrained):
+    """Looks at nothing that the agent says of a node."""
+
+    def amend(self, status: dict[str, Any]) -> dict[str, Any]:
+        for told in status["nodes"].values():
+            told["state"] = "ready"
+        return status
+
+
+class TakesNoneForReady(Undrained):
+    """Waits for nodes that may go."""
+
+    def amend(self, status: dict[str, Any]) -> dict[str, Any]:
+        for told in status["nodes"].values():
+            told["state"] = "draining"
+        return status
+
+
+class DoesNotDrain(Broken):
+    """Overlooks what the file says of draining."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        event = {**event, "ResourceProperties": {**event["ResourceProperties"], "Drain": ""}}
+        return super().is_complete(event)
+
+
+class NeedsNothingSaved(Undrained):
+    """Takes what could not be saved."""
+
+    def amend(self, status: dict[str, Any]) -> dict[str, Any]:
+        for told in status["nodes"].values():
+            if told["state"] in ("backing-up", "backup-failed"):
+                told["state"] = "ready"
+        return status
+
+
+class GivesNothingBack(Undrained):
+    """Asks for nodes, and never says that it wants them no more."""
+
+    def put_object(self, **asked: Any) -> Any:
+        return self.s3.put_object(**asked) if json.loads(asked["Body"])["nodes"] else {}
+
+
+class HoldsForEver(GivesNothingBack):
+    """The same, without an end to it."""
+
+    def put_object(self, **asked: Any) -> Any:
+        request = json.loads(asked["Body"])
+        for wish in request["nodes"]:
+            wish["expires"] += 30 * 24 * 3600
+        return super().put_object(**(asked | {"Body": json.dumps(request).encode()}))
+
+
+class AsksAsAnOperator(Undrained):
+    """Writes what a person writes."""
+
+    def put_object(self, **asked: Any) -> Any:
+        return self.s3.put_object(**(asked | {"Key": asked["Key"].replace("deployment", "operator")}))
+
+
+class TakesOneLookForSilence(Provider):
+    """Where who drains cannot be heard once, it looks no more."""
+
+    def _listen(self, drains: Drains) -> None:
+        drains.read()
+
+
+class Unevicted(Broken):
+    """The function, on a drainer that is asked something else than it says."""
+
+    def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
+        self.functions = more["functions"]()
+        super().__init__(sagemaker, cloudformation, **(more | {"functions": lambda: self}))
+
+    def invoke(self, **asked: Any) -> Any:
+        event = json.loads(asked["Payload"])
+        if event["requests"]:
+            self.amend(event["requests"]["deployment"]["nodes"])
+        return self.functions.invoke(**(asked | {"Payload": json.dumps(event).encode()}))
+
+    def amend(self, wishes: list[dict[str, Any]]) -> None:
+        """What it asks for."""
+
+
+class AsksTooLong(Unevicted):
+    """Its leases are longer than anybody may hold a node."""
+
+    def amend(self, wishes: list[dict[str, Any]]) -> None:
+        for wish in wishes:
+            wish["expires"] += 30 * 24 * 3600
+
+
+class AsksForForce(Unevicted):
+    """Ends pods at once, whatever the file says of the deadline."""
+
+    def amend(self, wishes: list[dict[str, Any]]) -> None:
+        for wish in wishes:
+            wish |= {"on_timeout": "force", "deadline": 0}
+
+
+class AsksForNoBackup(Unevicted):
+    """Takes what is not saved."""
+
+    def amend(self, wishes: list[dict[str, Any]]) -> None:
+        for wish in wishes:
+            wish["backup"] = False
+
+    def invoke(self, **asked: Any) -> Any:
+        reply = super().invoke(**asked)
+        answer = reply["Payload"].read().replace(b'"saved": false', b'"saved": true')
+        return {**reply, "Payload": io.BytesIO(answer)}
+
+
+class HoldsInSilence(Unevicted):
+    """Does not tell what it could not give back."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        try:
+            return super().is_complete(event)
+        except ScaleDownError as error:
+            raise ScaleDownError(str(error).partition("The drainer did not give back")[0]) from None
+
+
+class Lingers(Broken):
+    """Waits a while, whatever there is to do."""
+
+    def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
+        super().__init__(sagemaker, cloudformation, **more)
+        self._polls = 0
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        self._polls += 1
+        return super().is_complete(event) if self._polls > 15 else {"IsComplete": False}
+
+
+def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[str]:
+    """Of the faults that the judge finds, until he found that one."""
+    found: set[str] = set()
+    for seed in seeds_of(lifetimes, profile=profile):
+        found |= {fault.split(":")[0] for fault in live(seed, make=make).faults}
+        if until in found:
+            break
+    return found
+
+
+@pytest.mark.parametrize(
+    ("make", "profile", "fault"),
+    [
+        (TakesAnother, "races", "more nodes than the count allows"),
+        (TakesAnother, "drift", "the wrong order"),
+        (TakesOneMore, "races", "more nodes than the count allows"),
+        (TakesOneMore, "rollbacks", "more nodes than the count allows"),
+        (SendsAStaleCount, "races", "UpdateCluster without a look"),
+        (SendsAStaleCount, "standard", "the function ends a node at random, without a look"),
+        (LetsEverythingThrough, "races", "CloudFormation ends a node at random, and prepare could know"),
+        (LetsEverythingThrough, "drift", "a group by accident"),
+        (LetsEverythingThrough, "drift", "not refused"),
+        (LetsEverythingThrough, "rollbacks", "CloudFormation ends a node at random, and prepare could know"),
+        (CountsByTarget, "drift", "more nodes than the count allows"),
+        (DeletesAnUnknownGroup, "races", "a group by accident"),
+        (DeletesTwice, "rollbacks", "a group that is being deleted is asked for again"),
+        (HidesWhoLeaves, "races", "UpdateCluster while nodes are on their way out"),
+        (HidesWhoLeaves, "rollbacks", "CloudFormation ends a node at random, and prepare could know"),
+        (SendsWithoutAnotherLook, "rollbacks", "UpdateCluster without another look after a change"),
+        (TakesAnyway, "rollbacks", "the same again makes a change"),
+        (TakesAnyway, "rollbacks", "a change where nothing was to change"),
+        (TakesAnother, "rollbacks", "an older node goes because of a newer one"),
+        (TrustsAnybody, "rollbacks", "not refused"),
+        (SaysNothing, "rollbacks", "nodes go in silence"),
+        (SaysThatNothingStands, "drift", "a group is being deleted in silence"),
+        (SaysThatAllGoes, "faults", "tells of a deletion that is none"),
+        (Lingers, "rollbacks", "waits with nothing to take"),
+        (NeverLooksAtItsStack, "rollbacks", "a change for a deployment that is over"),
+        (RefusesInARollback, "rollbacks", "a rollback gets stuck"),
+        (SaysTooMuch, "drift", "not one readable sentence"),
+        (BreaksDown, "races", "the function breaks down"),
+        (NeverEnds, "races", "no answer within CloudFormation's hour"),
+        (RefusesEverything, "races", "a sound deployment fails"),
+        (TakesAllForReady, "drains", "a node that was not ready goes"),
+        (NeedsNothingSaved, "drains", "a node that was not ready goes"),
+        (DoesNotDrain, "drains", "a node that was not ready goes"),
+        (TakesNoneForReady, "drains", "ready nodes do not go"),
+        (GivesNothingBack, "drains", "a node that stays is not given back"),
+        (HoldsForEver, "drains", "a node is held for more than a day"),
+        (HoldsForEver, "drains", "a node is drained for ever"),
+        (AsksAsAnOperator, "drains", "the function writes what is another's"),
+        (TakesOneLookForSilence, "drains", "a node that was not ready goes"),
+        (TakesOneLookForSilence, "drains", "who answers is taken for silent"),
+        (TakesOneLookForSilence, "evictions", "a node that was not ready goes"),
+        (TakesOneLookForSilence, "evictions", "who answers is taken for silent"),
+        (DoesNotDrain, "evictions", "a node that was not ready goes"),
+        (AsksForForce, "evictions", "a node that was not ready goes"),
+        (AsksForNoBackup, "evictions", "a node that was not ready goes"),
+        (AsksTooLong, "evictions", "a node is held for more than a day"),
+        (HoldsInSilence, "evictions", "a node stays held in silence"),
+    ],
+)
+def test_a_broken_function_is_caught(make: MakeProvider, profile: str, fault: str) -> None:
+    assert fault in kinds(make, profile, 600, until=fault)
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_what_cannot_be_helped_is_told(cause: Cause) -> None:
+    told = (Path(__file__).parents[2] / "docs" / "scale-down.md").read_text()
+    assert f"- {cause}" in told
+
+
+def test_a_killed_process_is_no_sentence_and_no_fault() -> None:
+    class Dies(Broken):
+        def is_complete(self, event: Mapping[str, Any]) -> Any:
+            if event["RequestType"] == "Update":
+                raise Killed
+            return super().is_complete(event)
+
+    found = kinds(Dies, "rollbacks", 20)
+    assert "not one readable sentence" not in found
+    assert "the function breaks down" not in found
+    assert "a rollback gets stuck" not in found
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_meets_what_it_stands_for(profile: str) -> None:
+    """Its own troubles come up in its story; otherwise the profile is a name."""
+    words = {
+        "races": "* person",
+        "faults": "its reply is lost",
+        "rollbacks": "UPDATE_ROLLBACK_COMPLETE",
+        "drift": "* person",
+        "health": "* hyperpod",
+        "autoscaler": "* autoscaler",
+        "standard": "standard",
+        "slow": "* ",
+        "all": "* ",
+        "drains": "is not ready to go",
+        "evictions": "is not ready to go",
+    }
+    stories = [live(seed, story=True).story for seed in seeds_of(25, profile=profile)]
+    assert sum(words[profile] in story for story in stories) >= 2

@@ -1,0 +1,75 @@
+"""Whole lifetimes against the function, over every profile; `make soak` runs as many as one likes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulations.lifetimes.lifetime import live
+from simulations.lifetimes.profiles import CYCLE, FIRST_SEEDS, PROFILES, profile_of
+from simulations.lifetimes.soak import main, seeds_of, soak
+
+LIFETIMES = 2000
+SHARES = {"drains": LIFETIMES // 10, "evictions": LIFETIMES // 40}
+"""Of the profiles with seeds of their own: a lifetime under EKS takes three times as long."""
+
+
+@pytest.mark.slow
+def test_lifetimes_keep_the_contract() -> None:
+    later = [seed for profile in FIRST_SEEDS for seed in seeds_of(SHARES[profile], profile=profile)]
+    tally = soak([*seeds_of(LIFETIMES - len(later)), *later])
+    broken = [f"SEED={outcome.seed} ({outcome.profile}): {'; '.join(outcome.faults)}" for outcome in tally.failing]
+    assert not broken, "\n".join(broken[:20]) + "\n\nmake soak SEED=… tells the story."
+    assert set(tally.by_profile) == set(PROFILES)
+    # It went somewhere: a soak in which nothing succeeds, rolls back or takes nodes proves nothing.
+    assert tally.deployments["succeeded"] > LIFETIMES / 2
+    assert tally.deployments["rolled back"] > LIFETIMES / 4
+    assert tally.taken > LIFETIMES / 2
+
+
+@pytest.mark.parametrize("seed", [*range(len(CYCLE)), *FIRST_SEEDS.values()])
+def test_a_seed_alone_says_everything(seed: int) -> None:
+    told, silent = live(seed, story=True), live(seed)
+    assert told.story == live(seed, story=True).story
+    assert (told.faults, told.unavoidable, told.deployments) == (silent.faults, silent.unavoidable, silent.deployments)
+
+
+FOUND = {
+    10_004_058: "a node to take was replaced by HyperPod, and the newcomer's job ended under on_timeout: fail",
+    20_000_660: "a drainer failed for minutes, an autoscaler launched a node meanwhile, and CloudFormation ended one at random",
+}
+"""Lifetimes that found a fault of the function, and which."""
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_a_lifetime_found_is_mended(seed: int) -> None:
+    assert not live(seed).faults, FOUND[seed]
+
+
+def test_one_lifetime_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--seed", "2"])
+    told = capsys.readouterr().out
+    assert "seed 2, profile rollbacks" in told
+    assert "stack: UPDATE_IN_PROGRESS" in told
+
+
+def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Before.\n<!-- soak: written by make soak -->\nthe last run\n<!-- /soak -->\nAfter.\n")
+    main(["--lifetimes", "9", "--processes", "1", "--record", str(page)])
+    text = page.read_text()
+    assert text.startswith("Before.\n<!-- soak")
+    assert text.endswith("<!-- /soak -->\nAfter.\n")
+    assert "the last run" not in text
+    assert "| races | 1 |" in text
+    assert "| all together | 9 |" in text
+    page.write_text("No place.")
+    with pytest.raises(SystemExit, match="has no place for the table"):
+        main(["--lifetimes", "1", "--processes", "1", "--record", str(page)])
+
+
+def test_seeds_of_one_profile_are_seeds_of_all() -> None:
+    assert seeds_of(3, profile="drift") == [3, 12, 21]
+    assert seeds_of(2, first=4, profile="drift") == [12, 21]
+    assert [profile_of(seed) for seed in seeds_of(2, first=4, profile="drains")] == ["drains", "drains"]

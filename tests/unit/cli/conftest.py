@@ -1,0 +1,186 @@
+"""A served HyperPod in this process, and what stands beside it, in place of the user's AWS."""
+
+from __future__ import annotations
+
+import email.utils
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import status_key
+from cdk_hyperpod.cli import live, tables
+from cdk_hyperpod.cli.deployment import plan
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.config.changes import METADATA, record
+from cdk_hyperpod.loader import load_config
+from cdk_hyperpod.names import drain_bucket_name
+from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod.samples import VPC, group, run_until_quiet, slurm
+from helpers.judging import changed
+
+Json = Any
+
+
+@dataclass
+class World:
+    """HyperPod's model, and the few replies of other services that the commands read."""
+
+    model: HyperPod
+    calls: list[str] = field(default_factory=list)
+    """Every call as SERVICE:method, in order."""
+    streams: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    """Log stream -> (milliseconds since 1970, line)."""
+    stack: Json = None
+    """The cluster's stack, as DescribeStacks tells it. Absent: there is none."""
+    status: bytes | None = None
+    """What the drain agent has written. Absent: nothing."""
+    asked: dict[str, bytes] = field(default_factory=dict)
+    """What the drain agent is asked for."""
+    denied: set[str] = field(default_factory=set)
+    """SERVICE:method that are refused."""
+
+    def client(self, service: str) -> Any:
+        return _Client(self, service)
+
+    def cluster(self, *groups: Json, continuous: bool = True) -> None:
+        """Make the small cluster with these groups besides the controller, and wait until nothing moves."""
+        head = group("head", 1, instance_type="ml.m5.xlarge", node_type="Controller")
+        request = {**slurm(name="small", continuous=continuous), "InstanceGroups": [head, *groups]}
+        self.model.call("CreateCluster", request)
+
+    def quiet(self) -> None:
+        run_until_quiet(self.model)
+
+    def nodes(self, group: str | None = None) -> list[str]:
+        return [str(node.instance_id) for node in self.model.nodes("small", group)]
+
+
+@dataclass
+class _Client:
+    world: World
+    service: str
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        if method.startswith("_"):
+            raise AttributeError(f"the world has no {self.service} that knows {method[1:]}")
+
+        def call(**given: Any) -> Any:
+            name = f"{self.service}:{method}"
+            self.world.calls.append(name)
+            if name in self.world.denied:
+                raise refused("AccessDenied", f"not authorized to perform: {name}", method)
+            if self.service == "sagemaker":
+                return getattr(self.world.model.client(), method)(**given)
+            return getattr(self, f"_{method}")(**given)
+
+        return call
+
+    def _describe_subnets(self, SubnetIds: Sequence[str]) -> Json:
+        assert [*SubnetIds] == VPC["Subnets"]
+        place = {"AvailabilityZone": "us-west-2b", "CidrBlock": "10.0.0.0/18", "VpcId": "vpc-0123456789abcdef0"}
+        return {"Subnets": [{"SubnetId": each, **place} for each in SubnetIds]}
+
+    def _get_object(self, Bucket: str, Key: str) -> Json:
+        assert Bucket == drain_bucket_name("small", "000000000000", "us-west-2")
+        found = self.world.status if Key == status_key("small") else self.world.asked.get(Key)
+        if found is None:
+            raise refused("NoSuchKey", "not there", "GetObject")
+        sent = email.utils.formatdate(self.world.model.clock.now(), usegmt=True)
+        headers = {"HTTPHeaders": {"date": sent}}
+        return {"Body": io.BytesIO(found), "ContentLength": len(found), "ETag": "e", "ResponseMetadata": headers}
+
+    def _put_object(self, Key: str, Body: bytes, **_: object) -> Json:
+        self.world.asked[Key] = Body
+        return {}
+
+    def _get_caller_identity(self) -> Json:
+        return {"Account": "000000000000"}
+
+    def _describe_stacks(self, StackName: str) -> Json:
+        if self.world.stack is None or self.world.stack["StackName"] != StackName:
+            raise refused("ValidationError", f"Stack with id {StackName} does not exist", "DescribeStacks")
+        return {"Stacks": [self.world.stack]}
+
+    def _describe_stack_events(self, StackName: str) -> Json:
+        if self.world.stack is None or self.world.stack["StackName"] != StackName:
+            raise refused("ValidationError", f"Stack [{StackName}] does not exist", "DescribeStackEvents")
+        return {"StackEvents": self.world.stack.get("events", [])}
+
+    def _describe_log_streams(self, logGroupName: str, logStreamNamePrefix: str) -> Json:
+        assert logGroupName.startswith("/aws/sagemaker/Clusters/small/")
+        found = [name for name in self.world.streams if name.startswith(logStreamNamePrefix)]
+        return {"logStreams": [{"logStreamName": name} for name in found]}
+
+    def _get_log_events(
+        self, logGroupName: str, logStreamName: str, limit: int, startFromHead: bool, nextToken: str = "0"
+    ) -> Json:
+        lines = self.world.streams[logStreamName]
+        shown = lines[int(nextToken) :] if startFromHead else lines[-limit:]
+        events = [{"timestamp": when, "message": text} for when, text in shown]
+        return {"events": events, "nextForwardToken": str(len(lines))}
+
+
+def deployed(world: World, patch: pytest.MonkeyPatch) -> None:
+    """`plan` finds the stack that cluster.yaml, as it is now, has made."""
+    settings = {
+        "Type": "AWS::CloudFormation::WaitConditionHandle",
+        "Metadata": {METADATA: record(load_config("cluster.yaml").config)},
+    }
+
+    class Deployed:
+        def get_template(self, **_: object) -> Json:
+            return {"TemplateBody": {"Resources": {"Settings": settings}}}
+
+        def __getattr__(self, name: str) -> Callable[..., Json]:
+            def absent(**_: object) -> Json:
+                raise refused("ValidationError", "Stack does not exist", name)
+
+            return absent
+
+    patch.setattr(
+        plan, "clients", lambda *_: lambda service: Deployed() if service == "cloudformation" else world.client(service)
+    )
+
+
+def refused(code: str, message: str, operation: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": message}}, operation)
+
+
+def write(**changes: object) -> None:
+    dotted = {name.replace("__", "."): value for name, value in changes.items()}
+    Path("cluster.yaml").write_text(yaml.safe_dump(changed(dotted), sort_keys=False))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """No cluster yet; the small file is in the folder."""
+    found = World(HyperPod(clock=ManualClock()))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(live, "clients", lambda *_: found.client)
+    monkeypatch.setattr(tables, "now", lambda: datetime.fromtimestamp(found.model.clock.now(), UTC))
+    monkeypatch.setenv("COLUMNS", "80")
+    write()
+    return found
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command: its exit code, what it printed, and what it said."""
+
+    def tool(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(arguments)
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return tool

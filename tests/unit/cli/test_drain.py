@@ -1,0 +1,647 @@
+"""`cdk-hyperpod drain` and `undrain` against a bucket and a served HyperPod; the agent's part is played by the test."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import yaml
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cdk_hyperpod.cli import live
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.cli.nodes import drain as drain_command
+from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
+from helpers.judging import changed
+from helpers.lifecycle.programs import load
+from helpers.scale_down.served_model import serve
+from helpers.slurm.bucket import serve as serve_bucket
+from simulations.lifetimes.agent import status as agent_status
+
+Said = tuple[int, str, str]
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class World:
+    """A cluster of the file's name, and its bucket as a folder."""
+
+    def __init__(self, model: HyperPod, folder: Path) -> None:
+        self.model = model
+        self.folder = folder / "small"
+
+    def nodes(self, name: str) -> list[str]:
+        found = self.model.call("ListClusterNodes", {"ClusterName": "small", "InstanceGroupNameContains": name})
+        return sorted(node["InstanceId"] for node in found["ClusterNodeSummaries"])
+
+    def request(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "requests/operator.json").read_text())
+        return found
+
+    def wishes(self) -> dict[str, dict[str, Any]]:
+        return {wish["id"]: wish for wish in self.request()["nodes"]}
+
+    def answer(
+        self,
+        state: str = "ready",
+        *,
+        beat: float | None = None,
+        message: str = "",
+        saved: bool | None = None,
+        **more: Any,
+    ) -> None:
+        """What an agent says that has read the request."""
+        file = self.folder / "requests/operator.json"
+        wishes = self.wishes() if file.exists() else {}
+        nodes = {
+            node: {
+                "state": state,
+                "slurm": "ip-1",
+                "message": message,
+                "requests": {"operator": wish["request"]},
+                **({} if saved is None else {"saved": saved}),
+            }
+            for node, wish in wishes.items()
+        }
+        self.folder.mkdir(exist_ok=True)
+        told = agent_status(time.time() if beat is None else beat, nodes=nodes, **more)
+        (self.folder / "status.json").write_bytes(told)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    model = HyperPod(clock=ManualClock())
+    groups = [group("head", 1, instance_type="ml.m5.xlarge", node_type="Controller"), group("work", 2)]
+    model.call("CreateCluster", {**slurm(name="small"), "InstanceGroups": groups})
+    run_until_quiet(model)
+    bucket = serve_bucket(0, tmp_path / "bucket")
+    threading.Thread(target=bucket.serve_forever, daemon=True).start()
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    settings = {
+        "ACCESS_KEY_ID": "none",
+        "SECRET_ACCESS_KEY": "none",
+        "CONFIG_FILE": os.devnull,
+        "SHARED_CREDENTIALS_FILE": os.devnull,
+        "EC2_METADATA_DISABLED": "true",
+        "ENDPOINT_URL_S3": f"http://127.0.0.1:{bucket.server_port}",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("no_proxy", "*")
+    write({"slurm": {"drain": {}}})
+    (tmp_path / "bucket/small").mkdir(parents=True)
+    with serve(model) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SAGEMAKER", address)
+        yield World(model, tmp_path / "bucket")
+    bucket.shutdown()
+    bucket.server_close()
+
+
+def write(changes: dict[str, object]) -> None:
+    Path("cluster.yaml").write_text(yaml.safe_dump(changed({"account": "111122223333", **changes}), sort_keys=False))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    def command(*arguments: str) -> Said:
+        status = main([*arguments])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return status, out, err
+
+    return command
+
+
+def test_what_is_asked_for_is_what_the_agent_reads(world: World, run: Callable[..., Said]) -> None:
+    one, two = world.nodes("work")
+    world.answer()
+    status, out, err = run("drain", one, two, "--hold", "90m")
+    assert (status, err) == (0, ""), (out, err)
+    assert out.startswith("asked for 2 nodes, which are held until 20")
+    content = (world.folder / "requests/operator.json").read_bytes()
+    wishes = load("drain_agent.py").parse_request("operator", content, time.time()).wishes
+    assert [wish.instance for wish in wishes] == [one, two]
+    assert {(wish.force, wish.backup, wish.deadline == wish.expires) for wish in wishes} == {(False, True, True)}
+    assert all(abs(wish.expires - time.time() - 5400) < 60 for wish in wishes)
+    assert len({wish.address for wish in wishes}) == 2
+
+
+def test_others_requests_stay_and_a_longer_hold_begins_nothing_anew(world: World, run: Callable[..., Said]) -> None:
+    one, two = world.nodes("work")
+    world.answer()
+    run("drain", one)
+    first = world.wishes()[one]
+    run("drain", two, "--force-after", "30m", "--no-backup")
+    assert world.wishes()[one] == first
+    assert (world.wishes()[two]["on_timeout"], world.wishes()[two]["backup"]) == ("force", False)
+    run("drain", one, "--hold", "24h")
+    assert world.wishes()[one]["request"] == first["request"]
+    assert world.wishes()[one]["expires"] > first["expires"]
+    world.answer("backup-failed")
+    run("drain", one)
+    assert world.wishes()[one]["request"] != first["request"]
+    status, out, _ = run("undrain", one, "i-0123456789abcdef0")
+    assert (status, list(world.wishes())) == (0, [two])
+    assert out == f"{one}: is given back\ni-0123456789abcdef0: nobody had asked for it\n"
+
+
+def test_a_second_operator_shortens_no_hold_and_leaves_no_backup_out(world: World, run: Callable[..., Said]) -> None:
+    one, two = world.nodes("work")
+    world.answer()
+    run("drain", one, "--hold", "24h", "--force-after", "2h")
+    first = world.wishes()[one]
+    status, out, _ = run("drain", one, two, "--hold", "30m", "--no-backup")
+    assert (status, world.wishes()[one]) == (0, first)
+    assert f"{one}: somebody had asked for it already, so it is held until 20" in out
+    assert ", saved, its jobs are ended at 20" in out
+    assert f"{two}: somebody" not in out
+    # What is new of a wish is another wish: what the agent said of the old one says nothing of it.
+    second = world.wishes()[two]
+    assert (second["backup"], second["on_timeout"]) == (False, "fail")
+    run("drain", two, "--hold", "10m")
+    assert world.wishes()[two]["backup"] is True
+    assert world.wishes()[two]["expires"] == world.wishes()[two]["deadline"] == second["expires"]
+    assert world.wishes()[two]["request"] != second["request"]
+    saved = world.wishes()[two]
+    run("drain", two, "--force-after", "5m", "--hold", "10m")
+    assert world.wishes()[two]["on_timeout"] == "force"
+    assert world.wishes()[two]["request"] != saved["request"]
+
+
+def test_who_waits_hears_what_another_changes(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    first: list[str] = []
+
+    def force(_: float) -> None:
+        first.append(world.wishes()[one]["request"])
+        monkeypatch.setattr(time, "sleep", lambda _: world.answer())
+        main(["drain", one, "--force-after", "1h"])
+
+    monkeypatch.setattr(time, "sleep", force)
+    world.answer()
+    status, _, err = run("drain", one, "--wait")
+    assert (status, err) == (0, "")
+    assert first != [world.wishes()[one]["request"]]
+    world.answer("draining")
+    monkeypatch.setattr(time, "sleep", lambda _: main(["undrain", one]))
+    status, _, err = run("drain", one, "--wait")
+    assert (status, err) == (1, f"somebody has given them back by `undrain`: {one}\n")
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "options", "saved", "expected"),
+    [
+        ("fail", [], True, 0),
+        ("fail", [], False, 1),
+        ("fail", [], None, 1),
+        ("fail", ["--no-backup"], False, 0),
+        ("continue", [], False, 0),
+    ],
+)
+def test_a_node_that_is_ready_and_not_saved_is_told(
+    world: World,
+    run: Callable[..., Said],
+    monkeypatch: pytest.MonkeyPatch,
+    on_failure: str,
+    options: list[str],
+    saved: bool | None,
+    expected: int,
+) -> None:
+    """Drained by another, or dead: `drain --wait && make deploy` would lose what the file says must be saved."""
+    (one, _) = world.nodes("work")
+    backup = {"paths": ["/opt/dlami/nvme/work"], "to": "/fsx/backup", "on_failure": on_failure}
+    write({"slurm": {"drain": {"backup": backup}}, "storage": {"capacity_gib": 4800}})
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(saved=saved))
+    world.answer()
+    status, _, err = run("drain", one, "--wait", *options)
+    assert status == expected, err
+    assert err == ("" if saved or options else f"not saved: {one}\n")
+
+
+def test_two_operators_at_once_lose_nothing(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = world.nodes("work")
+    world.answer()
+    real = drain_command.Channel._read
+    between: list[bool] = []
+
+    def read(self: Any, key: str) -> Any:
+        found = real(self, key)
+        if key.endswith("operator.json") and not between:
+            between.append(True)
+            run("drain", two)
+        return found
+
+    monkeypatch.setattr(drain_command.Channel, "_read", read)
+    assert run("drain", one)[0] == 0
+    assert set(world.wishes()) == {one, two}
+
+
+# -- what stands in the request already
+
+agent = load("drain_agent.py")
+NOW = 1_800_000_000.0
+ONE = "i-0123456789abcdef0"
+OTHER: dict[str, Any] = {
+    "id": "i-0fedcba9876543210",
+    "ip": "10.0.0.5",
+    "request": "abc",
+    "deadline": NOW + 3600,
+    "expires": NOW + 3600,
+    "on_timeout": "fail",
+    "backup": True,
+}
+
+
+class Held(drain_command.Channel):
+    """A bucket of one request, and an agent that is there."""
+
+    def __init__(self, content: bytes) -> None:
+        self._errors = (ClientError, ClientError)
+        self.target = live.Target(name="small", region="us-west-2", client=lambda _: None, config=None)
+        self._bucket = "bucket"
+        self._s3 = self
+        self.content = content
+
+    def get_object(self, **asked: str) -> dict[str, Any]:
+        return {
+            "Body": io.BytesIO(agent_status(NOW) if asked["Key"].endswith("status.json") else self.content),
+            "ETag": "e",
+        }
+
+    def put_object(self, **asked: Any) -> None:
+        self.content = asked["Body"]
+
+    def addresses(self, nodes: Any) -> dict[str, str]:
+        return dict.fromkeys(nodes, "10.0.0.4")
+
+    def run(self, *words: str) -> int:
+        with (
+            patch.object(live, "find", lambda **_: self.target),
+            patch.object(drain_command, "Channel", lambda _: self),
+            patch.object(drain_command, "_clock", lambda _: NOW),
+        ):
+            return main([*words])
+
+    def wanted(self) -> set[str]:
+        """As the agent reads it."""
+        return {wish.instance for wish in agent.parse_request("operator", self.content, NOW).wishes}
+
+
+def request(*nodes: object) -> bytes:
+    return json.dumps({"schema": 1, "id": "q", "nodes": nodes}).encode()
+
+
+def sound(content: bytes) -> set[str]:
+    """The nodes that the agent holds where each wish stands by itself."""
+    try:
+        nodes = json.loads(content)["nodes"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return set()
+    found = set()
+    for node in nodes if isinstance(nodes, list) else ():
+        try:
+            (wish,) = agent.parse_request("operator", request(node), NOW).wishes
+        except agent.RequestError:
+            continue
+        if wish.expires > NOW:
+            found.add(wish.instance)
+    return found
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+    lambda of: st.lists(of) | st.dictionaries(st.sampled_from([*OTHER, "schema", "nodes"]), of),
+    max_leaves=5,
+)
+TIMES: list[Any] = [
+    NOW - 1,
+    NOW,
+    NOW + 60,
+    NOW + 26 * 3600,
+    NOW + 26 * 3600 + 1,
+    NOW * 1000,
+    -1,
+    10**400,
+    True,
+    math.nan,
+]
+GIVEN: dict[str, list[Any]] = {
+    "id": [ONE, OTHER["id"], "i-01234567", "i-0; reboot", f"{ONE}\n", ["x"]],
+    "ip": ["10.0.0.4", "10.0.0.300", "10.0.0.1\n", 167772161],
+    "request": ["abc", "$(reboot)", "a" * 64, "a" * 65, ""],
+    "deadline": TIMES,
+    "limit": TIMES,
+    "expires": TIMES,
+    "on_timeout": ["fail", "force", "kill"],
+    "backup": [True, False, 1],
+}
+
+
+EACH = [
+    {**OTHER, "id": f"i-{number:08x}", name: value}
+    for number, (name, value) in enumerate((name, value) for name in GIVEN for value in GIVEN[name])
+]
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> dict[str, Any]:
+    """One that is sound, but for what is changed."""
+    found = {**OTHER, "id": draw(st.sampled_from([f"i-0123456{i}" for i in range(10)]))}
+    if draw(st.booleans()):
+        name = draw(st.sampled_from(list(GIVEN)))
+        found[name] = draw(st.sampled_from(GIVEN[name]) | JUNK)
+    return found
+
+
+@given((JUNK | st.lists(wishes() | JUNK)).map(lambda found: json.dumps({"nodes": found}).encode()))
+@example(b"[]")
+@example(b"")
+@example(b"{not json")
+@example(b"\xff\xfe")
+@example(b"[" * 100_000)
+@example(b'{"nodes": ' + b"[" * 100_000)
+@example(b'{"nodes": [' + b"1" * 5000 + b"]}")
+@example(request(*EACH))
+@example(request({**OTHER, "expires": 1}, *({**OTHER, "id": f"i-0123456{i}", "more": "x" * 150_000} for i in range(2))))
+@example(request({**OTHER, "expires": 1}, OTHER))
+def test_whatever_stands_there_the_agent_takes_what_is_written_anew(content: bytes) -> None:
+    drained, undrained = Held(content), Held(content)
+    assert drained.run("drain", ONE, "--force-after", "1h") == 0
+    assert drained.wanted() == sound(content) | {ONE}
+    assert undrained.run("undrain", ONE) == 0
+    assert undrained.wanted() == sound(content) - {ONE}
+
+
+def test_what_is_left_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    over = {**OTHER, "expires": NOW - 1}
+    bucket = Held(request(over, OTHER, {**OTHER, "id": "i-0; reboot"}, {**over, "ip": None}, 7, OTHER))
+    assert bucket.run("undrain", ONE) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{ONE}: nobody had asked for it\n"
+    assert err == (
+        "note: left out of the request, since the agent refuses it: nodes[2] (id), i-0fedcba9876543210 (ip), "
+        "nodes[4] (not a JSON object), i-0fedcba9876543210 (once more); `cdk-hyperpod drain` asks for them again\n"
+    )
+    assert bucket.run("undrain", ONE) == 0
+    assert capsys.readouterr().err == ""
+    assert Held(request(*range(12))).run("undrain", ONE) == 0
+    assert capsys.readouterr().err.endswith(
+        "nodes[9] (not a JSON object), and 2 more; `cdk-hyperpod drain` asks for them again\n"
+    )
+    assert Held(b"[" * 100_000).run("undrain", ONE) == 0
+    assert "refuses it: all that stood there, which has no list of nodes; `cdk" in capsys.readouterr().err
+    assert Held(b"").run("undrain", ONE) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_no_more_nodes_are_asked_for_than_the_agent_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    many = [{**OTHER, "id": f"i-{i:017x}", "ip": "255.255.255.255", "request": "a" * 64} for i in range(6758)]
+    bucket = Held(before := request(*many))
+    assert bucket.run("drain", ONE) == 1
+    assert "would name 6759 nodes, and the agent takes 6758 at most; give some back" in capsys.readouterr().err
+    assert bucket.content == before
+    assert bucket.run("drain", many[0]["id"]) == 0
+    assert len(bucket.wanted()) == 6758
+
+
+# -- what it says
+
+
+def test_it_waits_and_tells_what_changes(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    steps = [
+        ("draining", "jobs: 7 of alice"),
+        ("draining", "jobs: 7 of alice"),
+        ("backing-up", ""),
+        ("ready", "is saved"),
+    ]
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(steps[0][0], message=steps.pop(0)[1]))
+    world.answer()
+    status, out, err = run("drain", one, "--wait")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[1:] == [
+        f"{one}  ip-1  draining: jobs: 7 of alice",
+        f"{one}  ip-1  backing-up",
+        f"{one}  ip-1  ready: is saved",
+    ]
+
+
+@pytest.mark.parametrize("state", ["timed-out", "backup-failed", "unknown", "refused"])
+def test_a_node_that_does_not_get_ready_is_named(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    (one, _) = world.nodes("work")
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(state, message="why\x1b[2J\nnot"))
+    world.answer()
+    status, out, err = run("drain", one, "--wait")
+    assert (status, err) == (1, f"not ready: {one}\n")
+    # What a node says cannot write over the terminal.
+    assert f"{state}: why?[2J not" in out
+
+
+def test_a_hold_that_ends_first_is_told(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    clock = drain_command._clock
+    late: list[float] = []
+    monkeypatch.setattr(drain_command, "_clock", lambda reply: clock(reply) + sum(late))
+
+    def sleep(_: float) -> None:
+        late.append(3600)
+        world.answer("draining", beat=time.time() + 3600)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    world.answer()
+    status, _, err = run("drain", one, "--wait", "--hold", "30m")
+    assert (status, err) == (1, f"the hold is over, and the nodes go back to work; not ready in time: {one}\n")
+
+
+def test_an_agent_that_is_silent_or_refuses_is_told(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    status, _, err = run("drain", one)
+    assert status == 1
+    assert "the request stands, but the agent on the controller has never been heard of: install it with" in err
+    world.answer(beat=time.time() - 600)
+    status, _, err = run("drain", "--status")
+    assert status == 1
+    assert "has not been heard of for 10 minutes" in err
+    assert json.loads(run("drain", "--status", "--json")[1])["nodes"][0]["state"] == "ready"
+    assert run("drain", one, "--json")[0] == 2
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer(beat=time.time() + 5, refused={"operator": "is no JSON"}))
+    world.answer()
+    (world.folder / "requests/operator.json").unlink()
+    assert "the agent refuses it: is no JSON" in run("drain", one, "--wait")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([], 2, "name the nodes to drain, or say --status"),
+        (["i-0123456789abcdef0", "--status"], 2, "name the nodes to drain, or say --status"),
+        (["i-0; reboot", "ip-10-0-0-1"], 2, "'i-0; reboot', 'ip-10-0-0-1': is not an instance id such as"),
+        (
+            ["i-0123456789abcdef0", "--hold", "25h"],
+            2,
+            "--hold: must be minutes or hours such as 90m or 12h, at most 24h",
+        ),
+        (["i-0123456789abcdef0", "--hold", "soon"], 2, "got 'soon'"),
+        (["i-0123456789abcdef0", "--hold", "1h", "--force-after", "2h"], 2, "--force-after 2h is later than the end"),
+        (["i-0123456789abcdef0"], 1, "nothing was asked for:\ni-0123456789abcdef0: "),
+        (["HEAD"], 1, "is a controller node, which is never drained"),
+    ],
+)
+def test_what_is_no_node_is_refused(
+    world: World, run: Callable[..., Said], arguments: list[str], code: int, says: str
+) -> None:
+    world.answer()
+    head = world.nodes("head")[0]
+    status, _, err = run("drain", *(head if word == "HEAD" else word for word in arguments))
+    assert status == code
+    assert says in err
+    assert not (world.folder / "requests").exists()
+
+
+@pytest.mark.parametrize("where", [(), ("--cluster", "small", "--region", "us-west-2", "--profile", "nobody's")])
+def test_words_that_are_wrong_are_told_before_anything_is_asked(
+    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[str, ...]
+) -> None:
+    """All of them, where there is neither a file nor a credential."""
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run("drain", "i-1", "$(reboot)", "--hold", "99d", "--force-after", "0h", *where)
+    assert (status, out) == (2, "")
+    assert err.split("cdk-hyperpod drain: error: ")[1].splitlines() == [
+        "--hold: must be minutes or hours such as 90m or 12h, at most 24h, got '99d'",
+        "--force-after: must be minutes or hours such as 90m or 12h, at most 24h, got '0h'",
+        "'i-1', '$(reboot)': is not an instance id such as i-0123456789abcdef0; `cdk-hyperpod nodes` lists them",
+    ]
+    status, out, err = run("undrain", "$(reboot)", *where)
+    assert (status, out) == (2, "")
+    assert "undrain: error: '$(reboot)': is not an instance id such as" in err
+
+
+def test_a_cluster_by_its_name_needs_no_file(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a file tells, the cluster does: which nodes are no workers."""
+    Path("cluster.yaml").unlink()
+    where = ("--cluster", "small", "--region", "us-west-2")
+    one, head = world.nodes("work")[0], world.nodes("head")[0]
+    world.answer()
+    monkeypatch.setattr(drain_command.Channel, "_account", lambda _: "111122223333")
+    assert run("drain", head, *where)[2].endswith("is a controller node, which is never drained\n")
+    assert run("drain", one, *where)[0] == 0
+    world.answer()
+    assert json.loads(run("drain", "--status", "--json", *where)[1])["nodes"][0]["instance_id"] == one
+    assert run("undrain", one, *where) == (0, f"{one}: is given back\n", "")
+    status, _, err = run("drain", one, "--wait", *where)
+    assert status == 2 and "does not know what the file wants saved" in err
+
+
+def test_who_waits_hears_no_refusal_of_what_stood_there_before(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    world.answer(refused={"operator": "is no JSON"})
+    (world.folder / "requests").mkdir()
+    (world.folder / "requests/operator.json").write_text("{not json")
+    monkeypatch.setattr(time, "sleep", lambda _: world.answer())
+    status, out, err = run("drain", one, "--wait")
+    assert (status, out.splitlines()[-1]) == (0, f"{one}  ip-1  ready"), err
+
+
+def test_ctrl_c_while_it_waits_says_that_the_request_stands(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _) = world.nodes("work")
+    world.answer()
+
+    def enough(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", enough)
+    status, _, err = run("drain", one, "--wait")
+    assert status == 130 and one in world.wishes()
+    assert f"the request stands; cdk-hyperpod undrain {one} gives them back\n" in err
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("AccessDenied", "your credentials lack the right s3:GetObject; the command's --help lists what it needs"),
+        (
+            "AccessDenied s3:ListBucket",
+            "your credentials lack the right s3:ListBucket on arn:aws:s3:::b; the command's",
+        ),
+        ("ExpiredToken", "your AWS credentials have expired: sign in again"),
+        ("SlowDown", "AWS throttles GetObject, after 5 attempts still; try again in some minutes"),
+        (
+            "NoSuchBucket",
+            "there is no bucket hyperpod-drain-small-111122223333-us-west-2, by which an agent is asked: deploy",
+        ),
+    ],
+)
+def test_what_s3_refuses_is_one_sentence(
+    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, code: str, says: str
+) -> None:
+    def refuse(self: object, operation: str, _: object) -> None:
+        name, _, right = code.partition(" ")
+        told = f'User: arn:aws:iam::1:user/u is not authorized to perform: {right} on resource: "arn:aws:s3:::b" because no …'
+        raise ClientError({"Error": {"Code": name, "Message": told if right else "Access Denied"}}, operation)
+
+    monkeypatch.setattr("botocore.client.BaseClient._make_api_call", refuse)
+    status, out, err = run("drain", "--status")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert says in err
+
+
+def test_a_file_without_an_agent_is_refused(world: World, run: Callable[..., Said]) -> None:
+    write({})
+    status, _, err = run("undrain", "i-0123456789abcdef0")
+    assert status == 1
+    assert "slurm.drain: is absent, so the cluster has no agent that drains nodes" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ("drain", "i-0123456789abcdef0", "i-0fedcba9876543210", "--wait"),
+            (
+                "run `kubectl drain hyperpod-i-0123456789abcdef0 hyperpod-i-0fedcba9876543210 --ignore-daemonsets "
+                "--delete-emptydir-data`"
+            ),
+        ),
+        (("drain", "--status"), "run `kubectl get nodes`"),
+        (("undrain", "i-0123456789abcdef0"), "run `kubectl uncordon hyperpod-i-0123456789abcdef0`"),
+    ],
+)
+def test_under_eks_it_names_kubectl_s_own_command(
+    world: World, run: Callable[..., Said], words: tuple[str, ...], says: str
+) -> None:
+    Path("cluster.yaml").write_text((ROOT / "tests/helpers/configs/eks_existing.yaml").read_text())
+    status, out, err = run(*words)
+    assert (status, out) == (1, "")
+    assert says in err
+    assert "orchestrator: is eks: no agent is asked there, and kubectl does it" in err

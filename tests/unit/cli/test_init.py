@@ -1,0 +1,204 @@
+"""`cdk-hyperpod init`: the files that it writes, and what it refuses to."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cdk_hyperpod.cli.cluster_file import init
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.loader import load_config
+from helpers.judging import ROOT
+
+GIVEN = ["--name", "train", "--region", "us-west-2"]
+WRITTEN = [".gitignore", "app.py", "cdk.json", "cluster.yaml", "requirements.txt"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    answer(monkeypatch, None)
+    return tmp_path
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
+    """What the user types; None: there is no terminal."""
+    typed = io.StringIO(text)
+    monkeypatch.setattr(typed, "isatty", lambda: text is not None)
+    monkeypatch.setattr(sys, "stdin", typed)
+
+
+def there(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("orchestrator", ["slurm", "eks"])
+def test_it_writes_an_app(orchestrator: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", *GIVEN, *(["--eks"] if orchestrator == "eks" else [])]) == 0
+    assert there(folder) == WRITTEN
+    config = load_config("cluster.yaml").config
+    assert (config.name, config.region, config.orchestrator) == ("train", "us-west-2", orchestrator)
+    settings = json.loads((folder / "cdk.json").read_text("utf-8"))
+    assert settings == {**json.loads((ROOT / "cdk.json").read_text("utf-8")), "app": "python app.py"}
+    pins = (folder / "requirements.txt").read_text("utf-8")
+    library = "cdk-hyperpod[eks]" if orchestrator == "eks" else "cdk-hyperpod"
+    assert f"\n{library}=={version('cdk-hyperpod')}\naws-cdk-lib=={version('aws-cdk-lib')}\n" in pins
+    cli = json.loads((ROOT / "package.json").read_text("utf-8"))["devDependencies"]["aws-cdk"]
+    assert f"npx -y aws-cdk@{cli}\n" in pins
+    out = capsys.readouterr().out
+    commands = re.findall(r"^  (\S.*?) +# ", out, re.MULTILINE)
+    assert commands == [
+        "pip install -r requirements.txt",
+        f"npx -y aws-cdk@{cli} synth --quiet",
+        "pip install 'cdk-hyperpod[local]'",
+        "cdk-hyperpod local deploy",
+        # EKS's chart comes before the cluster (docs/eks.md).
+        *([f"npx -y aws-cdk@{cli} deploy hyperpod-train-eks"] if orchestrator == "eks" else []),
+        f"npx -y aws-cdk@{cli} deploy --all",
+    ]
+
+
+@pytest.mark.parametrize("orchestrator", [[], ["--eks"]], ids=["slurm", "eks"])
+def test_the_pages_that_the_file_names_are_where_it_says(
+    orchestrator: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", *GIVEN, *orchestrator]) == 0
+    text = Path("cluster.yaml").read_text("utf-8")
+    assert "`cdk-hyperpod docs` prints the folder" in text
+    capsys.readouterr()
+    assert main(["docs"]) == 0
+    folder = Path(capsys.readouterr().out.strip())
+    named = set(re.findall(r"docs/([\w.-]*\w)", text))
+    assert "reference.md" in named and [page for page in named if not (folder / page).is_file()] == []
+
+
+@pytest.mark.parametrize("name", ["123", "on", "1e3"])
+def test_a_name_that_yaml_would_read_as_something_else(name: str) -> None:
+    assert main(["init", "--name", name, "--region", "us-west-2"]) == 0
+    assert yaml.safe_load(Path("cluster.yaml").read_text("utf-8"))["name"] == name
+
+
+def test_what_is_commented_out_loads_too() -> None:
+    assert main(["init", *GIVEN]) == 0
+    text = Path("cluster.yaml").read_text("utf-8")
+    Path("cluster.yaml").write_text(re.sub(r"^# ((network|storage|scale_down):)", r"\1", text, flags=re.MULTILINE))
+    config = load_config("cluster.yaml").config
+    assert config.storage and config.scale_down and config.network.availability_zones == ("us-west-2a",)
+
+
+def test_it_asks_for_what_is_not_given(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(monkeypatch, " train \nus-east-1\n")
+    assert main(["init"]) == 0
+    config = load_config("cluster.yaml").config
+    assert (config.name, config.region) == ("train", "us-east-1")
+    assert "Name of the cluster: AWS region, such as us-west-2: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("orchestrator", [[], ["--eks"]], ids=["slurm", "eks"])
+def test_it_asks_again_for_what_hyperpod_would_refuse(
+    orchestrator: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(monkeypatch, "a b\n\ntrain\nus-west-9\nus-west-2\n")
+    assert main(["init", *orchestrator]) == 0
+    config = load_config("cluster.yaml").config
+    assert (config.name, config.region) == ("train", "us-west-2")
+    out = capsys.readouterr().out
+    assert out.count("Name of the cluster: ") == 3 and out.count("AWS region, such as us-west-2: ") == 2
+    assert "  region: AWS has no region 'us-west-9'; did you mean us-west-2?\n" in out
+    assert out.index("got 'a b'; change it\n") < out.index("AWS region")
+
+
+def test_a_wrong_value_that_was_given_is_told_before_the_other_is_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(monkeypatch, "train\n")
+    assert main(["init", "--region", "us-west-9"]) == 1
+    said = "init: 1 error\n  region: AWS has no region 'us-west-9'; did you mean us-west-2?\n"
+    assert capsys.readouterr() == ("", said)
+    assert there(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed", "said"),
+    [
+        pytest.param([], None, "init needs --name and --region: there is no terminal to ask on", id="no terminal"),
+        pytest.param(GIVEN[:2], None, "init needs --region: there is no terminal to ask on", id="one is missing"),
+        pytest.param([*GIVEN[2:], "--yes"], "x\n", "init needs --name: --yes says to ask for nothing", id="--yes"),
+        pytest.param([], "train\n", "nothing was written", id="the end of the input"),
+        pytest.param(
+            ["--name", "a b", "--region", "us-west-9"],
+            None,
+            "init: 2 errors\n  name: must be 1 to 63 letters, digits and hyphens, no hyphen at either end, got 'a b'; "
+            "change it\n  region: AWS has no region 'us-west-9'; did you mean us-west-2?",
+            id="what HyperPod would refuse",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_one_message_and_writes_nothing(
+    arguments: list[str],
+    typed: str | None,
+    said: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer(monkeypatch, typed)
+    assert main(["init", *arguments]) == 1
+    assert capsys.readouterr().err == f"{said}\n"
+    assert there(folder) == []
+
+
+def test_it_overwrites_nothing_and_names_all_that_is_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "app.py").write_text("mine")
+    (folder / ".gitignore").symlink_to("nowhere")
+    assert main(["init", *GIVEN]) == 1
+    assert capsys.readouterr().err == (
+        "app.py, .gitignore: are there already, and init overwrites nothing; run it in an empty folder\n"
+    )
+    assert there(folder) == [".gitignore", "app.py"]
+    assert (folder / "app.py").read_text() == "mine"
+
+
+def test_a_file_that_cannot_be_written_takes_the_others_with_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here somebody else wrote cdk.json after `init` had looked."""
+    monkeypatch.setattr("os.path.lexists", lambda _: False)
+    (folder / "cdk.json").write_text("mine")
+    assert main(["init", *GIVEN]) == 1
+    assert capsys.readouterr().err == "cdk.json: cannot be written (File exists); nothing was\n"
+    assert there(folder) == ["cdk.json"]
+    assert (folder / "cdk.json").read_text() == "mine"
+
+
+def test_ctrl_c_on_the_way_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    real = Path.open
+
+    def third_is_too_much(self: Path, *arguments: str, **options: str) -> object:
+        opened.append(self.name)
+        if len(opened) == 3:
+            raise KeyboardInterrupt
+        return real(self, *arguments, **options)  # type: ignore[call-overload]
+
+    contents = dict.fromkeys(WRITTEN, "text")
+    monkeypatch.setattr(Path, "open", third_is_too_much)
+    with pytest.raises(KeyboardInterrupt):
+        init._write(folder, contents)
+    assert len(opened) == 3 and there(folder) == []
+
+
+def test_a_wrong_region_under_eks_is_all_that_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--name", "train", "--region", "eu-west-9", "--eks"]) == 1
+    assert (
+        capsys.readouterr().err == "init: 1 error\n  region: AWS has no region 'eu-west-9'; did you mean eu-west-2?\n"
+    )

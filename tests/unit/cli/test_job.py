@@ -1,0 +1,387 @@
+"""`cdk-hyperpod job render`: YAML on standard output, or everything that is wrong, in the command's own words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.kubernetes.jobs import job_manifests
+from cdk_hyperpod.kubernetes.manifests import to_yaml
+from helpers.kubernetes.samples import ELASTIC
+
+CONFIGS = Path(__file__).resolve().parents[2] / "helpers" / "configs"
+NEEDED = {
+    "--name": "llama",
+    "--namespace": "research",
+    "--image": ELASTIC.image,
+    "--instance-type": "ml.p5.48xlarge",
+    "--min-replicas": "2",
+    "--max-replicas": "8",
+}
+
+
+def arguments(changes: dict[str, str | None] | None = None, *more: str) -> list[str]:
+    chosen = {"--replica-increment-step": "2", **(changes or {})}
+    options = {name: value for name, value in (NEEDED | chosen).items() if value is not None}
+    return ["job", "render", *(part for pair in options.items() for part in pair), *more]
+
+
+def test_it_writes_what_the_library_renders(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments(None, "--", "train.py")) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (to_yaml(job_manifests(ELASTIC)), "")
+
+
+def grouped(*more: str, **config: object) -> list[str]:
+    """A job of 4 nodes in a group of tests/helpers/configs/eks.yaml, or of another file."""
+    needed = {name: value for name, value in NEEDED.items() if "replicas" not in name and name != "--instance-type"}
+    needed["--namespace"] = "hyperpod-ns-research"
+    chosen = {"--nodes": "4", "--group": "p5", "--config": str(CONFIGS / "eks.yaml"), **config}
+    options = {name: str(value) for name, value in (needed | chosen).items() if value is not None}
+    return ["job", "render", *(part for pair in options.items() for part in pair), *more]
+
+
+def test_a_job_of_a_group_goes_to_its_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their type and labels, the zone, and the taint that keeps others away."""
+    assert main(grouped("--", "train.py")) == 0
+    (job,) = yaml.safe_load_all(capsys.readouterr().out)
+    pod = job["spec"]["replicaSpecs"][0]["template"]["spec"]
+    assert pod["nodeSelector"] == {
+        "node.kubernetes.io/instance-type": "ml.p5.48xlarge",
+        "accelerator": "h100",
+        "topology.kubernetes.io/zone": "us-west-2c",
+    }
+    assert pod["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}
+    ]
+    assert job["spec"]["replicaSpecs"][0]["replicas"] == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"--group": "p6"}, "--group: no instance group has the name 'p6'; name one of system, p5"),
+        ({"--instance-type": "ml.m5.4xlarge"}, "--instance-type: the group p5 has no 'ml.m5.4xlarge'; leave it out"),
+        (
+            {"--nodes": "9"},
+            "--max-replicas: 9 replicas are more than the team's",
+        ),
+        (
+            {"--min-replicas": "2"},
+            "--nodes: does not go with --min-replicas; keep --nodes, or the sizes of an elastic job",
+        ),
+        (
+            {"--zone": "us-west-2a"},
+            "--zone: the group p5 is in us-west-2c, got 'us-west-2a'; leave it out, or name a group",
+        ),
+        (
+            {"--zone": "mars/x"},
+            "--zone: must be an availability zone's name or id, such as us-west-2c or usw2-az3, got",
+        ),
+        (
+            {"--namespace": "hyperpod-ns-reserch"},
+            "--namespace: no team of the file has the namespace 'hyperpod-ns-reserch'; did you mean hyperpod-ns-research?",
+        ),
+        (
+            {"--namespace": "zebra"},
+            (
+                "--namespace: no team of the file has the namespace 'zebra'; name one of hyperpod-ns-research, "
+                "hyperpod-ns-inference"
+            ),
+        ),
+        (
+            {"--priority-class": "low"},
+            "--priority-class: pods of the team research may not name 'low'; name one of urgent",
+        ),
+        (
+            {"--priority-class": "urgent", "--base-priority-class": "high"},
+            "--base-priority-class: pods of the team research may not name 'high'; name one of urgent",
+        ),
+        (
+            {"--priority-class": "urgent", "--namespace": "hyperpod-ns-inference"},
+            "--priority-class: pods of the team inference may not name 'urgent'; leave it out: the team may name none",
+        ),
+        (
+            {"--service-account": "team-pods", "--namespace": "hyperpod-ns-inference"},
+            "--service-account: is team-pods, which a team with a pod_role_arn has, and inference has none; leave it out",
+        ),
+        ({"--nodes": None}, "--min-replicas: is missing; add it, or --nodes for a job of one size"),
+        (
+            {"--group": None},
+            "--instance-type: is missing; name the type of the nodes, or a --group of the cluster file",
+        ),
+        (
+            {"--config": "tests/helpers/configs/everything.yaml"},
+            "--config: is a cluster under Slurm; submit the job with sbatch",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_file(capsys: pytest.CaptureFixture[str], changes: dict[str, object], said: str) -> None:
+    if "--config" in changes:
+        changes = {"--config": str(CONFIGS / "everything.yaml")}
+    assert main(grouped(**changes)) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_what_the_file_gives_the_team_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    """A zone's id may be that of the group's zone: which one is, differs between accounts."""
+    given = {"--zone": "us-west-2c", "--priority-class": "urgent", "--service-account": "team-pods"}
+    other = {"--service-account": "own", "--namespace": "hyperpod-ns-inference", "--nodes": "3"}
+    for options in (given, {"--zone": "usw2-az3"}, other):
+        assert main(grouped(**options)) == 0, capsys.readouterr().err
+    assert capsys.readouterr().err == ""
+
+
+def test_what_aws_excludes_for_elastic_training_is_a_warning(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = yaml.safe_load((CONFIGS / "eks.yaml").read_text("utf-8"))
+    data["eks"] = {"dependencies_chart": "installed"}
+    data["teams"] = []
+    data["instance_groups"][1] |= {"spot": True}
+    data["tiered_storage"] = {}
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump(data))
+    elastic = {"--nodes": None, "--min-replicas": "2", "--max-replicas": "4", "--replica-increment-step": "1"}
+    assert main(grouped(**{"--config": str(file), **elastic})) == 0
+    said = capsys.readouterr()
+    assert "warning: --group: p5 is spot capacity, for which AWS excludes elastic training" in said.err
+    assert "warning: --config: has managed tiered checkpointing on" in said.err
+    assert "elasticPolicy" in said.out
+    assert main(grouped(**{"--config": str(file)})) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_nodes_with_efa_in_two_zones_need_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = yaml.safe_load((CONFIGS / "eks.yaml").read_text("utf-8"))
+    data["eks"] = {"dependencies_chart": "installed"}
+    data["instance_groups"].append({**data["instance_groups"][1], "name": "far", "availability_zone": "us-west-2a"})
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump(data))
+    any_group: dict[str, object] = {"--config": str(file), "--group": None, "--instance-type": "ml.p5.48xlarge"}
+    assert main(grouped(**any_group)) == 1
+    assert "--zone: is missing: ml.p5.48xlarge is in us-west-2a and us-west-2c, and EFA" in capsys.readouterr().err
+    for chosen in ({"--zone": "us-west-2a"}, {"--group": "far"}):
+        assert main(grouped(**any_group | chosen)) == 0
+        assert "topology.kubernetes.io/zone: us-west-2a" in capsys.readouterr().out
+
+
+def test_sizes_by_values_with_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    changes: dict[str, str | None] = {"--replica-increment-step": None, "--replica-discrete-values": "2,3,8"}
+    assert main(arguments(changes, "--train-batch-size", "128", "--learning-rate", "0.0004")) == 0
+    config, job = yaml.safe_load_all(capsys.readouterr().out)
+    assert job["spec"]["elasticPolicy"]["replicaDiscreteValues"] == [2, 3, 8]
+    settings = yaml.safe_load(config["data"]["scale_config.yaml"])["scale_config"]
+    assert settings.keys() == {2, 3, 8}
+    assert settings[3] == {
+        "trainer": {"num_nodes": 3},
+        "training_config": {
+            "training_args": {
+                "train_batch_size": 128,
+                "learning_rate": 0.0004,
+                "uneven_batch": {
+                    "use_uneven_batch": True,
+                    "num_dp_groups_with_small_batch_size": 16,
+                    "small_local_batch_size": 5,
+                    "large_local_batch_size": 6,
+                },
+            }
+        },
+    }
+
+
+def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> None:
+    more = {
+        "--namespace": "hyperpod-ns-research",
+        "--replicas": "4",
+        "--quota-nodes": "8",
+        "--vcpus": "100",
+        "--memory-gib": "1000",
+        "--nproc-per-node": "4",
+        "--scaling-timeout": "61",
+        "--graceful-shutdown-timeout": "62",
+        "--faulty-scale-down-timeout": "63",
+        "--scale-up-snooze-time": "64",
+        "--workload-priority-class": "training-priority",
+        "--priority-class": "low",
+        "--base-priority-class": "high",
+        "--service-account": "trainer",
+        "--max-retries": "5",
+        "--env": "A=b=c",
+        "--claim": "fsx=/fsx",
+    }
+    assert main(arguments({**more}, "--disruption-budget", "--", "train.py", "--epochs", "3")) == 0
+    job, budget = yaml.safe_load_all(capsys.readouterr().out)
+    spec, (base, elastic) = job["spec"], job["spec"]["replicaSpecs"]
+    pod = base["template"]["spec"]
+    (container,) = pod["containers"]
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "hyperpod-ns-research-localqueue"
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "training-priority"
+    assert (base["replicas"], elastic["replicas"], elastic["maxReplicas"]) == (2, 2, 6)
+    assert spec["elasticPolicy"] == {
+        "minReplicas": 2,
+        "maxReplicas": 8,
+        "replicaIncrementStep": 2,
+        "scalingTimeoutInSeconds": 61,
+        "gracefulShutdownTimeoutInSeconds": 62,
+        "faultyScaleDownTimeoutInSeconds": 63,
+    }
+    assert spec["runPolicy"]["restartPolicy"] == {"evalPeriodSeconds": 3600, "scaleUpSnoozeTimeInSeconds": 64}
+    assert spec["runPolicy"]["jobMaxRetryCount"] == 5
+    assert spec["nprocPerNode"] == "4"
+    assert (pod["priorityClassName"], elastic["template"]["spec"]["priorityClassName"]) == ("high", "low")
+    assert pod["serviceAccountName"] == "trainer"
+    assert container["args"] == [
+        "--nnodes=4",
+        "--nproc-per-node=4",
+        "--rdzv-backend=hyperpod",
+        "train.py",
+        "--epochs",
+        "3",
+    ]
+    assert container["env"][-1] == {"name": "A", "value": "b=c"}
+    assert container["resources"]["requests"]["cpu"] == "100"
+    assert container["resources"]["limits"]["memory"] == "1000Gi"
+    assert budget["spec"]["minAvailable"] == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"--replica-discrete-values": "2,4,8"},
+            "has both --replica-increment-step and --replica-discrete-values; keep one: a step, or the sizes themselves",
+        ),
+        (
+            {"--replica-increment-step": None},
+            (
+                "has neither --replica-increment-step nor --replica-discrete-values; add one: a step such as 1, or the sizes "
+                "such as 2,4,8"
+            ),
+        ),
+        (
+            {"--min-replicas": "9"},
+            "--min-replicas: 9 is more than --max-replicas, which is 8; lower it, or raise --max-replicas",
+        ),
+        (
+            {"--replica-increment-step": "5"},
+            (
+                "--replica-increment-step: from 2 in steps of 5 the job never reaches --max-replicas, which is 8 (2, 7); use a "
+                "step that divides 6, or --max-replicas 7"
+            ),
+        ),
+        (
+            {"--replicas": "5"},
+            "--replicas: the job cannot start with 5: its sizes are 2, 4, 6, 8; use one of them, or leave it out",
+        ),
+        (
+            {"--quota-nodes": "6"},
+            (
+                "--max-replicas: 8 replicas are more than the team's quota holds (cpu 1432 of 1074, memory 15120Gi of 11340Gi, "
+                "nvidia.com/gpu 64 of 48, vpc.amazonaws.com/efa 256 of 192); lower it to 6 at most, or raise the quota"
+            ),
+        ),
+        ({"--quota-nodes": "0"}, "--quota-nodes: must be 1 or more, got 0; change it"),
+        (
+            {"--namespace": "kube-system"},
+            "--namespace: the namespace 'kube-system' belongs to Kubernetes, EKS or HyperPod; use one of the team's own",
+        ),
+        (
+            {"--instance-type": "ml.p5.48"},
+            "--instance-type: HyperPod has no instance type 'ml.p5.48'; did you mean ml.p5.48xlarge?",
+        ),
+        (
+            {"--queue": "Q"},
+            (
+                "--queue: must be 1 to 63 lower-case letters, digits, hyphens and dots, a letter or digit at either end, "
+                "got 'Q'; change it"
+            ),
+        ),
+        (
+            {"--env": "1=x"},
+            "--env.1: '1' is not a name for an environment variable; use letters, digits and underscores, no digit first",
+        ),
+        (
+            {"--claim": "fsx=fsx"},
+            "--claim.mount_path: must be an absolute path without a slash at its end, got 'fsx'; change it",
+        ),
+        (
+            {"--nproc-per-node": "9"},
+            "--nproc-per-node: ml.p5.48xlarge has 8 GPUs, got 9; leave it out for a process each",
+        ),
+        (
+            {"--instance-type": "ml.trn1.32xlarge", "--nproc-per-node": "33"},
+            "--nproc-per-node: ml.trn1.32xlarge has 32 NeuronCores, got 33; leave it out for a process each",
+        ),
+        (
+            {"--graceful-shutdown-timeout": "0"},
+            (
+                "--graceful-shutdown-timeout: 0 leaves no time for a checkpoint: each change of size would lose what came "
+                "after the last one; leave it out, or use the seconds that a checkpoint takes"
+            ),
+        ),
+        ({"--max-retries": "-1"}, "--max-retries: must be 0 to 10000, got -1; change it"),
+        ({"--scaling-timeout": "-1"}, "--scaling-timeout: must be 0 to 604800, got -1; change it"),
+        (
+            {"--train-batch-size": "128"},
+            (
+                "--train-batch-size: goes with --replica-discrete-values, and the policy has --replica-increment-step; use "
+                "--replica-discrete-values 2,4,6,8"
+            ),
+        ),
+        ({"--train-batch-size": "0"}, "--train-batch-size: must be 1 or more, got 0; change it"),
+        (
+            {"--learning-rate": "0.1"},
+            (
+                "--learning-rate: goes into the settings by size, and there is no --train-batch-size for them; add "
+                "--train-batch-size, or pass the rate to the script"
+            ),
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_commands_words(
+    changes: dict[str, str | None], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(changes)) == 1
+    out = capsys.readouterr()
+    assert (out.out, out.err) == ("", f"job render: 1 error\n  {said}\n")
+
+
+@pytest.mark.parametrize(("instance_type", "processes"), [("ml.p5.48xlarge", "8"), ("ml.m5.4xlarge", "16")])
+def test_a_process_for_each_accelerator_and_any_number_without_one(instance_type: str, processes: str) -> None:
+    assert main(arguments({"--instance-type": instance_type, "--nproc-per-node": processes})) == 0
+
+
+def test_everything_that_is_wrong_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong: dict[str, str | None] = {"--name": "A", "--image": "", "--max-replicas": "1", "--quota-nodes": "0"}
+    assert main(arguments(wrong)) == 1
+    assert capsys.readouterr().err.splitlines()[0] == "job render: 4 errors"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"--replica-discrete-values": "2,x"},
+            "Invalid value for '--replica-discrete-values': write whole numbers with commas between them, such as 2,4,8, got '2,x'",
+        ),
+        ({"--env": "x"}, "Invalid value for '--env': write NAME=VALUE, got 'x'"),
+        ({"--claim": "fsx"}, "Invalid value for '--claim': write CLAIM=/PATH, got 'fsx'"),
+        ({"--min-replicas": "two"}, "Invalid value for '--min-replicas': 'two' is not a valid integer."),
+    ],
+)
+def test_usage_errors(changes: dict[str, str | None], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments(changes)) == 2
+    assert capsys.readouterr().err.endswith(f"error: {said}\n")
+
+
+def test_the_command_says_no_stack_trace_and_exits_1() -> None:
+    command = Path(sys.executable).parent / "cdk-hyperpod"
+    done = subprocess.run([command, *arguments({"--max-replicas": "1"})], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("job render: 1 error\n  --min-replicas: 2 is more than --max-replicas")

@@ -1,0 +1,448 @@
+"""`cdk-hyperpod nodes`: the table of no, one and 6,758 nodes, its filters, JSON, and what it writes into a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from botocore.loaders import Loader  # type: ignore[import-untyped]
+from botocore.session import Session  # type: ignore[import-untyped]
+
+from cdk_hyperpod._common.assets import models_dir
+from cdk_hyperpod.cli.nodes import kubernetes
+from cdk_hyperpod.cli.nodes.nodes import IMAGES, STATUSES
+from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, eks, group
+from unit.cli.conftest import Run, World, write
+
+
+def test_no_node(world: World, run: Run) -> None:
+    world.model.call("CreateCluster", eks(group("work", 0, node_type=None), name="small"))
+    world.quiet()
+
+    assert run("nodes") == (0, "small: no nodes\n", "")
+    assert run("nodes", "--ids") == (0, "", "")
+
+
+def test_one_node_and_its_controller_in_80_columns(world: World, run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+    world.model.clock.advance(3 * 86_400)  # type: ignore[attr-defined]
+    head, work = world.nodes()
+    world.model.change_node(work, status="Failure")
+
+    assert run("nodes") == (
+        0,
+        (
+            "node                 group  status   image     age  zone\n"
+            f"{head}  head   Running  UpToDate   3d  us-west-2c\n"
+            f"{work}  work   Failure  UpToDate   3d  us-west-2c\n"
+            "small: 2 nodes (1 Failure, 1 Running)\n"
+        ),
+        "",
+    )
+    assert world.calls == ["sagemaker:describe_cluster", "sagemaker:list_cluster_nodes"]
+
+
+def test_6758_nodes_take_a_call_for_each_hundred_and_two_more(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "a-group-whose-name-is-rather-long-and-says-a-lot"
+    world.cluster(group(name, 1))
+    world.quiet()
+    write(network__availability_zones=[])
+    first = world.model.client().list_cluster_nodes(ClusterName="small", MaxResults=100)["ClusterNodeSummaries"][1]
+    every = [{**first, "InstanceId": f"i-{number:017x}"} for number in range(6758)]
+    asked = []
+
+    def page(self: object, *, NextToken: str = "0", MaxResults: int, **_: object) -> dict[str, object]:
+        asked.append(NextToken)
+        begin, end = int(NextToken), int(NextToken) + MaxResults
+        return {"ClusterNodeSummaries": every[begin:end], **({"NextToken": str(end)} if end < len(every) else {})}
+
+    monkeypatch.setattr("cdk_hyperpod_local.hyperpod.client.Client.list_cluster_nodes", page, raising=False)
+    status, out, err = run("nodes")
+    lines = out.splitlines()
+
+    assert (status, err) == (0, "")
+    assert lines[0] == f"node{' ' * 17}group{' ' * 20}status   image     age  zone"
+    assert lines[1] == "i-00000000000000000  a-group-whose-name-is-…  Running  UpToDate  10m  us-west-2b"
+    assert lines[-1] == "small: 6758 nodes (6758 Running)" and len(lines) == 6760
+    assert max(map(len, lines)) == 80
+    assert len(asked) == 68 and len(world.calls) == 68 + 2
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--group", "work"], ["work", "work"]),
+        (["--group", "work", "--status", "failure"], ["work"]),
+        (["--status", "Running"], ["head", "work"]),
+        (["--image", "outdated"], ["work"]),
+        (["--image", "UpToDate"], ["head", "work"]),
+        (["--image", "EndOfLife"], []),
+    ],
+    ids=" ".join,
+)
+def test_filters(options: list[str], found: list[str], world: World, run: Run) -> None:
+    world.cluster(group("work", 2))
+    world.quiet()
+    world.model.change_node(world.nodes("work")[1], status="Failure", image="1.0")
+
+    status, out, _ = run("nodes", "--json", *options)
+    assert status == 0
+    assert [node["group"] for node in json.loads(out)["nodes"]] == found
+    assert run("nodes", "--ids", *options)[1].split() == [node["instance_id"] for node in json.loads(out)["nodes"]]
+
+
+def test_under_eks_nobody_is_a_controller(world: World, run: Run) -> None:
+    world.model.call("CreateCluster", eks(group("work", 2, node_type=None), name="small"))
+    world.quiet()
+    Path("cluster.yaml").unlink()
+
+    status, out, _ = run("nodes", "--cluster", "small", "--region", "us-west-2")
+    assert status == 0 and out.splitlines()[1].endswith("  us-west-2b")
+    told = json.loads(run("nodes", "--cluster", "small", "--region", "us-west-2", "--json")[1])["nodes"]
+    assert [node["node_type"] for node in told] == [None, None]
+    assert run("replace", *world.nodes("work"), "--yes", "--cluster", "small", "--region", "us-west-2")[0] == 0
+
+
+def test_a_group_that_is_none_and_a_node_that_is_none(world: World, run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+
+    assert run("nodes", "--group", "wrok") == (
+        1,
+        "",
+        "--group wrok: the cluster has no such group; its groups are head, work\n",
+    )
+    status, _, err = run("nodes", "i-0bad0bad")
+    assert status == 1 and err.startswith("i-0bad0bad: is no node of the cluster; `cdk-hyperpod nodes` lists them")
+
+
+def test_json_has_a_version_and_what_nobody_knows_is_null(world: World, run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+
+    told = json.loads(run("nodes", "--json")[1])
+    node = told["nodes"][1]
+    assert (told["command"], told["schema"], told["cluster"], told["notes"]) == ("nodes", 1, "small", [])
+    assert node["launch_time"].endswith("Z") and node["availability_zone"] == "us-west-2c"
+    assert node["node_type"] == "Compute" and node["drain_state"] is None and node["host"].startswith("ip-10-")
+
+
+def test_a_node_that_is_not_launched_yet(world: World, run: Run) -> None:
+    world.model.set_capacity("ml.p5.48xlarge", 0)
+    world.cluster(group("work", 1))
+    world.model.clock.advance(1_800)  # type: ignore[attr-defined]
+
+    _, out, _ = run("nodes", "--group", "work")
+    row = out.splitlines()[1].split()
+    assert row[1:3] == ["work", "Pending"] and row[4] == "-" and not row[0].startswith("i-")
+    assert run("nodes", "--group", "work", "--ids")[1] == ""
+
+
+def test_what_the_drain_agent_says_is_a_column(world: World, run: Run) -> None:
+    write(slurm={"drain": {}}, account="000000000000")
+    world.cluster(group("work", 2))
+    world.quiet()
+    assert "slurm" not in run("nodes")[1].splitlines()[0]
+
+    first = world.nodes("work")[0]
+    world.status = json.dumps({"schema": 1, "nodes": {first: {"state": "draining\x1b[2J"}}}).encode()
+    out = run("nodes")[1]
+    assert out.splitlines()[0].endswith("slurm") and "draining?[2J" in out and "\x1b" not in out
+
+    world.status = b"[]"
+    assert run("nodes")[1].endswith(
+        "note: what the drain agent says is not shown: it has a status that is not a JSON object\n"
+    )
+
+
+def test_of_another_account(world: World, run: Run) -> None:
+    write(account="111111111111")
+    world.cluster(group("work", 1))
+
+    said = "account: the file says 111111111111, your credentials are of 000000000000; use others (--profile NAME)\n"
+    assert run("nodes") == (1, "", said)
+
+
+def test_no_cluster_and_one_that_goes_half_way(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, out, err = run("nodes")
+    assert (status, out) == (1, "") and err.startswith(
+        "there is no cluster small in us-west-2 that your credentials reach"
+    )
+
+    world.cluster(group("work", 1))
+    reply = world.model.client().describe_cluster(ClusterName="small")
+    monkeypatch.setattr("cdk_hyperpod.cli.live.describe", lambda _: {**reply, "ClusterName": "small"})
+    world.model.call("DeleteCluster", {"ClusterName": "small"})
+    world.quiet()
+    status, out, err = run("nodes")
+    assert (status, out) == (1, "") and err.startswith("ListClusterNodes: ") and err.count("\n") == 1
+
+
+FILE = """\
+# Ours.
+name: small   # a name
+region: us-west-2
+network:
+  availability_zones: [us-west-2c]
+instance_groups:
+  - name: head
+    instance_type: ml.m5.xlarge
+    instance_count: 1
+    node_type: controller
+  # The big ones.
+  - {name: work, instance_type: ml.p5.48xlarge, instance_count: 4, node_type: compute, partition: "p5"}   # 32 GPUs
+"""
+
+
+def test_write_names_nodes_in_the_file_and_keeps_its_comments(world: World, run: Run) -> None:
+    Path("cluster.yaml").write_text(FILE)
+    world.cluster(group("work", 4))
+    world.quiet()
+    first, second, *_ = sorted(world.nodes("work"))
+
+    status, out, err = run("nodes", first, second, "--write")
+    assert (status, err) == (0, "")
+    assert out == (
+        "cluster.yaml: 2 nodes added to scale_down.nodes_to_delete, instance_count lower: work by 2. Next: cdk-hyperpod plan\n"
+    )
+    added = f"scale_down:\n  nodes_to_delete:\n    - {first}\n    - {second}\n"
+    assert Path("cluster.yaml").read_text() == FILE.replace("instance_count: 4", "instance_count: 2") + added
+
+    again = "cluster.yaml: scale_down.nodes_to_delete has them already; nothing was changed\n"
+    assert run("nodes", first, "--write") == (0, again, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["--group", "head"], "nothing was written:\ni-", id="a controller"),
+        pytest.param(
+            ["--group", "work"], "nothing was written, because the file would be wrong:\ncluster.yaml: ", id="too many"
+        ),
+    ],
+)
+def test_what_write_refuses_leaves_the_file_as_it_was(arguments: list[str], said: str, world: World, run: Run) -> None:
+    Path("cluster.yaml").write_text(FILE.replace("instance_count: 4", "instance_count: 4, min_instance_count: 2"))
+    before = Path("cluster.yaml").read_text()
+    world.cluster(group("work", 4))
+    world.quiet()
+
+    status, out, err = run("nodes", *arguments, "--write")
+    assert (status, out) == (1, "") and err.startswith(said)
+    assert Path("cluster.yaml").read_text() == before
+    assert [path.name for path in Path().iterdir()] == ["cluster.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nodes", "--write"], "--write names nodes that a deployment then deletes: say which, by NODE or a filter"),
+        (["nodes", "i-0", "--write", "--cluster", "c"], "--write edits a cluster file: name it by --config, not the "),
+        (["nodes", "i-0", "--write", "--ids"], "--write prints what it did: leave --ids and --json out"),
+        (["nodes", "i-0", "--write", "--json"], "--write prints what it did: leave --ids and --json out"),
+        (["nodes", "--ids", "--json"], "--ids prints ids alone: leave --json out; it has each node's instance_id"),
+        (["logs", "i-0", "--follow", "--json"], "--json prints one document: leave --follow out"),
+        (
+            ["nodes", "--status", "foo"],
+            "Invalid value for '--status': 'foo' is not one of 'Running', 'Pending', 'Failure', 'ShuttingDown', 'SystemUpdating', ",
+        ),
+        (
+            ["nodes", "--image", "new"],
+            "Invalid value for '--image': 'new' is not one of 'UpToDate', 'UpdateAvailable', ",
+        ),
+        (["connect", "i-0", "--ssh-config", "--print"], "--ssh-config prints a block and runs nothing: "),
+        (["check", "A", "--config", "B"], "FILE and --config are the same: name one"),
+        (["drain"], "name the nodes to drain, or say --status"),
+    ],
+    ids=" ".join,
+)
+def test_misuse_exits_with_2(arguments: list[str], said: str, world: World, run: Run) -> None:
+    status, out, err = run(*arguments)
+    assert (status, out, world.calls) == (2, "", [])
+    assert err.startswith("Usage: cdk-hyperpod ") and f"cdk-hyperpod {arguments[0]}: error: {said}" in err
+
+
+def test_every_status_and_image_of_the_api_can_be_asked_for() -> None:
+    session = Session()
+    session.register_component("data_loader", Loader(extra_search_paths=[str(models_dir())]))
+    shapes = session.get_service_model("sagemaker")
+    assert {*STATUSES} == {*shapes.shape_for("ClusterInstanceStatus").enum}
+    assert {*IMAGES} == {*shapes.shape_for("ClusterImageVersionStatus").enum}
+
+
+@pytest.mark.parametrize("columns", [72, 40])
+def test_a_narrow_terminal_cuts_the_image_first_and_an_id_never(
+    columns: int, world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    world.model.call("CreateCluster", eks(group("controller", 1, node_type=None), name="small"))
+    world.quiet()
+    (node,) = world.nodes()
+    reply = world.model.client().list_cluster_nodes(ClusterName="small")
+    (summary,) = reply["ClusterNodeSummaries"]
+    fresh = {**summary, "ImageVersionStatus": "SecurityUpdateRequired"}
+    monkeypatch.setattr(
+        "cdk_hyperpod_local.hyperpod.client.Client.list_cluster_nodes",
+        lambda _, **given: {"ClusterNodeSummaries": [fresh]},
+        raising=False,
+    )
+    row = run("nodes")[1].splitlines()[1].split()
+    assert row[0] == node and row[3].endswith("…")
+    assert row[1] == ("controller" if columns == 72 else "control…")
+
+
+def test_zones_that_may_not_be_read_are_a_note(world: World, run: Run) -> None:
+    write(network__availability_zones=[])
+    world.cluster(group("work", 1))
+    world.quiet()
+    world.denied = {"ec2:describe_subnets"}
+
+    status, out, _ = run("nodes")
+    assert status == 0
+    assert out.endswith(
+        "note: zones are not shown: your credentials lack the right ec2:describe_subnets; the command's --help lists what it needs\n"
+    )
+
+
+# -- what Kubernetes says ---------------------------------------------------------------------------------------------
+
+KUBECTL = """\
+#!/bin/sh
+case "$*" in
+"config view -o json") cat config.json ;;
+"--context ours get nodes -o json") cat nodes.json ;;
+*) echo "E1122 something first" >&2; echo "error: $*" >&2; exit 1 ;;
+esac
+"""
+
+
+def kubectl(monkeypatch: pytest.MonkeyPatch, *, cluster: str, current: str = "other") -> None:
+    """A kubectl with two contexts, of which one is `cluster`'s."""
+    folder = Path("bin")
+    folder.mkdir(exist_ok=True)
+    program = folder / "kubectl"
+    program.write_text(KUBECTL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder.resolve()}:/usr/bin:/bin")
+    contexts = [{"name": "other", "context": {"cluster": "x"}}, {"name": "ours", "context": {"cluster": cluster}}]
+    Path("config.json").write_text(json.dumps({"contexts": contexts, "current-context": current}))
+
+
+def test_what_kubernetes_says_is_a_column(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.model.call("CreateCluster", eks(group("work", 4, node_type=None), name="small"))
+    world.quiet()
+    kubectl(monkeypatch, cluster=EKS_ARN)
+    first, second, third, fourth = world.nodes("work")
+    health = "sagemaker.amazonaws.com/node-health-status"
+
+    def node(name: str, ready: str, label: str, **spec: object) -> dict[str, object]:
+        metadata = {"name": f"hyperpod-{name}", "labels": {health: label}}
+        return {"metadata": metadata, "spec": spec, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
+
+    items = [
+        node(first, "True", "Schedulable"),
+        node(second, "Unknown", "UnschedulablePendingReplacement", unschedulable=True),
+        node(third, "True", "\x1b[2J"),
+        {"metadata": {"name": "ip-10-0-0-1"}},
+    ]
+    Path("nodes.json").write_text(json.dumps({"items": items}))
+    where = ("--cluster", "small", "--region", "us-west-2")
+
+    status, out, err = run("nodes", "--kubernetes", *where)
+    rows = out.splitlines()
+    assert (status, err) == (0, "") and rows[0].endswith("  kubernetes")
+    said = {row.split()[0]: row.split()[-1] for row in rows[1:5]}
+    assert said == {
+        first: "Ready",
+        second: "NotReady,SchedulingDisabled,UnschedulablePendingReplacement"[:40],
+        third: "Ready,?[2J",
+        fourth: "-",
+    }
+    told = json.loads(run("nodes", "--kubernetes", "--json", *where)[1])
+    assert {each["instance_id"]: each["kubernetes_state"] for each in told["nodes"]}[fourth] is None
+    assert "kubernetes" not in run("nodes", *where)[1], "only where somebody asks"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda: Path("bin/kubectl").unlink(), "there is no kubectl"),
+        (lambda: Path("bin/kubectl").write_text("no script"), "does not run: Exec format error"),
+        (
+            lambda: Path("config.json").write_text("{}"),
+            f"kubectl has no context of {EKS_ARN}; aws eks update-kubeconfig",
+        ),
+        (lambda: Path("config.json").write_text("[]"), "kubectl prints no JSON"),
+        (
+            lambda: Path("nodes.json").write_text('{"items": [{"metadata": {"name": "ip-10-0-0-1"}}]}'),
+            "none of its nodes has a name such as hyperpod-i-0123456789abcdef0",
+        ),
+        (lambda: Path("nodes.json").unlink(), "kubectl: cat: nodes.json: No such file or directory"),
+    ],
+    ids=["none", "broken", "no context", "no JSON", "other names", "no answer"],
+)
+def test_without_kubectl_the_list_comes_with_a_note(
+    spoil: Callable[[], object], said: str, world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
+    world.quiet()
+    kubectl(monkeypatch, cluster=EKS_ARN)
+    Path("nodes.json").write_text("{}")
+    spoil()
+    if said == "there is no kubectl":
+        monkeypatch.setenv("PATH", "bin")
+    status, out, err = run("nodes", "--kubernetes", "--cluster", "small", "--region", "us-west-2")
+    assert (status, err, len(out.splitlines())) == (0, "", 4)
+    assert out.splitlines()[-1].startswith("note: what Kubernetes says is not shown: ") and said in out
+
+
+def test_no_token_stands_in_what_kubectl_is_given_or_in_what_is_printed(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its arguments are in the process list of the machine. Whatever the kubeconfig holds stays there: kubectl reads it itself."""
+    world.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
+    world.quiet()
+    kubectl(monkeypatch, cluster=EKS_ARN)
+    monkeypatch.setenv("GIVEN", str(Path("given").resolve()))
+    script = KUBECTL.replace("#!/bin/sh\n", '#!/bin/sh\nprintf "%s\\n" "$@" >>"$GIVEN"\nenv >>"$GIVEN"\n')
+    Path("bin/kubectl").write_text(script)
+    config = json.loads(Path("config.json").read_text())
+    user = {"token": "k8s-aws-v1.SECRET", "client-key-data": "SECRET", "password": "SECRET"}
+    Path("config.json").write_text(json.dumps({**config, "users": [{"name": "me", "user": user}]}))
+    Path("nodes.json").write_text(json.dumps({"items": [{"metadata": {"name": f"hyperpod-{world.nodes('work')[0]}"}}]}))
+
+    status, out, err = run("nodes", "--kubernetes", "--cluster", "small", "--region", "us-west-2")
+
+    given = Path("given").read_text()
+    assert (status, err) == (0, "") and "NotReady" in out
+    assert "ours\nget\nnodes" in given
+    assert "SECRET" not in given + out
+    # It is not even asked for what kubectl would hide.
+    assert "--raw" not in given and "--token" not in given
+
+
+@pytest.mark.parametrize(
+    ("clusters", "found"),
+    [
+        ([EKS_ARN, "eks", EKS_ARN], "2"),
+        (["eks", "eks.us-west-2.eksctl.io"], "1"),
+        (["x", "eks"], "1"),
+    ],
+    ids=["the current one", "eksctl's before another's", "by its name"],
+)
+def test_the_context_of_the_cluster_is_the_one_that_tools_make(clusters: list[str], found: str) -> None:
+    contexts = [{"name": str(number), "context": {"cluster": cluster}} for number, cluster in enumerate(clusters)]
+    assert kubernetes._context(EKS_ARN, {"contexts": contexts, "current-context": "2"}) == found
+
+
+def test_under_slurm_there_is_no_kubernetes_to_ask(world: World, run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+    assert run("nodes", "--kubernetes")[1].endswith(
+        "note: what Kubernetes says is not shown: the cluster is not under EKS\n"
+    )

@@ -1,0 +1,155 @@
+"""`cdk-hyperpod replace` and `reboot`: consent, batches of 25, no controller, and what was refused by name."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from cdk_hyperpod_local.hyperpod.samples import eks, group, slurm
+from unit.cli.conftest import Run, World, refused
+
+
+@pytest.fixture
+def many(world: World) -> list[str]:
+    world.cluster(group("work", 60))
+    world.quiet()
+    return world.nodes("work")
+
+
+def sent(world: World, operation: str) -> list[int]:
+    return [len(call.params["NodeIds"]) for call in world.model.journal if call.operation == operation]
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
+    terminal = io.StringIO(typed)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+
+
+def test_sixty_nodes_are_three_calls(world: World, many: list[str], run: Run) -> None:
+    assert run("replace", *many, "--yes") == (0, "small: asked to replace 60 of 60 nodes\n", "")
+    assert sent(world, "BatchReplaceClusterNodes") == [25, 25, 10]
+    assert not set(world.nodes("work")) & set(many)
+
+
+def test_a_reboot_keeps_the_instances(world: World, many: list[str], run: Run) -> None:
+    assert run("reboot", many[0], many[0], "--yes")[1] == "small: asked to reboot 1 of 1 nodes\n"
+    assert world.nodes("work") == many
+
+
+def test_it_asks_and_takes_only_the_name(
+    world: World, many: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for typed in ("y\n", "", "Small\n"):
+        answer(monkeypatch, typed)
+        status, out, err = run("replace", many[0])
+        assert (status, err, sent(world, "BatchReplaceClusterNodes")) == (1, "nothing was done\n", [])
+        assert out == (
+            f"  {many[0]}  work  Running\n"
+            "Replace 1 node of small: their jobs stop and their volumes are lost. Type the cluster's name to go on: "
+        )
+    answer(monkeypatch, "small\n")
+    assert run("replace", many[0])[0] == 0
+    assert sent(world, "BatchReplaceClusterNodes") == [1]
+
+
+def test_nobody_to_ask(many: list[str], run: Run, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert run("reboot", many[0]) == (
+        1,
+        "",
+        "nothing was done: there is no terminal to confirm on; if it is meant, say --yes\n",
+    )
+    assert sent(world, "BatchRebootClusterNodes") == []
+
+
+def test_never_a_controller(world: World, many: list[str], run: Run) -> None:
+    (head,) = world.nodes("head")
+    for action in ("replace", "reboot"):
+        status, out, err = run(action, many[0], head, "--yes")
+        assert (status, out) == (1, "")
+        assert err.startswith(f"nothing was done:\n{head}: is a controller")
+    assert world.model.changes().keys() == {"CreateCluster"}
+
+
+def test_where_nobody_tells_the_controller_none_is_touched_until_the_file_does(world: World, run: Run) -> None:
+    """With standard provisioning the lifecycle scripts may tell, and no group has a SlurmConfig."""
+    specs = [group("head", 1, instance_type="ml.m5.xlarge", node_type=None), group("work", 2, node_type=None)]
+    request = {**slurm(name="small", continuous=False), "InstanceGroups": specs}
+    del request["Orchestrator"]
+    world.model.call("CreateCluster", request)
+    world.quiet()
+    (head,), work = world.nodes("head"), world.nodes("work")[0]
+
+    by_name = ("--cluster", "small", "--region", "us-west-2", "--yes")
+    for action in ("replace", "reboot"):
+        status, out, err = run(action, head, work, *by_name)
+        assert (status, out) == (1, "")
+        assert err.count("nobody tells which group is the controller; name the cluster file by --config") == 2
+    status, _, err = run("replace", head, "--yes")
+    assert (status, err.count("is a controller")) == (1, 1), "the file tells"
+    assert world.model.changes().keys() == {"CreateCluster"}
+    assert run("replace", work, "--yes")[0] == 0
+
+
+def test_under_eks_there_is_no_controller(world: World, run: Run) -> None:
+    world.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
+    world.quiet()
+    assert run("reboot", *world.nodes("work"), "--cluster", "small", "--region", "us-west-2", "--yes")[0] == 0
+
+
+def test_what_is_refused_is_named_and_the_rest_is_asked_for(world: World, many: list[str], run: Run) -> None:
+    world.model.change_node(many[1], status="ShuttingDown")
+    status, out, err = run("replace", *many[:3], "--yes")
+    assert (status, out) == (1, "small: asked to replace 2 of 3 nodes\n")
+    assert err.startswith(f"{many[1]}: not: InvalidInstanceStatus: ")
+
+    told = json.loads(run("replace", *many[1:2], "--yes", "--json")[1])
+    assert (told["asked"], told["not_sent"]) == ([], []) and told["failed"][0]["code"] == "InvalidInstanceStatus"
+
+
+def test_a_call_that_fails_on_the_way_says_what_was_not_sent(
+    world: World, many: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = world.model.client().batch_reboot_cluster_nodes
+    calls: list[int] = []
+
+    def second_fails(_: object, **given: object) -> object:
+        calls.append(1)
+        if len(calls) == 2:
+            raise refused("ThrottlingException", "slow down", "BatchRebootClusterNodes")
+        return real(**given)
+
+    monkeypatch.setattr(
+        "cdk_hyperpod_local.hyperpod.client.Client.batch_reboot_cluster_nodes", second_fails, raising=False
+    )
+    status, out, err = run("reboot", *many, "--yes")
+    assert (status, out) == (1, "small: asked to reboot 25 of 60 nodes\n")
+    assert err == (
+        f"not asked for: {', '.join(many[25:])}\n"
+        "AWS throttles BatchRebootClusterNodes, after 5 attempts still; try again in some minutes\n"
+    )
+
+
+def test_ctrl_c_on_the_way_says_what_was_asked_for(
+    world: World, many: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = world.model.client().batch_reboot_cluster_nodes
+    calls: list[int] = []
+
+    def second_is_too_long(_: object, **given: object) -> object:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(**given)
+
+    monkeypatch.setattr(
+        "cdk_hyperpod_local.hyperpod.client.Client.batch_reboot_cluster_nodes", second_is_too_long, raising=False
+    )
+    status, out, err = run("reboot", *many, "--yes")
+    assert (status, out) == (130, "small: asked to reboot 25 of 60 nodes\n")
+    assert err == (
+        f"not asked for, or the first 25 of them were without an answer: {', '.join(many[25:])}\n\ninterrupted\n"
+    )

@@ -1,0 +1,403 @@
+"""`cdk-hyperpod watch`: what it says while a cluster comes up, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod.cli.nodes.watch import View, end_of, minimum_clock, state_lines
+from cdk_hyperpod_local.hyperpod.samples import group
+from unit.cli.conftest import Run, World, refused, write
+
+Json = Any
+STACK = "hyperpod-small-cluster"
+
+
+@pytest.fixture
+def slept(world: World, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long it waited each time; the model's clock goes on by as much, and more where nothing is new."""
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        assert len(waits) < 2_000, "it never ends"
+        world.model.clock.advance(seconds)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("time.sleep", sleep)
+    return waits
+
+
+def stack(world: World, status: str, *events: tuple[str, str]) -> Json:
+    when = datetime.fromtimestamp(world.model.clock.now(), UTC)
+    kind = {"StackId": "id", "PhysicalResourceId": "x", "ResourceType": "AWS::SageMaker::Cluster", "Timestamp": when}
+    told = [{**kind, "ResourceStatus": state, "ResourceStatusReason": why} for state, why in events]
+    return {"StackName": STACK, "StackStatus": status, "CreationTime": when, "events": told}
+
+
+def test_a_cluster_comes_up(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 2, minimum=1))
+    status, out, err = run("watch")
+    lines = out.splitlines()
+
+    assert (status, err, lines[-1]) == (0, "", "small: ready")
+    assert lines[0].endswith(" cluster small: Creating")
+    assert lines[1].split() == ["group", "status", "current", "minimum", "target"]
+    assert any("work" in line and "rolls back at " in line and line.endswith("UTC or later") for line in lines)
+    assert sum("Cluster small creation completed successfully" in line for line in lines) == 1
+    assert sum("Instance creation i-" in line for line in lines) == 3
+    assert max(map(len, lines)) <= 140 and "\033" not in out
+
+
+def test_it_is_quiet_and_asks_four_times_a_minute_while_nothing_changes(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.model.set_capacity("ml.p5.48xlarge", 0)
+    world.stack = stack(world, "UPDATE_IN_PROGRESS")
+    world.cluster(group("work", 1))
+    world.quiet()
+    looks: list[tuple[float, int]] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append((seconds, len(world.calls)))
+        if len(looks) == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    status, _, err = run("watch")
+    assert (status, err) == (130, "\ninterrupted\n")
+    for (wait, before), (_, after) in pairwise(looks[1:]):
+        assert (after - before) * 60 / wait <= 4
+
+
+def test_a_minimum_that_is_not_met_rolls_back_and_says_why(world: World, slept: list[float], run: Run) -> None:
+    world.model.set_capacity("ml.p5.48xlarge", 0)
+    world.cluster(group("work", 2, minimum=2))
+    status, out, _ = run("watch")
+
+    assert status == 3
+    assert out.splitlines()[-1].startswith("small: rolled back: work: ")
+    assert "Warn  work: " in out
+
+
+@pytest.mark.parametrize("continuous", [True, False], ids=["continuous", "standard"])
+def test_a_failed_node_is_counted_again_also_where_no_event_tells_of_it(
+    continuous: bool, world: World, slept: list[float], run: Run
+) -> None:
+    world.cluster(group("work", 2), continuous=continuous)
+    world.quiet()
+    first = world.nodes("work")[0]
+    world.model.change_node(first, status="Failure")
+
+    def mend(seconds: float) -> None:
+        slept.append(seconds)
+        assert len(slept) < 9, "it never ends"
+        if len(slept) == 3:
+            world.model.change_node(first, status="Running")
+
+    slept.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.sleep", mend)
+        status, out, _ = run("watch")
+    assert (status, slept) == (0, [15, 60, 60])
+    assert out.count("note: not ready: 1 Failure\n") == 1 and out.endswith("small: ready\n")
+    # Four calls a minute: a look's three, or two without events, and one page of nodes.
+    assert world.calls.count("sagemaker:list_cluster_nodes") == 3
+
+
+@pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "CREATE_FAILED"])
+def test_a_foundation_that_failed_is_the_end_and_says_why(
+    status: str, world: World, slept: list[float], run: Run
+) -> None:
+    world.stack = {**stack(world, status, ("CREATE_FAILED", "no more VPCs")), "StackName": "hyperpod-small-foundation"}
+
+    code, out, _ = run("watch")
+    assert (code, slept) == (4 if status == "CREATE_FAILED" else 3, [])
+    assert out.splitlines()[0][9:] == f"stack hyperpod-small-foundation: {status}; no cluster stack yet"
+    assert out.endswith(f"({status})\nhyperpod-small-foundation: no more VPCs\n")
+
+
+@pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_COMPLETE"])
+def test_after_the_foundation_it_waits_a_while_for_the_clusters_stack(
+    status: str, world: World, slept: list[float], run: Run
+) -> None:
+    world.stack = {**stack(world, status), "StackName": "hyperpod-small-foundation"}
+
+    code, out, err = run("watch")
+    assert (code, out[9:]) == (1, f"stack hyperpod-small-foundation: {status}; no cluster stack yet\n")
+    assert sum(slept) == pytest.approx(600, abs=60)
+    assert err == (
+        f"nothing is under way: stack hyperpod-small-foundation is in {status}, and there is no stack {STACK} yet; deploy, and "
+        "watch again\n"
+    )
+
+
+def test_a_change_set_that_nobody_executes_is_not_waited_for(world: World, slept: list[float], run: Run) -> None:
+    world.stack = stack(world, "REVIEW_IN_PROGRESS")
+
+    status, _, err = run("watch")
+    assert status == 1 and sum(slept) == pytest.approx(600, abs=60)
+    assert err.startswith(
+        f"nothing is under way: stack {STACK} is in REVIEW_IN_PROGRESS, and there is no cluster small; "
+    )
+
+
+@pytest.mark.parametrize(("times", "code"), [(4, 0), (5, 1)])
+@pytest.mark.parametrize("where", ["describe_cluster", "list_cluster_events", "list_cluster_nodes"])
+def test_a_look_that_fails_is_a_note_and_several_in_a_row_are_the_end(
+    where: str, times: int, code: int, world: World, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.cluster(group("work", 1))
+    world.model.clock.advance(60)  # type: ignore[attr-defined]
+    # The first look has to succeed; nodes are counted in a later one.
+    client, failing = world.model.client(), iter(range(1 if where == "list_cluster_nodes" else 0, 1 + times))
+    works = getattr(client, where)
+
+    def fail(**given: Any) -> Any:
+        if next(failing, 0):
+            raise refused("InternalFailure", "an error of ours", "DescribeCluster")
+        return works(**given)
+
+    monkeypatch.setattr(type(client), where, lambda _, **given: fail(**given), raising=False)
+    status, out, err = run("watch")
+    assert status == code
+    note = "note: a look failed, and another follows: DescribeCluster: AWS has a fault of its own (InternalFailure), after 5 attempts still; try again in some minutes\n"
+    assert out.count(note) == 1
+    assert err == (
+        ""
+        if code == 0
+        else "DescribeCluster: AWS has a fault of its own (InternalFailure), after 5 attempts still; try again in some minutes\n"
+    )
+
+
+def test_what_does_not_pass_ends_the_first_failed_look(
+    world: World, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.model.set_capacity("ml.p5.48xlarge", 0)
+    world.cluster(group("work", 1))
+    monkeypatch.setattr("time.sleep", lambda _: world.denied.add("sagemaker:describe_cluster"))
+    status, out, err = run("watch")
+    assert status == 1 and err.startswith("your credentials lack the right ") and "a look failed" not in out
+
+
+def test_a_stack_that_rolls_back_says_why(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+    world.stack = stack(world, "UPDATE_ROLLBACK_COMPLETE", ("UPDATE_FAILED", "no capacity for work"))
+
+    status, out, _ = run("watch")
+    assert (status, slept) == (3, [])
+    assert out.endswith(f"small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n{STACK}: no capacity for work\n")
+
+
+def test_a_controller_whose_scripts_fail_comes_with_its_log(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.model.clock.advance(3_600)  # type: ignore[attr-defined]
+    world.model.tick()
+    (head,) = world.nodes("head")
+    world.streams = {f"LifecycleConfig/head/{head}": [(1_780_000_000_000 + n, f"line {n}") for n in range(9)]}
+    cluster = world.model.cluster("small")
+    world.model._world.log(
+        cluster, "Instance", "Lifecycle scripts failed", level="Error", group="head", instance_id=head
+    )
+    cluster.status, cluster.failure = "Failed", "The controller could not be provisioned."
+
+    status, out, _ = run("watch")
+    assert status == 4
+    assert out.endswith("small: cluster failed: The controller could not be provisioned.\n")
+    told = [line for line in out.splitlines() if line.startswith(f"    {head} ")]
+    assert [line.rpartition(" ")[2] for line in told] == ["4", "5", "6", "7", "8"]
+
+
+def test_a_standard_cluster_has_no_events_and_says_so(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 1), continuous=False)
+    status, out, _ = run("watch")
+    assert status == 0 and out.count("note: HyperPod keeps no events of this cluster") == 1
+    assert "sagemaker:list_cluster_events" not in world.calls
+
+
+def test_nothing_to_watch_and_a_cluster_that_goes(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("watch") == (
+        1,
+        "",
+        f"there is nothing to watch: no cluster small in us-west-2, and no stack {STACK}\n",
+    )
+    world.model.set_capacity("ml.p5.48xlarge", 0)
+    world.cluster(group("work", 1))
+    world.quiet()
+
+    def sleep(_: float) -> None:
+        world.model.call("DeleteCluster", {"ClusterName": "small"})
+        world.quiet()
+
+    monkeypatch.setattr("time.sleep", sleep)
+    status, _, err = run("watch")
+    assert (status, err) == (1, f"the cluster is gone: no cluster small in us-west-2, and no stack {STACK}\n")
+
+
+def test_json_is_a_document_a_line(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 1))
+    status, out, _ = run("watch", "--json")
+    told = [json.loads(line) for line in out.splitlines()]
+    assert status == 0 and {(each["command"], each["schema"]) for each in told} == {("watch", 1)}
+    assert told[0]["kind"] == "state" and told[0]["groups"][1]["target"] == 1
+    besides = ("active_operations", "software_update_status", "training_plan_status")
+    told_of = [[each["groups"][1][name] for name in besides] for each in told if each["kind"] == "state"]
+    assert told_of[0] == [{"Scaling": 1}, None, None] and told_of[-1] == [{}, None, None]
+    assert told[-1] == {"command": "watch", "schema": 1, "kind": "end", "exit_code": 0, "text": "ready", "reasons": []}
+
+
+def test_the_reason_of_a_stack_may_be_out_of_reach(world: World, slept: list[float], run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+    world.stack = stack(world, "UPDATE_ROLLBACK_COMPLETE", ("UPDATE_FAILED", "why"))
+    world.denied = {"cloudformation:describe_stack_events"}
+    status, out, _ = run("watch")
+    assert status == 3 and "note: why is not known: cannot read the events of hyperpod-small-cluster" in out
+    assert out.endswith("small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n")
+
+
+@pytest.mark.parametrize("right", ["sagemaker:list_cluster_events", "cloudformation:describe_stacks"])
+def test_a_right_that_is_missing_is_a_note_and_the_rest_goes_on(
+    right: str, world: World, slept: list[float], run: Run
+) -> None:
+    world.denied = {right}
+    world.cluster(group("work", 1))
+    status, out, _ = run("watch")
+    assert status == 0 and out.count(f"your credentials lack the right {right}") == 1
+
+
+def live_cluster(status: str = "InService", current: int = 2, group_status: str = "InService") -> Json:
+    one = {"InstanceGroupName": "w", "Status": group_status, "CurrentCount": current, "TargetCount": 2, "MinCount": 1}
+    return {"ClusterName": "c", "ClusterStatus": status, "InstanceGroups": [one]}
+
+
+@pytest.mark.parametrize(
+    ("stack_status", "cluster", "rolled_back", "code"),
+    [
+        (None, live_cluster(), "", 0),
+        ("CREATE_COMPLETE", live_cluster(), "", 0),
+        ("UPDATE_IN_PROGRESS", live_cluster(), "", None),
+        ("UPDATE_ROLLBACK_IN_PROGRESS", live_cluster("Failed"), "", None),
+        ("CREATE_COMPLETE", live_cluster(current=1), "", None),
+        ("CREATE_COMPLETE", live_cluster(group_status="Degraded"), "", None),
+        ("CREATE_COMPLETE", live_cluster("Updating"), "", None),
+        ("CREATE_COMPLETE", live_cluster(), "w: why", 3),
+        ("ROLLBACK_COMPLETE", None, "", 3),
+        ("UPDATE_ROLLBACK_FAILED", live_cluster(), "", 4),
+        ("CREATE_FAILED", None, "", 4),
+        (None, live_cluster("Failed"), "", 4),
+        ("CREATE_IN_PROGRESS", None, "", None),
+        ("REVIEW_IN_PROGRESS", None, "", None),
+        ("REVIEW_IN_PROGRESS", live_cluster(), "", 0),
+    ],
+)
+def test_when_it_ends(stack_status: str | None, cluster: Json, rolled_back: str, code: int | None) -> None:
+    found = None if stack_status is None else {"StackName": "s", "StackStatus": stack_status}
+    end = end_of(View(stack=found, cluster=cluster, rolled_back=rolled_back))
+    assert (end and end.code) == code
+
+
+def test_the_clock_of_the_minimum() -> None:
+    waiting = {"Status": "Creating", "CurrentCount": 0, "MinCount": 2}
+    began = datetime(2026, 11, 22, 12, 30, tzinfo=UTC)
+    assert minimum_clock(waiting, began) == f"rolls back at {began + timedelta(hours=3):%H:%M} UTC or later"
+    assert minimum_clock(waiting, None) == "rolls back 3 hours after the change began"
+    assert (
+        minimum_clock({**waiting, "CurrentCount": 2}, began)
+        == minimum_clock({**waiting, "Status": "InService"}, began)
+        == ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({"SoftwareUpdateStatus": "Succeeded", "TrainingPlanStatus": "Applied", "ActiveOperations": {}}, ""),
+        ({"SoftwareUpdateStatus": None, "TrainingPlanStatus": "Active"}, ""),
+        ({"SoftwareUpdateStatus": "InProgress"}, "software update InProgress"),
+        ({"SoftwareUpdateStatus": "RollbackComplete"}, "software update RollbackComplete"),
+        ({"TrainingPlanStatus": "Expired"}, "training plan Expired"),
+        ({"ActiveOperations": {"Scaling": 1}}, "Scaling"),
+        ({"ActiveOperations": {"Scaling": 1}, "CurrentCount": 1}, ""),
+        (
+            {"SoftwareUpdateStatus": "Pending", "TrainingPlanStatus": "Of tomorrow", "ActiveOperations": {"New": 1}},
+            "software update Pending; training plan Of tomorrow; New",
+        ),
+        (
+            {"Status": "Updating", "CurrentCount": 0, "SoftwareUpdateStatus": "Failed"},
+            "software update Failed; rolls back 3 hours after the change began",
+        ),
+    ],
+    ids=str,
+)
+def test_what_else_aws_says_of_a_group_is_there_where_it_says_something(
+    said: Json, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = live_cluster()
+    cluster["InstanceGroups"][0] |= said
+    monkeypatch.setenv("COLUMNS", "120")
+    _, headings, row = state_lines(View(stack=None, cluster=cluster), None)
+    assert row[len(headings) :].strip() == shown
+
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, state_lines(View(stack=None, cluster=cluster), None))) <= 80
+
+
+def test_a_file_of_its_own_stack(world: World, slept: list[float], run: Run) -> None:
+    write(name="small")
+    world.cluster(group("work", 1))
+    world.stack = {**stack(world, "CREATE_COMPLETE"), "StackName": "mine"}
+    assert (
+        run("watch", "--stack", "mine")[1].splitlines()[0][9:].startswith("stack mine: CREATE_COMPLETE; cluster small:")
+    )
+
+
+def test_nodes_that_nobody_may_list_are_not_said_to_run(world: World, run: Run) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+    world.model.change_node(world.nodes("work")[0], status="Failure")
+    world.denied = {"sagemaker:list_cluster_nodes"}
+    status, out, _ = run("watch")
+    assert status == 0 and "note: nodes are not counted: your credentials lack the right" in out
+    assert out.endswith("small: ready, as far as the counts of its groups tell\n")
+
+
+def test_a_cluster_that_goes_while_its_nodes_are_counted_is_not_ready(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.cluster(group("work", 1))
+    world.quiet()
+
+    def gone(*_: object, **__: object) -> Json:
+        monkeypatch.setattr("cdk_hyperpod_local.hyperpod.client.Client.describe_cluster", gone, raising=False)
+        raise refused("ResourceNotFound", "Cluster small not found", "ListClusterNodes")
+
+    monkeypatch.setattr("cdk_hyperpod_local.hyperpod.client.Client.list_cluster_nodes", gone, raising=False)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    status, _, err = run("watch")
+    assert (status, err) == (
+        1,
+        "the cluster is gone: no cluster small in us-west-2, and no stack hyperpod-small-cluster\n",
+    )
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_who_superseded_whom_is_a_note_as_far_as_it_may_be_read(
+    denied: bool, world: World, slept: list[float], run: Run
+) -> None:
+    world.cluster(group("work", 4))
+    world.quiet()
+    for count in (6, 3):
+        world.model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroups": [group("work", count)]})
+        world.model.clock.advance(1)  # type: ignore[attr-defined]
+    if denied:
+        world.denied.add("sagemaker:list_cluster_operations")
+    status, out, _ = run("watch")
+    said = [line for line in out.splitlines() if "superseded" in line]
+    assert status == 0
+    assert len(said) == (0 if denied else 1)
+    assert denied or ("(work 4 -> 6) was superseded by operation" in said[0] and "(work 6 -> 3)" in said[0])

@@ -1,0 +1,169 @@
+"""All mistakes of a file in one message: each once, in the order of the file, none hidden or invented by another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cdk_hyperpod.errors import ConfigError, Finding, raise_errors
+from cdk_hyperpod.loader import load_config
+from helpers.judging import REMOVED, Changes, findings_of, judge, told
+
+FULL_OF_MISTAKES = """\
+name: -bad-
+region: us-west-2
+acount: 111122223333
+network:
+  availability_zones: [us-west-2c, us-east-1a]
+  cidr: 10.0.0.0/8
+instance_groups:
+  - name: head
+    instance_type: ml.m5.xlarge
+    instance_count: 2
+    node_type: controller
+    partition: p5
+  - name: p5
+    node_type: worker
+    instance_type: ml.p5.48xlrge
+    instance_count: 4
+    min_instance_count: 8
+    min_instance_count: 9
+  - instance_count: -1
+    node_type: compute
+    threads_per_core: two
+storage:
+  capacity_gib: 5000
+  data_repositories: [{file_system_path: /a}, {file_system_path: /a/b}]
+scale_down:
+  instance_groups_to_delete: [p5]
+  drain: {}
+tags: {aws:x: y, Cost: 5}
+"""
+
+MESSAGE = """\
+cluster.yaml: 21 errors
+  line 1   name: must be 1 to 63 letters, digits and hyphens, no hyphen at either end, got '-bad-'; change it
+  line 3   acount: is not a setting; did you mean account?
+  line 5   network.availability_zones[1]: 'us-east-1a' is not in us-west-2; name a zone of the region
+  line 6   network.cidr: 10.0.0.0/8 is a /8; use a /16 to /21; an eighth of it is one zone's subnet
+  line 10  instance_groups[head].instance_count: Slurm has one controller node, got 2; set it to 1
+  line 12  instance_groups[head].partition: a controller group has no partition; remove it; only compute groups run jobs
+  line 14  instance_groups[p5].node_type: must be one of controller, login, compute, got 'worker'; use one of these
+  line 15  instance_groups[p5].instance_type: HyperPod has no instance type 'ml.p5.48xlrge'; did you mean \
+ml.p5.48xlarge?
+  line 17  instance_groups[p5].min_instance_count: is there twice, again in line 18; keep one of them
+  line 17  instance_groups[p5].min_instance_count: 9 is more than instance_count, which is 4; lower it, or raise \
+instance_count
+  line 19  instance_groups[2].name: is missing; add `name:`
+  line 19  instance_groups[2]: has no instance_type; give it one of instance_type and instance_types
+  line 19  instance_groups[2].partition: a compute group must name its partition; add partition: with a name such as \
+the group's
+  line 19  instance_groups[2].instance_count: must be 0 to 6758, got -1; change it
+  line 21  instance_groups[2].threads_per_core: must be a whole number, got 'two'; write digits without quotes
+  line 23  storage.capacity_gib: FSx refuses 5000 GiB; use 1200 or a multiple of 2400, such as 7200
+  line 24  storage.data_repositories[1].file_system_path: /a/b overlaps /a; link folders that lie beside each other
+  line 26  scale_down.instance_groups_to_delete: the group 'p5' is to be deleted, and is still in instance_groups; \
+remove it from \
+one of the two
+  line 27  scale_down.drain: asks an agent on the controller, and without slurm.drain there is none; \
+add `slurm: {drain: {}}`, and deploy it before you take nodes
+  line 28  tags.aws:x: a tag cannot have the key 'aws:x'; use 1 to 128 letters, digits, spaces and _.:/=+-@, \
+beginning neither \
+with aws: nor with cdk-hyperpod:
+  line 28  tags.Cost: must be text, got 5; put it in quotes"""
+
+
+def test_a_file_full_of_mistakes_gets_them_all_in_its_own_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.yaml").write_text(FULL_OF_MISTAKES)
+
+    with pytest.raises(ConfigError) as caught:
+        load_config("cluster.yaml")
+
+    assert str(caught.value) == MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("changes", "paths"),
+    [
+        pytest.param({"name": 5, "removal": "x", "instance_groups.1.spot": "x"}, ["name", "instance_groups[work].spot", "removal"], id="leaves beside each other"),
+        pytest.param({"instance_groups.0.node_type": "boss"}, ["instance_groups[head].node_type"], id="a node type hides no controller, and invents none that is missed"),
+        pytest.param({"instance_groups.0.node_type": REMOVED}, ["instance_groups[head].node_type"], id="a node type that is missing"),
+        pytest.param({"instance_groups.0": "head"}, ["instance_groups[0]"], id="a group that may have been the controller"),
+        pytest.param({"instance_groups.1.instance_type": 5}, ["instance_groups[work].instance_type"], id="a type: no other complaint that it is missing"),
+        pytest.param({"instance_groups.1.instance_types": "ml.p5.48xlarge"}, ["instance_groups[work]", "instance_groups[work].instance_types"], id="types that are no list, beside a type"),
+        pytest.param({"instance_groups.1.instance_count": "8", "instance_groups.1.min_instance_count": 9}, ["instance_groups[work].instance_count"], id="a count that the minimum cannot be compared with"),
+        pytest.param({"region": "us-west-3", "instance_groups.1.instance_count": -1}, ["region", "instance_groups[work].instance_count"], id="a region: no zone is blamed for it"),
+        pytest.param({"region": 5, "instance_groups.1.partition": REMOVED}, ["region", "instance_groups[work].partition"], id="a region that is no text"),
+        pytest.param({"region": REMOVED, "removal": "x"}, ["region", "removal"], id="a region that is missing"),
+        pytest.param({"network": 5, "storage.capacity_gib": 1}, ["network", "storage.capacity_gib"], id="a network"),
+        pytest.param({"network.availability_zones": 5, "instance_groups.1.availability_zone": "us-west-2a"}, ["network.availability_zones"], id="zones: a group's zone is not blamed for it"),
+        pytest.param({"network.availability_zones": [5], "instance_groups.1.availability_zone": "us-east-1a"}, ["network.availability_zones[0]", "instance_groups[work].availability_zone"], id="a zone hides no group's zone"),
+        pytest.param({"network.cidr": 5, "instance_groups.1.instance_count": 6000}, ["network.cidr"], id="a range: there is no room to count in"),
+        pytest.param({"instance_groups.1.availability_zone": "odd-az", "instance_groups.0.instance_count": 2}, ["instance_groups[head].instance_count", "instance_groups[work].availability_zone"], id="a group's zone"),
+        pytest.param({"storage": {"capacity_gib": "x", "metadata_iops": 7, "mount_path": "x"}}, ["storage.capacity_gib", "storage.metadata_iops", "storage.mount_path"], id="a capacity hides nothing of the storage"),
+        pytest.param({"storage": {"file_system_id": 5}}, ["storage.mount_name", "storage.file_system_id"], id="a file system's id: it is still an existing one"),
+        pytest.param({"storage": {"capacity_gib": 4800, "efa": True, "throughput_mbps_per_tib": 300}}, ["storage.throughput_mbps_per_tib"], id="a throughput that a capacity cannot be compared with"),
+        pytest.param({"instance_groups": 5, "storage.capacity_gib": 1}, ["instance_groups", "storage.capacity_gib"], id="groups"),
+        pytest.param({"instance_groups.1.ebs_volumes": [5, {}]}, ["instance_groups[work].ebs_volumes[0]", "instance_groups[work].ebs_volumes[1].volume_size_gib"], id="a volume hides no other"),
+        pytest.param({"scale_down": 5, "removal": 5}, ["scale_down", "removal"], id="a scale-down"),
+        pytest.param({"tags": 5, "removal": 5}, ["tags", "removal"], id="tags"),
+    ],
+)  # fmt: skip
+def test_a_wrong_leaf_hides_and_invents_nothing(changes: Changes, paths: list[str]) -> None:
+    assert [message.split(": ")[0] for message in judge(changes)] == paths
+
+
+def test_a_group_that_names_a_zone_is_told_so_though_another_has_a_scarce_type() -> None:
+    changes = {"network": REMOVED, "instance_groups.0.availability_zone": "us-west-2a"}
+
+    assert [message.split(": ")[0] for message in judge(changes)] == ["instance_groups[head].availability_zone"]
+
+
+def test_the_same_mistake_in_two_groups_of_one_name_is_told_twice() -> None:
+    group = {"name": "twin", "instance_type": "ml.m5.xlarge", "instance_count": 1, "node_type": "compute"}
+
+    assert judge({"instance_groups.1": group, "instance_groups.2": group}) == [
+        "instance_groups[1].partition: a compute group must name its partition; add partition: with a name such as the group's",
+        "instance_groups[2].partition: a compute group must name its partition; add partition: with a name such as the group's",
+        "instance_groups[2].name: an earlier group has the name 'twin' too; give each group a name of its own",
+    ]  # fmt: skip
+
+
+def test_a_mistake_behind_an_anchor_is_told_where_it_is_used() -> None:
+    text = yaml.safe_dump({"region": "us-west-2", "name": "a"}) + (
+        "instance_groups:\n"
+        "- &base {name: a, instance_type: ml.m5.xlarge, instance_count: x, node_type: controller}\n"
+        "- {<<: *base, name: b, node_type: compute, partition: b}\n"
+    )
+
+    assert told(findings_of(text)) == [
+        "instance_groups[a].instance_count: must be a whole number, got 'x'; write digits without quotes",
+        "instance_groups[b].instance_count: must be a whole number, got 'x'; write digits without quotes",
+    ]
+
+
+def test_a_hundred_wrong_groups_are_told_in_full() -> None:
+    group = {"instance_type": "ml.m5.xlarge", "instance_count": -1, "node_type": "compute", "partition": "p"}
+
+    assert judge({f"instance_groups.{n}": {**group, "name": f"g{n}"} for n in range(2, 100)}) == [
+        f"instance_groups[g{n}].instance_count: must be 0 to 6758, got -1; change it" for n in range(2, 100)
+    ]
+
+
+def test_findings_that_are_equal_are_told_once_and_warnings_are_no_errors() -> None:
+    error = Finding(path="a", problem="is wrong", remedy="change it")
+    warning = Finding(path="b", problem="is odd", remedy="read on", level="warning", topic="odd")
+
+    with pytest.raises(ConfigError) as caught:
+        raise_errors([error, warning, error], "my.yaml")
+
+    assert str(caught.value) == "my.yaml: 1 error\n  a: is wrong; change it"
+    assert raise_errors([warning]) == (warning,)
+    assert (
+        str(ConfigError([error, warning])) == "configuration: 2 errors\n  a: is wrong; change it\n  b: is odd; read on"
+    )

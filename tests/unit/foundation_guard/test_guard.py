@@ -1,0 +1,344 @@
+"""What the foundation's guard refuses, and what it never does: what lives, what is nobody's, and its own way back."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from botocore.exceptions import PaginationError  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdk_hyperpod._lambda.hyperpod.common.answer import answer
+from cdk_hyperpod._lambda.hyperpod.foundation_guard import handler
+from cdk_hyperpod._lambda.hyperpod.foundation_guard.decision import Live, Subnet, differences
+from cdk_hyperpod._lambda.hyperpod.foundation_guard.guard import GuardError
+from cdk_hyperpod._lambda.hyperpod.foundation_guard.look import look
+from cdk_hyperpod._lambda.hyperpod.foundation_guard.wish import Wish, read, write
+from helpers.foundation_guard import OURS, STACK, THEIRS, World, error, event, wish
+
+EKS = {"Eks": {"ClusterArn": "arn:aws:eks:us-west-2:111122223333:cluster/train"}}
+HEAD = "Changing the foundation of train was refused, no stack has been changed. "
+PUT_BACK = "put it back, or deploy a new cluster under another name and move over."
+DATA_FIRST = (
+    "put it back, or take storage out of the file in a deployment of its own first (`removal` says what becomes of the "
+    "data)."
+)
+
+
+def refusal(world: World, wanted: Wish) -> str:
+    with pytest.raises(GuardError) as caught:
+        world.guard().check(event(wanted))
+    return str(caught.value)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("world", "wanted", "said"),
+    [
+        pytest.param(
+            World(),
+            wish(zone="us-west-2a", cidr="10.0.0.0/19"),
+            "network.availability_zones: the first zone is us-west-2a, the live cluster stands in us-west-2c; "
+            + PUT_BACK,
+            id="another zone",
+        ),
+        pytest.param(
+            World(),
+            wish(zone="usw2-az1", cidr="10.0.0.0/19"),
+            "network.availability_zones: the first zone is usw2-az1, the live cluster stands in usw2-az3; " + PUT_BACK,
+            id="another zone by its id",
+        ),
+        pytest.param(
+            World(),
+            wish(cidr="10.1.64.0/19"),
+            "network: gives the first zone the subnet 10.1.64.0/19, the live cluster stands in 10.0.64.0/19; "
+            + PUT_BACK,
+            id="another range",
+        ),
+        pytest.param(
+            World(),
+            wish(zone=None, cidr=None, subnet_id=THEIRS),
+            f"network.vpc_id: the first subnet is {THEIRS}, the live cluster stands in {OURS}; " + PUT_BACK,
+            id="an existing VPC instead of the made one",
+        ),
+        pytest.param(
+            World(cluster_subnet=THEIRS, efa=None),
+            wish(zone=None, cidr=None, subnet_id="subnet-00000000000000003"),
+            f"network.subnets: the first subnet is subnet-00000000000000003, the live cluster stands in {THEIRS}; "
+            + PUT_BACK,
+            id="another existing subnet",
+        ),
+        pytest.param(
+            World(cluster_subnet=THEIRS, efa=None),
+            wish(),
+            f"network.vpc_id: is missing, which asks for a new VPC, and the live cluster stands in {THEIRS} of vpc-2; "
+            + PUT_BACK,
+            id="a made VPC instead of the existing one",
+        ),
+        pytest.param(
+            World(orchestrator=EKS),
+            wish(),
+            "orchestrator: is slurm, the live cluster's is eks; " + PUT_BACK,
+            id="another orchestrator",
+        ),
+        pytest.param(
+            World(),
+            wish(efa=True),
+            "storage.efa: is true, the live file system's is false, and a change makes a new, empty one; " + DATA_FIRST,
+            id="EFA of a file system",
+        ),
+        pytest.param(
+            World(orchestrator=None),
+            wish(zone="us-west-2a", cidr="10.0.0.0/19"),
+            "network.availability_zones: the first zone is us-west-2a, the live file system stands in us-west-2c; "
+            + DATA_FIRST,
+            id="another zone under a file system alone",
+        ),
+    ],
+)
+def test_a_change_of_what_is_for_life_is_refused(world: World, wanted: Wish, said: str) -> None:
+    assert refusal(world, wanted) == HEAD + said
+    assert refusal(world, wanted).count("\n") == 0
+
+
+def test_all_of_it_is_told_at_once() -> None:
+    said = refusal(World(orchestrator=EKS), wish(zone="us-west-2a", efa=True))
+    assert [word in said for word in ("orchestrator: ", "network.availability_zones: ", "storage.efa: ")] == [True] * 3
+
+
+# -- what is let through ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("world", "wanted"),
+    [
+        pytest.param(World(), wish(), id="what lives"),
+        pytest.param(World(), wish(zone="usw2-az3"), id="what lives, its zone by id"),
+        pytest.param(World(), wish(zone=None), id="the account's first zone, which nobody knows here"),
+        pytest.param(World(cluster_subnet=THEIRS), wish(zone=None, cidr=None, subnet_id=THEIRS), id="what exists"),
+        pytest.param(World(orchestrator=EKS, efa=True), wish(orchestrator="eks", efa=True), id="under EKS, with EFA"),
+        pytest.param(World(orchestrator=None, efa=None), wish(zone="us-west-2a", efa=True), id="nothing lives"),
+        pytest.param(World(), wish(efa=None), id="the file system goes, its cluster stays"),
+        pytest.param(
+            World(orchestrator=None),
+            wish(zone="us-west-2a", efa=None),
+            id="the file system goes, with no cluster on it",
+        ),
+        pytest.param(World(efa=None), wish(efa=True), id="a file system comes"),
+        pytest.param(
+            World(orchestrator=None, system_status="DELETING"),
+            wish(zone="us-west-2a", efa=True),
+            id="it is being deleted",
+        ),
+        pytest.param(
+            World(orchestrator=None, resource_status="DELETE_SKIPPED"), wish(efa=True), id="it was kept by a deletion"
+        ),
+        pytest.param(World(tags={}, efa=None), wish(zone="us-west-2a"), id="a cluster that nobody's stack made"),
+        pytest.param(
+            World(tags={"cdk-hyperpod:stack-id": "arn:…:stack/other/0a"}, efa=None),
+            wish(zone="us-west-2a"),
+            id="another stack's cluster",
+        ),
+        pytest.param(
+            World(errors={"describe_file_systems": error("FileSystemNotFound")}), wish(efa=True), id="gone by hand"
+        ),
+        pytest.param(
+            World(errors={"describe_subnets": error("InvalidSubnetID.NotFound")}),
+            wish(zone="us-west-2a"),
+            id="no subnet",
+        ),
+        pytest.param(
+            World(orchestrator=None, errors={"list_stack_resources": error("ValidationError", "does not exist")}),
+            wish(efa=True),
+            id="no stack, as for `plan` before the first deployment",
+        ),
+    ],
+)
+@pytest.mark.parametrize("request_type", ["Create", "Update"])
+def test_what_lives_and_what_is_nobodys_is_let_through(world: World, wanted: Wish, request_type: str) -> None:
+    world.guard().check(event(wanted, request_type))
+
+
+def test_a_deletion_is_let_through_and_asks_nothing() -> None:
+    world = World()
+    world.guard().check(event(wish(zone="us-west-2a"), "Delete"))
+    assert world.calls == []
+
+
+@pytest.mark.parametrize("status", ["UPDATE_ROLLBACK_IN_PROGRESS", "UPDATE_ROLLBACK_FAILED", "ROLLBACK_IN_PROGRESS"])
+def test_a_rollback_is_let_through(status: str) -> None:
+    """Say, back to the old zone, when nothing lived and the new file system is there already: a refusal helps nobody."""
+    World(orchestrator=None, status=status).guard().check(event(wish(zone="us-west-2a")))
+    World(status=status, errors={"describe_cluster": error("AccessDenied")}).guard().check(event(wish()))
+
+
+@pytest.mark.parametrize("operation", ["list_stack_resources", "describe_cluster", "describe_file_systems"])
+@pytest.mark.parametrize("code", ["ThrottlingException", "AccessDenied"])
+def test_a_rollback_is_let_through_whatever_cannot_be_read(operation: str, code: str) -> None:
+    """At once: what is throttled for minutes must leave it the time to read its own stack's status."""
+    world = World(status="UPDATE_ROLLBACK_IN_PROGRESS", errors={operation: error(code)})
+    began = world.now
+    world.guard().check(event(wish()))
+    assert (world.calls, world.now) == (["describe_stacks"], began)
+
+
+@pytest.mark.parametrize("code", ["ThrottlingException", "AccessDenied"])
+def test_a_rollback_that_cannot_be_told_at_first_is_asked_for_again_with_patience(code: str) -> None:
+    """Nothing can be read until the look has used up its own patience, and a few seconds more."""
+    operations = ("describe_stacks", "describe_cluster")
+    world = World(status="UPDATE_ROLLBACK_IN_PROGRESS", errors={name: error(code) for name in operations})
+    looked_for = 180 if code == "ThrottlingException" else 120
+    world.until = world.now + timedelta(seconds=30 + looked_for + 10)
+    world.guard().check(event(wish(zone="us-west-2a")))
+
+
+TEXTS = st.sampled_from([None, "us-west-2a", "usw2-az1", "10.0.0.0/19", OURS])
+SUBNETS = st.builds(
+    Subnet,
+    id=st.sampled_from([OURS, THEIRS]),
+    zone=st.sampled_from(["us-west-2a", "us-west-2c"]),
+    zone_id=st.sampled_from(["usw2-az1", "usw2-az3"]),
+    cidr=st.sampled_from(["10.0.0.0/19", "10.0.64.0/19"]),
+    vpc=st.just("vpc-1"),
+    made_here=st.booleans(),
+)
+
+
+@given(
+    subnet=SUBNETS,
+    orchestrator=st.sampled_from(["slurm", "eks"]),
+    efa=st.sampled_from([None, True, False]),
+    by_id=st.booleans(),
+    has_cluster=st.booleans(),
+)
+def test_what_equals_the_live_one_is_never_refused(
+    subnet: Subnet, orchestrator: Any, efa: bool | None, by_id: bool, has_cluster: bool
+) -> None:
+    """So that the way back of a refused deployment passes, whatever stands."""
+    live = Live(
+        orchestrator=orchestrator if has_cluster else None,
+        cluster_subnet=subnet if has_cluster else None,
+        efa=efa,
+        file_system_subnet=None if efa is None else subnet,
+    )
+    made = {"zone": subnet.zone_id if by_id else subnet.zone, "cidr": subnet.cidr}
+    same = wish(orchestrator=orchestrator, efa=efa, **(made if subnet.made_here else _existing(subnet)))
+    assert not [*differences(same, live)]
+
+
+def _existing(subnet: Subnet) -> dict[str, Any]:
+    return {"subnet_id": subnet.id, "zone": None, "cidr": None}
+
+
+@given(zone=TEXTS, cidr=TEXTS, subnet_id=TEXTS, efa=st.sampled_from([None, True, False]))
+def test_properties_come_back_as_they_went(
+    zone: str | None, cidr: str | None, subnet_id: str | None, efa: bool | None
+) -> None:
+    wanted = wish(zone=zone, cidr=cidr, subnet_id=subnet_id, efa=efa)
+    assert read({"ServiceToken": "x", **write(wanted)}) == wanted
+
+
+# -- what cannot be read ----------------------------------------------------------------------------------------------
+
+OPERATIONS = ["list_stack_resources", "describe_cluster", "list_tags", "describe_subnets", "describe_file_systems"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("code", ["AccessDenied", "ThrottlingException", "RequestLimitExceeded"])
+def test_what_passes_is_waited_for(operation: str, code: str) -> None:
+    """The function's own rights are seconds old when it is called first, and IAM is eventually consistent."""
+    world = World(errors={operation: error(code)})
+    world.until = world.now + timedelta(seconds=100)
+    world.guard().check(event(wish()))
+    assert world.said[0] == f"cannot look yet: {code}: no"
+    assert world.until <= world.now < world.until + timedelta(seconds=16)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_what_stays_unreadable_is_told_with_the_right_that_is_missing(operation: str) -> None:
+    refused = error("AccessDenied", "User x is not authorized to perform: y")
+    world = World(errors={operation: refused})
+    began = world.now
+    said = refusal(world, wish())
+    assert said.startswith(
+        "Could not read what the foundation of train stands on, no stack has been changed. AccessDenied: User x is not "
+        "authorized to perform: y. The stack gives the function this permission: "
+    )
+    assert (world.now - began).total_seconds() <= 180, "the function has five minutes"
+
+
+def test_all_that_stays_unreadable_is_told_within_the_functions_five_minutes() -> None:
+    throttled = error("ThrottlingException")
+    world = World(errors=dict.fromkeys(("describe_stacks", *OPERATIONS), throttled))
+    began = world.now
+    assert refusal(world, wish()).startswith("Could not read what the foundation of train stands on")
+    assert (world.now - began).total_seconds() <= 240
+
+
+def test_a_status_that_stays_unreadable_makes_no_rollback() -> None:
+    world = World(errors={"describe_stacks": error("ThrottlingException")})
+    assert refusal(world, wish(zone="us-west-2a")).startswith(HEAD)
+
+
+def test_pages_whose_token_comes_again_end_with_an_error() -> None:
+    class Client:
+        asked = 0
+
+        def describe_stacks(self, *, StackName: str) -> dict[str, Any]:
+            raise NotImplementedError
+
+        def list_stack_resources(self, *, StackName: str, NextToken: str = "") -> dict[str, Any]:
+            self.asked += 1
+            assert self.asked < 10, "for ever"
+            return {"StackResourceSummaries": [], "NextToken": "x"}
+
+    def clients(service: str) -> Client:
+        assert service == "cloudformation"
+        return Client()
+
+    with pytest.raises(PaginationError, match="so StackResourceSummaries cannot be read to the end"):
+        look(wish(), STACK, clients)
+
+
+# -- the answer -------------------------------------------------------------------------------------------------------
+
+
+def test_cloudformation_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    identity = {"StackId": event(wish())["StackId"], "RequestId": "request", "LogicalResourceId": "Guard"}
+    fine = handler.decide(event(wish(), "Create"), World().guard())
+    assert fine == {**identity, "PhysicalResourceId": handler.PHYSICAL_ID, "Status": "SUCCESS"}
+    known = {**event(wish(zone="us-west-2a")), "PhysicalResourceId": "as it was"}
+    refused = handler.decide(known, World().guard())
+    reason = refused.pop("Reason")
+    assert refused == {**identity, "PhysicalResourceId": "as it was", "Status": "FAILED"}
+    assert reason.startswith(HEAD)
+    assert "secret.example.com" not in capsys.readouterr().out
+
+
+def test_the_answer_is_put_where_the_event_says() -> None:
+    got: list[tuple[str, str, Any]] = []
+
+    class Bucket(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            got.append((self.path, self.headers["Content-Type"], json.loads(body)))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Bucket)
+    thread = threading.Thread(target=server.handle_request)
+    thread.start()
+    answer({"ResponseURL": f"http://127.0.0.1:{server.server_port}/key?signed"}, {"Status": "SUCCESS"})
+    thread.join()
+    server.server_close()
+    assert got == [("/key?signed", "", {"Status": "SUCCESS"})], "the address is signed for no content type"

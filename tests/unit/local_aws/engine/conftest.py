@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from helpers.local_aws.fixtures import engine
+
+__all__ = ["engine"]

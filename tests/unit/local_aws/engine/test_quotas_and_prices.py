@@ -1,0 +1,64 @@
+"""preflight and cost against the local AWS: Service Quotas, training plans, offers and prices are services of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod.cli.deployment.cost import read_prices
+from cdk_hyperpod.cli.deployment.preflight import read_world
+from cdk_hyperpod.cli.deployment.preflight_judge import NotRead, exit_code, rows
+from cdk_hyperpod.loader import load_config
+from cdk_hyperpod_local.session import LocalAws
+from helpers.judging import ROOT
+
+pytestmark = pytest.mark.slow
+DENY = {"Effect": "Deny", "Action": "servicequotas:*", "Resource": "*"}
+ALLOW = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+
+
+def told(aws: LocalAws, client: Any = None) -> tuple[int, dict[str, str]]:
+    config = load_config(ROOT / "cluster.yaml").config
+    found = rows(config, read_world(config, client or aws.client))
+    return exit_code(found), {row.check: row.verdict for row in found}
+
+
+def test_quotas_offers_and_plans_are_the_models(engine: LocalAws, tmp_path: Path) -> None:
+    code, verdicts = told(engine)
+    assert (code, {*verdicts.values()}) == (0, {"passed"}), verdicts
+
+    kind = load_config(ROOT / "cluster.yaml").config.instance_groups[-1].all_instance_types[0]
+    engine.change_hyperpod(quotas={f"{kind} for cluster usage": 0})
+    try:
+        code, verdicts = told(engine)
+        assert (code, verdicts[f"{kind} for cluster usage"]) == (1, "impossible")
+    finally:
+        engine.change_hyperpod(quotas={f"{kind} for cluster usage": None})
+
+
+def test_a_right_that_lacks_is_not_checked(engine: LocalAws) -> None:
+    iam = engine.client("iam")
+    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": f"arn:aws:iam::{engine.account}:root"}}
+    iam.create_role(
+        RoleName="asks", AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    )
+    document = {"Version": "2012-10-17", "Statement": [ALLOW, DENY]}
+    iam.put_role_policy(RoleName="asks", PolicyName="may", PolicyDocument=json.dumps(document))
+
+    code, verdicts = told(engine, lambda service: engine.client_as("asks", service))
+
+    assert code == 2
+    assert verdicts["nodes per cluster"] == "not checked"
+    world = read_world(load_config(ROOT / "cluster.yaml").config, lambda service: engine.client_as("asks", service))
+    assert isinstance(world.quotas, NotRead)
+    assert "lack the right servicequotas:List" in world.quotas.why
+
+
+def test_prices_of_a_region(engine: LocalAws) -> None:
+    prices = read_prices("us-west-2", engine.client)
+
+    assert prices.hourly["Cluster:ml.p5.48xlarge"] == 2 * prices.hourly["ReservedCluster:ml.p5.48xlarge"]
+    assert {"AmazonEKS-Hours:perCluster", "NatGateway-Hours", "VpcEndpoint-Hours"} <= prices.hourly.keys()

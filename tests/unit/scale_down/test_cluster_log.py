@@ -1,0 +1,158 @@
+"""HyperPod's own log group: encrypted and limited where that is possible, and never a reason to fail a deployment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError  # type: ignore[import-untyped]
+
+from cdk_hyperpod._lambda.hyperpod.cluster_log.handler import ClusterLog
+
+Json = Any
+GROUP = "/aws/sagemaker/Clusters/train/abc"
+KEY = "arn:aws:kms:us-west-2:111122223333:key/1"
+WELL = f"{GROUP}: Kept for 365 days. Encrypted with {KEY}."
+
+
+def error(code: str, message: str = "no") -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": message}}, "Operation")
+
+
+@dataclass
+class Logs:
+    """CloudWatch, with errors at will."""
+
+    groups: dict[str, Json] = field(default_factory=dict)
+    """By name: what each call gave."""
+    errors: dict[str, Exception] = field(default_factory=dict)
+    """By operation."""
+    until: datetime | None = None
+    """When the errors are over. Absent: they stay."""
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    said: list[str] = field(default_factory=list)
+
+    def log(self) -> ClusterLog:
+        return ClusterLog(lambda: self, now=lambda: self.now, sleep=self._pass, log=self.said.append)
+
+    def _pass(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def _called(self, operation: str) -> None:
+        if operation in self.errors and (self.until is None or self.now < self.until):
+            raise self.errors[operation]
+
+    def _group(self, name: str) -> Json:
+        if name not in self.groups:
+            raise error("ResourceNotFoundException", "there is none")
+        return self.groups[name]
+
+    def create_log_group(self, *, logGroupName: str) -> Json:
+        self._called("create")
+        if logGroupName in self.groups:
+            raise error("ResourceAlreadyExistsException")
+        self.groups[logGroupName] = {}
+        return {}
+
+    def put_retention_policy(self, *, logGroupName: str, retentionInDays: int) -> Json:
+        self._called("retention")
+        self._group(logGroupName)["days"] = retentionInDays
+        return {}
+
+    def associate_kms_key(self, *, logGroupName: str, kmsKeyId: str) -> Json:
+        self._called("key")
+        self._group(logGroupName)["key"] = kmsKeyId
+        return {}
+
+
+def event(request: str = "Create", **more: Json) -> Json:
+    return {
+        "RequestType": request,
+        "ResponseURL": "https://secret.example.com",
+        "StackId": "stack",
+        "RequestId": "request",
+        "LogicalResourceId": "Log",
+        "ResourceProperties": {"LogGroupName": GROUP, "RetentionInDays": "365", "KmsKeyId": KEY, **more},
+    }
+
+
+IDENTITY = {"StackId": "stack", "RequestId": "request", "LogicalResourceId": "Log", "PhysicalResourceId": GROUP}
+
+
+@pytest.mark.parametrize(
+    "groups", [{}, {GROUP: {"events": 7, "days": None}}], ids=["before the first node", "after it"]
+)
+@pytest.mark.parametrize("request_type", ["Create", "Update"])
+def test_a_group_gets_its_expiry_and_its_key_whoever_made_it(groups: dict[str, Json], request_type: str) -> None:
+    logs = Logs(groups=dict(groups))
+    assert logs.log().decide(event(request_type)) == {**IDENTITY, "Status": "SUCCESS", "Data": {"Outcome": WELL}}
+    assert logs.groups == {GROUP: {**groups.get(GROUP, {}), "days": 365, "key": KEY}}
+
+
+def test_a_deletion_does_nothing() -> None:
+    logs = Logs(groups={GROUP: {"events": 7}})
+    gone = {**event("Delete"), "PhysicalResourceId": "as it was"}
+    assert logs.log().decide(gone) == {**IDENTITY, "PhysicalResourceId": "as it was", "Status": "SUCCESS"}
+    assert logs.groups == {GROUP: {"events": 7}}
+
+
+def test_the_group_of_another_cluster_is_another_resource() -> None:
+    told = Logs().log().decide({**event("Update"), "PhysicalResourceId": "/aws/sagemaker/Clusters/train/old"})
+    assert told["PhysicalResourceId"] == GROUP
+
+
+@pytest.mark.parametrize("operation", ["create", "retention", "key"])
+@pytest.mark.parametrize("code", ["AccessDeniedException", "ThrottlingException", "OperationAbortedException"])
+def test_what_passes_is_waited_for(operation: str, code: str) -> None:
+    logs = Logs(errors={operation: error(code)})
+    logs.until = logs.now + timedelta(seconds=100)
+    assert logs.log().decide(event())["Data"] == {"Outcome": WELL}
+    assert (logs.now, logs.said[0]) == (logs.until, f"not yet: {code}: no")
+
+
+@pytest.mark.parametrize(
+    ("errors", "outcome"),
+    [
+        pytest.param(
+            {"key": error("InvalidParameterException", "the key's policy")},
+            f"{GROUP}: Kept for 365 days. NOT encrypted with {KEY}: InvalidParameterException: the key's policy.",
+            id="a key that does not let CloudWatch use it",
+        ),
+        pytest.param(
+            {"retention": error("AccessDeniedException")},
+            f"{GROUP}: NOT limited to 365 days: AccessDeniedException: no. Encrypted with {KEY}.",
+            id="a denied expiry",
+        ),
+        pytest.param(
+            {"create": error("LimitExceededException")},
+            f"{GROUP}: Is not there: LimitExceededException: no. NOT limited to 365 days: ResourceNotFoundException: there is "
+            f"none. NOT encrypted with {KEY}: ResourceNotFoundException: there is none.",
+            id="no group at all",
+        ),
+        pytest.param(
+            {"create": KeyError("whatever")},
+            "nothing was done to it: KeyError; the function's log says more",
+            id="what nobody thought of",
+        ),
+    ],
+)
+def test_what_cannot_be_is_told_and_fails_nothing(errors: dict[str, Exception], outcome: str) -> None:
+    assert Logs(errors=errors).log().decide(event()) == {**IDENTITY, "Status": "SUCCESS", "Data": {"Outcome": outcome}}
+
+
+def test_it_ends_within_the_functions_five_minutes_whatever_hangs() -> None:
+    lost = EndpointConnectionError(endpoint_url="https://logs")
+    logs = Logs(errors=dict.fromkeys(("create", "retention", "key"), lost))
+    began = logs.now
+    assert logs.log().decide(event())["Status"] == "SUCCESS"
+    assert (logs.now - began).total_seconds() <= 200
+
+
+def test_the_answer_fits_and_nothing_tells_where_it_goes() -> None:
+    """CloudFormation takes 4,096 bytes of an answer."""
+    logs = Logs(errors=dict.fromkeys(("create", "retention", "key"), error("Invalid", "x" * 5000)))
+    told = logs.log().decide(event())
+    assert len(str(told)) < 2000
+    assert "secret.example.com" not in str((told, logs.said))

@@ -1,0 +1,653 @@
+"""Under EKS a function drains: how it is asked, and what becomes of nodes and deployments where it cannot."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
+from cdk_hyperpod._lambda.hyperpod.scale_down import executor
+from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Drain, Node
+from cdk_hyperpod._lambda.hyperpod.scale_down.drain.ready import Ask, Said, judge
+from helpers.scale_down.drainer import ARN, Drainer
+from helpers.scale_down.scenarios import QUICK, failure, ids
+from helpers.scale_down.stack import LAMBDA, PREPARE, Behaviour, Stack, Wish, group
+
+MINUTE = 60.0
+DRAIN: dict[str, Any] = {
+    "Function": ARN,
+    "TimeoutMinutes": 25,
+    "OnTimeout": "fail",
+    "OnSilent": "fail",
+    "MustBeSaved": False,
+}
+NOT_TOLD = "those that it held"
+FOUR = Wish(groups=(group("p5", 4),), drain=DRAIN)
+TWO = Wish(groups=(group("p5", 2),), drain=DRAIN)
+
+
+def four() -> Stack:
+    return Stack(FOUR, timings=QUICK, behaviour=Behaviour())
+
+
+def drain(**changes: Any) -> dict[str, Any]:
+    return {**DRAIN, **changes}
+
+
+def saving(train: Stack) -> dict[str, Any]:
+    train.drainer.backup = "hyperpod-backup/save-node"
+    return drain(MustBeSaved=True)
+
+
+def gone(train: Stack) -> dict[str, float]:
+    return {str(item.node_id): item.at for item in train.model.terminations}
+
+
+def no_node_is_held(drainer: Drainer, train: Stack) -> bool:
+    here = {str(each.instance_id) for each in train.model.nodes("train")}
+    return not here & drainer.cordoned.keys()
+
+
+def test_nodes_go_when_every_pod_has_left() -> None:
+    train = four()
+    drainer, (*_, slow, last) = train.drainer, ids(train, "p5")
+    drainer.pods = dict.fromkeys(ids(train, "p5"), 2 * MINUTE) | {slow: 10 * MINUTE}
+    assert train.deploy(TWO) == "complete", train.reasons
+    when = gone(train)
+    assert sorted(when) == sorted([slow, last])
+    assert min(when.values()) >= drainer.evictions[slow] + 10 * MINUTE
+    assert dict(train.model.changes(principal=LAMBDA))["BatchDeleteClusterNodes"] == 1
+    # Cordoned as long as they were there: nothing could start on a node that was about to go.
+    assert all(drainer.given_back.get(node, math.inf) >= when[node] for node in when)
+    assert no_node_is_held(drainer, train)
+
+
+def test_neither_a_bucket_nor_an_address_is_asked_for() -> None:
+    train = four()
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert train.agent.request() is None
+    assert "DescribeClusterNode" not in {each.operation for each in train.model.journal}
+    assert all("ip" not in wish for call in train.drainer.calls for wish in _wishes(call))
+
+
+def _wishes(call: dict[str, Any]) -> list[dict[str, Any]]:
+    return call["requests"]["deployment"]["nodes"] if call["requests"] else []
+
+
+def test_idle_nodes_go_before_busy_ones() -> None:
+    train = four()
+    oldest, *others = ids(train, "p5")
+    train.drainer.pods = dict.fromkeys(others, 600 * MINUTE)
+    began = train.clock.now()
+    assert train.deploy(replace(FOUR, groups=(group("p5", 3),))) == "complete", train.reasons
+    assert list(gone(train)) == [oldest]
+    assert gone(train)[oldest] - began < 2 * MINUTE, "nothing is waited for"
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["while it is asked for nodes", "while it is asked what it holds"])
+def test_somebody_raises_the_group_while_the_drainer_takes_its_time(
+    monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    """It may take minutes to answer. What was true before is not what CloudFormation's own count meets."""
+    train = four()
+    others, left = train.model.client(principal="somebody"), [group("p5", 3)]
+    real = Drainer.invoke
+
+    def slow(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
+        reply = real(self, FunctionName=FunctionName, Payload=Payload)
+        # Both nodes and the controller are left, none is on its way out: this is the last poll.
+        if left and len(list(train.model.nodes("train"))) == 3 and asks is bool(json.loads(Payload)["requests"]):
+            others.update_cluster(ClusterName="train", InstanceGroups=[left.pop()])
+            train.clock.advance(100)
+        return reply
+
+    monkeypatch.setattr(Drainer, "invoke", slow)
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert not left
+    assert not train.model.random_terminations
+    assert len(ids(train, "p5")) == 2
+
+
+def test_somebody_raises_the_group_while_the_drainer_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first look found nothing to do, and then a minute went by in which others act."""
+    train = four()
+    others, left = train.model.client(principal="somebody"), [group("p5", 5)]
+
+    def away(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
+        if left:
+            others.update_cluster(ClusterName="train", InstanceGroups=[left.pop()])
+        train.clock.advance(30)
+        raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
+
+    monkeypatch.setattr(Drainer, "invoke", away)
+    wish = replace(FOUR, tags={"a": "b"}, drain=drain(OnSilent="undrained"))
+    assert "somebody else changed the cluster while S3, or the drainer, did not answer" in failure(train, wish)
+    assert not left
+    assert not train.model.terminations
+    assert len(ids(train, "p5")) == 5
+    monkeypatch.undo()
+    assert train.deploy(wish) == "complete", train.reasons
+    assert not train.model.random_terminations
+    assert len(ids(train, "p5")) == 4
+
+
+@pytest.mark.parametrize("late", [0, 60], ids=["", "and the stack's status is late"])
+def test_somebody_raises_the_group_while_the_drainer_gives_a_rollback_nothing_back(
+    monkeypatch: pytest.MonkeyPatch, late: float
+) -> None:
+    """The first look found nothing to do, also where it took the rollback for an update. It goes on, and ends no older node."""
+    wish = replace(FOUR, drain=drain(OnSilent="undrained"))
+    train = four()
+    assert train.deploy(wish) == "complete", train.reasons
+    train.clock.advance(600)
+    here = set(ids(train, "p5"))
+    others, left = train.model.client(principal="somebody"), [group("p5", 5)]
+
+    def away(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
+        if train.status == "UPDATE_ROLLBACK_IN_PROGRESS":
+            if left:
+                others.update_cluster(ClusterName="train", InstanceGroups=[left.pop()])
+            train.clock.advance(30)
+        raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
+
+    monkeypatch.setattr(Drainer, "invoke", away)
+    train.status_late = late
+    assert train.deploy(replace(wish, tags={"a": "b"}), fail="after") == "rolled back", train.reasons
+    assert not left
+    assert not train.model.random_terminations
+    assert set(ids(train, "p5")) == here
+
+
+def test_a_rollback_that_goes_on_holds_its_nodes_from_poll_to_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given back and asked for again, a node would get new pods in between."""
+    wish = replace(FOUR, drain=drain(OnSilent="undrained"))
+    train = Stack(FOUR, timings=replace(QUICK, boot=20))
+    assert train.deploy(wish) == "complete", train.reasons
+    train.clock.advance(600)
+    here = set(ids(train, "p5"))
+    others, left, invoke = train.model.client(principal="somebody"), [group("p5", 5)], Drainer.invoke
+    given_back: list[str] = []
+
+    def late(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
+        if train.status == "UPDATE_ROLLBACK_IN_PROGRESS" and left:
+            others.update_cluster(ClusterName="train", InstanceGroups=[left.pop()])
+            train.clock.advance(60)
+            self.pods = dict.fromkeys(set(ids(train, "p5")) - here, 3 * MINUTE)
+            raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
+        before = set(self.cordoned)
+        reply = invoke(self, FunctionName=FunctionName, Payload=Payload)
+        given_back.extend(sorted(before - set(self.cordoned) - gone(train).keys()))
+        return reply
+
+    monkeypatch.setattr(Drainer, "invoke", late)
+    assert train.deploy(replace(wish, tags={"a": "b"}), fail="after") == "rolled back", train.reasons
+    assert not left
+    assert set(ids(train, "p5")) == here
+    assert not given_back
+
+
+def test_a_budget_keeps_all_of_them_under_fail() -> None:
+    train = four()
+    drainer, (idle, busy, *_) = train.drainer, ids(train, "p5")
+    drainer.pods, drainer.budgets = {busy: MINUTE}, {busy: math.inf}
+    reason = failure(train, replace(TWO, nodes_to_delete=(busy, idle)))
+    assert reason.startswith(
+        f"Nodes of train were not ready to go: nothing was deleted, and they go back to work. {busy} is not ready to go: "
+        "went back to work at its deadline; pods: research/job-0. Pods that need longer: wait until they have ended"
+    )
+    assert not gone(train)
+    assert no_node_is_held(drainer, train)
+    assert busy not in drainer.evictions
+
+
+def test_under_force_its_pods_end_with_the_node_and_not_before() -> None:
+    train = four()
+    drainer, (busy, *_) = train.drainer, ids(train, "p5")
+    drainer.pods, drainer.budgets = {busy: MINUTE}, {busy: math.inf}
+    began = train.clock.now()
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=drain(OnTimeout="force"))
+    assert train.deploy(wish) == "complete", train.reasons
+    assert 25 * MINUTE <= gone(train)[busy] - began <= 27 * MINUTE
+    assert busy not in drainer.evictions
+    assert {wish["deadline"] for call in drainer.calls for wish in _wishes(call)} == {began + 25 * MINUTE}
+
+
+def test_what_must_be_saved_is_waited_for() -> None:
+    train = four()
+    drain_with = saving(train)
+    train.drainer.saving_s = 5 * MINUTE
+    assert train.deploy(replace(TWO, drain=drain_with)) == "complete", train.reasons
+    assert all(at >= train.drainer.saving[node] + 5 * MINUTE for node, at in gone(train).items())
+
+
+def test_under_force_there_is_time_left_to_save() -> None:
+    train = four()
+    drain_with = saving(train) | {"OnTimeout": "force"}
+    drainer, (busy, *_) = train.drainer, ids(train, "p5")
+    drainer.pods, drainer.budgets, drainer.saving_s = {busy: MINUTE}, {busy: math.inf}, 4 * MINUTE
+    began = train.clock.now()
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=drain_with)
+    assert train.deploy(wish) == "complete", train.reasons
+    assert began + 20 * MINUTE <= drainer.saving[busy] <= gone(train)[busy] - 4 * MINUTE
+    assert gone(train)[busy] <= began + 26 * MINUTE
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_under_force_a_backup_ends_no_pod_before_the_time_is_over(runs: bool) -> None:
+    """A node on which no pod runs goes as soon as it is saved."""
+    train = four()
+    drain_with = saving(train) | {"OnTimeout": "force"}
+    drainer, (node, *_) = train.drainer, ids(train, "p5")
+    drainer.pods = {node: 600 * MINUTE} if runs else {}
+    began = train.clock.now()
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
+    assert train.deploy(wish) == "complete", train.reasons
+    went = gone(train)[node] - began
+    assert drainer.saved[node]
+    assert 25 * MINUTE <= went <= 27 * MINUTE if runs else went < 5 * MINUTE
+
+
+@pytest.mark.parametrize("on_timeout", ["fail", "force"])
+def test_a_pod_that_no_controller_owns_fails_the_first_look(on_timeout: str) -> None:
+    train = four()
+    (node, *_) = ids(train, "p5")
+    train.drainer.pods, train.drainer.lone = {node: MINUTE}, {node}
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
+    began = train.clock.now()
+    reason = failure(train, wish)
+    assert reason.endswith("is not ready to go: has pods that no controller owns: research/lone.")
+    assert train.clock.now() - began < 5 * MINUTE
+    assert not gone(train)
+    assert not train.drainer.evictions
+
+    evicts = replace(wish, drain=drain(OnTimeout=on_timeout, UnmanagedPods="evict"))
+    assert train.deploy(evicts) == "complete", train.reasons
+    assert list(gone(train)) == [node] == list(train.drainer.evictions)
+
+
+def test_a_rollback_evicts_what_no_controller_owns() -> None:
+    """It is never refused, and an eviction gives a pod more time than the end of its node."""
+    train = four()
+    old = set(ids(train, "p5"))
+
+    def busy() -> None:
+        made = {node for node in ids(train, "p5") if node not in old}
+        train.drainer.pods, train.drainer.lone = dict.fromkeys(made, MINUTE), made
+
+    assert train.deploy(replace(FOUR, groups=(group("p5", 6),)), fail="after", meanwhile=busy) == "rolled back"
+    assert set(gone(train)) == set(train.drainer.evictions)
+    assert not train.crashes
+
+
+def test_what_cannot_be_saved_is_refused_at_once() -> None:
+    train = four()
+    drain_with = saving(train)
+    (node, *_) = ids(train, "p5")
+    train.drainer.unsavable.add(node)
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
+    began = train.clock.now()
+    assert f"{node} is not ready to go: Job hyperpod-backup/save-node-1 failed" in failure(train, wish)
+    assert train.clock.now() - began < 5 * MINUTE
+    assert not gone(train)
+
+
+def test_a_drainer_that_does_not_know_the_cron_job_is_told_of_before_anything_happens() -> None:
+    train = four()
+    since = len(train.model.journal)
+    reason = failure(train, replace(TWO, drain=drain(MustBeSaved=True)))
+    assert "the drainer knows no CronJob; deploy hyperpod-NAME-eks" in reason
+    assert not train.model.changes(since=since, principal=LAMBDA)
+    assert not train.drainer.cordoned
+
+
+@pytest.mark.parametrize("on_timeout", ["fail", "force"])
+def test_a_node_of_karpenters_is_refused_at_once(on_timeout: str) -> None:
+    train = four()
+    (node, *_) = ids(train, "p5")
+    train.drainer.karpenters.add(node)
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
+    began = train.clock.now()
+    assert f"{node} is not ready to go: is Karpenter's, which decides about it" in failure(train, wish)
+    assert train.clock.now() - began < 5 * MINUTE
+    assert not gone(train)
+
+
+@pytest.mark.parametrize("must_be_saved", [False, True])
+def test_a_node_that_kubernetes_does_not_have_may_join_yet_and_then_keeps_nobody(must_be_saved: bool) -> None:
+    """There are no pods of its own that wrote anything to save."""
+    train = four()
+    drain_with = saving(train) if must_be_saved else DRAIN
+    (node, *_) = ids(train, "p5")
+    train.drainer.absent.add(node)
+    began = train.clock.now()
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
+    assert train.deploy(wish) == "complete", train.reasons
+    assert 5 * MINUTE <= gone(train)[node] - began < 7 * MINUTE
+
+
+def test_a_node_that_came_later_has_five_minutes_of_its_own_to_join() -> None:
+    began = datetime(2026, 11, 23, tzinfo=UTC)
+    late = Node(group="p5", instance_id="i-0123456789abcdef0", launched=began + timedelta(minutes=8))
+    told = NodeStatus(requests={"deployment": "20261123T000000"}, state="unknown", absent=True)
+    said = Said(silent=timedelta(0), nodes={late.name: told})
+
+    def may_go(minutes: int) -> bool:
+        ask = Ask(drain=Drain(function=ARN, minutes=25), began=began, now=began + timedelta(minutes=minutes))
+        return judge([late], said, ask).ready
+
+    assert [may_go(minutes) for minutes in (9, 12, 13)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "how", ["AccessDeniedException", "TooManyRequestsException", "function", "timeout", "garbage", "problem"]
+)
+def test_one_that_never_answers_refuses_before_anything_happens(how: str) -> None:
+    train = four()
+    train.drainer.fails = how
+    since = len(train.model.journal)
+    reason = failure(train, TWO)
+    assert "scale_down.drain: the drainer fails (" in reason
+    assert "or write on_silent: undrained" in reason
+    assert not train.model.changes(since=since, principal=LAMBDA)
+    assert not train.crashes
+
+
+def test_one_that_never_answers_keeps_nobody_where_the_file_says_so() -> None:
+    train = four()
+    train.drainer.fails = "function"
+    train.drainer.pods = dict.fromkeys(ids(train, "p5"), 600 * MINUTE)
+    began = train.clock.now()
+    assert train.deploy(replace(TWO, drain=drain(OnSilent="undrained"))) == "complete", train.reasons
+    assert len(gone(train)) == 2
+    assert 3 * MINUTE <= max(gone(train).values()) - began < 8 * MINUTE
+
+
+@pytest.mark.parametrize("must_be_saved", [False, True])
+@pytest.mark.parametrize("only_writes", [False, True])
+def test_a_call_that_fails_while_pods_leave_is_no_silence(only_writes: bool, must_be_saved: bool) -> None:
+    """Whatever on_silent says: in its tenth minute a drain goes on in good order."""
+    train = four()
+    drainer = train.drainer
+    drain_with = (saving(train) if must_be_saved else DRAIN) | {"OnSilent": "undrained"}
+    drainer.pods = dict.fromkeys(ids(train, "p5"), 15 * MINUTE)
+    began, failed, invoke = train.clock.now(), list[float](), drainer.invoke
+
+    def throttled_once(**arguments: Any) -> Any:
+        asks = json.loads(arguments["Payload"])["requests"] is not None
+        if train.clock.now() >= began + 10 * MINUTE and not failed and asks is only_writes:
+            failed.append(train.clock.now())
+            raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
+        return invoke(**arguments)
+
+    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(throttled_once)})()
+    assert train.deploy(replace(TWO, drain=drain_with)) == "complete", train.reasons
+    assert failed
+    assert min(gone(train).values()) >= max(drainer.evictions.values()) + 15 * MINUTE
+
+
+def test_one_that_falls_silent_keeps_nobody_for_more_than_three_minutes_where_the_file_says_so() -> None:
+    train = four()
+    drainer = train.drainer
+    drainer.pods = dict.fromkeys(ids(train, "p5"), 600 * MINUTE)
+    invoke, silent = drainer.invoke, list[float]()
+
+    def later(**arguments: Any) -> Any:
+        if len(drainer.calls) == 6 and not silent:
+            drainer.fails = "function"
+            silent.append(train.clock.now())
+        return invoke(**arguments)
+
+    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
+    assert train.deploy(replace(TWO, drain=drain(OnSilent="undrained"))) == "complete", train.reasons
+    assert 2.5 * MINUTE <= min(gone(train).values()) - silent[0] < 6 * MINUTE
+
+
+def test_giving_back_is_tried_for_a_minute() -> None:
+    train = four()
+    drainer, (busy, *_) = train.drainer, ids(train, "p5")
+    drainer.pods, drainer.budgets = {busy: MINUTE}, {busy: math.inf}
+    drainer.karpenters.add(ids(train, "p5")[1])
+    failed, invoke = list[float](), drainer.invoke
+
+    def throttled(**arguments: Any) -> Any:
+        asked = json.loads(arguments["Payload"])["requests"]
+        if asked and not asked["deployment"]["nodes"] and len(failed) < 3:
+            failed.append(train.clock.now())
+            raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
+        return invoke(**arguments)
+
+    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(throttled)})()
+    reason = failure(train, replace(TWO, nodes_to_delete=tuple(ids(train, "p5")[:2])))
+    assert len(failed) == 3
+    assert drainer.given_back[busy] - failed[0] < MINUTE
+    assert "and they go back to work" in reason
+    assert "did not give back" not in reason
+
+
+def test_what_stays_held_is_named() -> None:
+    train = four()
+    drainer, (busy, other, *_) = train.drainer, ids(train, "p5")
+    drainer.stuck, drainer.karpenters = {busy}, {other}
+    reason = failure(train, replace(TWO, nodes_to_delete=(busy, other)))
+    assert f"The drainer did not give back {busy}, which stay cordoned: change scale_down.retry and deploy" in reason
+    assert "they go back to work" not in reason
+    drainer.stuck = set()
+    assert train.deploy(replace(FOUR, retry="2")) == "complete", train.reasons
+    assert no_node_is_held(drainer, train)
+
+
+@pytest.mark.parametrize("one_list_leaves_it_out", [False, True])
+def test_what_is_accepted_before_a_failure_is_not_given_back(
+    monkeypatch: pytest.MonkeyPatch, one_list_leaves_it_out: bool
+) -> None:
+    """Of two calls the second is refused: the node of the first is on its way out, whatever HyperPod says of it yet."""
+    train = four()
+    monkeypatch.setattr(executor, "MAX_IDS", 1)
+    first, second = ids(train, "p5")[:2]
+    real, deleted, hidden = train.client, list[str](), list[str]()
+
+    def delete(**arguments: Any) -> Any:
+        if deleted:
+            # Not the next list, which tells of the refused call, but the one that is read to give nodes back.
+            hidden.extend([deleted[0], ""] if one_list_leaves_it_out else ())
+            raise ClientError({"Error": {"Code": "ValidationException", "Message": "no"}}, "BatchDeleteClusterNodes")
+        deleted.extend(arguments["NodeIds"])
+        return real.batch_delete_cluster_nodes(**arguments)
+
+    def list_late(**arguments: Any) -> Any:
+        reply = copy.deepcopy(real.list_cluster_nodes(**arguments))
+        for each in reply["ClusterNodeSummaries"] if train.status == "UPDATE_IN_PROGRESS" else ():
+            each["InstanceStatus"] = {"Status": "Running"}
+        left_out = hidden.pop() if hidden else ""
+        shown = [each for each in reply["ClusterNodeSummaries"] if each.get("InstanceId") != left_out]
+        return {**reply, "ClusterNodeSummaries": shown}
+
+    late = {"batch_delete_cluster_nodes": delete, "list_cluster_nodes": list_late}
+    train.client = type("Late", (), {"__getattr__": lambda _, name: late.get(name) or getattr(real, name)})()
+    train.deploy(replace(TWO, nodes_to_delete=(first, second)))
+    (gone_first,) = deleted
+    (other,) = {first, second} - {gone_first}
+    assert other in train.drainer.given_back
+    assert gone_first not in train.drainer.given_back
+
+
+def test_a_node_that_tells_nothing_is_not_taken_for_saved() -> None:
+    train = four()
+    drain_with = saving(train)
+    (node, *_) = ids(train, "p5")
+    train.drainer.dead.add(node)
+    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with | {"OnTimeout": "force"})
+    assert f"{node} is not ready to go: it was not saved (does not respond)" in failure(train, wish)
+    assert not gone(train)
+
+
+def test_a_group_is_saved_once() -> None:
+    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK, vanished="leave")
+    drain_with, drainer, old = saving(train), train.drainer, ids(train, "old")
+    drainer.saving_s = 5 * MINUTE
+    assert train.deploy(replace(TWO, groups_to_delete=("old",), drain=drain_with)) == "complete", train.reasons
+    assert sorted(gone(train)) == sorted(old)
+    assert sorted(node for node, _ in drainer.jobs) == sorted(old)
+    # By another wish the mark would be written anew, and say that nothing is saved.
+    assert len({wish["request"] for call in drainer.calls for wish in _wishes(call)}) == 1
+
+
+def test_a_node_that_does_not_go_back_keeps_no_other() -> None:
+    train = four()
+    stuck, going = ids(train, "p5")[:2]
+    left = {"id": stuck, "request": "20260101T000000", "deadline": 0, "expires": math.inf, "on_timeout": "fail"}
+    train.drainer.stuck, train.drainer.cordoned = {stuck}, {stuck: left | {"backup": False}}
+    train.drainer.pods = {going: 5 * MINUTE}
+    assert train.deploy(replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(going,))) == "complete", train.reasons
+    assert list(gone(train)) == [going]
+    assert any(line.startswith("not yet: the drainer fails: not given back") for line in train.log)
+
+
+def test_a_right_that_comes_with_the_teams_is_told_of() -> None:
+    train = four()
+    drain_with = saving(train)
+    (node, *_) = ids(train, "p5")
+    train.drainer.forbidden.add(node)
+    reason = failure(train, replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with))
+    assert "comes with the stack hyperpod-NAME-teams" in reason
+
+
+def test_one_that_is_away_for_a_while_is_asked_again() -> None:
+    train = four()
+    drainer = train.drainer
+    drainer.pods = dict.fromkeys(ids(train, "p5"), 10 * MINUTE)
+    drainer.budgets = dict.fromkeys(drainer.pods, train.clock.now() + 15 * MINUTE)
+
+    def away() -> None:
+        drainer.fails, drainer.fails_until = "TooManyRequestsException", train.clock.now() + 8 * MINUTE
+
+    train.clock.advance(1)
+    away_at = iter([away])
+    invoke = drainer.invoke
+
+    def later(**arguments: Any) -> Any:
+        if len(drainer.calls) == 6 and (strike := next(away_at, None)):
+            strike()
+        return invoke(**arguments)
+
+    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert drainer.fails
+    assert len(gone(train)) == 2
+    assert min(gone(train).values()) >= max(drainer.evictions.values()) + 10 * MINUTE
+
+
+def test_one_that_stays_away_is_waited_for_as_long_as_the_nodes_and_no_node_goes() -> None:
+    train = four()
+    drainer = train.drainer
+    drainer.pods = dict.fromkeys(ids(train, "p5"), 20 * MINUTE)
+    began = train.clock.now()
+    invoke = drainer.invoke
+
+    def later(**arguments: Any) -> Any:
+        if len(drainer.calls) == 6:
+            drainer.fails = "function"
+        return invoke(**arguments)
+
+    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
+    reason = failure(train, TWO)
+    assert "the drainer fails (no way to the API)" in reason
+    assert (
+        f"The drainer did not give back {NOT_TOLD}, which stay cordoned: change scale_down.retry and deploy" in reason
+    )
+    assert "`kubectl uncordon hyperpod-ID && kubectl annotate node hyperpod-ID cdk-hyperpod.dev/drain-`" in reason
+    assert "they go back to work" not in reason
+    assert 25 * MINUTE <= train.clock.now() - began < 35 * MINUTE
+    assert not gone(train)
+    # What it could not give back, the next deployment's first call does.
+    assert drainer.cordoned
+    drainer.fails = ""
+    train.provider._functions = lambda: drainer
+    assert train.deploy(replace(FOUR, tags={"a": "b"})) == "complete", train.reasons
+    assert no_node_is_held(drainer, train)
+
+
+def test_a_group_is_held_until_it_is_deleted() -> None:
+    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK)
+    drainer, old = train.drainer, ids(train, "old")
+    drainer.pods = {old[0]: 10 * MINUTE}
+    assert train.deploy(replace(TWO, groups_to_delete=("old",))) == "complete", train.reasons
+    when = gone(train)
+    assert sorted(when) == sorted(old)
+    assert min(when.values()) >= drainer.evictions[old[0]] + 10 * MINUTE
+    assert all(drainer.given_back.get(node, math.inf) >= when[node] for node in old)
+
+
+def test_a_node_that_comes_to_a_group_to_delete_keeps_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a replacement of one that was drained, and is not cordoned."""
+    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK, vanished="leave")
+    before, real, came = set(ids(train, "old")), Stack._cluster, list[str]()
+
+    def cluster(self: Stack, progress: Any) -> Any:
+        if not came:
+            hyperpod = train.model.client(principal="hyperpod")
+            hyperpod.batch_replace_cluster_nodes(ClusterName="train", NodeIds=[min(before)])
+            train.clock.advance(40 * MINUTE)
+            came.extend(set(ids(train, "old")) - before)
+            train.drainer.pods[came[0]] = 10 * MINUTE
+        return real(self, progress)
+
+    monkeypatch.setattr(Stack, "_cluster", cluster)
+    assert train.deploy(replace(TWO, groups_to_delete=("old",))) == "complete", train.reasons
+    assert gone(train)[came[0]] >= train.drainer.evictions[came[0]] + 10 * MINUTE
+
+
+def test_a_rollback_that_cannot_give_back_says_so() -> None:
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
+
+    def away() -> None:
+        train.drainer.fails = "TooManyRequestsException"
+
+    assert train.deploy(replace(FOUR, groups_to_delete=("old",)), fail="before", meanwhile=away) == "rolled back"
+    assert "The drainer did not give back " in train.attributes[PREPARE]["NodesTaken"]
+
+
+def test_a_rollback_gives_back_what_it_does_not_take() -> None:
+    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
+    old = ids(train, "old")
+    assert train.deploy(replace(FOUR, groups_to_delete=("old",)), fail="before") == "rolled back"
+    assert not gone(train)
+    assert set(old) <= train.drainer.given_back.keys()
+    assert no_node_is_held(train.drainer, train)
+
+
+@pytest.mark.parametrize("how", ["", "function", "AccessDeniedException"])
+def test_a_rollback_waits_five_minutes_at_most_and_goes_on_without_the_drainer(how: str) -> None:
+    train = four()
+    old = set(ids(train, "p5"))
+    made: list[str] = []
+    began: list[float] = []
+
+    def busy() -> None:
+        made.extend(node for node in ids(train, "p5") if node not in old)
+        train.drainer.pods = dict.fromkeys([*old, *made], 600 * MINUTE)
+        train.drainer.fails = how
+        began.append(train.clock.now())
+
+    wish = replace(FOUR, groups=(group("p5", 6),))
+    assert train.deploy(wish, fail="after", meanwhile=busy) == "rolled back", train.reasons
+    assert sorted(gone(train)) == sorted(made)
+    assert max(gone(train).values()) - began[0] < 8 * MINUTE
+    assert not train.crashes
+
+
+def test_what_another_deployment_that_died_holds_is_given_back_by_the_next() -> None:
+    train = four()
+    train.drainer.pods = dict.fromkeys(ids(train, "p5"), 600 * MINUTE)
+    train.deploy(TWO, cancel=("Custom::HyperPodScaleDown", 3))
+    train.given_up.clear()
+    train.drainer.pods = {}
+    assert train.deploy(replace(FOUR, tags={"a": "b"})) == "complete", train.reasons
+    assert no_node_is_held(train.drainer, train)

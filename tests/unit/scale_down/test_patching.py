@@ -1,0 +1,121 @@
+"""Automatic patching that somebody enabled by the API or in the console: no deployment turns it off unsaid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import FIRST, Desired
+from cdk_hyperpod._lambda.hyperpod.scale_down.patching import carrying, patching
+from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
+from cdk_hyperpod_local.hyperpod.samples import run_until_quiet
+from helpers.scale_down.clusters import desired, group, live, nodes, occasion, wish
+from helpers.scale_down.scenarios import QUICK
+from helpers.scale_down.stack import Stack, Wish
+from helpers.scale_down.stack import group as in_stack
+
+SCHEDULE = {"NextPatchDate": datetime(2026, 12, 1, tzinfo=UTC)}
+AUTO: dict[str, Any] = {
+    "PatchingStrategy": "DrainFirst",
+    "DrainPolicy": {"DrainTimeoutInSeconds": 600, "OnDrainTimeout": "Skip"},
+}
+CRON = {"ScheduleExpression": "cron(0 0 1 * ? *)"}
+BOTH = {"AutoPatchConfig": AUTO, "ScheduledUpdateConfig": CRON}
+DROPPED = (
+    'instance_groups: "p5" has a live {0}, and the cluster\'s update does not carry it, which turns it off; write it down '
+    "(DescribeCluster shows it) and remove it with UpdateCluster, by sending each of these groups without {0}; then deploy. To keep it, "
+    "send it again with UpdateCluster after the deployment; in an app with its own CfnCluster, set it in the cluster's instance groups instead"
+)
+
+
+def refusals(settings: dict[str, Any], wanted: Desired, **when: Any) -> list[str]:
+    patched = live(group(patching=settings), nodes=nodes("p5", 8))
+    return [str(each) for each in plan(patched, wanted, occasion(**when)).refusals]
+
+
+def sending(**settings: Any) -> Desired:
+    wanted = wish(count=8)
+    return desired(replace(wanted, spec={**wanted.spec, **settings}))
+
+
+@pytest.mark.parametrize("setting", BOTH)
+def test_a_deployment_that_would_turn_it_off_is_refused(setting: str) -> None:
+    assert refusals({setting: BOTH[setting]}, desired(wish(count=7))) == [DROPPED.format(setting)]
+
+
+def test_each_setting_is_named() -> None:
+    assert refusals(BOTH, desired(wish(count=8))) == [DROPPED.format(setting) for setting in BOTH]
+
+
+def test_a_dry_run_refuses_it_too() -> None:
+    patched = live(group(patching=BOTH), nodes=nodes("p5", 8))
+    assert [str(each) for each in plan(patched, desired(wish(count=8)), FIRST).refusals] == [
+        DROPPED.format(setting) for setting in BOTH
+    ]
+
+
+def test_a_template_that_has_it_turns_nothing_off() -> None:
+    assert refusals({"AutoPatchConfig": AUTO}, sending(AutoPatchConfig=AUTO)) == []
+    assert refusals({"AutoPatchConfig": AUTO}, sending(AutoPatchConfig={"PatchingStrategy": "WhenIdle"})) == []
+    assert refusals(BOTH, sending(AutoPatchConfig=AUTO)) == [DROPPED.format("ScheduledUpdateConfig")]
+
+
+def test_a_request_that_does_not_change_the_cluster_is_not_refused() -> None:
+    assert refusals(BOTH, desired(wish(count=8)), previous=desired(wish(count=8))) == []
+
+
+def test_a_rollback_is_not_refused() -> None:
+    assert refusals(BOTH, desired(wish(count=8)), rolling_back=True) == []
+
+
+def test_a_group_that_is_deleted_needs_no_patches() -> None:
+    two = live(group(), group("old", 1, patching=BOTH), nodes=[*nodes("p5", 8), *nodes("old", 1, first=90)])
+    assert plan(two, desired(wish(count=8), groups_to_delete=("old",)), occasion()).refusals == ()
+
+
+@pytest.mark.parametrize("shown", [{}, {"AutoPatchConfig": None}, {"AutoPatchConfig": {}, "ScheduledUpdateConfig": {}}])
+def test_what_is_not_set_is_not_there(shown: dict[str, Any]) -> None:
+    assert patching(shown) == {}
+
+
+@pytest.mark.parametrize("schedules", [("CurrentPatchSchedule",), ("CurrentPatchSchedule", "DesiredPatchSchedule")])
+def test_it_is_read_as_it_is_sent(schedules: tuple[str, ...]) -> None:
+    shown = {**AUTO, "CurrentPatchSchedule": {"NextPatchDate": "earlier"}, **dict.fromkeys(schedules, SCHEDULE)}
+    found = patching({"AutoPatchConfig": shown, "ScheduledUpdateConfig": CRON})
+    assert found == {"AutoPatchConfig": {**AUTO, "PatchSchedule": SCHEDULE}, "ScheduledUpdateConfig": CRON}
+
+
+def test_what_the_guard_sends_carries_it_on() -> None:
+    patched = live(group(patching=BOTH))
+    spec = {"InstanceGroupName": "p5", "InstanceCount": 3}
+    assert carrying(spec, patched) == {**BOTH, **spec}
+    own = {**spec, "AutoPatchConfig": {"PatchingStrategy": "WhenIdle"}}
+    assert carrying(own, patched) == {"ScheduledUpdateConfig": CRON, **own}
+    assert carrying({"InstanceGroupName": "new"}, patched) == {"InstanceGroupName": "new"}
+
+
+def test_nothing_turns_it_off_until_it_is_removed_by_the_api() -> None:
+    """On the local AWS's HyperPod, with CloudFormation's own update after the guard."""
+    cluster = Wish(groups=(in_stack("p5", 4),))
+    train = Stack(cluster, timings=QUICK, poll=60)
+
+    def by_hand(**settings: Any) -> None:
+        spec = {**in_stack("p5", 4), **settings}
+        train.model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [spec]})
+        run_until_quiet(train.model)
+
+    def shown() -> list[Any]:
+        groups = train.model.call("DescribeCluster", {"ClusterName": "train"})["InstanceGroups"]
+        found = next(each for each in groups if each["InstanceGroupName"] == "p5")
+        return [found.get(name) for name in BOTH]
+
+    by_hand(**BOTH)
+    assert train.deploy(Wish(groups=(in_stack("p5", 3),))) != "complete"
+    assert "turns it off" in train.reasons[0]
+    assert None not in shown()
+    by_hand()
+    assert shown() == [None, None]
+    assert train.deploy(Wish(groups=(in_stack("p5", 3),))) == "complete", train.reasons

@@ -1,0 +1,378 @@
+"""Properties, replies and state: what travels, and everything that can be wrong with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod._lambda.hyperpod.scale_down import wire
+from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Picked, Plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Fixed, Network
+from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.wire import FINALIZE, PREPARE, MalformedError, State
+from helpers.scale_down.clusters import START, group, late, live, nodes, waiting
+
+ROLE = "arn:aws:iam::111122223333:role/node"
+GROUP: dict[str, Any] = {
+    "InstanceGroupName": "p5",
+    "InstanceCount": 8,
+    "MinInstanceCount": 4,
+    "InstanceType": "ml.p5.48xlarge",
+    "ExecutionRole": ROLE,
+    "SlurmConfig": {"NodeType": "Compute", "PartitionNames": ["p5"]},
+    "LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-x/base", "OnCreate": "on_create.sh"},
+}
+VPC = {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
+
+
+def properties(*groups: object, **more: object) -> dict[str, object]:
+    texts = [group if isinstance(group, str) else json.dumps(group) for group in groups or (GROUP,)]
+    return {"ServiceToken": "arn", "ClusterName": "train", "Groups": texts, **more}
+
+
+def problems(values: object, kind: str = PREPARE) -> list[str]:
+    with pytest.raises(MalformedError) as caught:
+        wire.read_properties(values, kind=kind)
+    return list(caught.value.problems)
+
+
+def test_scalars_arrive_as_text() -> None:
+    text = json.dumps({**GROUP, "InstanceCount": "8", "MinInstanceCount": "4", "ThreadsPerCore": "1"})
+    found = wire.read_properties(properties(text, MaxNodes="30", ServiceTimeout="3600"), kind=PREPARE)
+    (group,) = found.groups
+    assert (group.count, group.minimum, group.fixed.threads_per_core, found.max_nodes) == (8, 4, 1, 30)
+    assert group.spec["ThreadsPerCore"] == 1
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 63, "a-" * 31 + "a"])
+def test_names_may_be_as_long_as_hyperpod_takes_them(name: str) -> None:
+    found = wire.read_properties(properties(GROUP | {"InstanceGroupName": name}, ClusterName=name), kind=PREPARE)
+    assert (found.cluster, found.groups[0].name) == (name, name)
+
+
+def test_everything_absent_has_its_meaning() -> None:
+    found = wire.read_properties(properties(), kind=PREPARE)
+    assert (found.nodes_to_delete, found.groups_to_delete, found.max_nodes) == ((), (), 16)
+    assert (found.network, found.eks_cluster, found.create_only) == (None, None, "")
+
+
+def test_create_only_is_vpc_and_eks_alone() -> None:
+    def read(orchestrator: object) -> str:
+        text = json.dumps({"VpcConfig": VPC, "Orchestrator": orchestrator})
+        return wire.read_properties(properties(CreateOnly=text), kind=PREPARE).create_only
+
+    assert read({"Slurm": {}}) == read({"Slurm": {"SlurmConfigStrategy": "Managed"}})
+    assert read({"Slurm": {}}) != read({"Eks": {"ClusterArn": "arn"}})
+
+
+def test_any_other_change_of_the_cluster_is_seen() -> None:
+    def read(**more: object) -> Any:
+        return wire.read_properties(properties(**more), kind=PREPARE)
+
+    one = read(Digest="a", CreateOnly=json.dumps({"Orchestrator": {"Slurm": {}}}))
+    assert one.same_cluster(read(Digest="a", CreateOnly=json.dumps({"Orchestrator": {"Slurm": {}}}), MaxNodes="1"))
+    assert not one.same_cluster(read(Digest="b", CreateOnly=json.dumps({"Orchestrator": {"Slurm": {}}})))
+    assert not one.same_cluster(read(Digest="a", CreateOnly=json.dumps({"Orchestrator": {"Slurm": {"x": 1}}})))
+
+
+def test_specification_keeps_everything_and_sets_its_counts() -> None:
+    spec = {**GROUP, "OnStartDeepHealthChecks": ["InstanceStress"], "CurrentCount": 7}
+    (group,) = wire.read_properties(properties(spec), kind=PREPARE).groups
+    sent = wire.spec_with(group, count=5, minimum=2)
+    expected = {**spec, "InstanceCount": 5, "MinInstanceCount": 2}
+    del expected["CurrentCount"]
+    assert sent == expected
+
+
+def test_flexible_group() -> None:
+    spec = {key: value for key, value in GROUP.items() if key != "InstanceType"}
+    spec["InstanceRequirements"] = {"InstanceTypes": ["ml.a", "ml.b"]}
+    (group,) = wire.read_properties(properties(spec), kind=PREPARE).groups
+    assert group.fixed == Fixed(
+        instance_types=("ml.a", "ml.b"), flexible=True, node_type="Compute", execution_role=ROLE
+    )
+
+
+@pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
+def test_retry_changes_nothing(kind: str) -> None:
+    """It only makes CloudFormation call."""
+    assert wire.read_properties(properties(Retry="x" * 256), kind=kind) == wire.read_properties(properties(), kind=kind)
+
+
+BAD: list[tuple[object, str]] = [
+    (properties(Retry="x" * 257), "Retry: must be a text of at most 256 characters, got"),
+    (properties(Retry=["x"]), 'Retry: must be a text of at most 256 characters, got ["x"]'),
+    (None, "ResourceProperties: must be an object"),
+    (properties(NodeToDelete=[]), f"NodeToDelete: is no property of {PREPARE}; take it out"),
+    (properties(ClusterName="-x"), 'ClusterName: must be 1 to 63 letters, digits and hyphens, got "-x"'),
+    (properties(ClusterName="a-" * 39 + "a"), "ClusterName: must be 1 to 63 letters, digits and hyphens, got"),
+    (properties(Groups=[]), "Groups: must be a list of at least one group's JSON text, got []"),
+    (properties(Groups="x"), 'Groups: must be a list of at least one group\'s JSON text, got "x"'),
+    (properties("{"), 'Groups[0]: must be the text of a JSON object, got "{"'),
+    (properties("[]"), 'Groups[0]: must be the text of a JSON object, got "[]"'),
+    (properties(GROUP, GROUP), "Groups: has two groups p5"),
+    (
+        properties({**GROUP, "InstanceCount": -1}),
+        "Groups[0].InstanceCount: must be a whole number from 0 to 6758, got -1",
+    ),
+    (
+        properties({**GROUP, "InstanceCount": True}),
+        "Groups[0].InstanceCount: must be a whole number from 0 to 6758, got true",
+    ),
+    (
+        properties({**GROUP, "MinInstanceCount": 9}),
+        "Groups[0].MinInstanceCount: is 9, above InstanceCount 8",
+    ),
+    (
+        properties({**GROUP, "ExecutionRole": None}),
+        "Groups[0].ExecutionRole: must be the ARN of the nodes' role, got null",
+    ),
+    (
+        properties({**GROUP, "InstanceType": None}),
+        "Groups[0]: must have either InstanceType or InstanceRequirements",
+    ),
+    (
+        properties({**GROUP, "InstanceRequirements": {"InstanceTypes": ["ml.a"]}}),
+        "Groups[0]: must have either InstanceType or InstanceRequirements",
+    ),
+    (
+        properties({**GROUP, "SlurmConfig": "Compute"}),
+        'Groups[0].SlurmConfig: must be an object, got "Compute"',
+    ),
+    (
+        properties({**GROUP, "ThreadsPerCore": 3}),
+        "Groups[0].ThreadsPerCore: must be a whole number from 0 to 2, got 3",
+    ),
+    (
+        properties({**GROUP, "OverrideVpcConfig": {"Subnets": "subnet-1"}}),
+        'Groups[0].OverrideVpcConfig.Subnets: must be a list of texts, got "subnet-1"',
+    ),
+    (
+        properties(NodesToDelete=["i-xyz"]),
+        'NodesToDelete[0]: must be an instance id such as i-0123456789abcdef0, got "i-xyz"',
+    ),
+    (properties(NodesToDelete="i-0123456789abcdef0"), 'NodesToDelete: must be a list, got "i-0123456789abcdef0"'),
+    (
+        properties(InstanceGroupsToDelete=[7]),
+        "InstanceGroupsToDelete[0]: must be 1 to 63 letters, digits and hyphens, got 7",
+    ),
+    (properties(MaxNodes="many"), 'MaxNodes: must be a whole number from 0 to 6758, got "many"'),
+    (properties(MaxNodes="99999999999"), 'MaxNodes: must be a whole number from 0 to 6758, got "99999999999"'),
+    (properties(AutoscaledGroups=["other"]), "AutoscaledGroups: names other, which is not in Groups"),
+    (properties(CreateOnly="{"), 'CreateOnly: must be the text of a JSON object, got "{"'),
+    (
+        properties(CreateOnly=json.dumps({"Orchestrator": {"Eks": "arn"}})),
+        'CreateOnly.Orchestrator.Eks: must be an object, got "arn"',
+    ),
+    (
+        properties(CreateOnly=json.dumps({"Orchestrator": {"Eks": {"ClusterArn": 7}}})),
+        "CreateOnly.Orchestrator.Eks.ClusterArn: must be the EKS cluster's ARN, got 7",
+    ),
+    (
+        properties(CreateOnly=json.dumps({"Vpc": {}})),
+        "CreateOnly.Vpc: is neither VpcConfig nor Orchestrator; take it out",
+    ),
+    (
+        properties(CreateOnly=json.dumps({"VpcConfig": {"SecurityGroupIds": 1}})),
+        "CreateOnly.VpcConfig.SecurityGroupIds: must be a list of texts, got 1",
+    ),
+    (
+        properties({**GROUP, "SlurmConfig": {"NodeType": "Worker"}}),
+        'Groups[0].SlurmConfig.NodeType: must be one of Controller, Login, Compute, got "Worker"',
+    ),
+    (
+        properties({**GROUP, "ExecutionRole": "node"}),
+        'Groups[0].ExecutionRole: must be the ARN of the nodes\' role, got "node"',
+    ),
+    (
+        properties({**GROUP, "InstanceCount": 8.0}),
+        "Groups[0].InstanceCount: must be a whole number from 0 to 6758, got 8.0",
+    ),
+    (
+        properties({**GROUP, "InstanceGroupName": None}),
+        "Groups[0].InstanceGroupName: must be 1 to 63 letters, digits and hyphens, got null",
+    ),
+    (
+        properties({**GROUP, "InstanceRequirements": []}),
+        "Groups[0].InstanceRequirements: must be an object, got []",
+    ),
+    (properties(AutoscaledGroups="p5"), 'AutoscaledGroups: must be a list, got "p5"'),
+    (properties(AutoscaledGroups=[{}]), "AutoscaledGroups[0]: must be 1 to 63 letters, digits and hyphens, got {}"),
+    (properties("[" * 100_000), 'Groups[0]: must be the text of a JSON object, got "[[['),
+    (properties('{"a":' * 100_000), "Groups[0]: must be the text of a JSON object, got"),
+]
+
+
+@pytest.mark.parametrize(("values", "said"), BAD)
+def test_bad_property(values: object, said: str) -> None:
+    (only,) = problems(values)
+    assert only.startswith(said)
+
+
+@pytest.mark.parametrize("request_type", ["Create", "Update"])
+@pytest.mark.parametrize(("values", "said"), BAD)
+def test_bad_property_is_refused_before_anything_is_called(values: object, said: str, request_type: str) -> None:
+    """Also where somebody uses the resource by hand, with whatever it was before."""
+
+    def nothing() -> Any:
+        raise AssertionError("called")
+
+    class Stacks:
+        def describe_stacks(self, *, StackName: str) -> dict[str, Any]:
+            return {"Stacks": [{"StackStatus": "UPDATE_IN_PROGRESS"}]}
+
+        def describe_stack_events(self, *, StackName: str, NextToken: str = "") -> dict[str, Any]:
+            raise AssertionError("nothing rolls back")
+
+    event = {
+        "RequestType": request_type,
+        "ResourceType": PREPARE,
+        "StackId": "stack",
+        "ResourceProperties": values,
+        "OldResourceProperties": values,
+    }
+    with pytest.raises(ScaleDownError) as caught:
+        Provider(nothing, Stacks, s3=nothing, functions=nothing, sleep=lambda _: None, log=lambda _: None).on_event(
+            event
+        )
+    text = str(caught.value)
+    assert text.startswith(
+        f"The properties of {PREPARE} are malformed, nothing in the cluster was changed. {said[:60]}"
+    )
+    assert "\n" not in text and len(text) <= 1_000
+
+
+def test_all_problems_at_once() -> None:
+    found = problems({"ClusterName": 7, "Groups": ["{"], "MaxNodes": "-1", "Other": ""})
+    assert [problem.split(":")[0] for problem in found] == ["Other", "ClusterName", "Groups[0]", "MaxNodes"]
+
+
+def test_prepares_own_properties_are_none_of_finalize() -> None:
+    assert problems(properties(CreateOnly="{}"), FINALIZE) == [f"CreateOnly: is no property of {FINALIZE}; take it out"]
+
+
+def test_live_cluster() -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    found = wire.read_cluster(
+        {
+            "ClusterArn": "arn",
+            "ClusterName": "train",
+            "ClusterStatus": "InService",
+            "NodeProvisioningMode": "Continuous",
+            "VpcConfig": VPC,
+            "Orchestrator": {"Slurm": {}},
+            "InstanceGroups": [
+                {
+                    "InstanceGroupName": "p5",
+                    "Status": "InService",
+                    "CurrentCount": 1,
+                    "TargetCount": 2,
+                    "MinCount": 1,
+                    "InstanceRequirements": {
+                        "DesiredInstanceTypes": ["ml.a", "ml.b"],
+                        "CurrentInstanceTypes": ["ml.a"],
+                    },
+                    "InstanceTypeDetails": [
+                        {"InstanceType": "ml.a", "CurrentCount": 1},
+                        {"InstanceType": "ml.b", "CurrentCount": 0},
+                    ],
+                }
+            ],
+        },
+        [
+            {
+                "InstanceGroupName": "p5",
+                "InstanceId": "i-0123456789abcdef0",
+                "NodeLogicalId": "p5-1",
+                "LaunchTime": began,
+                "InstanceStatus": {"Status": "Running"},
+                "ImageVersionStatus": "UpdateAvailable",
+            },
+            {"InstanceGroupName": "p5", "InstanceId": "i-0a1b2c3d", "ImageVersionStatus": "UpToDate"},
+            {"InstanceGroupName": "p5", "InstanceId": "", "NodeLogicalId": "p5-2", "LaunchTime": began},
+        ],
+        {"team": "a"},
+    )
+    (group,) = found.groups
+    assert (group.current, group.target, group.minimum) == (1, 2, 1)
+    assert (group.fixed.instance_types, group.fixed.flexible) == (("ml.a", "ml.b"), True)
+    assert group.types_in_use == {"ml.a"}
+    assert found.network == Network(subnets=frozenset({"subnet-1"}), security_groups=frozenset({"sg-1"}))
+    assert (found.continuous, found.eks_cluster, found.tags) == (True, None, {"team": "a"})
+    running, newest, requested = found.nodes
+    assert not newest.outdated
+    assert (running.name, running.outdated, running.launched) == ("i-0123456789abcdef0", True, began)
+    assert (requested.name, requested.instance_id, requested.launched, requested.status) == (
+        "p5-2", None, None, "Pending",
+    )  # fmt: skip
+
+
+def test_state_survives_its_journey() -> None:
+    state = State(
+        began=datetime(2026, 1, 1, 12, tzinfo=UTC),
+        looked=datetime(2026, 1, 1, 12, 1, tzinfo=UTC),
+        rolling_back=True,
+        updated=datetime(2026, 1, 1, 11, tzinfo=UTC),
+        pending=None,
+        reached=frozenset({"arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"}),
+        planned=7,
+        picked=(Picked("p5", "i-0123456789abcdef0", "newest"),),
+        unlaunched={"p5": 2},
+        newest=START,
+        settling=True,
+    )
+    assert wire.read_state(json.loads(json.dumps(state.write()))) == state
+
+
+def test_first_look_counts_the_nodes_that_were_not_launched_when_the_request_began() -> None:
+    """A node that is launched while it looks is one of them, but for half a minute: clocks differ."""
+    crowd = [*nodes("p5", 3), *late("p5", 4), *waiting("p5", 5), *nodes("trn1", 2, first=6)]
+    crowd.append(replace(crowd[0], instance_id="i-7", launched=START + timedelta(seconds=30)))
+    state = wire.with_plan(State(began=START), live(group("p5", 5), group("trn1", 2), nodes=crowd), Plan())
+    assert (state.unlaunched, state.newest) == ({"p5": 2}, START + timedelta(seconds=30))
+
+
+def test_event_of_another_request() -> None:
+    with pytest.raises(MalformedError, match='RequestType: must be Create, Update or Delete, got "Import"'):
+        wire.read_event({"ResourceType": PREPARE, "RequestType": "Import"})
+
+
+def test_event_of_another_type() -> None:
+    with pytest.raises(
+        MalformedError, match=r"ResourceType: must be Custom::HyperPodScaleDown or Custom::HyperPodGroup"
+    ):
+        wire.read_event({"ResourceType": "Custom::Other", "RequestType": "Create"})
+
+
+@pytest.mark.parametrize("minutes", [0, 31, -1, True, 1.5])
+def test_draining_takes_one_to_thirty_minutes(minutes: object) -> None:
+    told = {"Bucket": "drains", "OnTimeout": "fail", "OnSilent": "fail", "MustBeSaved": True}
+    assert problems(properties(Drain=json.dumps({**told, "TimeoutMinutes": minutes}))) == [
+        f"Drain.TimeoutMinutes: must be a whole number from 1 to 30, got {json.dumps(minutes)}"
+    ]
+
+
+FUNCTION = "arn:aws:lambda:us-west-2:111122223333:function:hyperpod-train-drainer"
+
+
+def drained(**told: object) -> str:
+    return json.dumps(
+        {"TimeoutMinutes": 25, "OnTimeout": "fail", "OnSilent": "fail", "MustBeSaved": True, **told}, sort_keys=True
+    )
+
+
+def test_draining_is_by_a_bucket_or_a_function() -> None:
+    drain = wire.read_properties(properties(Drain=drained(Function=FUNCTION)), kind=PREPARE).drain
+    assert drain is not None
+    assert (drain.function, drain.bucket) == (FUNCTION, "")
+    assert problems(properties(Drain=drained(Function=FUNCTION, Bucket="drains"))) == [
+        "Drain: has both Bucket, which is for Slurm, and Function, which is for EKS; keep one"
+    ]
+    for wrong in ("hyperpod-train-drainer", f"{FUNCTION}:1", 7):
+        assert problems(properties(Drain=drained(Function=wrong))) == [
+            f"Drain.Function: must be a function's ARN, got {json.dumps(wrong)}"
+        ]

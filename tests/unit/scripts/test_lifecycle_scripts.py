@@ -1,0 +1,388 @@
+"""The lifecycle scripts: a bucket that HyperPod may read, and a prefix that changes with its content and only then."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import Fn, RemovalPolicy, Stack
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from aws_cdk.assertions import Annotations, Match
+
+from cdk_hyperpod import (
+    ConfigError,
+    HyperPodCluster,
+    HyperPodError,
+    HyperPodNetwork,
+    InstanceGroup,
+    LifecycleScripts,
+    encryption_key,
+)
+from cdk_hyperpod.config.cluster import Orchestrator
+from cdk_hyperpod.scripts.lifecycle_scripts import checksums
+from helpers.synthesis import ROOT, Template, filled, flat, new_app, of_stack
+
+CONTROLLER = InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.large", instance_count=1)
+
+
+def scripts(
+    *,
+    cluster_name: str = "train",
+    source: Path | None = None,
+    mount_paths: tuple[str, ...] = (),
+    region: str = "us-west-2",
+    orchestrator: Orchestrator = "slurm",
+) -> tuple[Template, LifecycleScripts]:
+    made: list[LifecycleScripts] = []
+
+    def build(stack: Stack) -> None:
+        made.append(
+            LifecycleScripts(
+                stack,
+                "Scripts",
+                cluster_name=cluster_name,
+                encryption_key=encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY),
+                source=source,
+                mount_paths=mount_paths,
+                orchestrator=orchestrator,
+            )
+        )
+
+    template = of_stack(build, region=region)
+    return template, made[0]
+
+
+@pytest.fixture(scope="module")
+def template() -> Template:
+    return scripts()[0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the scripts, to change."""
+    return Path(shutil.copytree(ROOT / "lifecycle", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def test_the_buckets_name_has_the_prefix_that_hyperpod_reads_and_is_unique(template: Template) -> None:
+    assert flat(template.only("AWS::S3::Bucket")["BucketName"]) == "sagemaker-train-<AWS::AccountId>-us-west-2"
+
+
+@pytest.mark.parametrize(
+    ("cluster_name", "label"),
+    [
+        pytest.param("a" * 25, "a" * 25, id="longest name that fits"),
+        pytest.param("a" * 26, "a" * 18 + "-", id="too long"),
+        pytest.param("Train", "train-", id="capitals, which buckets cannot have"),
+        pytest.param("a" * 17 + "-" + "b" * 20, "a" * 17 + "-", id="cut at a hyphen"),
+    ],
+)
+def test_the_buckets_name_is_legal_for_every_cluster_name(cluster_name: str, label: str) -> None:
+    (bucket,) = scripts(cluster_name=cluster_name, region="ap-southeast-3")[0].properties("AWS::S3::Bucket")
+    name = flat(bucket["BucketName"]).replace("<AWS::AccountId>", "111122223333")
+    assert name.startswith(f"sagemaker-{label}")
+    assert len(name) <= 63
+    assert name == name.lower()
+    assert "--" not in name
+
+
+def test_names_that_differ_by_capitals_have_different_buckets() -> None:
+    names = {scripts(cluster_name=name)[1].bucket_name for name in ("train", "Train", "TRAIN")}
+    assert len(names) == 3
+
+
+def test_the_bucket_is_private_encrypted_versioned_and_deleted_with_its_stack(template: Template) -> None:
+    bucket = template.only("AWS::S3::Bucket")
+    (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"] == {
+        "KMSMasterKeyID": {"Fn::GetAtt": [template.only_id("AWS::KMS::Key"), "Arn"]},
+        "SSEAlgorithm": "aws:kms",
+    }
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    (resource,) = template.of("AWS::S3::Bucket").values()
+    assert (resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) == ("Delete", "Delete")
+    assert template.only("Custom::S3AutoDeleteObjects")
+
+
+def test_the_bucket_answers_over_tls_only(template: Template) -> None:
+    statements = template.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    denied = next(statement for statement in statements if "aws:SecureTransport" in str(statement))
+    assert denied["Effect"] == "Deny"
+    assert denied["Action"] == "s3:*"
+    assert denied["Principal"] == {"AWS": "*"}
+    assert denied["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert len(denied["Resource"]) == 2
+
+
+def test_nobody_writes_scripts_but_their_deployment_and_whoever_is_named() -> None:
+    def build(stack: Stack) -> None:
+        key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
+        writers = ["arn:aws:iam::111122223333:role/scripts"]
+        LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, writers=writers)
+
+    template = of_stack(build)
+    statements = template.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    by_sid = {statement["Sid"]: statement for statement in statements if "Sid" in statement}
+    written = by_sid["ScriptsAreWrittenByTheirDeployment"]
+    assert written["Effect"] == "Deny"
+    assert written["Action"] == [
+        "s3:DeleteObject",
+        "s3:DeleteObjectVersion",
+        "s3:PutObject",
+        "s3:ReplicateDelete",
+        "s3:ReplicateObject",
+    ]
+    assert flat(written["Resource"]).endswith("/lifecycle/*")
+    upload, emptying, writer = written["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
+    assert flat(upload).startswith("<CustomCDKBucketDeployment")
+    assert flat(emptying).startswith("<CustomS3AutoDeleteObjects")
+    assert writer == "arn:aws:iam::111122223333:role/scripts"
+    given = "s3:x-amz-server-side-encryption-aws-kms-key-id"
+    assert by_sid["NoOtherKey"]["Condition"] == {
+        "StringNotEquals": {given: {"Fn::GetAtt": [template.only_id("AWS::KMS::Key"), "Arn"]}},
+        "Null": {given: "false"},
+    }
+
+
+def test_as_many_writers_as_there_may_be_fit_the_buckets_policy() -> None:
+    writers = [f"arn:aws:iam::111122223333:role/{'p' * 114}/{number:04}" for number in range(100)]
+    assert sum(map(len, writers)) == 15_000
+
+    def build(stack: Stack, writers: list[str]) -> None:
+        key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
+        LifecycleScripts(stack, "Scripts", cluster_name="t" * 63, encryption_key=key, writers=writers)
+
+    policy = of_stack(lambda stack: build(stack, writers)).only("AWS::S3::BucketPolicy")["PolicyDocument"]
+    # What is filled in at deployment is an ARN mostly, and no shorter than its place in the template.
+    resolved = re.sub(r"<[^>]*>", "x" * 128, json.dumps(filled(policy)))
+    assert 15_000 < len(resolved) <= 20 * 1024
+    with pytest.raises(HyperPodError, match=r"writers: there are 101 roles"):
+        of_stack(lambda stack: build(stack, [*writers, "arn:aws:iam::111122223333:role/x"]))
+
+
+def test_the_upload_leaves_earlier_prefixes_alone(template: Template) -> None:
+    upload = template.only("Custom::CDKBucketDeployment")
+    assert upload["Prune"] is False
+    assert upload["RetainOnDelete"] is True
+
+
+def test_the_scripts_lie_where_the_construct_says() -> None:
+    template, made = scripts()
+    prefix = template.only("Custom::CDKBucketDeployment")["DestinationBucketKeyPrefix"]
+    assert prefix == made.prefix
+    assert made.s3_uri == f"s3://{made.bucket_name}/{prefix}"
+    assert prefix.startswith("lifecycle/")
+
+
+def test_a_changed_script_is_another_prefix(folder: Path) -> None:
+    before = scripts(source=folder)[1].prefix
+    (folder / "steps" / "10_verify_mounts.sh").write_text("exit 0\n", "utf-8")
+    assert scripts(source=folder)[1].prefix != before
+
+
+def test_a_renamed_script_is_another_prefix(folder: Path) -> None:
+    before = scripts(source=folder)[1].prefix
+    (folder / "lib.sh").rename(folder / "library.sh")
+    assert scripts(source=folder)[1].prefix != before
+
+
+def test_what_the_scripts_must_know_of_the_cluster_is_part_of_the_prefix() -> None:
+    assert scripts()[1].prefix != scripts(mount_paths=("/fsx",))[1].prefix
+
+
+def test_an_unchanged_folder_changes_nothing(folder: Path) -> None:
+    before, _ = scripts(source=folder)
+    for path in folder.rglob("*"):
+        os.utime(path, (1, 1))
+    (folder / "steps" / "__pycache__").mkdir()
+    (folder / "steps" / "__pycache__" / "provision.cpython-311.pyc").write_bytes(b"\0")
+    (folder / "provision.pyc").write_bytes(b"\0")
+    (folder / ".DS_Store").write_bytes(b"\0")
+    after, _ = scripts(source=folder)
+    assert after.body == before.body
+
+
+def test_a_copy_of_the_scripts_is_another_prefix_since_its_nodes_ask_for_no_sums(folder: Path) -> None:
+    assert scripts(source=folder)[1].prefix != scripts()[1].prefix
+    assert scripts(source=folder)[1].prefix == scripts(source=ROOT / "lifecycle")[1].prefix
+
+
+def test_sums_lie_beside_the_librarys_own_scripts_and_beside_no_others(folder: Path, template: Template) -> None:
+    def sources(template: Template) -> int:
+        return len(template.only("Custom::CDKBucketDeployment")["SourceObjectKeys"])
+
+    assert sources(template) == 3  # the scripts, cluster.json and the sums
+    assert sources(scripts(source=folder)[0]) == 2
+    assert sources(scripts(orchestrator="eks")[0]) == 3
+    assert sources(scripts(orchestrator="eks", source=ROOT / "lifecycle" / "eks")[0]) == 2
+
+
+def test_sums_are_of_every_file_that_is_uploaded(folder: Path) -> None:
+    (folder / ".DS_Store").write_bytes(b"\0")
+    lines = checksums(folder, without="eks").splitlines()
+    names = [line.split("  ")[1] for line in lines]
+    assert {"on_create.sh", "provision.py", "steps/20_slurm.py"} <= set(names)
+    assert not [name for name in names if name.startswith((".", "eks/"))]
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict"],
+        cwd=folder,
+        input="\n".join(lines),
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [f"{name}: OK" for name in names]
+
+
+def test_a_folder_that_is_not_there_is_not_one_that_lacks_a_script(folder: Path) -> None:
+    with pytest.raises(
+        HyperPodError, match=r"lifecycle_scripts: there is no folder .*/nope; name one, or leave it out"
+    ):
+        scripts(source=folder / "nope")
+
+
+def test_a_folder_without_an_entry_script_is_refused(folder: Path) -> None:
+    (folder / "login.sh").unlink()
+    with pytest.raises(HyperPodError, match=r"lifecycle_scripts: .*scripts has no login\.sh; HyperPod runs the script"):
+        scripts(source=folder)
+
+
+def test_a_name_that_is_known_at_deployment_only_is_refused() -> None:
+    with pytest.raises(HyperPodError, match=r"cluster_name: its value is known at deployment only; write it out"):
+        scripts(cluster_name=Fn.ref("Name"))
+
+
+def test_a_mount_path_that_is_known_at_deployment_only_has_a_steady_prefix() -> None:
+    first = scripts(mount_paths=(Fn.ref("Path"),))[1].prefix
+    Fn.ref("Something else")  # the next token has another number
+    assert scripts(mount_paths=(Fn.ref("Path"),))[1].prefix == first
+    assert scripts(mount_paths=(Fn.ref("Other"),))[1].prefix != first
+
+
+def two_clusters(stack: Stack) -> None:
+    for name in ("one", "two"):
+        HyperPodCluster(
+            stack, name, cluster_name=name, network=HyperPodNetwork(stack, f"Net-{name}"), instance_groups=[CONTROLLER]
+        )
+
+
+def test_two_clusters_share_a_stack() -> None:
+    template = of_stack(two_clusters)
+    assert len(template.of("AWS::SageMaker::Cluster")) == 2
+    assert len(template.of("Custom::CDKBucketDeployment")) == 2
+    names = [flat(bucket["BucketName"]) for bucket in template.properties("AWS::S3::Bucket") if "BucketName" in bucket]
+    assert len(set(names)) == 2
+
+
+def test_no_part_of_a_plain_cluster_warns() -> None:
+    app = new_app()
+    stack = Stack(app, "Stack")
+    HyperPodCluster(
+        stack, "one", cluster_name="one", network=HyperPodNetwork(stack, "Network"), instance_groups=[CONTROLLER]
+    )
+    assert not Annotations.from_stack(stack).find_warning("*", Match.any_value())
+    assert not Annotations.from_stack(stack).find_error("*", Match.any_value())
+
+
+def test_nodes_start_after_their_scripts_are_uploaded() -> None:
+    def build(stack: Stack) -> None:
+        network = HyperPodNetwork(stack, "Network")
+        HyperPodCluster(stack, "Cluster", cluster_name="train", network=network, instance_groups=[CONTROLLER])
+
+    template = of_stack(build)
+    (cluster,) = template.of("AWS::SageMaker::Cluster").values()
+    assert template.only_id("Custom::CDKBucketDeployment") in cluster["DependsOn"]
+
+
+def cluster_with_scripts_in(stack: Stack, bucket: s3.IBucket, name: str = "train") -> HyperPodCluster:
+    key = encryption_key(stack, f"{name}Key", removal_policy=RemovalPolicy.DESTROY)
+    return HyperPodCluster(
+        stack,
+        name,
+        cluster_name=name,
+        network=HyperPodNetwork(stack, f"{name}Network", availability_zones=["us-west-2b"]),
+        instance_groups=[CONTROLLER],
+        encryption_key=key,
+        lifecycle_scripts=LifecycleScripts(
+            stack, f"{name}Scripts", cluster_name=name, encryption_key=key, bucket=bucket
+        ),
+        unguarded=True,
+    )
+
+
+def test_two_clusters_keep_their_scripts_in_a_bucket_of_the_apps_own() -> None:
+    def build(stack: Stack) -> None:
+        bucket = s3.Bucket(
+            stack, "Shared", bucket_name="sagemaker-shared", encryption_key=kms.Key(stack, "SharedKey"), auto_delete_objects=True,
+            removal_policy=RemovalPolicy.DESTROY,
+        )  # fmt: skip
+        for name in ("train", "research"):
+            cluster_with_scripts_in(stack, bucket, name)
+
+    template = of_stack(build)
+    (bucket,) = template.of("AWS::S3::Bucket")
+    uploads = template.properties("Custom::CDKBucketDeployment")
+    assert {flat(upload["DestinationBucketName"]) for upload in uploads} == {f"<{bucket}>"}
+    for cluster in template.properties("AWS::SageMaker::Cluster"):
+        name, (group,) = cluster["ClusterName"], cluster["InstanceGroups"]
+        (prefix,) = (
+            each["DestinationBucketKeyPrefix"] for each in uploads if f"{name}/" in each["DestinationBucketKeyPrefix"]
+        )
+        assert flat(group["LifeCycleConfig"]["SourceS3Uri"]) == f"s3://<{bucket}>/{prefix}"
+        (policy,) = (
+            each
+            for each in template.properties("AWS::IAM::ManagedPolicy")
+            if f"cluster {name} may" in each.get("Description", "")
+        )
+        read, decrypted = (
+            next(
+                flat(each["Resource"][0]) for each in policy["PolicyDocument"]["Statement"] if action in each["Action"]
+            )
+            for action in ("s3:GetObject", "kms:Decrypt")
+        )
+        assert read == f"<{bucket}.Arn>/{name}/lifecycle/*"
+        assert decrypted.startswith("<SharedKey"), "the bucket's key, and not the cluster's"
+    statements = template.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    (denied,) = (each for each in statements if each["Effect"] == "Deny")
+    folders = {f"<{bucket}.Arn>/{name}/lifecycle/*" for name in ("train", "research")}
+    assert {flat(each) for each in denied["Resource"]} == folders
+    upload, emptying = denied["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
+    assert flat(upload).startswith("<CustomCDKBucketDeployment") and flat(emptying).startswith("<CustomS3AutoDelete")
+
+
+def test_a_bucket_whose_policy_cdk_may_not_change_is_a_warning() -> None:
+    stack = Stack(new_app(), "Stack")
+    cluster_with_scripts_in(stack, s3.Bucket.from_bucket_name(stack, "Given", "sagemaker-given"))
+    Annotations.from_stack(stack).has_warning(
+        "/Stack/trainScripts", Match.string_like_regexp(".*root on every new node.*")
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        ("ours", {}, "bucket: 'ours' has a name that HyperPod's managed policy does not read; take one whose name"),
+        ("sagemaker-ours", {"access_logs": True}, "access_logs: is for a bucket that is made, and bucket names one"),
+        (
+            "sagemaker-ours",
+            {"removal_policy": RemovalPolicy.SNAPSHOT},
+            "removal_policy: RemovalPolicy.SNAPSHOT is nothing that",
+        ),
+    ],
+)
+def test_a_bucket_that_cannot_be_is_refused(name: str, more: dict[str, Any], message: str) -> None:
+    stack = Stack(new_app(), "Stack")
+    bucket = s3.Bucket.from_bucket_name(stack, "Given", name)
+    if "access_logs" in more:
+        more = {"access_logs": bucket}
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        LifecycleScripts(
+            stack, "Scripts", cluster_name="a", encryption_key=kms.Key(stack, "Key"), bucket=bucket, **more
+        )

@@ -1,0 +1,303 @@
+"""The front door: app.py and the CDK CLI as people use them, with good files and bad ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from aws_cdk import App
+
+from cdk_hyperpod import ConfigError
+from stacks.boundary import BOUNDARY, read_permissions_boundary
+
+ROOT = Path(__file__).resolve().parents[3]
+CLUSTER_YAML = ROOT / "cluster.yaml"
+# Assets are hashed and not copied: the copies are large, and nothing here reads them.
+NO_COPIES = {"aws:cdk:disable-asset-staging": True}
+STACKS = ["hyperpod-llm-train-foundation", "hyperpod-llm-train-cluster"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment without AWS's and CDK's variables, and with the project's tools on the PATH."""
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("AWS_", "CDK_", "JSII_")) or key in ("CDK_VALIDATION", "JSII_RUNTIME_PACKAGE_CACHE_ROOT")
+    }
+    tools = [str(ROOT / ".venv" / "bin"), str(ROOT / "node_modules" / ".bin"), inherited["PATH"]]
+    # No file with credentials, no instance metadata: a look-up would fail.
+    nobody = {
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
+    return {**inherited, **nobody, "PATH": os.pathsep.join(tools), "CDK_DISABLE_CLI_TELEMETRY": "true", **more}
+
+
+def run(*command: str, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, env=environment(**more), capture_output=True, text=True, check=False)
+
+
+def run_app(
+    outdir: Path, *, cwd: Path = ROOT, context: Mapping[str, object] | None = None
+) -> subprocess.CompletedProcess[str]:
+    handed = {} if context is None else {"CDK_CONTEXT_JSON": json.dumps({**context, **NO_COPIES})}
+    return run(sys.executable, str(ROOT / "app.py"), cwd=cwd, CDK_OUTDIR=str(outdir), **handed)
+
+
+def run_cdk(*arguments: str, outdir: Path) -> subprocess.CompletedProcess[str]:
+    return run("cdk", *arguments, "--no-staging", "--output", str(outdir))
+
+
+def templates(outdir: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(outdir.glob("*.template.json"))}
+
+
+@pytest.fixture
+def other_file(tmp_path: Path) -> Path:
+    """A good cluster file somewhere else."""
+    data = {**yaml.safe_load(CLUSTER_YAML.read_text("utf-8")), "name": "other"}
+    path = tmp_path / "other.yaml"
+    path.write_text(yaml.safe_dump(data), "utf-8")
+    return path
+
+
+@pytest.fixture
+def bad_file(tmp_path: Path) -> Path:
+    """A cluster file with three mistakes."""
+    data = yaml.safe_load(CLUSTER_YAML.read_text("utf-8"))
+    data["instance_groups"][2] |= {"min_instance_count": 9, "instance_type": "ml.p5.48xlarg"}
+    data["storage"]["capacity_gib"] = 4801
+    path = tmp_path / "bad.yaml"
+    path.write_text(yaml.safe_dump(data), "utf-8")
+    return path
+
+
+def assert_reports_the_three_mistakes(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 1
+    for line in (
+        "bad.yaml: 3 errors",
+        "instance_groups[p5].instance_type: HyperPod has no instance type 'ml.p5.48xlarg'; did you mean ml.p5.48xlarge",
+        "instance_groups[p5].min_instance_count: 9 is more than instance_count, which is 8; ",
+        "storage.capacity_gib: FSx refuses 4801 GiB; use 1200 or a multiple of 2400, such as 7200",
+    ):
+        assert line in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# -- app.py by itself -------------------------------------------------------------------------------------------------
+
+
+def test_app_py_synthesizes_where_cdk_outdir_says(tmp_path: Path) -> None:
+    done = run_app(tmp_path / "out", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert sorted(templates(tmp_path / "out")) == sorted(f"{name}.template.json" for name in STACKS)
+    assert not (tmp_path / "cdk.out").exists()
+
+
+def test_app_py_reads_the_context_that_the_cli_hands_over(tmp_path: Path, other_file: Path) -> None:
+    done = run_app(tmp_path / "out", context={"config": str(other_file)})
+    assert done.returncode == 0, done.stderr
+    assert sorted(templates(tmp_path / "out")) == [
+        "hyperpod-other-cluster.template.json",
+        "hyperpod-other-foundation.template.json",
+    ]
+
+
+def test_app_py_says_everything_that_is_wrong_with_a_file(tmp_path: Path, bad_file: Path) -> None:
+    assert_reports_the_three_mistakes(run_app(tmp_path / "out", context={"config": str(bad_file)}))
+    assert not templates(tmp_path / "out")
+
+
+def test_a_file_that_does_not_exist_is_a_message(tmp_path: Path) -> None:
+    done = run_app(tmp_path / "out", context={"config": "no-such.yaml"})
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"{ROOT / 'no-such.yaml'}: 1 error\n  there is no file {ROOT / 'no-such.yaml'}; "
+        "give its path (`cdk-hyperpod … --config FILE`, `cdk -c config=FILE`, `make … CONFIG=FILE`), "
+        "or let `cdk-hyperpod init` write one\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        pytest.param(None, "lifecycle.scripts: there is no folder 'scripts'; ", id="no folder"),
+        pytest.param({"controller.sh": "", "login.sh": ""}, "compute.sh", id="no script for compute nodes"),
+    ],
+)
+def test_a_wrong_folder_of_scripts_is_a_message(
+    files: dict[str, str] | None, message: str, tmp_path: Path, other_file: Path
+) -> None:
+    other_file.write_text(other_file.read_text("utf-8") + "lifecycle: {scripts: scripts}\n", "utf-8")
+    if files is not None:
+        (tmp_path / "scripts").mkdir()
+        for name, text in files.items():
+            (tmp_path / "scripts" / name).write_text(text, "utf-8")
+    done = run_app(tmp_path / "out", context={"config": str(other_file)})
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_an_error_of_the_constructs_is_a_message_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the loader lets through, the constructs judge once more, and app.py must not show a stack trace."""
+    import app
+    import stacks
+    from cdk_hyperpod import HyperPodError
+
+    def refuse(*_: object) -> None:
+        raise HyperPodError("lifecycle.scripts: the folder is gone; put it back")
+
+    monkeypatch.setattr(stacks, "add_stacks", refuse)
+    monkeypatch.setenv("CDK_OUTDIR", str(tmp_path))
+    assert app.main() == 1
+
+
+def test_a_boundary_that_cdk_would_leave_out_in_silence_is_a_message(tmp_path: Path) -> None:
+    done = run_app(tmp_path / "out", context={BOUNDARY: "our-boundary"})
+    assert (done.returncode, done.stderr) == (1, f"context: 1 error\n  {no_policy('our-boundary')}\n")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param('{"name": 1}', id="a number"),
+        pytest.param('{"Name": "our-boundary"}', id="another key"),
+        pytest.param({"name": "our-boundary", "arn": "arn:aws:iam::1:policy/our-boundary"}, id="two"),
+        pytest.param("", id="nothing"),
+    ],
+)
+def test_no_boundary_is_left_out_in_silence(value: object) -> None:
+    with pytest.raises(ConfigError) as told:
+        read_permissions_boundary(App(context={BOUNDARY: value}))
+    assert [str(finding) for finding in told.value.findings] == [no_policy(value)]
+
+
+def no_policy(value: object) -> str:
+    return f'{BOUNDARY}: is no policy, got {value!r}; write {{"name": "…"}} or {{"arn": "…"}}'
+
+
+# -- the CDK CLI ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_cdk_synth_makes_what_app_py_makes_without_an_account_and_without_looking_anything_up(tmp_path: Path) -> None:
+    done = run("cdk", "synth", "--quiet", "--output", str(tmp_path / "cli"), CDK_VALIDATION="true")
+    assert done.returncode == 0, done.stderr
+    assert run_app(tmp_path / "alone").returncode == 0
+    assert templates(tmp_path / "cli") == templates(tmp_path / "alone")
+    manifest = json.loads((tmp_path / "cli" / "manifest.json").read_text("utf-8"))
+    assert "missing" not in manifest
+    assert not (ROOT / "cdk.context.json").exists()
+
+
+@pytest.mark.slow
+def test_the_cli_names_another_file_and_lists_its_stacks_in_the_order_of_deployment(
+    tmp_path: Path, other_file: Path
+) -> None:
+    """By a relative path; the bad file below has an absolute one."""
+    done = run_cdk("ls", "-c", f"config={os.path.relpath(other_file, ROOT)}", outdir=tmp_path / "out")
+    assert (done.returncode, done.stdout.split()) == (0, ["hyperpod-other-foundation", "hyperpod-other-cluster"])
+
+
+@pytest.mark.slow
+def test_the_cli_fails_with_everything_that_is_wrong_with_a_file(tmp_path: Path, bad_file: Path) -> None:
+    assert_reports_the_three_mistakes(run_cdk("synth", "-c", f"config={bad_file}", outdir=tmp_path / "out"))
+
+
+@pytest.mark.slow
+def test_a_boundary_that_the_cli_hands_over_as_text_reaches_every_role(tmp_path: Path) -> None:
+    boundary = '@aws-cdk/core:permissionsBoundary={"name": "our-boundary"}'
+    done = run_cdk("synth", "--quiet", "-c", boundary, outdir=tmp_path)
+    assert done.returncode == 0, done.stderr
+    resources = [
+        resource for text in templates(tmp_path).values() for resource in json.loads(text)["Resources"].values()
+    ]
+    roles = [resource["Properties"] for resource in resources if resource["Type"] == "AWS::IAM::Role"]
+    assert len(roles) >= 5
+    assert all("policy/our-boundary" in json.dumps(role.get("PermissionsBoundary")) for role in roles)
+
+
+@pytest.mark.slow
+def test_warnings_reach_whoever_synthesizes(tmp_path: Path) -> None:
+    done = run_cdk("synth", "--quiet", "-c", "config=tests/helpers/configs/existing.yaml", outdir=tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "the nodes are in us-east-1b and their file system in us-east-1a" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_cli_has_nothing_to_say_about_the_default_cluster(tmp_path: Path) -> None:
+    done = run_cdk("synth", "--quiet", outdir=tmp_path / "out")
+    assert "warning" not in (done.stdout + done.stderr).lower()
+    assert "feature flags" not in done.stdout + done.stderr
+    assert "program.js" not in done.stdout + done.stderr, "a line of CDK's own code above a note"
+
+
+# -- the pipeline of examples/ci --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_pipelines_script_says_what_a_change_would_do(tmp_path: Path) -> None:
+    for path in (ROOT / "examples" / "ci").iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    before = run("cdk", "synth", "--quiet", "--output", "before", cwd=tmp_path)
+    assert before.returncode == 0, before.stderr
+    program = tmp_path / "app.py"
+    text = program.read_text("utf-8")
+    program.write_text(text.replace("instance_count=2,", "instance_count=3,"), "utf-8")
+    done = run("bash", "check.sh", "before", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    changes = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(("[~]", "[+]", "[-]"))]
+    # The guard's two calls come before and after the cluster's own update.
+    assert sorted(line.split()[1] for line in changes) == [
+        "AWS::SageMaker::Cluster",
+        "Custom::HyperPodGroupRemoval",
+        "Custom::HyperPodScaleDown",
+    ]
+    assert re.search(r"\[-\] +\"InstanceCount\": 2,\n.*\[\+\] +\"InstanceCount\": 3,", done.stdout + done.stderr)
+
+    program.write_text(text.replace("min_instance_count=1", "min_instance_count=9"), "utf-8")
+    done = run("bash", "check.sh", "before", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "instance_groups[cpu].min_instance_count: 9 is more than instance_count" in done.stderr
+
+
+def test_the_pipeline_runs_files_that_exist_and_the_cli_that_is_pinned() -> None:
+    folder = ROOT / "examples" / "ci"
+    workflow = yaml.safe_load((folder / "workflow.yml").read_text("utf-8"))
+    commands = " ".join(step["run"] for step in workflow["jobs"]["check"]["steps"] if "run" in step)
+    assert "npm ci" in commands and "./check.sh" in commands
+    for name in ("package.json", "package-lock.json"):
+        assert (folder / name).read_bytes() == (ROOT / name).read_bytes()
+    assert os.access(folder / "check.sh", os.X_OK)
+
+
+def test_the_pipeline_takes_nothing_that_somebody_could_exchange() -> None:
+    """Actions by commit, Python packages by hash and at the versions that are tested here."""
+    folder = ROOT / "examples" / "ci"
+    steps = yaml.safe_load((folder / "workflow.yml").read_text("utf-8"))["jobs"]["check"]["steps"]
+    assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]) for step in steps if "uses" in step)
+    installs = re.findall(r"pip install .*?(?=&&|$)", "\n".join(step.get("run", "") for step in steps), re.MULTILINE)
+    assert len(installs) == 4
+    assert all("--require-hashes" in line or "--no-deps --no-index" in line for line in installs)
+
+    def versions(path: Path) -> set[str]:
+        return set(re.findall(r"^\S+==\S+", path.read_text("utf-8"), re.MULTILINE))
+
+    assert versions(folder / "requirements.lock") <= versions(ROOT / "requirements" / "dev.lock")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/README.md")), ids=lambda path: path.parent.name)
+def test_the_examples_name_the_cli_that_is_pinned(path: Path) -> None:
+    pinned = json.loads((ROOT / "package.json").read_text("utf-8"))["devDependencies"]["aws-cdk"]
+    assert f"aws-cdk@{pinned}" in path.read_text("utf-8")
