@@ -20,7 +20,7 @@ from cdk_hyperpod._common.removal import policy_of
 from cdk_hyperpod.config.cluster import ClusterConfig, StorageConfig
 from cdk_hyperpod.guard.foundation_guard import FoundationGuard
 from cdk_hyperpod.names import cluster_stack_name, foundation_stack_name
-from cdk_hyperpod.storage.storage import openzfs_mount
+from cdk_hyperpod.storage.openzfs import openzfs_mount
 
 from .file_stack import FileStack
 

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from .network.network import HyperPodNetwork as HyperPodNetwork
     from .network.network import PrivateSubnet as PrivateSubnet
     from .scripts.lifecycle_scripts import LifecycleScripts as LifecycleScripts
-    from .storage.storage import ILustreFileSystem as ILustreFileSystem
-    from .storage.storage import LustreFileSystem as LustreFileSystem
-    from .storage.storage import LustreMount as LustreMount
-    from .storage.storage import OpenZfsMount as OpenZfsMount
+    from .storage.lustre import ILustreFileSystem as ILustreFileSystem
+    from .storage.lustre import LustreFileSystem as LustreFileSystem
+    from .storage.lustre import LustreMount as LustreMount
+    from .storage.openzfs import OpenZfsMount as OpenZfsMount
 
 _MODULES = {
     "HyperPodCluster": ".cluster.cluster",
@@ -70,10 +70,10 @@ _MODULES = {
     "HyperPodNetwork": ".network.network",
     "PrivateSubnet": ".network.network",
     "ScaleDown": ".guard.scale_down",
-    "ILustreFileSystem": ".storage.storage",
-    "LustreFileSystem": ".storage.storage",
-    "LustreMount": ".storage.storage",
-    "OpenZfsMount": ".storage.storage",
+    "ILustreFileSystem": ".storage.lustre",
+    "LustreFileSystem": ".storage.lustre",
+    "LustreMount": ".storage.lustre",
+    "OpenZfsMount": ".storage.openzfs",
 }
 """Public name -> its module."""
 

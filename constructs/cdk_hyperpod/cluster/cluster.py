@@ -47,7 +47,8 @@ from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork
 from ..rules import check_file_system_zone, check_rules
 from ..scripts.lifecycle_scripts import LifecycleScripts
-from ..storage.storage import LustreMount, OpenZfsMount
+from ..storage.lustre import LustreMount
+from ..storage.openzfs import OpenZfsMount
 from ..typed.annotations import arguments_of, field_types
 from ..typed.judge import as_tuple, check_arguments, check_at_synth, check_call, check_config, require_arguments
 from ..typed.known import UNKNOWN, is_known

@@ -34,7 +34,7 @@ from ..loader import LoadedConfig
 from ..names import drainer_name
 from ..network.network import allow_tcp, closed_security_group
 from ..rules.drain import check_backup_namespace, check_existing
-from ..storage.storage import LustreMount
+from ..storage.lustre import LustreMount
 from ..typed.judge import check_arguments, check_at_synth, require_arguments
 from .control_plane import EksControlPlane, access_entries, after_cluster
 from .manifests import file_system_manifests

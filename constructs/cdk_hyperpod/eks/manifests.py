@@ -13,7 +13,7 @@ from ..kubernetes.allocatable import DEVICE_KEYS, allocatable
 from ..kubernetes.manifests import Manifest
 from ..kubernetes.quantities import memory_quantity, parse_quantity
 from ..kubernetes.teams import most_nodes
-from ..storage.storage import LustreMount
+from ..storage.lustre import LustreMount
 
 CLAIM_NAME = "fsx"
 """The claim by which pods of a namespace mount the file system."""

@@ -30,7 +30,7 @@ from ..kubernetes.teams import (
 )
 from ..loader import LoadedConfig
 from ..rules import check_eks_teams
-from ..storage.storage import LustreMount
+from ..storage.lustre import LustreMount
 from ..typed.judge import as_tuple, check_at_synth, check_call, require_arguments
 from ..typed.words import item_paths
 from .control_plane import EksControlPlane

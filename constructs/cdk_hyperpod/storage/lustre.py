@@ -1,4 +1,4 @@
-"""The shared file system: FSx for Lustre, new or existing, and who may reach it."""
+"""FSx for Lustre: the shared file system, new or existing, and who may reach it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .._common import reasons
 from .._common.buckets import private_bucket
 from .._common.encryption import allow_data_repositories
 from .._common.removal import check_removal, policy_of, refuse_removal, removal_word
-from ..config.cluster import DataRepository, OpenZfsConfig, Removal, StorageConfig
+from ..config.cluster import DataRepository, Removal, StorageConfig
 from ..errors import Finding, raise_errors
 from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
@@ -26,14 +26,13 @@ from ..rules import check_storage
 from ..typed.annotations import field_types
 from ..typed.judge import as_tuple, check_arguments, check_call, check_config, check_value
 from ..typed.known import is_known
+from .dns_name import file_system_dns_name
 
 if TYPE_CHECKING:
     from aws_cdk import aws_cloudwatch as cloudwatch
 
 # Lustre's own port, and those of its file servers (FSx for Lustre user guide, "File system access control with VPC").
 _LUSTRE_PORTS = ((988, 988), (1018, 1023))
-# The portmapper, NFS, and mount, status and lock (FSx for OpenZFS user guide, "File system access control with VPC").
-_NFS_PORTS = ((111, 111), (2049, 2049), (20001, 20003))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,60 +49,6 @@ class LustreMount:
     """The file system's zone. None: not known."""
     access: IConstruct | None = None
     """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenZfsMount:
-    """What a node needs to mount an FSx for OpenZFS file system, and where."""
-
-    dns_name: str
-    """The file system's DNS name."""
-    mount_path: str = "/home"
-    """Where nodes mount it."""
-    access: IConstruct | None = None
-    """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
-
-    @classmethod
-    def from_attributes(
-        cls,
-        scope: Construct,
-        construct_id: str,
-        *,
-        network: HyperPodNetwork,
-        file_system_id: str,
-        mount_path: str = "/home",
-        security_group: ec2.ISecurityGroup | None = None,
-    ) -> OpenZfsMount:
-        """The mount of a file system that exists already: its root volume, over NFS.
-
-        Example::
-
-            homes = OpenZfsMount.from_attributes(
-                self,
-                "Homes",
-                network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
-                file_system_id="fs-0123456789abcdef0",
-                security_group=ec2.SecurityGroup.from_security_group_id(self, "Servers", "sg-0123456789abcdef0"),
-            )
-
-        :param network: whose nodes mount it.
-        :param file_system_id: such as fs-0123456789abcdef0.
-        :param mount_path: where nodes mount it.
-        :param security_group: the file system's, which rules then let the nodes of `network` into. Default: - you let them in.
-        :raises ConfigError: for arguments that FSx would refuse.
-        """
-        child = Construct(scope, construct_id)
-        raise_errors(
-            check_arguments(OpenZfsMount.from_attributes, network=network, security_group=security_group),
-            lambda: child.node.path,
-        )
-        config = OpenZfsConfig(
-            file_system_id=file_system_id,
-            mount_path=mount_path,
-            security_group_id=None if security_group is None else security_group.security_group_id,
-        )
-        raise_errors(check_config(config, "storage.openzfs"), lambda: child.node.path)
-        return openzfs_mount(child, config, network)
 
 
 @jsii.implements(ec2.IConnectable)
@@ -498,26 +443,12 @@ def _existing_mount(child: Construct, config: StorageConfig, network: HyperPodNe
     if config.security_group_id is not None:
         _allow_nodes(child, network, config.security_group_id)
     return LustreMount(
-        dns_name=_dns_name(child, config.file_system_id),
+        dns_name=file_system_dns_name(child, config.file_system_id),
         mount_name=config.mount_name,
         mount_path=config.mount_path,
         availability_zone=config.availability_zone,
         access=child,
     )
-
-
-def _dns_name(scope: Construct, file_system_id: str | None) -> str:
-    stack = Stack.of(scope)
-    return f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}"
-
-
-def openzfs_mount(child: Construct, config: OpenZfsConfig, network: HyperPodNetwork) -> OpenZfsMount:
-    """The mount of a valid configuration. `child`: the construct for the rules that let the nodes in."""
-    group = config.security_group_id
-    if group is not None:
-        for low, high in _NFS_PORTS:
-            allow_tcp(child, f"NodesToServers{low}", network.security_group_id, group, low, high, "NFS")
-    return OpenZfsMount(dns_name=_dns_name(child, config.file_system_id), mount_path=config.mount_path, access=child)
 
 
 def _lustre_configuration(config: StorageConfig) -> fsx.CfnFileSystem.LustreConfigurationProperty:
