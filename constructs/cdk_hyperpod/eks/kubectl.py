@@ -17,7 +17,8 @@ from constructs import Construct
 from .._common import reasons
 from .._common.acknowledge import acknowledge, wildcards_of_cdk
 from ..errors import HyperPodError
-from ..network.network import HyperPodNetwork, allow_tcp, closed_security_group
+from ..network.network import HyperPodNetwork
+from ..network.security_groups import allow_tcp, closed_security_group
 
 # One minor version of kubectl talks to its own, the one before and the one behind.
 _LAYER = "aws_cdk.lambda_layer_kubectl_v35"

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-import jsii
-from aws_cdk import Annotations, CfnTag, Fn, IStableStringProducer, Lazy, RemovalPolicy, Stack
+from aws_cdk import Annotations, CfnTag, Fn, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
 from .._common import reasons
 from .._common.acknowledge import acknowledge, without_traces
-from .._common.cdk_private import arguments_of_selection
 from .._common.dependencies import AtSynth
-from .._common.encryption import allow_logs
 from .._common.removal import check_removal
 from ..config.cluster import NetworkConfig, SubnetConfig
 from ..config.zones import (
@@ -42,16 +38,11 @@ from ..rules import check_network, what_closed_means
 from ..typed.annotations import arguments_of, field_types
 from ..typed.judge import as_tuple, check_at_synth, check_call, check_config, require_arguments
 from .endpoint_policies import endpoint_policy
+from .flow_log import add_flow_log
+from .given_vpc import check_one_vpc, check_private_subnets, given_vpc
+from .security_groups import allow_all, allow_tcp, closed_security_group
 
-_DUMMY_VPC = "vpc-12345"
-"""What CDK's look-up says of a VPC in its first pass (aws-cdk-lib, aws-ec2/lib/vpc.ts)."""
-_DUMMY_ZONE = "dummy1a"
-"""What it says of the zones of an account (core/lib/stack.ts); a VPC that the app makes has them."""
-_UNKNOWN_ITEMS = "#{Token["
-"""What stands in the place of all items of a list that is known at deployment only."""
 _ANYWHERE = "0.0.0.0/0"
-# A security group without an egress rule gets one for everything; this one leads nowhere.
-_NO_EGRESS = ec2.CfnSecurityGroup.EgressProperty(ip_protocol="-1", cidr_ip="127.0.0.1/32", description="No egress")
 
 _WRITE_CIDR = "write the range out, such as 10.0.0.0/16"
 
@@ -159,11 +150,11 @@ class HyperPodNetwork(Construct):
         refused = [
             *check_call(HyperPodNetwork.__init__, locals(), apart=field_types(NetworkConfig)),
             *check_removal(removal_policy),
-            *_check_one_vpc(vpc, vpc_subnets, vpc_id, subnets),
+            *check_one_vpc(vpc, vpc_subnets, vpc_id, subnets),
         ]
-        given = None if vpc is None or refused else _given(vpc, vpc_subnets, refused)
+        given = None if vpc is None or refused else given_vpc(vpc, vpc_subnets, refused)
         if given is not None:
-            refused += _check_private(given)
+            refused += check_private_subnets(given)
             vpc_id, subnets = given.vpc_id, given.subnet_configs()
         config = NetworkConfig(
             availability_zones=as_tuple(availability_zones),
@@ -332,7 +323,7 @@ class HyperPodNetwork(Construct):
         acknowledge(vpc, reasons.VPC)
         self._retainable.append(vpc)
         self.vpc_id = vpc.attr_vpc_id
-        self._add_flow_log(key, flow_log_group)
+        add_flow_log(self, self.vpc_id, key, flow_log_group, removal_policy=self._removal_policy)
 
     def _add_subnets(self, config: NetworkConfig, plans: Sequence[ZoneSubnet], control_plane_zone: str | None) -> None:
         """Subnets of a new VPC, and their ways out."""
@@ -495,132 +486,9 @@ class HyperPodNetwork(Construct):
     def _allow_endpoints(self, group_id: str) -> None:
         allow_tcp(self, "NodesToEndpoints", self.security_group_id, group_id, 443, 443, "AWS services")
 
-    def _add_flow_log(self, key: kms.IKey | None, given: logs.ILogGroup | None) -> None:
-        stack = Stack.of(self)
-        log_group_arn = self._flow_log_group(key) if given is None else given.log_group_arn
-        policy = iam.CfnManagedPolicy(
-            self,
-            "FlowLogPolicy",
-            policy_document={
-                "Version": "2012-10-17",
-                "Statement": [
-                    {
-                        "Effect": "Allow",
-                        "Action": ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
-                        "Resource": log_group_arn,
-                    }
-                ],
-            },
-        )
-        role = iam.CfnRole(
-            self,
-            "FlowLogRole",
-            assume_role_policy_document={
-                "Version": "2012-10-17",
-                "Statement": [
-                    {
-                        "Effect": "Allow",
-                        "Action": "sts:AssumeRole",
-                        "Principal": {"Service": "vpc-flow-logs.amazonaws.com"},
-                        "Condition": {"StringEquals": {"aws:SourceAccount": stack.account}},
-                    }
-                ],
-            },
-            managed_policy_arns=[policy.ref],
-        )
-        ec2.CfnFlowLog(
-            self,
-            "FlowLog",
-            resource_id=self.vpc_id,
-            resource_type="VPC",
-            traffic_type="ALL",
-            log_destination=log_group_arn,
-            deliver_logs_permission_arn=role.attr_arn,
-        )
-
-    def _flow_log_group(self, key: kms.IKey | None) -> str:
-        """The ARN of a new log group, kept for a year."""
-        if key is not None:
-            allow_logs(key)
-        log_group = logs.CfnLogGroup(
-            self,
-            "FlowLogGroup",
-            retention_in_days=365,
-            kms_key_id=None if key is None else key.key_arn,
-        )
-        log_group.apply_removal_policy(self._removal_policy)
-        if key is None:
-            acknowledge(log_group, reasons.FLOW_LOG_WITHOUT_KEY)
-        return log_group.attr_arn
-
     def _named(self, part: str = "") -> list[CfnTag]:
         """A Name tag, by which people find a thing in the console."""
         return [CfnTag(key="Name", value="/".join(filter(None, [self._stack_name, part])))]
-
-
-def closed_security_group(
-    scope: Construct, construct_id: str, network: HyperPodNetwork, description: str, part: str
-) -> ec2.CfnSecurityGroup:
-    """A security group that by itself lets nothing in or out; `part` is what its Name tag adds to the stack's name."""
-    return ec2.CfnSecurityGroup(
-        scope,
-        construct_id,
-        group_description=description,
-        vpc_id=network.vpc_id,
-        security_group_egress=[_NO_EGRESS],
-        tags=[CfnTag(key="Name", value=f"{Stack.of(scope).stack_name}/{part}")],
-    )
-
-
-def allow_tcp(
-    scope: Construct, construct_id: str, from_group: str, to_group: str, low: int, high: int, description: str
-) -> tuple[ec2.CfnSecurityGroupIngress, ec2.CfnSecurityGroupEgress]:
-    """Let one security group reach another, as rules of their own, so that either group can go without the other."""
-    ingress = ec2.CfnSecurityGroupIngress(
-        scope,
-        construct_id + "In",
-        group_id=to_group,
-        source_security_group_id=from_group,
-        ip_protocol="tcp",
-        from_port=low,
-        to_port=high,
-        description=description,
-    )
-    egress = ec2.CfnSecurityGroupEgress(
-        scope,
-        construct_id + "Out",
-        group_id=from_group,
-        destination_security_group_id=to_group,
-        ip_protocol="tcp",
-        from_port=low,
-        to_port=high,
-        description=description,
-    )
-    return ingress, egress
-
-
-def allow_all(
-    scope: Construct, construct_id: str, from_group: str, to_group: str, description: str
-) -> tuple[ec2.CfnSecurityGroupIngress, ec2.CfnSecurityGroupEgress]:
-    """Let everything pass from one security group to another, as EFA needs, by rules that name groups."""
-    ingress = ec2.CfnSecurityGroupIngress(
-        scope,
-        construct_id + "In",
-        group_id=to_group,
-        source_security_group_id=from_group,
-        ip_protocol="-1",
-        description=description,
-    )
-    egress = ec2.CfnSecurityGroupEgress(
-        scope,
-        construct_id + "Out",
-        group_id=from_group,
-        destination_security_group_id=to_group,
-        ip_protocol="-1",
-        description=description,
-    )
-    acknowledge(ingress, reasons.ALL_TRAFFIC)
-    return ingress, egress
 
 
 def _zone_properties(zone: str | None) -> tuple[str | None, str | None]:
@@ -628,114 +496,6 @@ def _zone_properties(zone: str | None) -> tuple[str | None, str | None]:
     if zone is None:
         return Fn.select(0, Fn.get_azs()), None
     return (None, zone) if is_zone_id(zone) else (zone, None)
-
-
-def _check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: object) -> Iterator[Finding]:
-    if vpc is not None and (vpc_id is not None or subnets):
-        yield Finding(path="vpc", problem="says what vpc_id and subnets say too", remedy="keep one of the two ways")
-    if vpc is None and isinstance(vpc_subnets, ec2.SubnetSelection):
-        yield Finding(path="vpc_subnets", problem="chooses among subnets of no vpc", remedy="give it a vpc")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
-    """A VPC that this app makes, or knows."""
-
-    vpc: ec2.IVpc
-    vpc_id: str
-    subnets: Sequence[ec2.ISubnet]
-    """Where nodes live, one in each zone."""
-    is_looked_up: bool
-    """False: CDK has not looked it up yet, so nobody knows its zones."""
-
-    def subnet_configs(self) -> Sequence[SubnetConfig]:
-        """The subnets as a file has them."""
-        return [
-            SubnetConfig(subnet_id=each.subnet_id, availability_zone=each.availability_zone, cidr=_cidr_of(each))
-            if self.is_looked_up
-            else SubnetConfig(subnet_id=_late(each.subnet_id), availability_zone=_late(each.availability_zone))
-            for each in self.subnets
-        ]
-
-
-def _given(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, findings: list[Finding]) -> _Given | None:
-    """None: it has no subnet to choose, as one of the findings says then."""
-    is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
-    # A stand-in has neither the zones nor the subnet groups that the selection names.
-    chosen = arguments_of_selection(selection) if selection is not None and is_looked_up else {}
-    try:
-        subnets, why = vpc.select_subnets(**{**chosen, "one_per_az": True}).subnets, "none fits"
-    except RuntimeError as error:
-        subnets, why = [], _first_sentence(error)
-    if not subnets:
-        findings.append(_no_subnets(selection, why))
-        return None
-    if any(each.subnet_id.startswith(_UNKNOWN_ITEMS) for each in subnets):
-        findings.append(
-            Finding(
-                path="vpc",
-                problem="has a list of subnets of which nobody knows the length before the deployment",
-                remedy="use Fn.import_list_value, or Fn.select for each one",
-            )
-        )
-        return None
-    return _Given(
-        vpc=vpc,
-        vpc_id=vpc.vpc_id if is_looked_up else _late(vpc.vpc_id),
-        subnets=subnets,
-        is_looked_up=is_looked_up,
-    )
-
-
-def _no_subnets(selection: ec2.SubnetSelection | None, why: str) -> Finding:
-    if selection is None:
-        return Finding(
-            path="vpc",
-            problem="has no subnets that CDK knows of",
-            remedy="import it with Vpc.from_lookup, or name private_subnet_ids and availability_zones in Vpc.from_vpc_attributes",
-        )
-    return Finding(
-        path="vpc_subnets",
-        problem=f"chooses none of the subnets that CDK knows of this vpc ({why})",
-        remedy="choose private ones that it has",
-    )
-
-
-def _first_sentence(error: RuntimeError) -> str:
-    """What CDK says, without the name of its error and the stack below it."""
-    first = str(error).strip().splitlines()[0] if str(error).strip() else "CDK does not say why"
-    return re.sub(r"^(\w+: )+", "", first).split(". ")[0]
-
-
-def _check_private(given: _Given) -> Iterator[Finding]:
-    public = {subnet.subnet_id for subnet in given.vpc.public_subnets}
-    if any(subnet.subnet_id in public for subnet in given.subnets):
-        yield Finding(
-            path="vpc_subnets",
-            problem="chooses public subnets, where a node, which has no public address, reaches nothing",
-            remedy="choose private ones of the vpc, or make some",
-        )
-
-
-def _cidr_of(subnet: ec2.ISubnet) -> str | None:
-    try:
-        return subnet.ipv4_cidr_block
-    except RuntimeError:
-        return None  # CDK does not know it of a subnet that was imported without
-
-
-def _late(text: str) -> str:
-    """Text that nothing judges at synth: a stand-in of CDK's for what it has not looked up yet."""
-    return Lazy.string(_Text(text))
-
-
-@jsii.implements(IStableStringProducer)
-class _Text:
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def produce(self) -> str:
-        return self._text
 
 
 def _existing(plan: ZoneSubnet) -> PrivateSubnet:

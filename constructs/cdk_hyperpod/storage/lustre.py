@@ -21,7 +21,8 @@ from .._common.removal import check_removal, policy_of, refuse_removal, removal_
 from ..config.cluster import DataRepository, Removal, StorageConfig
 from ..errors import Finding, raise_errors
 from ..loader import LoadedConfig
-from ..network.network import HyperPodNetwork, allow_all, allow_tcp, closed_security_group
+from ..network.network import HyperPodNetwork
+from ..network.security_groups import allow_all, allow_tcp, closed_security_group
 from ..rules import check_storage
 from ..typed.annotations import field_types
 from ..typed.judge import as_tuple, check_arguments, check_call, check_config, check_value

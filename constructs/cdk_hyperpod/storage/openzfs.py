@@ -9,7 +9,8 @@ from constructs import Construct, IConstruct
 
 from ..config.cluster import OpenZfsConfig
 from ..errors import raise_errors
-from ..network.network import HyperPodNetwork, allow_tcp
+from ..network.network import HyperPodNetwork
+from ..network.security_groups import allow_tcp
 from ..typed.judge import check_arguments, check_config
 from .dns_name import file_system_dns_name
 

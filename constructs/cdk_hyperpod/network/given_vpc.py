@@ -1,0 +1,132 @@
+"""A VPC that the caller gives as CDK's `vpc` and `vpc_subnets`: which of its subnets the nodes are in, and what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import jsii
+from aws_cdk import IStableStringProducer, Lazy
+from aws_cdk import aws_ec2 as ec2
+
+from .._common.cdk_private import arguments_of_selection
+from ..config.cluster import SubnetConfig
+from ..errors import Finding
+
+_DUMMY_VPC = "vpc-12345"
+"""What CDK's look-up says of a VPC in its first pass (aws-cdk-lib, aws-ec2/lib/vpc.ts)."""
+_DUMMY_ZONE = "dummy1a"
+"""What it says of the zones of an account (core/lib/stack.ts); a VPC that the app makes has them."""
+_UNKNOWN_ITEMS = "#{Token["
+"""What stands in the place of all items of a list that is known at deployment only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenVpc:
+    """A VPC that this app makes, or knows."""
+
+    vpc: ec2.IVpc
+    vpc_id: str
+    subnets: Sequence[ec2.ISubnet]
+    """Where nodes live, one in each zone."""
+    is_looked_up: bool
+    """False: CDK has not looked it up yet, so nobody knows its zones."""
+
+    def subnet_configs(self) -> Sequence[SubnetConfig]:
+        """The subnets as a file has them."""
+        return [
+            SubnetConfig(subnet_id=each.subnet_id, availability_zone=each.availability_zone, cidr=_cidr_of(each))
+            if self.is_looked_up
+            else SubnetConfig(subnet_id=_late(each.subnet_id), availability_zone=_late(each.availability_zone))
+            for each in self.subnets
+        ]
+
+
+def given_vpc(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, findings: list[Finding]) -> GivenVpc | None:
+    """The VPC with the subnets that the selection chooses. None: it has no subnet to choose, as one of the findings says then."""
+    is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
+    # A stand-in has neither the zones nor the subnet groups that the selection names.
+    chosen = arguments_of_selection(selection) if selection is not None and is_looked_up else {}
+    try:
+        subnets, why = vpc.select_subnets(**{**chosen, "one_per_az": True}).subnets, "none fits"
+    except RuntimeError as error:
+        subnets, why = [], _first_sentence(error)
+    if not subnets:
+        findings.append(_no_subnets(selection, why))
+        return None
+    if any(each.subnet_id.startswith(_UNKNOWN_ITEMS) for each in subnets):
+        findings.append(
+            Finding(
+                path="vpc",
+                problem="has a list of subnets of which nobody knows the length before the deployment",
+                remedy="use Fn.import_list_value, or Fn.select for each one",
+            )
+        )
+        return None
+    return GivenVpc(
+        vpc=vpc,
+        vpc_id=vpc.vpc_id if is_looked_up else _late(vpc.vpc_id),
+        subnets=subnets,
+        is_looked_up=is_looked_up,
+    )
+
+
+def check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: object) -> Iterator[Finding]:
+    """Whether the arguments give a VPC in one way only, and `vpc_subnets` with a `vpc`."""
+    if vpc is not None and (vpc_id is not None or subnets):
+        yield Finding(path="vpc", problem="says what vpc_id and subnets say too", remedy="keep one of the two ways")
+    if vpc is None and isinstance(vpc_subnets, ec2.SubnetSelection):
+        yield Finding(path="vpc_subnets", problem="chooses among subnets of no vpc", remedy="give it a vpc")
+
+
+def check_private_subnets(given: GivenVpc) -> Iterator[Finding]:
+    """Whether none of the chosen subnets is public."""
+    public = {subnet.subnet_id for subnet in given.vpc.public_subnets}
+    if any(subnet.subnet_id in public for subnet in given.subnets):
+        yield Finding(
+            path="vpc_subnets",
+            problem="chooses public subnets, where a node, which has no public address, reaches nothing",
+            remedy="choose private ones of the vpc, or make some",
+        )
+
+
+def _no_subnets(selection: ec2.SubnetSelection | None, why: str) -> Finding:
+    if selection is None:
+        return Finding(
+            path="vpc",
+            problem="has no subnets that CDK knows of",
+            remedy="import it with Vpc.from_lookup, or name private_subnet_ids and availability_zones in Vpc.from_vpc_attributes",
+        )
+    return Finding(
+        path="vpc_subnets",
+        problem=f"chooses none of the subnets that CDK knows of this vpc ({why})",
+        remedy="choose private ones that it has",
+    )
+
+
+def _first_sentence(error: RuntimeError) -> str:
+    """What CDK says, without the name of its error and the stack below it."""
+    first = str(error).strip().splitlines()[0] if str(error).strip() else "CDK does not say why"
+    return re.sub(r"^(\w+: )+", "", first).split(". ")[0]
+
+
+def _cidr_of(subnet: ec2.ISubnet) -> str | None:
+    try:
+        return subnet.ipv4_cidr_block
+    except RuntimeError:
+        return None  # CDK does not know it of a subnet that was imported without
+
+
+def _late(text: str) -> str:
+    """Text that nothing judges at synth: a stand-in of CDK's for what it has not looked up yet."""
+    return Lazy.string(_Text(text))
+
+
+@jsii.implements(IStableStringProducer)
+class _Text:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def produce(self) -> str:
+        return self._text
