@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from .errors import HyperPodError as HyperPodError
     from .facts.instance_types import InstanceType as InstanceType
     from .facts.instance_types import catalogue as catalogue
-    from .guard.drain import DrainChannel as DrainChannel
-    from .guard.drain import IEksDrainer as IEksDrainer
+    from .guard.drain_channel import DrainChannel as DrainChannel
+    from .guard.drain_channel import IEksDrainer as IEksDrainer
     from .guard.scale_down import ScaleDown as ScaleDown
     from .interface import IHyperPodCluster as IHyperPodCluster
     from .loader import LoadedConfig as LoadedConfig
@@ -51,8 +51,8 @@ _MODULES = {
     "InstanceGroup": ".config.cluster",
     "SubnetConfig": ".config.cluster",
     "Team": ".config.teams",
-    "DrainChannel": ".guard.drain",
-    "IEksDrainer": ".guard.drain",
+    "DrainChannel": ".guard.drain_channel",
+    "IEksDrainer": ".guard.drain_channel",
     "EksControlPlane": ".eks",
     "EksDrainer": ".eks",
     "HyperPodAddOns": ".eks",

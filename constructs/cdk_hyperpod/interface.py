@@ -22,7 +22,7 @@ from .typed.known import is_known
 if TYPE_CHECKING:
     from aws_cdk import aws_events as events
 
-    from .guard.drain import DrainChannel, IEksDrainer
+    from .guard.drain_channel import DrainChannel, IEksDrainer
 
 RoleName = Literal["controller", "login", "compute", "node"]
 """Whose execution role: of the nodes of one type; under EKS, where all nodes are of one, `node`."""

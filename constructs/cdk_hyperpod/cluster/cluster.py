@@ -40,7 +40,7 @@ from ..config.lifecycle import LifecycleConfig, LifecycleMode
 from ..config.rendering import Surroundings, in_words_of_cdk, mount_spec, network_spec, render_group
 from ..config.slurm import AccountingDatabase, SlurmConfig
 from ..errors import Finding, raise_errors
-from ..guard.drain import DRAIN_OPERATORS, DrainChannel, IEksDrainer, name_agent
+from ..guard.drain_channel import DRAIN_OPERATORS, DrainChannel, IEksDrainer, name_agent
 from ..guard.scale_down import UNGUARDED, ScaleDown
 from ..interface import IHyperPodCluster, RoleName
 from ..loader import LoadedConfig

@@ -21,7 +21,7 @@ from .._common.removal import check_removal
 from ..config.cluster import ClusterName
 from ..config.patterns import CronJobName
 from ..errors import raise_errors
-from ..guard.drain import IEksDrainer
+from ..guard.drain_channel import IEksDrainer
 from ..kubernetes.drainer import (
     BACKUP_NAMESPACE,
     DRAINER_GROUP,

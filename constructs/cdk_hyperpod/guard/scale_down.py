@@ -66,7 +66,7 @@ from ..rules.guard import (
 )
 from ..typed.annotations import arguments_of, field_types
 from ..typed.judge import as_tuple, check_call, check_config, require_arguments
-from .drain import DrainChannel, IEksDrainer
+from .drain_channel import DrainChannel, IEksDrainer
 from .rendered_template import template_of
 
 UNGUARDED = "cdk-hyperpod:unguarded"

@@ -29,7 +29,7 @@ from ..config.lifecycle import LifecycleMode, LifecycleSteps, default_mode, swit
 from ..config.patterns import RoleArn
 from ..config.slurm import DrainConfig, Group, SlurmAccount, SlurmConfig, User
 from ..errors import Finding, HyperPodError, raise_errors
-from ..guard.drain import DrainChannel, agent_settings
+from ..guard.drain_channel import DrainChannel, agent_settings
 from ..loader import LoadedConfig
 from ..names import bucket_label, check_name_known
 from ..rules import check_backup, check_users, check_writers

@@ -1,4 +1,4 @@
-"""Whom the guard asks for nodes: an agent on a Slurm controller by a channel (docs/adr/0014), a function under EKS (0015)."""
+"""How the guard requests a drain: a bucket for the agent on a Slurm controller (docs/adr/0014), a function under EKS (0015)."""
 
 from __future__ import annotations
 
