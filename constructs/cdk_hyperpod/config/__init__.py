@@ -18,7 +18,7 @@ from .cluster import (
 from .eks import AddOn, AddOnsConfig, AutoscalingConfig, EksConfig, ExistingEksCluster
 from .governance import TaskClass, TaskGovernance
 from .lifecycle import LifecycleConfig, LifecycleSteps
-from .slurm import AccountingDatabase, DrainBackup, DrainConfig, Group, SlurmAccount, SlurmConfig, User
+from .slurm import AccountingDatabase, DrainAgentConfig, DrainBackup, Group, SlurmAccount, SlurmConfig, User
 from .teams import PriorityClass
 
 __all__ = [
@@ -26,8 +26,8 @@ __all__ = [
     "AddOn",
     "AddOnsConfig",
     "AutoscalingConfig",
+    "DrainAgentConfig",
     "DrainBackup",
-    "DrainConfig",
     "EksConfig",
     "ExistingEksCluster",
     "Group",

@@ -33,7 +33,7 @@ from .cluster import (
 from .eks import DEFAULT_KUBERNETES_VERSION, AddOn, AddOnsConfig, AutoscalingConfig, EksConfig, ExistingEksCluster
 from .governance import TaskClass, TaskGovernance
 from .lifecycle import LifecycleConfig, LifecycleSteps
-from .slurm import AccountingDatabase, DrainBackup, DrainConfig, Group, SlurmAccount, SlurmConfig, User
+from .slurm import AccountingDatabase, DrainAgentConfig, DrainBackup, Group, SlurmAccount, SlurmConfig, User
 from .teams import PriorityClass, Team
 
 Effect = Literal["in place", "new nodes only", "replaces", "refused"]
@@ -286,7 +286,7 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     },
     AccountingDatabase: _all(AccountingDatabase, _in_place("Slurm's history stays where it was")),
     SlurmAccount: _all(SlurmAccount, _ACCOUNTS),
-    DrainConfig: {"backup": _DRAIN, "operators": IN_PLACE},
+    DrainAgentConfig: {"backup": _DRAIN, "operators": IN_PLACE},
     DrainBackup: _all(DrainBackup, _DRAIN),
     ScaleDownConfig: {
         "nodes_to_delete": Change(effect="in place", says="exactly these nodes are deleted", taken_out=IN_PLACE),

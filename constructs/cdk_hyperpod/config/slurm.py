@@ -177,7 +177,7 @@ class DrainBackup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainConfig:
+class DrainAgentConfig:
     """An agent on the controller that drains nodes when somebody asks: `cdk-hyperpod drain`, and deployments where
     `scale_down.drain` says so.
 
@@ -207,7 +207,7 @@ class SlurmConfig:
     """Users whose jobs may reach the instance's metadata, and so take the node's role. []: no user. Root, the system's users and the
     image's own user always reach it, all other users then do not, and neither do containers behind a bridge; an nft rule on
     every node refuses them. Absent: every user's jobs can take the role, and so do what is granted to the cluster."""
-    drain: DrainConfig | None = None
+    drain: DrainAgentConfig | None = None
     """An agent on the controller drains nodes, and saves their data, before they go. Absent: there is no agent, and no bucket
     for its requests. Before you take this out of the file, give held nodes back with `cdk-hyperpod undrain`: the bucket is
     deleted, and the agent on a running controller gets no more requests."""

@@ -17,7 +17,7 @@ from .._common.buckets import PUTS, WRITES, deny_other_keys, emptying_roles, pri
 from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal, removal_word
 from .._lambda.hyperpod.common.drain_protocol import WRITERS, request_key, status_key
-from ..config.slurm import DrainConfig
+from ..config.slurm import DrainAgentConfig
 from ..errors import ConfigError, Finding, raise_errors
 from ..loader import LoadedConfig
 from ..names import check_name_known, drain_bucket_name
@@ -52,9 +52,9 @@ class DrainChannel(Construct):
     and write the status.
 
     The bucket's policy denies everybody else what their own permissions allow: the controller's role alone changes the status,
-    the guard's role alone the deployment's request, `DrainConfig.operators` alone the operators' request. It can name roles of
+    the guard's role alone the deployment's request, `DrainAgentConfig.operators` alone the operators' request. It can name roles of
     its own stack and ARNs that are known, so make the channel in the cluster's stack. For scripts in another stack give
-    `LifecycleScripts` a `DrainConfig`: `HyperPodCluster` makes the channel then. Running nodes: none is touched.
+    `LifecycleScripts` a `DrainAgentConfig`: `HyperPodCluster` makes the channel then. Running nodes: none is touched.
 
     Example::
 
@@ -70,7 +70,7 @@ class DrainChannel(Construct):
         *,
         cluster_name: str,
         encryption_key: kms.IKey,
-        drain: DrainConfig | None = None,
+        drain: DrainAgentConfig | None = None,
         access_logs: s3.IBucket | None = None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
@@ -104,7 +104,7 @@ class DrainChannel(Construct):
         """What encrypts the bucket."""
         self.cluster_name: str = cluster_name
         """Whose nodes are drained."""
-        self.drain: DrainConfig = drain or DrainConfig()
+        self.drain: DrainAgentConfig = drain or DrainAgentConfig()
         """What the agent saves of a node before it drains it."""
         raise_errors(check_writers(self.drain.operators, "drain.operators"), lambda: self.node.path)
         # The name is known before the bucket is: the roles of another stack name it without a reference.
@@ -273,7 +273,7 @@ def name_agent(channel: DrainChannel, role_arn: str, stack: Stack) -> None:
     channel._name_agent(role_arn, stack)
 
 
-def agent_settings(scope: Construct, cluster_name: str, drain: DrainConfig) -> dict[str, Any]:
+def agent_settings(scope: Construct, cluster_name: str, drain: DrainAgentConfig) -> dict[str, Any]:
     """What the agent of a cluster has to know, as `cluster.json` has it. `scope`: in a stack of the cluster's region."""
     said = {} if drain.backup is None else dataclasses.asdict(drain.backup)
     region = Stack.of(scope).region

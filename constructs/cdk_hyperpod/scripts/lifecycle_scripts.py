@@ -27,7 +27,7 @@ from .._common.removal import check_removal, removal_word
 from ..config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
 from ..config.lifecycle import LifecycleMode, LifecycleSteps, default_mode, switches
 from ..config.patterns import RoleArn
-from ..config.slurm import DrainConfig, Group, SlurmAccount, SlurmConfig, User
+from ..config.slurm import DrainAgentConfig, Group, SlurmAccount, SlurmConfig, User
 from ..errors import Finding, HyperPodError, raise_errors
 from ..guard.drain_channel import DrainChannel, agent_settings
 from ..loader import LoadedConfig
@@ -80,7 +80,7 @@ class LifecycleScripts(Construct):
     """What encrypts the scripts, which nodes decrypt. None: no key of KMS, or none that is known."""
     drain: DrainChannel | None
     """Where the agent on the controller is asked to drain nodes; None: there is no agent, or `HyperPodCluster` makes it."""
-    drain_config: DrainConfig | None
+    drain_config: DrainAgentConfig | None
     """What the agent on the controller saves; None: there is no agent."""
     limits_metadata: bool
     """Whether jobs of some users cannot take the nodes' roles (`slurm.metadata_users`)."""
@@ -114,7 +114,7 @@ class LifecycleScripts(Construct):
         home_path: str = "/home",
         metadata_users: Sequence[str] | None = None,
         writers: Sequence[RoleArn] = (),
-        drain: DrainChannel | DrainConfig | None = None,
+        drain: DrainChannel | DrainAgentConfig | None = None,
         bucket: s3.IBucket | None = None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
@@ -277,9 +277,9 @@ class LifecycleScripts(Construct):
         )
 
     def _agent_settings(
-        self, cluster_name: str, drain: DrainChannel | DrainConfig | None
+        self, cluster_name: str, drain: DrainChannel | DrainAgentConfig | None
     ) -> Mapping[str, object] | None:
-        if isinstance(drain, DrainConfig):
+        if isinstance(drain, DrainAgentConfig):
             return agent_settings(self, cluster_name, drain)
         return None if drain is None else drain.settings()
 
@@ -414,7 +414,7 @@ def _check_people(orchestrator: Orchestrator, groups: object, users: object, acc
 
 
 def _check_drain(drain: object, orchestrator: object, source: object, mounts: Sequence[object]) -> Iterator[Finding]:
-    if not isinstance(drain, DrainChannel | DrainConfig):
+    if not isinstance(drain, DrainChannel | DrainAgentConfig):
         return
     if orchestrator == "eks" or (source is not None and is_known(source)):
         yield Finding(

@@ -62,8 +62,8 @@ from cdk_hyperpod.config import (
     AddOn,
     AddOnsConfig,
     AutoscalingConfig,
+    DrainAgentConfig,
     DrainBackup,
-    DrainConfig,
     EksConfig,
     ExistingEksCluster,
     Group,
@@ -284,7 +284,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
     DrainChannel: lambda world: {
         "cluster_name": "small",
         "encryption_key": world.key,
-        "drain": DrainConfig(),
+        "drain": DrainAgentConfig(),
         "access_logs": world.logs,
         "removal_policy": RemovalPolicy.DESTROY,
     },
@@ -408,10 +408,10 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
     DrainBackup: (
         DrainBackup(paths=("/data",), to="/fsx/backup"),
         lambda value: _config(
-            slurm=SlurmConfig(drain=DrainConfig(backup=value)), storage=StorageConfig(capacity_gib=1200)
+            slurm=SlurmConfig(drain=DrainAgentConfig(backup=value)), storage=StorageConfig(capacity_gib=1200)
         ),
     ),
-    DrainConfig: (DrainConfig(), lambda value: _config(slurm=SlurmConfig(drain=value))),
+    DrainAgentConfig: (DrainAgentConfig(), lambda value: _config(slurm=SlurmConfig(drain=value))),
     EbsVolume: (EbsVolume(volume_size_gib=5), lambda value: _group(ebs_volumes=(value,))),
     EksConfig: (EKS, lambda value: _eks(eks=value)),
     ElasticJob: (JOB, check_job),

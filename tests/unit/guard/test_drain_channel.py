@@ -22,8 +22,8 @@ from cdk_hyperpod import (
 )
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import request_key, status_key
 from cdk_hyperpod.config import (
+    DrainAgentConfig,
     DrainBackup,
-    DrainConfig,
     ScaleDownConfig,
     ScaleDownDrain,
 )
@@ -50,7 +50,7 @@ GROUPS = [
 ]
 
 
-def cluster(stack: Stack, drain: DrainChannel | DrainConfig | None = None, **more: Any) -> HyperPodCluster:
+def cluster(stack: Stack, drain: DrainChannel | DrainAgentConfig | None = None, **more: Any) -> HyperPodCluster:
     key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     drain = drain or DrainChannel(stack, "Drain", cluster_name="train", encryption_key=key)
     return HyperPodCluster(
@@ -155,7 +155,7 @@ def test_an_agent_that_could_not_work_is_refused(more: dict[str, Any], backup: D
     def build(stack: Stack) -> None:
         key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
         channel = DrainChannel(
-            stack, "Drain", cluster_name="train", encryption_key=key, drain=DrainConfig(backup=backup)
+            stack, "Drain", cluster_name="train", encryption_key=key, drain=DrainAgentConfig(backup=backup)
         )
         LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, drain=channel, **more)
 
@@ -201,7 +201,7 @@ def built(build: Callable[..., object], stacks: int = 1) -> tuple[Template, list
 
 
 def test_the_wall_names_the_controller_the_guard_and_operators() -> None:
-    drain = DrainConfig(operators=(OPERATOR,))
+    drain = DrainAgentConfig(operators=(OPERATOR,))
     template, warnings = built(lambda stack: cluster(stack, drain, scale_down=ASKS))
     found = walls(template)
     assert sorted(found) == ["AgentsStatus", "DeploymentsRequest", "OperatorsRequest"]
@@ -214,12 +214,12 @@ def test_the_wall_names_the_controller_the_guard_and_operators() -> None:
 
 
 def test_without_a_guard_that_asks_nobody_writes_the_deployments_request() -> None:
-    template, _ = built(lambda stack: cluster(stack, DrainConfig()))
+    template, _ = built(lambda stack: cluster(stack, DrainAgentConfig()))
     assert walls(template)["DeploymentsRequest"] == []
 
 
 def test_without_operators_anybody_may_ask_whom_s3_lets_and_a_warning_says_so() -> None:
-    template, warnings = built(lambda stack: cluster(stack, DrainConfig()))
+    template, warnings = built(lambda stack: cluster(stack, DrainAgentConfig()))
     assert "OperatorsRequest" not in walls(template)
     (warning,) = warnings
     assert warning.startswith(
@@ -230,7 +230,7 @@ def test_without_operators_anybody_may_ask_whom_s3_lets_and_a_warning_says_so() 
 def test_a_cluster_role_of_the_users_own_writes_the_status() -> None:
     def build(stack: Stack) -> None:
         head = iam.Role.from_role_arn(stack, "Head", "arn:aws:iam::111122223333:role/nodes/head")
-        cluster(stack, DrainConfig(), roles={"controller": head})
+        cluster(stack, DrainAgentConfig(), roles={"controller": head})
 
     template, _ = built(build)
     assert walls(template)["AgentsStatus"] == ["arn:aws:iam::111122223333:role/nodes/head"]
@@ -242,7 +242,7 @@ def test_a_cluster_role_of_the_users_own_writes_the_status() -> None:
 def test_a_role_that_other_nodes_share_with_the_controller_is_a_warning(shared: tuple[str, ...], warns: bool) -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     role = "arn:aws:iam::111122223333:role/nodes/all"
-    cluster(stack, DrainConfig(), roles={name: iam.Role.from_role_arn(stack, name, role) for name in shared})
+    cluster(stack, DrainAgentConfig(), roles={name: iam.Role.from_role_arn(stack, name, role) for name in shared})
     said = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("shared-role"))
     assert [str(each.entry.data).partition(":")[0] for each in said] == ["roles[compute], roles[login]"] * warns
 
@@ -250,7 +250,7 @@ def test_a_role_that_other_nodes_share_with_the_controller_is_a_warning(shared: 
 def test_a_cluster_role_of_another_stack_writes_the_status() -> None:
     def build(stack: Stack, other: Stack) -> None:
         head = iam.Role(other, "Head", role_name="head", assumed_by=iam.ServicePrincipal("sagemaker.amazonaws.com"))
-        cluster(stack, DrainConfig(), roles={"controller": head})
+        cluster(stack, DrainAgentConfig(), roles={"controller": head})
 
     template, _ = built(build, stacks=2)
     assert len(walls(template)["AgentsStatus"]) == 1
@@ -259,7 +259,7 @@ def test_a_cluster_role_of_another_stack_writes_the_status() -> None:
 def test_the_role_of_an_imported_cluster_writes_the_status() -> None:
     def build(stack: Stack) -> None:
         key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
-        drain = DrainConfig(operators=(OPERATOR,))
+        drain = DrainAgentConfig(operators=(OPERATOR,))
         channel = DrainChannel(stack, "Drain", cluster_name="known", encryption_key=key, drain=drain)
         known = HyperPodCluster.from_cluster_attributes(
             stack,
@@ -279,7 +279,7 @@ def test_a_channel_in_another_stack_than_its_roles_says_what_it_cannot_prevent()
     def build(first: Stack, second: Stack) -> None:
         key = encryption_key(first, "Key", removal_policy=RemovalPolicy.DESTROY)
         channel = DrainChannel(
-            first, "Drain", cluster_name="train", encryption_key=key, drain=DrainConfig(operators=(OPERATOR,))
+            first, "Drain", cluster_name="train", encryption_key=key, drain=DrainAgentConfig(operators=(OPERATOR,))
         )
         cluster(second, channel, scale_down=ASKS)
 
@@ -295,8 +295,8 @@ def test_the_buckets_policy_has_room_for_the_most_operators() -> None:
     """S3 takes 20 KB; the longest ARNs are made by long paths."""
     start = "arn:aws:iam::111122223333:role/"
     operators = tuple(f"{start}{'p' * (150 - len(start) - 5)}/{number:04}" for number in range(100))
-    template, _ = built(lambda stack: cluster(stack, DrainConfig(operators=operators), scale_down=ASKS))
+    template, _ = built(lambda stack: cluster(stack, DrainAgentConfig(operators=operators), scale_down=ASKS))
     (policy,) = (each for each in template.properties("AWS::S3::BucketPolicy") if "NoOtherObject" in json.dumps(each))
     assert len(json.dumps(filled(policy["PolicyDocument"]), separators=(",", ":"))) < 20_480
     with pytest.raises(HyperPodError, match="operators: there are 101 roles"):
-        built(lambda stack: cluster(stack, DrainConfig(operators=(*operators, OPERATOR))))
+        built(lambda stack: cluster(stack, DrainAgentConfig(operators=(*operators, OPERATOR))))

@@ -23,8 +23,8 @@ from cdk_hyperpod import (
     encryption_key,
 )
 from cdk_hyperpod.config import (
+    DrainAgentConfig,
     DrainBackup,
-    DrainConfig,
     EksConfig,
     ScaleDownConfig,
     ScaleDownDrain,
@@ -43,7 +43,7 @@ def cluster(stack: Stack, *, channel: bool = True, drain: Any = None, on_failure
     key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     saved = None if on_failure is None else DrainBackup(paths=BACKUP.paths, to=BACKUP.to, on_failure=on_failure)
     asked = (
-        DrainChannel(stack, "Drain", cluster_name="train", encryption_key=key, drain=DrainConfig(backup=saved))
+        DrainChannel(stack, "Drain", cluster_name="train", encryption_key=key, drain=DrainAgentConfig(backup=saved))
         if channel
         else None
     )
