@@ -19,7 +19,7 @@ from ..typed.judge import check_config
 from ..typed.known import UNKNOWN, is_known
 from ..typed.words import join, show
 from .accounts import check_accounts
-from .drain import check_backup, check_drain
+from .drain_agent import check_backup, check_drain_agent
 from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron
 from .lifecycle import check_lifecycle, check_writers
@@ -33,6 +33,7 @@ from .network import (
     what_closed_means,
 )
 from .scale_down import check_scale_down
+from .scale_down_drain import check_scale_down_drain
 from .storage import check_storage
 from .users import check_users
 
@@ -41,7 +42,7 @@ __all__ = [
     "check_cluster",
     "check_config",
     "check_control_plane",
-    "check_drain",
+    "check_drain_agent",
     "check_eks_teams",
     "check_file_system_zone",
     "check_groups",
@@ -52,6 +53,7 @@ __all__ = [
     "check_room",
     "check_rules",
     "check_scale_down",
+    "check_scale_down_drain",
     "check_storage",
     "check_users",
     "check_writers",
@@ -92,7 +94,8 @@ def check_rules(config: ClusterConfig, of_network: Sequence[Finding] | None = No
         yield from check_storage(config.storage)
     yield from check_lifecycle(config)
     yield from check_users(config)
-    yield from check_drain(config)
+    yield from check_scale_down_drain(config)
+    yield from check_drain_agent(config)
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
     if config.encrypt_root_volumes is True and config.node_provisioning_mode == "standard":

@@ -6,7 +6,7 @@ import pytest
 
 from cdk_hyperpod.config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig, ScaleDownDrain
 from cdk_hyperpod.config.teams import Team
-from cdk_hyperpod.rules.drain import check_drain
+from cdk_hyperpod.rules.scale_down_drain import check_scale_down_drain
 from cdk_hyperpod.rules.teams import check_teams
 
 
@@ -35,7 +35,7 @@ def test_a_backup_is_in_no_namespace_of_a_team_or_of_kubernetes(namespace: str, 
         teams=(Team(name="research"), Team(name="inference", namespace="shared")),
         scale_down=ScaleDownConfig(drain=ScaleDownDrain(backup_cron_job=f"{namespace}/save")),
     )
-    found = list(check_drain(config))
+    found = list(check_scale_down_drain(config))
     assert [each.level for each in found] == ([level] if level else [])
     assert all("name hyperpod-backup/save" in each.remedy for each in found)
 
