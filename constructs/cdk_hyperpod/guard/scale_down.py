@@ -9,10 +9,8 @@ deletes the groups that should be gone and are still there. docs/scale-down.md e
 from __future__ import annotations
 
 import hashlib
-import json
 import typing
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,10 +21,7 @@ from aws_cdk import (
     CfnResource,
     CustomResource,
     Duration,
-    IAnyProducer,
     IResolvable,
-    IResolveContext,
-    Lazy,
     RemovalPolicy,
     Stack,
     custom_resources,
@@ -54,18 +49,10 @@ from ..errors import Finding, raise_errors
 from ..interface import IHyperPodCluster
 from ..loader import LoadedConfig
 from ..rules import check_scale_down
-from ..rules.guard import (
-    Override,
-    check_groups,
-    check_guarded,
-    check_order,
-    check_overrides,
-    check_sent,
-    check_size,
-    overrides,
-)
+from ..rules.guard import check_groups, check_guarded, check_order, check_overrides, check_sent, check_size
 from ..typed.annotations import arguments_of, field_types
 from ..typed.judge import as_tuple, check_call, check_config, require_arguments
+from .cluster_properties import ClusterProperties, without_tags
 from .drain_channel import DrainChannel, IEksDrainer
 from .rendered_template import template_of
 
@@ -200,7 +187,7 @@ class ScaleDown(Construct):
         self._warn_of_another(stack)
         self._prefix = _prefix(self, stack)
         resource.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
-        self._properties = _Properties(resource, stack, seen)
+        self._properties = ClusterProperties(resource, stack, seen)
         names = [*config.nodes_to_delete, *config.instance_groups_to_delete]
         self.node.add_validation(_Guarded(self, names))
         self.drain_channel = None if config.drain is None else drain_channel or self._made_channel()
@@ -279,7 +266,7 @@ class ScaleDown(Construct):
         """The cluster's resource, and its properties. Raises ConfigError where it cannot be guarded, with all findings."""
         resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
         is_cluster = isinstance(resource, sagemaker.CfnCluster)
-        seen = _without_tags(properties_of(typing.cast(sagemaker.CfnCluster, resource))) if is_cluster else {}
+        seen = without_tags(properties_of(typing.cast(sagemaker.CfnCluster, resource))) if is_cluster else {}
         raise_errors(
             [
                 *findings,
@@ -656,114 +643,6 @@ def _prefix(construct: Construct, stack: Stack) -> str:
     return f"hyperpod-{name.removeprefix('hyperpod-')[:35]}-{digest}"
 
 
-class _Properties:
-    """The cluster's properties: looked up whenever they are asked for, until synthesis has judged them."""
-
-    def __init__(self, cluster: sagemaker.CfnCluster, stack: Stack, seen: dict[str, Any]) -> None:
-        self._cluster = cluster
-        self._stack = stack
-        self.judged: _Seen | None = None
-        self._last = _Seen(cluster, stack, seen)
-
-    def late(self, make: Callable[[_Seen], object]) -> IResolvable:
-        """A token of what is made of the properties."""
-        return Lazy.uncached_any(_Late(self, make))
-
-    def keep(self) -> dict[str, Any]:
-        """As they are now, for all that is asked from now on: only synthesis says so, after every change.
-
-        Returns all of them, tags included.
-        """
-        every = properties_of(self._cluster)
-        self.judged = self._seen(_without_tags(every))
-        return every
-
-    def stack_tags(self) -> object:
-        """What the guard is told besides the properties."""
-        return self._stack.tags.rendered_tags
-
-    def look(self) -> _Seen:
-        """As they are now."""
-        return self._seen(_without_tags(properties_of(self._cluster)))
-
-    def judge(self, said: Mapping[str, Any], resource: Mapping[str, Any]) -> _Seen:
-        """As they are kept, with what goes into the template instead.
-
-        `said`: what was set, tags included. `resource`: the cluster as CloudFormation will get it.
-        """
-        assert self.judged is not None
-        seen = self.judged
-        found = overrides(said, resource.get("Properties", {}))
-        # Beside the properties a macro may stand, which replaces them.
-        found += [(key, value) for key, value in resource.items() if key.startswith("Fn::")]
-        if found:
-            seen = self.judged = _Seen(self._cluster, self._stack, seen.properties, found)
-        return seen
-
-    def _seen(self, properties: dict[str, Any]) -> _Seen:
-        if properties != self._last.properties:
-            self._last = _Seen(self._cluster, self._stack, properties)
-        return self._last
-
-
-@jsii.implements(IAnyProducer)
-class _Late:
-    """A value that is made from the cluster's properties when the template is."""
-
-    def __init__(self, properties: _Properties, make: Callable[[_Seen], object]) -> None:
-        self._properties = properties
-        self._make = make
-
-    def produce(self, context: IResolveContext) -> object:
-        """The value as it is now. While CDK only looks for references: the stack's tags, for of the others the cluster has the same."""
-        seen = self._properties.judged
-        if seen is None:
-            if context.preparing:
-                return self._properties.stack_tags()
-            seen = self._properties.look()
-        return self._make(seen)
-
-
-class _Seen:
-    """The cluster's properties at one moment, with what was made of them. Each text is a call to Node, so it is kept."""
-
-    def __init__(
-        self,
-        cluster: sagemaker.CfnCluster,
-        stack: Stack,
-        properties: dict[str, Any],
-        overridden: Sequence[Override] = (),
-    ) -> None:
-        self._cluster = cluster
-        self._stack = stack
-        self.properties = properties
-        self.overridden = overridden
-        self.groups = typing.cast(list[dict[str, Any]], properties.get("InstanceGroups") or [])
-
-    @cached_property
-    def group_texts(self) -> list[str]:
-        return [self._stack.to_json_string(group) for group in self.groups]
-
-    @cached_property
-    def digest(self) -> str:
-        """Whatever makes CloudFormation update the cluster must run prepare first, a stack's tag included."""
-        rest = {key: value for key, value in self.properties.items() if key not in ("ClusterName", "InstanceGroups")}
-        return self._stack.to_json_string(
-            {
-                **rest,
-                "Tags": self._cluster.cdk_tag_manager.rendered_tags,
-                "StackTags": self._stack.tags.rendered_tags,
-                # As a text: what refers to other resources is no reference of the guard's.
-                **({"Overrides": json.dumps(self.overridden)} if self.overridden else {}),
-            }
-        )
-
-    @cached_property
-    def create_only(self) -> str:
-        values = {key: self.properties[key] for key in ("VpcConfig", "Orchestrator") if key in self.properties}
-        return self._stack.to_json_string(values)
-
-
 def _writing_statements(groups: Sequence[Mapping[str, Any]], cluster_arn: str, capacity: str) -> list[dict[str, Any]]:
     statements: list[dict[str, Any]] = [
         {
@@ -797,8 +676,3 @@ class _Guarded:
     def validate(self) -> list[str]:
         """A message for each reason, or none."""
         return [str(finding) for finding in self._guard._judge(self._names_to_delete)]
-
-
-def _without_tags(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what may still come while the app is made."""
-    return {key: value for key, value in properties.items() if key != "Tags"}
