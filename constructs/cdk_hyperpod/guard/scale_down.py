@@ -21,7 +21,6 @@ from aws_cdk import (
     CfnResource,
     CustomResource,
     Duration,
-    IResolvable,
     RemovalPolicy,
     Stack,
     custom_resources,
@@ -34,14 +33,12 @@ from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, IValidation
 
 from .._common import reasons
-from .._common.acknowledge import acknowledge, policy_wildcards, wildcard, wildcards_of_cdk, without_traces
+from .._common.acknowledge import acknowledge, wildcards_of_cdk, without_traces
 from .._common.cdk_private import properties_as_set, properties_of
 from .._common.functions import log_group as make_log_group
 from .._common.functions import python_function
 from .._common.order import order_around, order_before
-from .._common.pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .._common.removal import check_removal
-from .._lambda.hyperpod.common.drain_protocol import request_key, status_key
 from .._lambda.hyperpod.common.owner import STACK_ID_TAG
 from ..config.cluster import ScaleDownConfig, ScaleDownDrain
 from ..config.rendering import guard_properties
@@ -54,6 +51,7 @@ from ..typed.annotations import arguments_of, field_types
 from ..typed.judge import as_tuple, check_call, check_config, require_arguments
 from .cluster_properties import ClusterProperties, without_tags
 from .drain_channel import DrainChannel, IEksDrainer
+from .permissions import allow_reading, allow_writing
 from .rendered_template import template_of
 
 UNGUARDED = "cdk-hyperpod:unguarded"
@@ -218,7 +216,14 @@ class ScaleDown(Construct):
             self.drain_channel.add_guard_role(role)
         on_event = self._function("OnEvent", "on_event", role)
         is_complete = self._function("IsComplete", "is_complete", role)
-        reading = self._allow_reading(role, [on_event, is_complete])
+        reading = allow_reading(
+            self,
+            role,
+            cluster_name=self._name,
+            region=self._region,
+            functions=[on_event, is_complete],
+            channel=self.drain_channel,
+        )
         provider = self._provider(on_event, is_complete)
         common = guard_properties(
             self._name,
@@ -238,7 +243,9 @@ class ScaleDown(Construct):
         if self.drain_channel is not None and Stack.of(self.drain_channel) is self._stack:
             self.prepare.node.add_dependency(self.drain_channel)
         self._cluster.node.add_dependency(self.prepare)
-        writing = self._allow_writing(role)
+        writing = allow_writing(
+            self, role, self._cluster, cluster_name=self._name, region=self._region, properties=self._properties
+        )
         self.finalize = CustomResource(
             self,
             "Finalize",
@@ -359,81 +366,6 @@ class ScaleDown(Construct):
             description=f"Takes nodes and instance groups of HyperPod cluster {self._name}",
         )
 
-    def _allow_reading(self, role: iam.Role, functions: Sequence[lambda_.Function]) -> iam.CfnManagedPolicy:
-        """What the functions read, and their own logs: it must exist before prepare runs."""
-        stack = self._stack
-        cluster_arns = f"arn:{PARTITION}:sagemaker:{self._region}:{ACCOUNT_ID}:cluster/*"
-        log_groups = list(dict.fromkeys(function.log_group.log_group_arn for function in functions))
-        policy = self._policy(
-            role,
-            "Reading",
-            [
-                {
-                    "Effect": "Allow",
-                    "Action": ["sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags"],
-                    "Resource": cluster_arns,
-                },
-                # Optional: if they are denied, the guard waits for no operation of somebody else's.
-                _allow(["sagemaker:DescribeClusterOperation", "sagemaker:ListClusterOperations"], cluster_arns),
-                {
-                    "Effect": "Allow",
-                    "Action": ["cloudformation:DescribeStackEvents", "cloudformation:DescribeStacks"],
-                    "Resource": stack.stack_id,
-                },
-                {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": log_groups},
-                *self._draining_statements(cluster_arns),
-            ],
-        )
-        acknowledge(
-            policy,
-            {
-                wildcard("Resource", cluster_arns): reasons.ANY_CLUSTER_TO_READ,
-                **dict.fromkeys(policy_wildcards([{"Resource": stack.resolve(log_groups)}]), reasons.FUNCTION_LOGS),
-            },
-        )
-        return policy
-
-    def _draining_statements(self, cluster_arns: str) -> list[dict[str, Any]]:
-        """To ask for nodes, and to read the answer: one function, or object by object."""
-        channel = self.drain_channel
-        if channel is None:
-            return []
-        if isinstance(channel, IEksDrainer):
-            return [_allow(["lambda:InvokeFunction"], channel.function_arn)]
-        ours = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
-        status, request = status_key(channel.cluster_name), request_key(channel.cluster_name, "deployment")
-        by_s3 = {"StringEquals": {"kms:ViaService": f"s3.{self._region}.{URL_SUFFIX}"}}
-        return [
-            # The addresses of nodes, by which the agent knows them.
-            _allow(["sagemaker:DescribeClusterNode"], cluster_arns),
-            # Without it S3 says of a status that is not there that access is denied.
-            _allow(["s3:ListBucket"], channel.bucket_arn, ours),
-            _allow(["s3:GetObject"], f"{channel.bucket_arn}/{status}", ours),
-            _allow(["s3:PutObject"], f"{channel.bucket_arn}/{request}", ours),
-            _allow(["kms:Decrypt", "kms:GenerateDataKey"], channel.encryption_key.key_arn, by_s3),
-        ]
-
-    def _allow_writing(self, role: iam.Role) -> iam.CfnManagedPolicy:
-        """What the functions change: this one cluster, and nothing before it exists."""
-        capacity = f"arn:{PARTITION}:sagemaker:{self._region}:{ACCOUNT_ID}:reserved-capacity/*"
-        cluster_arn = self._cluster.attr_cluster_arn
-        policy = self._policy(
-            role, "Writing", self._properties.late(lambda seen: _writing_statements(seen.groups, cluster_arn, capacity))
-        )
-        acknowledge(policy, {wildcard("Resource", capacity): reasons.CAPACITY})
-        return policy
-
-    def _policy(
-        self, role: iam.Role, construct_id: str, statements: list[dict[str, Any]] | IResolvable
-    ) -> iam.CfnManagedPolicy:
-        return iam.CfnManagedPolicy(
-            self,
-            construct_id,
-            description=f"{construct_id}, for scaling down HyperPod cluster {self._name}",
-            roles=[role.role_name],
-            policy_document={"Version": "2012-10-17", "Statement": statements},
-        )
-
     def _provider(self, on_event: lambda_.Function, is_complete: lambda_.Function) -> custom_resources.Provider:
         provider = custom_resources.Provider(
             self,
@@ -495,11 +427,6 @@ def _check_stack(guard: Construct, resource: sagemaker.CfnCluster) -> Iterator[F
             problem="stands in another stack",
             remedy="make ScaleDown in the stack of the cluster",
         )
-
-
-def _allow(actions: list[str], resource: str, conditions: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    statement = {"Effect": "Allow", "Action": actions, "Resource": resource}
-    return statement if conditions is None else {**statement, "Condition": conditions}
 
 
 def _drain_properties(
@@ -618,11 +545,6 @@ def _path(logical_id: str, resource: Any) -> str:
     return str(metadata.get("aws:cdk:path", logical_id)).removesuffix("/Resource")
 
 
-def _each(groups: Sequence[Mapping[str, Any]], key: str) -> list[str]:
-    """What the groups say under a key, without doubles; absent: nothing."""
-    return list(dict.fromkeys(str(group[key]) for group in groups if group.get(key)))
-
-
 def _outermost(stack: Stack) -> Stack:
     """The stack that is deployed: a nested one goes with it."""
     while stack.nested_stack_parent is not None:
@@ -641,28 +563,6 @@ def _prefix(construct: Construct, stack: Stack) -> str:
     inside = construct.node.path.removeprefix(f"{stack.node.path}/")
     digest = hashlib.sha256(f"{name}/{inside}".encode()).hexdigest()[:8]
     return f"hyperpod-{name.removeprefix('hyperpod-')[:35]}-{digest}"
-
-
-def _writing_statements(groups: Sequence[Mapping[str, Any]], cluster_arn: str, capacity: str) -> list[dict[str, Any]]:
-    statements: list[dict[str, Any]] = [
-        {
-            "Effect": "Allow",
-            "Action": ["sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster"],
-            "Resource": cluster_arn,
-        },
-        {
-            "Effect": "Allow",
-            "Action": ["iam:PassRole"],
-            "Resource": _each(groups, "ExecutionRole"),
-            "Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
-        },
-    ]
-    # UpdateCluster authorises the plan of a group that it sends, and the capacity behind it (service authorization
-    # reference, SageMaker AI).
-    plans = _each(groups, "TrainingPlanArn")
-    if plans:
-        statements.append({"Effect": "Allow", "Action": ["sagemaker:UpdateCluster"], "Resource": [*plans, capacity]})
-    return statements
 
 
 @jsii.implements(IValidation)
