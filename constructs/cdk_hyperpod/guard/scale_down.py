@@ -51,6 +51,7 @@ from ..typed.annotations import arguments_of, field_types
 from ..typed.judge import as_tuple, check_call, check_config, require_arguments
 from .cluster_properties import ClusterProperties, without_tags
 from .drain_channel import DrainChannel, IEksDrainer
+from .drain_checks import check_drain_arguments
 from .permissions import allow_reading, allow_writing
 from .rendered_template import template_of
 
@@ -165,7 +166,9 @@ class ScaleDown(Construct):
             encryption_key = encryption_key or cluster.encryption_key
             drain_channel = drain_channel or cluster.drain_channel or cluster.drainer
         resource, seen = self._guarded(cluster, findings)
-        raise_errors(_check_drain(config.drain, drain_channel, cluster, seen, encryption_key), lambda: self.node.path)
+        raise_errors(
+            check_drain_arguments(config.drain, drain_channel, cluster, seen, encryption_key), lambda: self.node.path
+        )
         raise_errors(check_size(seen, config.nodes_to_delete, config.instance_groups_to_delete), lambda: self.node.path)
         if config.drain is None and (config.nodes_to_delete or config.instance_groups_to_delete):
             Annotations.of(self).add_warning_v2(
@@ -448,79 +451,6 @@ def _drain_properties(
         "MustBeSaved": must,
     }
     return {"Drain": stack.to_json_string(told)}
-
-
-def _check_drain(
-    drain: object,
-    channel: object,
-    cluster: object,
-    properties: Mapping[str, Any],
-    encryption_key: kms.IKey | None,
-) -> Iterator[Finding]:
-    """Nodes that nobody could drain."""
-    ours = isinstance(cluster, IHyperPodCluster)
-    if not isinstance(drain, ScaleDownDrain):
-        if isinstance(channel, DrainChannel | IEksDrainer) and drain is None and not ours:
-            yield Finding(
-                path="drain_channel", problem="means nothing without drain", remedy="give both, or none of them"
-            )
-        return
-    orchestrator = properties.get("Orchestrator")
-    if isinstance(orchestrator, Mapping) and "Eks" in orchestrator:
-        yield from _check_drainer(drain, channel, ours=ours)
-    else:
-        yield from _check_agent(drain, channel, encryption_key, ours=ours)
-    if isinstance(channel, DrainChannel | IEksDrainer) and channel.cluster_name != properties.get("ClusterName"):
-        yield Finding(
-            path="drain_channel",
-            problem=f"is that of cluster {channel.cluster_name}",
-            remedy="give the one of this cluster",
-        )
-
-
-def _check_drainer(drain: ScaleDownDrain, channel: object, *, ours: bool) -> Iterator[Finding]:
-    if not isinstance(channel, IEksDrainer):
-        yield Finding(
-            path="drain",
-            problem="asks a function in the EKS cluster's VPC, and none is given",
-            remedy=f"give {'HyperPodCluster a drainer' if ours else 'drain_channel'}: an EksDrainer",
-        )
-    elif drain.backup_cron_job not in (None, channel.backup_cron_job):
-        yield Finding(
-            path="drain.backup_cron_job",
-            problem=f"is {drain.backup_cron_job}, and the drainer's is {channel.backup_cron_job or 'none'}",
-            remedy="give EksDrainer the same backup_cron_job",
-        )
-
-
-def _check_agent(
-    drain: ScaleDownDrain, channel: object, encryption_key: kms.IKey | None, *, ours: bool
-) -> Iterator[Finding]:
-    if isinstance(channel, IEksDrainer):
-        yield Finding(
-            path="drain_channel",
-            problem="drains nodes of an EKS cluster, and this cluster is under Slurm",
-            remedy="give a DrainChannel",
-        )
-    elif ours and channel is None:
-        yield Finding(
-            path="drain",
-            problem="asks an agent on the controller, and the cluster's lifecycle scripts start none",
-            remedy="give LifecycleScripts a DrainChannel",
-        )
-    elif not ours:
-        if drain.on_silent is None:
-            yield Finding(
-                path="drain.on_silent",
-                problem="is missing, and nobody knows whether an agent runs on this cluster's controller",
-                remedy="say fail or undrained",
-            )
-        if channel is None and encryption_key is None:
-            yield Finding(
-                path="encryption_key",
-                problem="is missing, and the bucket in which an agent is asked to drain nodes is encrypted with it",
-                remedy="give it, or a drain_channel",
-            )
 
 
 def _check_alone(cluster: sagemaker.CfnCluster) -> Iterator[Finding]:
