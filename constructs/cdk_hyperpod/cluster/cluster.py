@@ -54,7 +54,8 @@ from ..typed.judge import as_tuple, check_arguments, check_at_synth, check_call,
 from ..typed.known import UNKNOWN, is_known
 from ..typed.words import item_paths, show
 from .cluster_log import ClusterLog
-from .roles import GivenRole, InstanceRole, NodeNeeds, autoscaling_role
+from .permissions import NodeNeeds
+from .roles import GivenRole, InstanceRole, autoscaling_role
 
 # Types of the CreateCluster API that the CloudFormation schema, as its checkers ship it, does not know yet.
 _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}

@@ -1,16 +1,14 @@
-"""What a node may do: one execution role for each node type, and nothing in it that a node of that type does not use.
+"""The execution roles of nodes, one for each node type, and the role of the autoscaler.
 
-Sources: the policy AmazonSageMakerClusterInstanceRolePolicy, and the developer guide's page "IAM for HyperPod", which
-adds the permissions for a VPC of one's own. The policies are customer-managed and come before their role, and so
-before the cluster; they outlive it too, because HyperPod removes its network interfaces with them.
+The policies are customer-managed and come before their role, and so before the cluster; they outlive it too, because HyperPod
+removes its network interfaces with them.
 """
 
 from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -20,66 +18,11 @@ from constructs import Construct
 
 from .._common import reasons
 from .._common.acknowledge import acknowledge, policy_wildcards, wildcard
-from .._common.pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
-from .._lambda.hyperpod.common.drain_protocol import WRITERS, request_key, status_key
+from .._common.pseudo import ACCOUNT_ID, PARTITION
 from ..config.cluster import NodeType
 from ..errors import Finding, raise_errors
 from ..typed.known import is_known
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
-    """A statement of a policy, and why its resources are no narrower."""
-
-    actions: Sequence[str]
-    resources: Sequence[str]
-    conditions: Mapping[str, Mapping[str, str | list[str]]] | None = None
-    wildcard_reason: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The statement as IAM reads it."""
-        statement = {"Effect": "Allow", "Action": list(self.actions), "Resource": list(self.resources)}
-        return statement if self.conditions is None else {**statement, "Condition": self.conditions}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeNeeds:
-    """What the nodes of one type, and HyperPod in their name, have to reach; under EKS all nodes are of one: `node`."""
-
-    cluster_name: str
-    scripts_bucket_arn: str
-    scripts_folder: str
-    scripts_key_arn: str | None
-    """None: no key of KMS encrypts them, or none that is known."""
-    vpc_id: str
-    subnet_ids: Sequence[str]
-    security_group_id: str
-    volume_key_arns: Sequence[str] = ()
-    """The keys of the groups' EBS volumes, for which EC2 needs grants; empty: none is named."""
-    eks_cluster_arn: str | None = None
-    """The EKS cluster that the nodes join; None: they are under Slurm."""
-    secret_arn: str | None = None
-    """The secret of the accounting database, which HyperPod reads with the role; None: there is none."""
-    drain_arns: tuple[str, str] | None = None
-    """The bucket of the agent that drains nodes, which runs on the controller, and its key; None: not on these."""
-
-    def statements(self, region: str) -> list[Statement]:
-        """What the execution role of these nodes must allow."""
-        return [
-            *_logs(region, self.cluster_name),
-            _metrics(),
-            *_scripts(region, self.scripts_bucket_arn, self.scripts_folder, self.scripts_key_arn),
-            _sessions(),
-            *_network_interfaces(region, self.vpc_id, self.subnet_ids, self.security_group_id),
-            *_volume_keys(region, self.volume_key_arns),
-            *([] if self.eks_cluster_arn is None else _kubernetes(region, self.vpc_id, self.eks_cluster_arn)),
-            *(
-                []
-                if self.secret_arn is None
-                else [Statement(actions=["secretsmanager:GetSecretValue"], resources=[self.secret_arn])]
-            ),
-            *([] if self.drain_arns is None else _drains(region, self.drain_arns, self.cluster_name)),
-        ]
+from .permissions import Statement, volume_key_statements
 
 
 class InstanceRole:
@@ -246,184 +189,6 @@ def _wildcard_findings(scope: Construct, resource: str) -> list[str]:
     return [finding] if is_known(finding) else policy_wildcards([{"Resource": Stack.of(scope).resolve(resource)}])
 
 
-def _logs(region: str, cluster_name: str) -> list[Statement]:
-    group = f"arn:{PARTITION}:logs:{region}:{ACCOUNT_ID}:log-group:/aws/sagemaker/Clusters/{cluster_name}/*"
-    reason = reasons.NODE_LOGS
-    return [
-        Statement(actions=["logs:CreateLogGroup"], resources=[group], wildcard_reason=reason),
-        Statement(
-            actions=["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
-            resources=[f"{group}:log-stream:*"],
-            wildcard_reason=reason,
-        ),
-    ]
-
-
-def _metrics() -> Statement:
-    return Statement(
-        actions=["cloudwatch:PutMetricData"],
-        resources=["*"],
-        conditions={"StringEquals": {"cloudwatch:namespace": "/aws/sagemaker/Clusters"}},
-        wildcard_reason=reasons.NO_RESOURCE,
-    )
-
-
-def _scripts(region: str, bucket_arn: str, folder: str, key_arn: str | None) -> list[Statement]:
-    ours: dict[str, Mapping[str, str | list[str]]] = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
-    return [
-        Statement(actions=["s3:ListBucket"], resources=[bucket_arn], conditions=ours),
-        Statement(
-            actions=["s3:GetObject"],
-            resources=[f"{bucket_arn}/{folder}/*"],
-            conditions=ours,
-            wildcard_reason=reasons.SCRIPTS,
-        ),
-        *(
-            []
-            if key_arn is None
-            else [
-                Statement(
-                    actions=["kms:Decrypt"],
-                    resources=[key_arn],
-                    conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}},
-                )
-            ]
-        ),
-    ]
-
-
-def _drains(region: str, arns: tuple[str, str], cluster_name: str) -> list[Statement]:
-    """What the agent reads and writes, object by object."""
-    bucket_arn, key_arn = arns
-    ours: dict[str, Mapping[str, str | list[str]]] = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
-    requests = [f"{bucket_arn}/{request_key(cluster_name, writer)}" for writer in WRITERS]
-    return [
-        # Without it S3 says of an object that is not there that access is denied.
-        Statement(actions=["s3:ListBucket"], resources=[bucket_arn], conditions=ours),
-        Statement(actions=["s3:GetObject"], resources=requests, conditions=ours),
-        Statement(actions=["s3:PutObject"], resources=[f"{bucket_arn}/{status_key(cluster_name)}"], conditions=ours),
-        Statement(
-            actions=["kms:Decrypt", "kms:GenerateDataKey"],
-            resources=[key_arn],
-            conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}},
-        ),
-    ]
-
-
-def _sessions() -> Statement:
-    return Statement(
-        actions=[
-            "ssmmessages:CreateControlChannel",
-            "ssmmessages:CreateDataChannel",
-            "ssmmessages:OpenControlChannel",
-            "ssmmessages:OpenDataChannel",
-        ],
-        resources=["*"],
-        wildcard_reason=reasons.NO_RESOURCE,
-    )
-
-
-def _network_interfaces(region: str, vpc_id: str, subnet_ids: Sequence[str], security_group_id: str) -> list[Statement]:
-    """HyperPod plugs its nodes into our subnets with the node's own role.
-
-    What is limited to the VPC and not to its subnets has to work after a zone has left the file: nodes are still ending.
-    Source of the keys: the service authorization reference of EC2, resource network-interface.
-    """
-    ec2 = f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}"
-    interfaces = f"{ec2}:network-interface/*"
-    subnets = [f"{ec2}:subnet/{subnet_id}" for subnet_id in subnet_ids]
-    reason = reasons.INTERFACES
-    return [
-        Statement(
-            actions=[
-                "ec2:DescribeDhcpOptions",
-                "ec2:DescribeNetworkInterfaces",
-                "ec2:DescribeSecurityGroups",
-                "ec2:DescribeSubnets",
-                "ec2:DescribeVpcs",
-            ],
-            resources=["*"],
-            wildcard_reason=reasons.NO_RESOURCE,
-        ),
-        Statement(
-            actions=["ec2:CreateNetworkInterface"],
-            resources=[interfaces, f"{ec2}:security-group/{security_group_id}", *subnets],
-            wildcard_reason=reason,
-        ),
-        Statement(
-            actions=["ec2:CreateNetworkInterfacePermission"],
-            resources=[interfaces],
-            conditions={"ArnEquals": {"ec2:Subnet": subnets}},
-            wildcard_reason=reason,
-        ),
-        Statement(
-            actions=[
-                "ec2:DeleteNetworkInterface",
-                "ec2:DeleteNetworkInterfacePermission",
-                "ec2:DetachNetworkInterface",
-            ],
-            resources=[interfaces],
-            conditions={"ArnEquals": _in_vpc(region, vpc_id)},
-            wildcard_reason=reason,
-        ),
-        # An interface that is tagged while it is made is in no VPC yet, as far as anybody has documented.
-        Statement(
-            actions=["ec2:CreateTags"],
-            resources=[interfaces],
-            conditions={"ArnEqualsIfExists": _in_vpc(region, vpc_id)},
-            wildcard_reason=reason,
-        ),
-        # An interface is detached from an instance, of which the account of the nodes is AWS's own. It has no key of its VPC.
-        Statement(
-            actions=["ec2:DetachNetworkInterface"],
-            resources=[f"arn:{PARTITION}:ec2:{region}:*:instance/*"],
-            wildcard_reason=reason,
-        ),
-    ]
-
-
-def _in_vpc(region: str, vpc_id: str) -> dict[str, str | list[str]]:
-    return {"ec2:Vpc": f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}:vpc/{vpc_id}"}
-
-
-def _kubernetes(region: str, vpc_id: str, eks_cluster_arn: str) -> list[Statement]:
-    """What the VPC CNI plug-in, the kubelet and the pod identity agent do with the node's own role."""
-    ec2 = f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}"
-    reason = reasons.INSTANCES
-    repositories = f"arn:{PARTITION}:ecr:{region}:*:repository/*"
-    return [
-        Statement(
-            actions=["ec2:DescribeInstances", "ec2:DescribeInstanceTypes", "ec2:DescribeTags"],
-            resources=["*"],
-            wildcard_reason=reasons.NO_RESOURCE,
-        ),
-        Statement(
-            actions=[
-                "ec2:AssignPrivateIpAddresses",
-                "ec2:AttachNetworkInterface",
-                "ec2:ModifyNetworkInterfaceAttribute",
-                "ec2:UnassignPrivateIpAddresses",
-            ],
-            resources=[f"{ec2}:network-interface/*"],
-            conditions={"ArnEquals": _in_vpc(region, vpc_id)},
-            wildcard_reason=reason,
-        ),
-        # An instance has no key of its VPC.
-        Statement(
-            actions=["ec2:AttachNetworkInterface", "ec2:ModifyNetworkInterfaceAttribute"],
-            resources=[f"{ec2}:instance/*"],
-            wildcard_reason=reason,
-        ),
-        Statement(actions=["ecr:GetAuthorizationToken"], resources=["*"], wildcard_reason=reasons.NO_RESOURCE),
-        Statement(
-            actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
-            resources=[repositories],
-            wildcard_reason=reasons.IMAGES,
-        ),
-        Statement(actions=["eks-auth:AssumeRoleForPodIdentity"], resources=[eks_cluster_arn]),
-    ]
-
-
 def autoscaling_role(scope: Construct, *, cluster_name: str, volume_key_arns: Sequence[str]) -> iam.CfnRole:
     """What HyperPod's autoscaler adds and ends nodes with (the cluster's ClusterRole)."""
     region = Stack.of(scope).region
@@ -440,7 +205,7 @@ def autoscaling_role(scope: Construct, *, cluster_name: str, volume_key_arns: Se
         description=f"What the autoscaler of HyperPod cluster {cluster_name} may do",
         policy_document={
             "Version": "2012-10-17",
-            "Statement": [item.to_json() for item in [statement, *_volume_keys(region, volume_key_arns)]],
+            "Statement": [item.to_json() for item in [statement, *volume_key_statements(region, volume_key_arns)]],
         },
     )
     acknowledge(policy, {wildcard("Resource", clusters): statement.wildcard_reason})
@@ -461,24 +226,3 @@ def autoscaling_role(scope: Construct, *, cluster_name: str, volume_key_arns: Se
         },
         managed_policy_arns=[policy.ref],
     )
-
-
-def _volume_keys(region: str, key_arns: Sequence[str]) -> list[Statement]:
-    """EC2 decrypts a node's volumes by grants on their keys, which are asked for with the node's role."""
-    if not key_arns:
-        return []
-    via: dict[str, str | list[str]] = {
-        "kms:ViaService": [f"{service}.{region}.{URL_SUFFIX}" for service in ("ec2", "sagemaker")]
-    }
-    return [
-        Statement(
-            actions=["kms:CreateGrant"],
-            resources=key_arns,
-            conditions={"StringEquals": via, "Bool": {"kms:GrantIsForAWSResource": "true"}},
-        ),
-        Statement(
-            actions=["kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext"],
-            resources=key_arns,
-            conditions={"StringEquals": via},
-        ),
-    ]
