@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import jsii
 from aws_cdk import Annotations, CfnTag, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
-from constructs import Construct, IConstruct, IValidation
+from constructs import Construct, IConstruct
 
 from .._common import reasons
 from .._common.acknowledge import acknowledge
@@ -31,31 +30,39 @@ from ..config.cluster import (
     EksClusterArn,
     InstanceGroup,
     LogRetentionDays,
-    NetworkConfig,
     ScaleDownConfig,
     TieredStorageConfig,
 )
-from ..config.eks import INSTALLED, AutoscalingConfig, EksConfig
 from ..config.lifecycle import LifecycleConfig, LifecycleMode
-from ..config.rendering import Surroundings, in_words_of_cdk, mount_spec, network_spec, render_group
-from ..config.slurm import AccountingDatabase, SlurmConfig
+from ..config.rendering import Surroundings, in_words_of_cdk, network_spec, render_group
+from ..config.slurm import AccountingDatabase
 from ..errors import Finding, raise_errors
 from ..guard.drain_channel import DRAIN_OPERATORS, DrainChannel, IEksDrainer, name_agent
 from ..guard.scale_down import UNGUARDED, ScaleDown
 from ..interface import IHyperPodCluster, RoleName
 from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork
-from ..rules import check_file_system_zone, check_rules
 from ..scripts.lifecycle_scripts import LifecycleScripts
 from ..storage.lustre import LustreMount
 from ..storage.openzfs import OpenZfsMount
 from ..typed.annotations import arguments_of, field_types
-from ..typed.judge import as_tuple, check_arguments, check_at_synth, check_call, check_config, require_arguments
+from ..typed.judge import as_tuple, check_arguments, check_call, check_config, require_arguments
 from ..typed.known import UNKNOWN, is_known
-from ..typed.words import item_paths, show
+from .argument_checks import (
+    RolesInUse,
+    check_autoscaled_groups,
+    check_drainer,
+    check_orchestrator,
+    check_unguarded,
+    check_with_network,
+    eks_config,
+    slurm_config,
+)
 from .cluster_log import ClusterLog
+from .imported_cluster import ImportedCluster
 from .permissions import NodeNeeds
-from .roles import GivenRole, InstanceRole, autoscaling_role
+from .resource_properties import node_mounts, orchestrator_property, tiered_storage_property
+from .roles import GivenRole, InstanceRole, RolesByNodeType, autoscaling_role, node_type_of
 
 # Types of the CreateCluster API that the CloudFormation schema, as its checkers ship it, does not know yet.
 _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
@@ -179,13 +186,13 @@ class HyperPodCluster(IHyperPodCluster):
             region=Stack.of(self).region,
             instance_groups=as_tuple(instance_groups),
             orchestrator="slurm" if eks_cluster_arn is None else "eks",
-            eks=None if eks_cluster_arn is None else _eks_config(autoscaled_groups),
+            eks=None if eks_cluster_arn is None else eks_config(autoscaled_groups),
             node_provisioning_mode=node_provisioning_mode,
             node_recovery=node_recovery,
             network=network.config if isinstance(network, HyperPodNetwork) else UNKNOWN,
             tiered_storage=tiered_storage,
             lifecycle=LifecycleConfig(mode=UNKNOWN if refused_mode else lifecycle_mode),
-            slurm=_slurm(accounting_database, scale_down) if eks_cluster_arn is None else None,
+            slurm=slurm_config(accounting_database, scale_down) if eks_cluster_arn is None else None,
             tags={} if tags is None else tags,
             encrypt_root_volumes=encrypt_root_volumes,
             scale_down=scale_down,
@@ -204,9 +211,9 @@ class HyperPodCluster(IHyperPodCluster):
                 *check_call(HyperPodCluster.__init__, locals(), apart=_IN_CONFIG),
                 *check_removal(removal_policy),
                 *refused_mode,
-                *_check_guard(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
-                *_check_drainer(drainer, eks_cluster_arn),
-                *_check_autoscaled(autoscaled_groups, eks_cluster_arn),
+                *check_unguarded(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
+                *check_drainer(drainer, eks_cluster_arn),
+                *check_autoscaled_groups(autoscaled_groups, eks_cluster_arn),
             ],
         )
         key = encryption_key or make_encryption_key(self, "Key", removal_policy=removal_policy or RemovalPolicy.DESTROY)
@@ -244,15 +251,15 @@ class HyperPodCluster(IHyperPodCluster):
             lifecycle_mode=self.lifecycle_mode,
             scripts_uri=lifecycle_scripts.s3_uri,
             # Under EKS pods mount it, through its CSI driver.
-            mounts=_mounts(file_system, openzfs) if eks_cluster_arn is None else [],
+            mounts=node_mounts(file_system, openzfs) if eks_cluster_arn is None else [],
         )
         self._given_roles = dict(roles or {})
-        self.node.add_validation(_RolesInUse(self._given_roles, self))
+        self.node.add_validation(RolesInUse(self._given_roles, self))
         self._roles: dict[RoleName, InstanceRole | GivenRole] = {}
         self._awaited: list[iam.IRole] = []
         self._add_roles()
         self._warn_of_shared_roles()
-        self.roles = _Roles(self._roles, self._come_after_rights)
+        self.roles = RolesByNodeType(self._roles, self._come_after_rights)
         self.resource = self._add_resource(config)
         # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
         # after it. A stack of their own comes first as a whole.
@@ -336,7 +343,7 @@ class HyperPodCluster(IHyperPodCluster):
         where = f"{scope.node.path}/{construct_id}"
         require_arguments(HyperPodCluster.from_config, where, loaded=loaded, lifecycle_scripts=lifecycle_scripts)
         config = loaded.config
-        raise_errors(_check_orchestrator(config, eks_cluster_arn), where)
+        raise_errors(check_orchestrator(config, eks_cluster_arn), where)
         return cls(
             scope,
             construct_id,
@@ -395,7 +402,7 @@ class HyperPodCluster(IHyperPodCluster):
             self,
             "Resource",
             cluster_name=config.name,
-            orchestrator=_orchestrator(
+            orchestrator=orchestrator_property(
                 self._eks_cluster_arn, None if config.slurm is None else config.slurm.accounting_database
             ),
             node_provisioning_mode="Continuous" if self._surroundings.continuous else None,
@@ -403,7 +410,7 @@ class HyperPodCluster(IHyperPodCluster):
             vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
                 security_group_ids=[self._network.security_group_id], subnets=[self._network.subnets[0].subnet_id]
             ),
-            tiered_storage_config=_tiered_storage(config.tiered_storage),
+            tiered_storage_config=tiered_storage_property(config.tiered_storage),
             instance_groups=self._rendered(),
             auto_scaling=sagemaker.CfnCluster.ClusterAutoScalingConfigProperty(
                 mode="Enable", auto_scaler_type="Karpenter"
@@ -452,7 +459,7 @@ class HyperPodCluster(IHyperPodCluster):
             security_groups=security_groups,
             roles=roles,
         )
-        return _ImportedCluster(scope, construct_id, cluster_name, cluster_arn, security_groups, roles or {})
+        return ImportedCluster(scope, construct_id, cluster_name, cluster_arn, security_groups, roles or {})
 
     @property
     def instance_groups(self) -> tuple[InstanceGroup, ...]:
@@ -489,7 +496,7 @@ class HyperPodCluster(IHyperPodCluster):
         warnings = raise_errors(
             [
                 *findings,
-                *check_config(config, "", lambda known: _check_with(known, network, of_network, zone)),
+                *check_config(config, "", lambda known: check_with_network(known, network, of_network, zone)),
             ],
             lambda: self.node.path,
         )
@@ -546,7 +553,7 @@ class HyperPodCluster(IHyperPodCluster):
 
     def _add_roles(self) -> None:
         """Make the roles that groups need and that are not there yet, and let those that are do what they need by now."""
-        for name in sorted({_node_type(group) for group in self.instance_groups}):
+        for name in sorted({node_type_of(group) for group in self.instance_groups}):
             statements = self._needs(name).statements(self._region)
             if name in self._roles:
                 self._roles[name].allow(statements)
@@ -592,7 +599,9 @@ class HyperPodCluster(IHyperPodCluster):
         )
 
     def _volume_keys(self, node_type: str) -> list[str]:
-        return self._surroundings.volume_keys([each for each in self.instance_groups if _node_type(each) == node_type])
+        return self._surroundings.volume_keys(
+            [each for each in self.instance_groups if node_type_of(each) == node_type]
+        )
 
     def _rendered(self) -> list[Any]:
         """The groups as CDK's class takes them."""
@@ -601,7 +610,7 @@ class HyperPodCluster(IHyperPodCluster):
                 render_group(
                     group,
                     self._surroundings,
-                    role_arn=self._roles[_node_type(group)].role_arn,
+                    role_arn=self._roles[node_type_of(group)].role_arn,
                     network=self._network_of(group),
                 )
             )
@@ -622,194 +631,3 @@ class HyperPodCluster(IHyperPodCluster):
         if types & _MISSING_IN_SCHEMA:
             self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3644"]}})
             acknowledge(self.resource, reasons.NEW_INSTANCE_TYPES)
-
-
-class _ImportedCluster(IHyperPodCluster):
-    """A cluster that another app makes."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        cluster_name: str,
-        cluster_arn: str,
-        security_groups: Sequence[ec2.ISecurityGroup],
-        roles: Mapping[RoleName, iam.IRole],
-    ) -> None:
-        super().__init__(scope, construct_id, environment_from_arn=cluster_arn)
-        self.cluster_name = cluster_name
-        self.cluster_arn = cluster_arn
-        self.roles = dict(roles)
-        self._groups = list(security_groups)
-
-    def _security_groups(self) -> list[ec2.ISecurityGroup]:
-        return self._groups
-
-
-class _Roles(Mapping[RoleName, iam.IRole]):
-    """The roles as other constructs know them, made when they are asked for: most apps grant nothing."""
-
-    def __init__(
-        self, made: Mapping[RoleName, InstanceRole | GivenRole], come_after: Callable[[iam.IRole], None]
-    ) -> None:
-        self._made = made
-        self._come_after = come_after
-
-    def __getitem__(self, name: RoleName) -> iam.IRole:
-        if name not in self._made:
-            raise KeyError(f"no group of node type {name} yet; add it first")
-        role = self._made[name].role
-        # A node may need what is granted as soon as it starts.
-        self._come_after(role)
-        return role
-
-    def __iter__(self) -> Iterator[RoleName]:
-        return iter(self._made)
-
-    def __len__(self) -> int:
-        return len(self._made)
-
-
-def _check_orchestrator(config: ClusterConfig, eks_cluster_arn: object) -> Iterator[Finding]:
-    """Whether the EKS cluster goes with the file."""
-    if (config.orchestrator == "eks") != (eks_cluster_arn is not None):
-        yield Finding(
-            path="eks_cluster_arn",
-            problem=f"is {'missing' if eks_cluster_arn is None else 'there'}, and the file's orchestrator is {config.orchestrator}",
-            remedy="give it with a file under EKS, and with no other",
-        )
-
-
-def _check_with(
-    config: ClusterConfig, network: NetworkConfig, of_network: Sequence[Finding], file_system_zone: str | None
-) -> Iterator[Finding]:
-    """A cluster together with the network and the file system that it was given."""
-    yield from check_rules(config, of_network)
-    yield from check_at_synth(config.name, "name", "write it out: names of other resources derive from it")
-    yield from _check_zones(config.instance_groups, network)
-    yield from check_file_system_zone(config.instance_groups, file_system_zone)
-
-
-def _check_zones(groups: Sequence[InstanceGroup], network: NetworkConfig) -> Iterator[Finding]:
-    """Whether each group has a subnet. The zones of an existing VPC, and of a network that names none, are judged already."""
-    zones = network.availability_zones if isinstance(network, NetworkConfig) else ()
-    groups = groups if isinstance(groups, tuple) else ()
-    for path, group in zip(item_paths("instance_groups", groups), groups, strict=True):
-        if not is_known(group):
-            continue
-        if zones and group.availability_zone not in (None, UNKNOWN, *zones):
-            yield Finding(
-                path=f"{path}.availability_zone",
-                problem=f"the network has no subnet in {show(group.availability_zone)}",
-                remedy="add the zone to the network's availability_zones, or use one of " + ", ".join(zones),
-            )
-
-
-def _slurm(database: AccountingDatabase | None, scale_down: object) -> SlurmConfig | None:
-    """Whether there is an agent to drain nodes the guard knows, by the scripts."""
-    drains = isinstance(scale_down, ScaleDownConfig) and scale_down.drain is not None
-    if database is None and not drains:
-        return None
-    return SlurmConfig(accounting_database=database, drain=UNKNOWN if drains else None)
-
-
-def _check_guard(unguarded: object, **arguments: object) -> Iterator[Finding]:
-    for name, value in arguments.items():
-        if unguarded is True and value is not None:
-            yield Finding(
-                path="unguarded",
-                problem=f"leaves out the guard that {name} is for",
-                remedy="keep one of the two",
-            )
-
-
-def _check_drainer(drainer: object, eks_cluster_arn: object) -> Iterator[Finding]:
-    if isinstance(drainer, IEksDrainer) and eks_cluster_arn is None:
-        yield Finding(
-            path="drainer",
-            problem="drains nodes of an EKS cluster, and this cluster is under Slurm",
-            remedy="leave it out, and give LifecycleScripts a DrainChannel",
-        )
-
-
-def _check_autoscaled(autoscaled_groups: object, eks_cluster_arn: object) -> Iterator[Finding]:
-    if autoscaled_groups and is_known(autoscaled_groups) and eks_cluster_arn is None:
-        yield Finding(
-            path="autoscaled_groups",
-            problem="are Karpenter's, of an EKS cluster, and this cluster is under Slurm",
-            remedy="leave them out",
-        )
-
-
-@jsii.implements(IValidation)
-class _RolesInUse:
-    """Whether each role that was given is a group's; groups may come until the template is made."""
-
-    def __init__(self, given: Mapping[RoleName, iam.IRole], cluster: HyperPodCluster) -> None:
-        self._given = given
-        self._cluster = cluster
-
-    def validate(self) -> list[str]:
-        """What is wrong, as CDK shows it."""
-        used = {_node_type(group) for group in self._cluster.instance_groups}
-        return [
-            str(
-                Finding(
-                    path=f"roles[{name}]",
-                    problem="no group has nodes of this type",
-                    remedy="leave it out, or add a group",
-                )
-            )
-            for name in sorted(set(self._given) - used)
-        ]
-
-
-def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:
-    """What the rules have to know of the EKS cluster: the control plane is another construct's."""
-    names = as_tuple(autoscaled_groups)
-    autoscaling = AutoscalingConfig(instance_groups=names) if names and isinstance(names, tuple) else None
-    return EksConfig(dependencies_chart=INSTALLED, autoscaling=autoscaling)
-
-
-def _mounts(lustre: LustreMount | None, openzfs: OpenZfsMount | None) -> list[dict[str, Any]]:
-    """What every node mounts."""
-    mounts = []
-    if lustre is not None:
-        mounts.append(mount_spec(dns_name=lustre.dns_name, mount_path=lustre.mount_path, mount_name=lustre.mount_name))
-    if openzfs is not None:
-        mounts.append(mount_spec(dns_name=openzfs.dns_name, mount_path=openzfs.mount_path, mount_name=None))
-    return mounts
-
-
-def _node_type(group: InstanceGroup) -> RoleName:
-    """The group's node type; under EKS all nodes are of one."""
-    return group.node_type or "node"
-
-
-def _orchestrator(
-    eks_cluster_arn: str | None, database: AccountingDatabase | None
-) -> sagemaker.CfnCluster.OrchestratorProperty:
-    if eks_cluster_arn is not None:
-        return sagemaker.CfnCluster.OrchestratorProperty(
-            eks=sagemaker.CfnCluster.ClusterOrchestratorEksConfigProperty(cluster_arn=eks_cluster_arn)
-        )
-    # No SlurmConfigStrategy: under continuous provisioning the API refuses any.
-    return sagemaker.CfnCluster.OrchestratorProperty(
-        slurm=sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty(
-            accounting_database=None
-            if database is None
-            else sagemaker.CfnCluster.ClusterAccountingDatabaseProperty(
-                endpoint=database.endpoint, secret_arn=database.secret_arn, port=database.port, name=database.name
-            )
-        )
-    )
-
-
-def _tiered_storage(
-    config: TieredStorageConfig | None,
-) -> sagemaker.CfnCluster.TieredStorageConfigProperty | None:
-    if config is None:
-        return None
-    return sagemaker.CfnCluster.TieredStorageConfigProperty(
-        mode="Enable", instance_memory_allocation_percentage=config.instance_memory_allocation_percentage
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -19,8 +19,9 @@ from constructs import Construct
 from .._common import reasons
 from .._common.acknowledge import acknowledge, policy_wildcards, wildcard
 from .._common.pseudo import ACCOUNT_ID, PARTITION
-from ..config.cluster import NodeType
+from ..config.cluster import InstanceGroup, NodeType
 from ..errors import Finding, raise_errors
+from ..interface import RoleName
 from ..typed.known import is_known
 from .permissions import Statement, volume_key_statements
 
@@ -226,3 +227,32 @@ def autoscaling_role(scope: Construct, *, cluster_name: str, volume_key_arns: Se
         },
         managed_policy_arns=[policy.ref],
     )
+
+
+class RolesByNodeType(Mapping[RoleName, iam.IRole]):
+    """The roles as other constructs know them, made when they are asked for: most apps grant nothing."""
+
+    def __init__(
+        self, made: Mapping[RoleName, InstanceRole | GivenRole], come_after: Callable[[iam.IRole], None]
+    ) -> None:
+        self._made = made
+        self._come_after = come_after
+
+    def __getitem__(self, name: RoleName) -> iam.IRole:
+        if name not in self._made:
+            raise KeyError(f"no group of node type {name} yet; add it first")
+        role = self._made[name].role
+        # A node may need what is granted as soon as it starts.
+        self._come_after(role)
+        return role
+
+    def __iter__(self) -> Iterator[RoleName]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+def node_type_of(group: InstanceGroup) -> RoleName:
+    """The group's node type; under EKS all nodes are of one."""
+    return group.node_type or "node"
