@@ -14,8 +14,8 @@ import yaml
 
 from cdk_hyperpod.cli import aws, tables
 from cdk_hyperpod.cli.deployment import preflight
-from cdk_hyperpod.cli.deployment.preflight_judge import PER_CLUSTER, TOTAL, LiveCluster, LiveGroup, NotRead, usage_quota
-from cdk_hyperpod.cli.deployment.preflight_judge import World as Account
+from cdk_hyperpod.cli.deployment.account_state import AccountState, LiveCluster, LiveGroup, NotRead
+from cdk_hyperpod.cli.deployment.preflight_checks import PER_CLUSTER, TOTAL, usage_quota
 from cdk_hyperpod_local.hyperpod.samples import VPC, group, slurm
 from helpers.cli.drawing import picture
 from helpers.judging import ROOT
@@ -72,7 +72,7 @@ def _preflight(world: World, run: Run, patch: pytest.MonkeyPatch) -> Json:
     types = {each["instance_type"] for each in file["instance_groups"]}
     quotas = {usage_quota(kind, spot=False): 20.0 for kind in types} | {PER_CLUSTER: 20.0, TOTAL: 60.0}
     zones = {f"us-west-2{letter}": f"usw2-az{number}" for number, letter in enumerate("abc", 1)}
-    account = Account(
+    account = AccountState(
         now=tables.now(),
         quotas=quotas | {usage_quota("ml.p5.48xlarge", spot=False): 16.0},
         interfaces=NotRead(why=aws.sentence(refused("UnauthorizedOperation", "", "ec2:DescribeNetworkInterfaces"))),
@@ -81,7 +81,7 @@ def _preflight(world: World, run: Run, patch: pytest.MonkeyPatch) -> Json:
         offered={kind: frozenset(zones) - {"us-west-2a"} for kind in types},
         bootstrap=27,
     )
-    patch.setattr(preflight, "read_world", lambda *_: account)
+    patch.setattr(preflight, "read_account_state", lambda *_: account)
     patch.setattr(aws, "clients", lambda *_: None)
     return run("preflight")
 

@@ -15,8 +15,8 @@ import yaml
 
 from cdk_hyperpod.cli import aws, tables
 from cdk_hyperpod.cli.deployment import preflight
-from cdk_hyperpod.cli.deployment.preflight_judge import PER_CLUSTER, TOTAL, LiveCluster, usage_quota
-from cdk_hyperpod.cli.deployment.preflight_judge import World as Account
+from cdk_hyperpod.cli.deployment.account_state import AccountState, LiveCluster
+from cdk_hyperpod.cli.deployment.preflight_checks import PER_CLUSTER, TOTAL, usage_quota
 from cdk_hyperpod.cli.deployment.prices import Prices, keep
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, VPC, eks, group, slurm
 from helpers.cli.drawing import picture
@@ -68,7 +68,7 @@ def account(orchestrator: str, patch: pytest.MonkeyPatch) -> None:
     """`preflight` finds an account without a cluster, with room for a hundred nodes, and prices are in the cache."""
     types = (TYPE, "ml.m5.xlarge")
     zones = {"us-west-2a": "usw2-az1", "us-west-2b": "usw2-az2"}
-    found = Account(
+    found = AccountState(
         now=tables.now(),
         quotas={usage_quota(kind, spot=False): 100.0 for kind in types} | {PER_CLUSTER: 100.0, TOTAL: 200.0},
         interfaces=(5000.0, 12),
@@ -79,7 +79,7 @@ def account(orchestrator: str, patch: pytest.MonkeyPatch) -> None:
         needed={"EKS cluster eks": True} if orchestrator == "eks" else {},
         bootstrap=27,
     )
-    patch.setattr(preflight, "read_world", lambda *_: found)
+    patch.setattr(preflight, "read_account_state", lambda *_: found)
     patch.setattr(aws, "clients", lambda *_: None)
     patch.setenv("XDG_CACHE_HOME", str(Path("cache").absolute()))
     hourly = {f"Cluster:{TYPE}": 60.0, "Cluster:ml.m5.xlarge": 0.25, "AmazonEKS-Hours:perCluster": 0.1}

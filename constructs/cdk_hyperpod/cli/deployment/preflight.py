@@ -1,6 +1,6 @@
 """`cdk-hyperpod preflight`: whether the account can have the cluster of a file, before anything is deployed.
 
-The one place that asks AWS; `preflight_judge` decides. What may not be read is "not checked", and never "passed".
+The one place that asks AWS; `preflight_checks` decides. What may not be read is "not checked", and never "passed".
 """
 
 from __future__ import annotations
@@ -21,24 +21,10 @@ from .. import aws
 from ..aws import Clients
 from ..options import config_option, json_option, profile_option, rights
 from ..tables import GREEN, RED, WIDTH, YELLOW, colour_wanted, complain, say, say_json, table, wrapped
-from .preflight_judge import (
-    INTERFACES,
-    LiveCluster,
-    LiveEksCluster,
-    LiveFileSystem,
-    LiveGroup,
-    LivePlan,
-    NotRead,
-    Read,
-    Row,
-    World,
-    eks_clusters,
-    exit_code,
-    file_systems,
-    rows,
-)
+from .account_state import AccountState, LiveCluster, LiveEksCluster, LiveFileSystem, LiveGroup, LivePlan, NotRead, Read
+from .preflight_checks import INTERFACES, Row, eks_clusters, exit_code, file_systems, rows
 
-__all__ = ["preflight", "read_world"]
+__all__ = ["preflight", "read_account_state"]
 
 _HELP = """\
 Say whether the account and region can have the cluster of a file: what it needs, what the account's quotas allow, what is in
@@ -84,14 +70,14 @@ def _finite(_: click.Context, __: click.Parameter, days: float) -> float:
 @click.option("--endpoint-url", metavar="URL", help="Another endpoint than the region's own, for every service.")
 @json_option
 def preflight(config: str, profile: str | None, days: float, endpoint_url: str | None, *, as_json: bool) -> int:
-    """Ask, judge, print."""
+    """Ask, check, print."""
     cluster = load_config(config).config
     try:
-        world = read_world(cluster, aws.clients(cluster.region, profile, endpoint_url))
+        state = read_account_state(cluster, aws.clients(cluster.region, profile, endpoint_url))
     except (aws.AwsError, PreflightError) as error:
         complain(*str(error).split("\n"))
         return NOT_ASKED
-    found = rows(cluster, world, days)
+    found = rows(cluster, state, days)
     if as_json:
         content = {"cluster": cluster.name, "region": cluster.region, "checks": [asdict(row) for row in found]}
         say_json("preflight", 1, {**content, "exit_code": exit_code(found)})
@@ -119,14 +105,14 @@ def lines(found: tuple[Row, ...], *, colour: bool = False) -> Iterator[str]:
 # -- what is read -----------------------------------------------------------------------------------------------------
 
 
-def read_world(config: ClusterConfig, client: Clients) -> World:
-    """What the judge needs to know of the account. Raises PreflightError for another account than the file's, and where AWS
+def read_account_state(config: ClusterConfig, client: Clients) -> AccountState:
+    """What the checks need to know of the account. Raises PreflightError for another account than the file's, and where AWS
     cannot be asked at all; what the user may not read is a NotRead."""
     account = _account(client)
     if (why := aws.another_account(config.account, account)) is not None:
         raise PreflightError(why)
     names = {each.subnet_id for each in config.network.subnets}
-    return World(
+    return AccountState(
         now=datetime.now(UTC),
         quotas=_try(partial(_quotas, client, "sagemaker")),
         interfaces=_try(partial(_interfaces, client)),

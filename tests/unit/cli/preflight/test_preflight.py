@@ -17,17 +17,15 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod.cli import aws
-from cdk_hyperpod.cli.deployment.preflight import NOT_ASKED, lines, read_world
-from cdk_hyperpod.cli.deployment.preflight_judge import (
+from cdk_hyperpod.cli.deployment.account_state import AccountState, LivePlan, NotRead
+from cdk_hyperpod.cli.deployment.preflight import NOT_ASKED, lines, read_account_state
+from cdk_hyperpod.cli.deployment.preflight_checks import (
     INTERFACES,
     PER_CLUSTER,
     TOTAL,
     TOTAL_SPOT,
     VOLUME_GB,
-    LivePlan,
-    NotRead,
     Row,
-    World,
     exit_code,
     rows,
     usage_quota,
@@ -249,8 +247,10 @@ def test_nothing_passes_that_hyperpod_then_refuses() -> None:
     said: Counter[tuple[int, bool]] = Counter()
     for seed in range(WORLDS):
         case = Case(seed)
-        world = replace(read_world(case.config, case.client), now=datetime.fromtimestamp(case.model.clock.now(), UTC))
-        found = rows(case.config, world)
+        state = replace(
+            read_account_state(case.config, case.client), now=datetime.fromtimestamp(case.model.clock.now(), UTC)
+        )
+        found = rows(case.config, state)
         refused = case.deploy()
         code = exit_code(found)
         assert not (code == 0 and refused), (seed, refused, [row.check for row in found])
@@ -267,9 +267,9 @@ CONFIG = Case(1).config
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
 
-def one(group: InstanceGroup, **world: Any) -> dict[str, Row]:
+def one(group: InstanceGroup, **state: Any) -> dict[str, Row]:
     config = replace(CONFIG, instance_groups=(group,))
-    return {row.check: row for row in rows(config, World(now=NOW, **world), days=2)}
+    return {row.check: row for row in rows(config, AccountState(now=NOW, **state), days=2)}
 
 
 P5 = InstanceGroup(name="p5", instance_type="ml.p5.48xlarge", instance_count=4)
@@ -349,8 +349,8 @@ def of_named(config: ClusterConfig, system: Mapping[str, Any]) -> dict[str, Row]
     case = Case(1)
     case.denied = set()
     services = {"iam": Named(system), "fsx": Named(system)}
-    world = read_world(config, lambda service: services.get(service) or case.client(service))
-    return {row.check: row for row in rows(config, world)}
+    state = read_account_state(config, lambda service: services.get(service) or case.client(service))
+    return {row.check: row for row in rows(config, state)}
 
 
 def test_a_role_is_looked_for_in_its_own_account_by_its_whole_arn() -> None:
@@ -437,8 +437,8 @@ def test_an_eks_cluster(cluster: Mapping[str, Any], verdict: str, remedy: str) -
     config = replace(CONFIG, orchestrator="eks", eks=EksConfig(dependencies_chart="installed", existing_cluster=there))
     case = Case(1)
     case.denied = set()
-    world = read_world(config, lambda service: Eks(cluster) if service == "eks" else case.client(service))
-    row = {row.check: row for row in rows(config, world)}["EKS cluster shared"]
+    state = read_account_state(config, lambda service: Eks(cluster) if service == "eks" else case.client(service))
+    row = {row.check: row for row in rows(config, state)}["EKS cluster shared"]
     assert (row.verdict, row.remedy[: len(remedy)]) == (verdict, remedy)
 
 

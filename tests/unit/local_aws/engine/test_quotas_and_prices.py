@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod.cli.deployment.account_state import NotRead
 from cdk_hyperpod.cli.deployment.cost import read_prices
-from cdk_hyperpod.cli.deployment.preflight import read_world
-from cdk_hyperpod.cli.deployment.preflight_judge import NotRead, exit_code, rows
+from cdk_hyperpod.cli.deployment.preflight import read_account_state
+from cdk_hyperpod.cli.deployment.preflight_checks import exit_code, rows
 from cdk_hyperpod.loader import load_config
 from cdk_hyperpod_local.session import LocalAws
 from helpers.judging import ROOT
@@ -22,7 +23,7 @@ ALLOW = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
 def told(aws: LocalAws, client: Any = None) -> tuple[int, dict[str, str]]:
     config = load_config(ROOT / "cluster.yaml").config
-    found = rows(config, read_world(config, client or aws.client))
+    found = rows(config, read_account_state(config, client or aws.client))
     return exit_code(found), {row.check: row.verdict for row in found}
 
 
@@ -52,9 +53,11 @@ def test_a_right_that_lacks_is_not_checked(engine: LocalAws) -> None:
 
     assert code == 2
     assert verdicts["nodes per cluster"] == "not checked"
-    world = read_world(load_config(ROOT / "cluster.yaml").config, lambda service: engine.client_as("asks", service))
-    assert isinstance(world.quotas, NotRead)
-    assert "lack the right servicequotas:List" in world.quotas.why
+    state = read_account_state(
+        load_config(ROOT / "cluster.yaml").config, lambda service: engine.client_as("asks", service)
+    )
+    assert isinstance(state.quotas, NotRead)
+    assert "lack the right servicequotas:List" in state.quotas.why
 
 
 def test_prices_of_a_region(engine: LocalAws) -> None:

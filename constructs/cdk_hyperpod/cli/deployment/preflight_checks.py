@@ -1,4 +1,4 @@
-"""Whether an account can have the cluster of a file, by what was read of the account: pure, world in, rows out.
+"""Whether an account can have the cluster of a file, by what was read of the account: pure, an `AccountState` in, rows out.
 
 Names of quotas: AWS documentation "Prerequisites for using SageMaker HyperPod" and Service Quotas.
 """
@@ -6,15 +6,16 @@ Names of quotas: AWS documentation "Prerequisites for using SageMaker HyperPod" 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeVar
 
 from ...config.cluster import ClusterConfig, InstanceGroup
 from ...config.zones import plan_subnets
 from ...facts.instance_types import catalogue
+from .account_state import AccountState, LiveEksCluster, LiveFileSystem, LiveGroup, LivePlan, NotRead, Read
 
 Verdict = Literal["passed", "impossible", "not checked"]
 
@@ -27,102 +28,12 @@ INTERFACES = "Network interfaces per Region"
 BOOTSTRAP_VERSION = 6
 """The least that CDK's stacks take (CheckBootstrapVersion in every template)."""
 
+T = TypeVar("T")
+
 
 def usage_quota(instance_type: str, *, spot: bool) -> str:
     """The quota of the nodes of a type."""
     return f"{instance_type} for cluster {'spot instance ' if spot else ''}usage"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotRead:
-    """What stands in the place of a fact that could not be read."""
-
-    why: str
-
-
-T = TypeVar("T")
-Read: TypeAlias = T | NotRead
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveGroup:
-    """A group of a cluster of the account."""
-
-    name: str
-    instance_type: str
-    """The first, where it may have several."""
-    count: int
-    """What it is to have (TargetCount)."""
-    spot: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveCluster:
-    """A cluster of the account in the region."""
-
-    name: str
-    groups: tuple[LiveGroup, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivePlan:
-    """A training plan."""
-
-    status: str
-    instance_type: str
-    available: int
-    """Instances that no cluster has yet."""
-    zones: frozenset[str]
-    """Names and ids of the zones of its capacity."""
-    end: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveFileSystem:
-    """A file system of FSx. What is absent, FSx does not tell."""
-
-    lifecycle: str | None
-    vpc: str | None
-    mount_name: str | None
-    """Lustre's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveEksCluster:
-    """An EKS cluster. What is absent, EKS does not tell."""
-
-    status: str | None
-    vpc: str | None
-    authentication_mode: str | None
-    """CONFIG_MAP, API or API_AND_CONFIG_MAP (EKS API Reference, AccessConfigResponse)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What was read of an account and a region. Each part may be missing by itself."""
-
-    now: datetime
-    quotas: Read[Mapping[str, float]] = field(default_factory=dict)
-    """SageMaker's quotas by their names."""
-    interfaces: Read[tuple[float, int]] = NotRead(why="nobody asked")
-    """The quota of network interfaces, and how many there are."""
-    clusters: Read[tuple[LiveCluster, ...]] = ()
-    zones: Read[Mapping[str, str]] = field(default_factory=dict)
-    """Zone name -> zone id."""
-    offered: Read[Mapping[str, frozenset[str]]] = field(default_factory=dict)
-    """Instance type with ml. -> names of the zones in which EC2 has it."""
-    free: Mapping[str, Read[int | None]] = field(default_factory=dict)
-    """Subnet -> its free addresses; None: there is no such subnet."""
-    plans: Mapping[str, Read[LivePlan | None]] = field(default_factory=dict)
-    """By ARN; None: there is no such plan."""
-    bootstrap: Read[int | None] = None
-    """The version of CDK's bootstrap; None: the region has none."""
-    needed: Mapping[str, Read[bool]] = field(default_factory=dict)
-    """What the file names and does not make (roles, buckets) -> whether it is there."""
-    file_systems: Mapping[str, Read[LiveFileSystem | None]] = field(default_factory=dict)
-    """By id, likewise; None: there is no such file system."""
-    eks_clusters: Mapping[str, Read[LiveEksCluster | None]] = field(default_factory=dict)
-    """By name, likewise; None: there is no such EKS cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +49,9 @@ class Row:
     """What to do, or why it was not checked; empty where it passed."""
 
 
-def rows(config: ClusterConfig, world: World, days: float = 0) -> tuple[Row, ...]:
+def rows(config: ClusterConfig, account: AccountState, days: float = 0) -> tuple[Row, ...]:
     """Every check. `days`: for how long training plans have to last."""
-    return tuple(_rows(config, world, timedelta(days=days)))
+    return tuple(_rows(config, account, timedelta(days=days)))
 
 
 def exit_code(found: Sequence[Row]) -> int:
@@ -149,30 +60,30 @@ def exit_code(found: Sequence[Row]) -> int:
     return 1 if "impossible" in verdicts else 2 if "not checked" in verdicts else 0
 
 
-def _rows(config: ClusterConfig, world: World, lasting: timedelta) -> Iterator[Row]:
-    yield from _quotas(config, world)
-    yield from _volume(config, world)
-    yield _interfaces(config, world)
-    yield from _zones(config, world)
-    yield from _addresses(config, world)
-    yield from _plans(config, world, lasting)
-    yield from _standing(config, world)
+def _rows(config: ClusterConfig, account: AccountState, lasting: timedelta) -> Iterator[Row]:
+    yield from _quotas(config, account)
+    yield from _volume(config, account)
+    yield _interfaces(config, account)
+    yield from _zones(config, account)
+    yield from _addresses(config, account)
+    yield from _plans(config, account, lasting)
+    yield from _standing(config, account)
 
 
 # -- quotas -----------------------------------------------------------------------------------------------------------
 
 
-def _quotas(config: ClusterConfig, world: World) -> Iterator[Row]:
+def _quotas(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
     groups = [group for group in config.instance_groups if group.instance_count]
     by_type: dict[tuple[str, bool], list[InstanceGroup]] = {}
     for group in groups:
         by_type.setdefault((group.all_instance_types[0], group.spot), []).append(group)
     for (kind, spot), members in by_type.items():
-        yield _quota(config, world, usage_quota(kind, spot=spot), members, _of_type(kind, spot))
-    yield _quota(config, world, PER_CLUSTER, groups, None)
-    yield _quota(config, world, TOTAL, groups, lambda _: True)
+        yield _quota(config, account, usage_quota(kind, spot=spot), members, _of_type(kind, spot))
+    yield _quota(config, account, PER_CLUSTER, groups, None)
+    yield _quota(config, account, TOTAL, groups, lambda _: True)
     if spots := [group for group in groups if group.spot]:
-        yield _quota(config, world, TOTAL_SPOT, spots, lambda live: live.spot)
+        yield _quota(config, account, TOTAL_SPOT, spots, lambda live: live.spot)
 
 
 def _of_type(kind: str, spot: bool) -> Callable[[LiveGroup], bool]:
@@ -181,7 +92,7 @@ def _of_type(kind: str, spot: bool) -> Callable[[LiveGroup], bool]:
 
 def _quota(
     config: ClusterConfig,
-    world: World,
+    account: AccountState,
     name: str,
     groups: Sequence[InstanceGroup],
     counts: Callable[[LiveGroup], bool] | None,
@@ -189,9 +100,9 @@ def _quota(
     """One quota. `counts`: which live groups count in it beside the file's own; None: only those of this very cluster."""
     needed = sum(group.instance_count for group in groups)
     allowed: Read[float | None] = (
-        world.quotas if isinstance(world.quotas, NotRead) else world.quotas.get(name)
+        account.quotas if isinstance(account.quotas, NotRead) else account.quotas.get(name)
     )  # fmt: skip
-    used = _used(config, world, counts)
+    used = _used(config, account, counts)
     check = {PER_CLUSTER: "nodes per cluster", TOTAL: "nodes of all clusters", TOTAL_SPOT: "Spot nodes of all clusters"}.get(name, name)  # fmt: skip
     shown = {"check": check, "needed": str(needed), "allowed": _shown(allowed), "in_use": _shown(used if isinstance(used, NotRead) else used[0])}  # fmt: skip
     if isinstance(allowed, NotRead):
@@ -221,14 +132,16 @@ def _short(shown: dict[str, str], name: str, enough: int, groups: Sequence[Insta
     return Row(**shown, verdict="impossible", remedy=ask)
 
 
-def _used(config: ClusterConfig, world: World, counts: Callable[[LiveGroup], bool] | None) -> Read[tuple[int, bool]]:
+def _used(
+    config: ClusterConfig, account: AccountState, counts: Callable[[LiveGroup], bool] | None
+) -> Read[tuple[int, bool]]:
     """Nodes that count beside the file's own, and whether the file wants more nodes than its groups have: AWS refuses nothing
     else."""
-    if isinstance(world.clusters, NotRead):
-        return world.clusters
+    if isinstance(account.clusters, NotRead):
+        return account.clusters
     here = {group.name: group for group in config.instance_groups}
     others = live = 0
-    for cluster in world.clusters:
+    for cluster in account.clusters:
         for group in cluster.groups:
             own = cluster.name == config.name
             if counts is None and not own:
@@ -248,13 +161,13 @@ def _used(config: ClusterConfig, world: World, counts: Callable[[LiveGroup], boo
     return others, wanted > live
 
 
-def _volume(config: ClusterConfig, world: World) -> Iterator[Row]:
+def _volume(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
     sizes = [volume.volume_size_gib or 0 for group in config.instance_groups for volume in group.ebs_volumes]
     largest = max(sizes, default=0)
     if not largest:
         return
     allowed: Read[float | None] = (
-        world.quotas if isinstance(world.quotas, NotRead) else world.quotas.get(VOLUME_GB)
+        account.quotas if isinstance(account.quotas, NotRead) else account.quotas.get(VOLUME_GB)
     )  # fmt: skip
     shown = {"check": "GB of the largest volume", "needed": str(largest), "allowed": _shown(allowed), "in_use": "-"}
     if isinstance(allowed, NotRead):
@@ -268,13 +181,15 @@ def _volume(config: ClusterConfig, world: World) -> Iterator[Row]:
         yield Row(**shown, verdict="passed")
 
 
-def _interfaces(config: ClusterConfig, world: World) -> Row:
+def _interfaces(config: ClusterConfig, account: AccountState) -> Row:
     """A network interface for each network card of each node that comes: AWS documents that of P5, the rest is assumed."""
-    more = _growth(config, world)
+    more = _growth(config, account)
     check = "network interfaces"
-    if isinstance(world.interfaces, NotRead):
-        return Row(check=check, needed="?", allowed="?", in_use="?", verdict="not checked", remedy=world.interfaces.why)
-    allowed, used = world.interfaces
+    if isinstance(account.interfaces, NotRead):
+        return Row(
+            check=check, needed="?", allowed="?", in_use="?", verdict="not checked", remedy=account.interfaces.why
+        )
+    allowed, used = account.interfaces
     if isinstance(more, NotRead):
         return Row(
             check=check, needed="?", allowed=_shown(allowed), in_use=str(used), verdict="not checked", remedy=more.why
@@ -287,11 +202,11 @@ def _interfaces(config: ClusterConfig, world: World) -> Row:
     return Row(**shown, verdict="passed")
 
 
-def _growth(config: ClusterConfig, world: World) -> Read[list[tuple[InstanceGroup, int]]]:
+def _growth(config: ClusterConfig, account: AccountState) -> Read[list[tuple[InstanceGroup, int]]]:
     """How many nodes each group gets that it does not have."""
-    if isinstance(world.clusters, NotRead):
-        return world.clusters
-    own = [group for cluster in world.clusters if cluster.name == config.name for group in cluster.groups]
+    if isinstance(account.clusters, NotRead):
+        return account.clusters
+    own = [group for cluster in account.clusters if cluster.name == config.name for group in cluster.groups]
     counts = {group.name: group.count for group in own}
     return [(group, max(0, group.instance_count - counts.get(group.name, 0))) for group in config.instance_groups]
 
@@ -311,20 +226,20 @@ def _zone_of(config: ClusterConfig, group: InstanceGroup) -> str | None:
     return group.availability_zone or own[0].availability_zone
 
 
-def _zones(config: ClusterConfig, world: World) -> Iterator[Row]:
+def _zones(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
     places = dict.fromkeys((kind, _zone_of(config, group)) for group in config.instance_groups for kind in group.all_instance_types)  # fmt: skip
     for kind, zone in places:
         shown = {"check": f"{kind} in {zone or 'the first zone'}", "needed": "-", "allowed": "-", "in_use": "-"}
-        if isinstance(world.offered, NotRead) or isinstance(world.zones, NotRead):
-            missing = world.offered if isinstance(world.offered, NotRead) else world.zones
+        if isinstance(account.offered, NotRead) or isinstance(account.zones, NotRead):
+            missing = account.offered if isinstance(account.offered, NotRead) else account.zones
             assert isinstance(missing, NotRead)
             yield Row(**shown, verdict="not checked", remedy=missing.why)
             continue
-        where = world.offered.get(kind, frozenset())
-        names = {name for name, number in world.zones.items() if zone in (name, number)}
+        where = account.offered.get(kind, frozenset())
+        names = {name for name, number in account.zones.items() if zone in (name, number)}
         if zone is not None and not names:
             yield Row(**shown, verdict="impossible", remedy="your account has no such zone in the region")
-        elif where & names or (zone is None and world.zones and where >= world.zones.keys()):
+        elif where & names or (zone is None and account.zones and where >= account.zones.keys()):
             yield Row(**shown, verdict="passed")
         elif not where:
             yield Row(**shown, verdict="impossible", remedy="EC2 has it in no zone of the region: take another region")
@@ -339,11 +254,11 @@ def _list(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _addresses(config: ClusterConfig, world: World) -> Iterator[Row]:
+def _addresses(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
     """Free addresses of subnets that exist; those of a new network are the file's own arithmetic, which `check` has done."""
-    more = _growth(config, world)
+    more = _growth(config, account)
     for subnet in config.network.subnets:
-        free = world.free.get(subnet.subnet_id, NotRead(why="nobody asked"))
+        free = account.free.get(subnet.subnet_id, NotRead(why="nobody asked"))
         check = f"free addresses in {subnet.subnet_id}"
         if isinstance(more, NotRead) or isinstance(free, NotRead):
             missing = more if isinstance(more, NotRead) else free
@@ -378,8 +293,8 @@ def _subnet_of(config: ClusterConfig, group: InstanceGroup) -> str:
 # -- training plans ---------------------------------------------------------------------------------------------------
 
 
-def _plans(config: ClusterConfig, world: World, lasting: timedelta) -> Iterator[Row]:
-    more = _growth(config, world)
+def _plans(config: ClusterConfig, account: AccountState, lasting: timedelta) -> Iterator[Row]:
+    more = _growth(config, account)
     counts: Counter[str] = Counter()
     if not isinstance(more, NotRead):
         for group, count in more:
@@ -388,7 +303,7 @@ def _plans(config: ClusterConfig, world: World, lasting: timedelta) -> Iterator[
         arn = group.training_plan_arn
         if arn is None:
             continue
-        plan = world.plans.get(arn, NotRead(why="nobody asked"))
+        plan = account.plans.get(arn, NotRead(why="nobody asked"))
         check = f"training plan of {group.name}"
         if isinstance(plan, NotRead):
             yield Row(check=check, needed="?", allowed="?", in_use="-", verdict="not checked", remedy=plan.why)
@@ -397,31 +312,36 @@ def _plans(config: ClusterConfig, world: World, lasting: timedelta) -> Iterator[
         if isinstance(more, NotRead):
             yield Row(**{**shown, "needed": "?"}, verdict="not checked", remedy=more.why)
             continue
-        verdict, remedy = _of_plan(config, world, group, plan, counts[arn], lasting)
+        verdict, remedy = _of_plan(config, account, group, plan, counts[arn], lasting)
         yield Row(**shown, verdict=verdict, remedy=remedy)
 
 
 def _of_plan(
-    config: ClusterConfig, world: World, group: InstanceGroup, plan: LivePlan | None, needed: int, lasting: timedelta
+    config: ClusterConfig,
+    account: AccountState,
+    group: InstanceGroup,
+    plan: LivePlan | None,
+    needed: int,
+    lasting: timedelta,
 ) -> tuple[Verdict, str]:
     if plan is None:
         return "impossible", "there is no such plan in this account and region"
     if {plan.instance_type} != {*group.all_instance_types}:
         return "impossible", f"the plan is of {plan.instance_type}"
-    if plan.status in ("Expired", "Failed") or plan.end <= world.now:
+    if plan.status in ("Expired", "Failed") or plan.end <= account.now:
         return "impossible", f"the plan is {plan.status}, and ends {plan.end:%Y-%m-%d %H:%M} UTC: take another one"
-    if plan.end < world.now + lasting:
+    if plan.end < account.now + lasting:
         return "impossible", f"the plan ends {plan.end:%Y-%m-%d %H:%M} UTC, before the days that you asked for are over"
     if needed > plan.available:
         return "impossible", f"{plan.available} of the plan's instances are available: lower the count"
     zone = _zone_of(config, group)
     if zone is None:
         return "not checked", f"the plan is in {_list(plan.zones)}: name that zone in network.availability_zones"
-    pairs = {} if isinstance(world.zones, NotRead) else dict(world.zones)
+    pairs = {} if isinstance(account.zones, NotRead) else dict(account.zones)
     same = {zone, *(number for name, number in pairs.items() if name == zone), *(name for name, number in pairs.items() if number == zone)}  # fmt: skip
     if not same & plan.zones:
-        if isinstance(world.zones, NotRead):
-            return "not checked", world.zones.why
+        if isinstance(account.zones, NotRead):
+            return "not checked", account.zones.why
         return "impossible", f"the plan is in {_list(plan.zones)}, and the group in {zone}"
     if plan.status != "Active":
         return "not checked", f"the plan is {plan.status}: nodes come when it is Active"
@@ -431,24 +351,24 @@ def _of_plan(
 # -- what has to stand ------------------------------------------------------------------------------------------------
 
 
-def _standing(config: ClusterConfig, world: World) -> Iterator[Row]:
+def _standing(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
     shown = {"check": "CDK's bootstrap", "needed": str(BOOTSTRAP_VERSION), "in_use": "-"}
-    if isinstance(world.bootstrap, NotRead):
-        yield Row(**shown, allowed="?", verdict="not checked", remedy=world.bootstrap.why)
-    elif world.bootstrap is None or world.bootstrap < BOOTSTRAP_VERSION:
+    if isinstance(account.bootstrap, NotRead):
+        yield Row(**shown, allowed="?", verdict="not checked", remedy=account.bootstrap.why)
+    elif account.bootstrap is None or account.bootstrap < BOOTSTRAP_VERSION:
         remedy = "run cdk bootstrap in this account and region (docs/deploying.md)"
-        yield Row(**shown, allowed=str(world.bootstrap or "none"), verdict="impossible", remedy=remedy)
+        yield Row(**shown, allowed=str(account.bootstrap or "none"), verdict="impossible", remedy=remedy)
     else:
-        yield Row(**shown, allowed=str(world.bootstrap), verdict="passed")
-    for name, there in world.needed.items():
+        yield Row(**shown, allowed=str(account.bootstrap), verdict="passed")
+    for name, there in account.needed.items():
         yield _standing_row(name, there, lambda _: ("passed", ""))
-    for name, system in world.file_systems.items():
+    for name, system in account.file_systems.items():
         yield _standing_row(f"file system {name}", system, partial(_of_file_system, config, name))
-    for name, cluster in world.eks_clusters.items():
+    for name, cluster in account.eks_clusters.items():
         yield _standing_row(f"EKS cluster {name}", cluster, partial(_of_eks_cluster, config, name))
 
 
-def _standing_row(check: str, found: Read[T | None], judge: Callable[[T], tuple[Verdict, str]]) -> Row:
+def _standing_row(check: str, found: Read[T | None], decide: Callable[[T], tuple[Verdict, str]]) -> Row:
     """Whether something is there, and what there is to say of it then."""
     verdict: Verdict
     if isinstance(found, NotRead):
@@ -456,7 +376,7 @@ def _standing_row(check: str, found: Read[T | None], judge: Callable[[T], tuple[
     elif not found:
         verdict, remedy = "impossible", "it is not there, or not yours: make it, or name another one"
     else:
-        verdict, remedy = judge(found)
+        verdict, remedy = decide(found)
     return Row(check=check, needed="-", allowed="-", in_use="-", verdict=verdict, remedy=remedy)
 
 

@@ -1,0 +1,100 @@
+"""What preflight reads of an account and region: its quotas, clusters, zones and offers, and what the file names and does not make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias, TypeVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRead:
+    """What stands in the place of a fact that could not be read."""
+
+    why: str
+
+
+T = TypeVar("T")
+Read: TypeAlias = T | NotRead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveGroup:
+    """A group of a cluster of the account."""
+
+    name: str
+    instance_type: str
+    """The first, where it may have several."""
+    count: int
+    """What it is to have (TargetCount)."""
+    spot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCluster:
+    """A cluster of the account in the region."""
+
+    name: str
+    groups: tuple[LiveGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePlan:
+    """A training plan."""
+
+    status: str
+    instance_type: str
+    available: int
+    """Instances that no cluster has yet."""
+    zones: frozenset[str]
+    """Names and ids of the zones of its capacity."""
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFileSystem:
+    """A file system of FSx. What is absent, FSx does not tell."""
+
+    lifecycle: str | None
+    vpc: str | None
+    mount_name: str | None
+    """Lustre's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveEksCluster:
+    """An EKS cluster. What is absent, EKS does not tell."""
+
+    status: str | None
+    vpc: str | None
+    authentication_mode: str | None
+    """CONFIG_MAP, API or API_AND_CONFIG_MAP (EKS API Reference, AccessConfigResponse)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountState:
+    """What was read of an account and a region. Each part may be missing by itself."""
+
+    now: datetime
+    quotas: Read[Mapping[str, float]] = field(default_factory=dict)
+    """SageMaker's quotas by their names."""
+    interfaces: Read[tuple[float, int]] = NotRead(why="nobody asked")
+    """The quota of network interfaces, and how many there are."""
+    clusters: Read[tuple[LiveCluster, ...]] = ()
+    zones: Read[Mapping[str, str]] = field(default_factory=dict)
+    """Zone name -> zone id."""
+    offered: Read[Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    """Instance type with ml. -> names of the zones in which EC2 has it."""
+    free: Mapping[str, Read[int | None]] = field(default_factory=dict)
+    """Subnet -> its free addresses; None: there is no such subnet."""
+    plans: Mapping[str, Read[LivePlan | None]] = field(default_factory=dict)
+    """By ARN; None: there is no such plan."""
+    bootstrap: Read[int | None] = None
+    """The version of CDK's bootstrap; None: the region has none."""
+    needed: Mapping[str, Read[bool]] = field(default_factory=dict)
+    """What the file names and does not make (roles, buckets) -> whether it is there."""
+    file_systems: Mapping[str, Read[LiveFileSystem | None]] = field(default_factory=dict)
+    """By id, likewise; None: there is no such file system."""
+    eks_clusters: Mapping[str, Read[LiveEksCluster | None]] = field(default_factory=dict)
+    """By name, likewise; None: there is no such EKS cluster."""
