@@ -1,0 +1,107 @@
+"""The `ElasticJob` that the options of `job render` and the cluster file describe: its nodes, its team and the team's quota."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+from ...config.cluster import ClusterConfig, InstanceGroup
+from ...config.eks import is_on
+from ...config.jobs import ClaimMount, ElasticJob, ElasticPolicy, RunPolicy, Toleration
+from ...config.teams import Team
+from ...config.zones import is_zone_id
+from ...facts.instance_types import catalogue
+from ...kubernetes import quotas
+from ...kubernetes.replicas import ZONE_LABELS, even_scale_config, ranks_per_replica
+from ...kubernetes.teams import namespace_name, quota_hard
+from ...rules.jobs import check_job
+from ...rules.network import own_zones
+
+
+def elastic_job(options: SimpleNamespace, group: InstanceGroup | None, config: ClusterConfig | None) -> ElasticJob:
+    """The job of the options, on nodes of the group where one is named."""
+    script, *arguments = options.script or [None]
+    least = options.nodes or options.min_replicas
+    most = options.nodes or options.max_replicas
+    job = ElasticJob(
+        name=options.name,
+        namespace=options.namespace,
+        image=options.image,
+        instance_type=options.instance_type or (group.all_instance_types[0] if group is not None else ""),
+        node_labels=_node_labels(options, group, config),
+        tolerations=()
+        if group is None
+        else tuple(Toleration(key=taint.key, effect=taint.effect, value=taint.value) for taint in group.taints),
+        threads_per_core=None if group is None else group.threads_per_core,
+        neuron_resource=options.neuron_resource,
+        elastic_policy=ElasticPolicy(
+            min_replicas=least,
+            max_replicas=most,
+            replica_increment_step=options.replica_increment_step,
+            replica_discrete_values=(options.nodes,) if options.nodes else options.replica_discrete_values,
+            scaling_timeout_in_seconds=options.scaling_timeout,
+            graceful_shutdown_timeout_in_seconds=options.graceful_shutdown_timeout,
+            faulty_scale_down_timeout_in_seconds=options.faulty_scale_down_timeout,
+        ),
+        replicas=options.replicas,
+        script=script,
+        script_args=tuple(arguments),
+        nproc_per_node=options.nproc_per_node,
+        env=dict(options.env),
+        vcpus=options.vcpus,
+        memory_gib=options.memory_gib,
+        queue_name=options.queue,
+        workload_priority_class=options.workload_priority_class,
+        priority_class_name=options.priority_class,
+        base_priority_class_name=options.base_priority_class,
+        service_account_name=options.service_account,
+        claims=tuple(ClaimMount(claim_name=name, mount_path=path) for name, path in options.claim),
+        disruption_budget=options.disruption_budget,
+        run_policy=RunPolicy(
+            job_max_retry_count=options.max_retries, scale_up_snooze_time_in_seconds=options.scale_up_snooze_time
+        ),
+    )
+    if not options.train_batch_size or options.train_batch_size < 1 or job.instance_type not in catalogue():
+        return job
+    # The sizes are only known to be sound once they were checked; what is unsound is refused, and never rendered.
+    sizes = () if any(check_job(job)) else job.elastic_policy.sizes
+    scale_config = even_scale_config(
+        sizes,
+        train_batch_size=options.train_batch_size,
+        ranks=ranks_per_replica(job),
+        learning_rate=options.learning_rate,
+    )
+    return dataclasses.replace(job, scale_config=scale_config)
+
+
+def _node_labels(options: SimpleNamespace, group: InstanceGroup | None, config: ClusterConfig | None) -> dict[str, str]:
+    """What tells the nodes from others of their type: labels of the group's own, and the zone where it is known."""
+    zone = options.zone
+    if zone is None and group is not None and config is not None:
+        zone = zone_of(group, config)
+    labels = {} if group is None else dict(group.labels)
+    return labels if zone is None else labels | {ZONE_LABELS[1 if is_zone_id(zone) else 0]: zone}
+
+
+def zone_of(group: InstanceGroup, config: ClusterConfig) -> str | None:
+    """The zone of a group's nodes; None: the account's first one, whatever that is."""
+    own = own_zones(config.network)
+    return group.availability_zone or (own[0] if own else None)
+
+
+def teams_by_namespace(config: ClusterConfig) -> dict[str, Team]:
+    """The teams of an EKS cluster's file by their namespaces."""
+    governed = config.eks is not None and is_on(
+        config.eks, "task_governance", has_file_system=config.storage is not None
+    )
+    return {namespace_name(team, task_governance=governed): team for team in config.teams}
+
+
+def hard_quota(options: SimpleNamespace, config: ClusterConfig | None) -> dict[str, str] | None:
+    """The quota of the job's namespace: of `--quota-nodes`, or of the file's team. None: it is not known."""
+    if options.quota_nodes is None and config is not None and config.eks is not None:
+        teams = teams_by_namespace(config)
+        return quota_hard(teams[options.namespace]) if options.namespace in teams else None
+    if options.quota_nodes is None or options.quota_nodes < 1 or options.instance_type not in catalogue():
+        return None
+    return quotas.hard(quotas.amounts({options.instance_type: options.quota_nodes}))

@@ -1,0 +1,164 @@
+"""Checks of the options of `job render`, by themselves and against the cluster file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+from ..._lambda.hyperpod.common.drain_protocol import MAX_NODES
+from ...config.cluster import ZONE, ClusterConfig, InstanceGroup
+from ...config.jobs import ElasticJob
+from ...config.zones import is_zone_id
+from ...errors import Finding
+from ...facts.instance_types import catalogue
+from ...kubernetes.teams import POD_SERVICE_ACCOUNT, allowed_priorities
+from ...typed.words import show
+from .elastic_job import teams_by_namespace, zone_of
+
+
+def check_sizes(options: SimpleNamespace) -> Iterator[Finding]:
+    """Whether the sizes are those of one kind of job, and complete."""
+    elastic = ("min_replicas", "max_replicas", "replica_increment_step", "replica_discrete_values", "replicas")
+    given = [name for name in elastic if getattr(options, name)]
+    if options.nodes is not None and given:
+        yield Finding(
+            path="nodes", problem=f"does not go with {given[0]}", remedy="keep --nodes, or the sizes of an elastic job"
+        )
+    for name in ("min_replicas", "max_replicas"):
+        if options.nodes is None and getattr(options, name) is None:
+            yield Finding(path=name, problem="is missing", remedy="add it, or --nodes for a job of one size")
+    if options.nodes is not None and not 1 <= options.nodes <= MAX_NODES:
+        yield Finding(path="nodes", problem=f"must be 1 to {MAX_NODES}, got {options.nodes}", remedy="change it")
+
+
+def check_group(options: SimpleNamespace, config: ClusterConfig) -> Iterator[Finding]:
+    """Whether the group is in the file, and has the type and the zone of the options."""
+    if config.orchestrator != "eks":
+        yield Finding(path="config", problem="is a cluster under Slurm", remedy="submit the job with sbatch")
+    groups = {group.name: group for group in config.instance_groups}
+    if options.group not in groups:
+        yield Finding(
+            path="group",
+            problem=f"no instance group has the name {show(options.group)}",
+            remedy=f"name one of {', '.join([*groups][:8])}",
+        )
+        return
+    types = groups[options.group].all_instance_types
+    if options.instance_type is None and len(types) > 1:
+        yield Finding(
+            path="instance_type",
+            problem=f"is missing, and the group mixes {', '.join(types)}",
+            remedy="name the one that a replica fills",
+        )
+    elif options.instance_type is not None and options.instance_type not in types:
+        yield Finding(
+            path="instance_type",
+            problem=f"the group {options.group} has no {show(options.instance_type)}",
+            remedy=f"leave it out, or use {' or '.join(types)}",
+        )
+    zone = zone_of(groups[options.group], config)
+    # A name and an id may mean the same zone: which ones do, differs between accounts.
+    if options.zone and zone and options.zone != zone and is_zone_id(options.zone) == is_zone_id(zone):
+        yield Finding(
+            path="zone",
+            problem=f"the group {options.group} is in {zone}, got {show(options.zone)}",
+            remedy="leave it out, or name a group that is there",
+        )
+
+
+def check_zone(options: SimpleNamespace, config: ClusterConfig | None) -> Iterator[Finding]:
+    """Whether the zone is one, and, where none is named, whether nodes with EFA are in several."""
+    if options.zone is not None and (words := ZONE.problem(options.zone)):
+        yield Finding(path="zone", problem=f"{words}, got {show(options.zone)}", remedy="change it")
+    kind = catalogue().get(options.instance_type or "")
+    if options.zone is not None or options.group is not None or config is None or kind is None or not kind.has_efa:
+        return
+    zones = {zone_of(group, config) for group in config.instance_groups if kind.name in group.all_instance_types}
+    if len(zones) > 1:
+        yield Finding(
+            path="zone",
+            problem=f"is missing: {kind.name} is in {' and '.join(sorted(map(str, zones)))}, and EFA does not cross zones",
+            remedy="name the zone, or a --group",
+        )
+
+
+def check_team(options: SimpleNamespace, config: ClusterConfig | None) -> Iterator[Finding]:
+    """What Kubernetes would refuse of the team whose namespace the job is in, as far as the file tells."""
+    if config is None or config.eks is None or not config.teams:
+        return
+    teams = teams_by_namespace(config)
+    team = teams.get(options.namespace)
+    if team is None:
+        close = difflib.get_close_matches(options.namespace[:80], teams, n=1)
+        yield Finding(
+            path="namespace",
+            problem=f"no team of the file has the namespace {show(options.namespace)}",
+            remedy=f"did you mean {close[0]}?" if close else f"name one of {', '.join([*teams][:8])}",
+        )
+        return
+    allowed = allowed_priorities(team, config.eks.priority_classes)
+    for path in ("priority_class", "base_priority_class"):
+        name = getattr(options, path)
+        if name is not None and name not in allowed:
+            yield Finding(
+                path=f"{path}_name",
+                problem=f"pods of the team {team.name} may not name {show(name)}",
+                remedy=f"name one of {', '.join(allowed)}" if allowed else "leave it out: the team may name none",
+            )
+    if options.service_account == POD_SERVICE_ACCOUNT and team.pod_role_arn is None:
+        yield Finding(
+            path="service_account_name",
+            problem=f"is {POD_SERVICE_ACCOUNT}, which a team with a pod_role_arn has, and {team.name} has none",
+            remedy="leave it out, or give the team a pod_role_arn",
+        )
+
+
+def check_batch_and_quota(options: SimpleNamespace) -> list[Finding]:
+    """Whether the batch, the learning rate and the quota go together and are numbers above zero."""
+    findings = []
+    if options.quota_nodes is not None and options.quota_nodes < 1:
+        findings.append(
+            Finding(path="quota_nodes", problem=f"must be 1 or more, got {options.quota_nodes}", remedy="change it")
+        )
+    if options.train_batch_size is not None and options.train_batch_size < 1:
+        findings.append(
+            Finding(
+                path="train_batch_size",
+                problem=f"must be 1 or more, got {options.train_batch_size}",
+                remedy="change it",
+            )
+        )
+    if options.learning_rate is not None and options.train_batch_size is None:
+        findings.append(
+            Finding(
+                path="learning_rate",
+                problem="goes into the settings by size, and there is no train_batch_size for them",
+                remedy="add train_batch_size, or pass the rate to the script",
+            )
+        )
+    return findings
+
+
+def check_elastic_training(
+    job: ElasticJob, group: InstanceGroup | None, config: ClusterConfig | None
+) -> Iterator[Finding]:
+    """What AWS excludes for elastic training; the warnings of a file say so of clusters."""
+    if job.elastic_policy.min_replicas == job.elastic_policy.max_replicas:
+        return
+    if group is not None and group.spot:
+        yield Finding(
+            path="group",
+            problem=f"{group.name} is spot capacity, for which AWS excludes elastic training",
+            remedy="use --nodes, or a group of on-demand nodes",
+            level="warning",
+            topic="elastic-training-on-spot",
+        )
+    if config is not None and config.tiered_storage is not None:
+        yield Finding(
+            path="config",
+            problem="has managed tiered checkpointing on, beside which AWS excludes elastic training",
+            remedy="use --nodes, or turn it off",
+            level="warning",
+            topic="elastic-training-with-tiered-storage",
+        )

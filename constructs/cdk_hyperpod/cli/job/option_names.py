@@ -1,0 +1,67 @@
+"""The options of `job render` in findings: where the library names a field, the user reads the option."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from ...errors import Finding
+
+_SAME_NAME = (
+    "instance_type",
+    "learning_rate",
+    "max_replicas",
+    "memory_gib",
+    "min_replicas",
+    "nproc_per_node",
+    "quota_nodes",
+    "replica_discrete_values",
+    "replica_increment_step",
+    "train_batch_size",
+    "vcpus",
+    "workload_priority_class",
+)
+_FLAGS = {name: f"--{name.replace('_', '-')}" for name in _SAME_NAME} | {
+    "queue_name": "--queue",
+    "priority_class_name": "--priority-class",
+    "base_priority_class_name": "--base-priority-class",
+    "service_account_name": "--service-account",
+    "scaling_timeout_in_seconds": "--scaling-timeout",
+    "graceful_shutdown_timeout_in_seconds": "--graceful-shutdown-timeout",
+    "faulty_scale_down_timeout_in_seconds": "--faulty-scale-down-timeout",
+    "scale_up_snooze_time_in_seconds": "--scale-up-snooze-time",
+    "job_max_retry_count": "--max-retries",
+}
+
+# Names that are ordinary words too: flags where they stand alone as the place, not inside of a sentence.
+_FLAG_PLACES = {
+    "name": "--name",
+    "namespace": "--namespace",
+    "nodes": "--nodes",
+    "group": "--group",
+    "config": "--config",
+    "zone": "--zone",
+    "image": "--image",
+    "replicas": "--replicas",
+    "script": "SCRIPT",
+    "elastic_policy": "",
+    "scale_config": "--train-batch-size",
+}
+_NAMES = re.compile(rf"\b({'|'.join(sorted(_FLAGS, key=len, reverse=True))})\b")
+
+
+def with_option_names(finding: Finding) -> Finding:
+    """The library's finding with the command's own words for its fields."""
+    path = finding.path.removeprefix("elastic_policy.").removeprefix("run_policy.")
+    path = re.sub(r"^claims(\[\d+\])?", "--claim", re.sub(r"^env\b", "--env", path))
+    path = re.sub(r"^scale_config\[\d+\]\.", "", path)
+    return dataclasses.replace(
+        finding,
+        path=_FLAG_PLACES[path] if path in _FLAG_PLACES else _NAMES.sub(_flag, path),
+        problem=_NAMES.sub(_flag, finding.problem),
+        remedy=_NAMES.sub(_flag, finding.remedy),
+    )
+
+
+def _flag(match: re.Match[str]) -> str:
+    return _FLAGS[match[1]]
