@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from cdk_hyperpod.cli import live
 from cdk_hyperpod.cli.main import main
-from cdk_hyperpod.cli.nodes import drain as drain_command
+from cdk_hyperpod.cli.nodes import operator_channel
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
 from helpers.judging import changed
@@ -238,7 +238,7 @@ def test_two_operators_at_once_lose_nothing(
 ) -> None:
     one, two = world.nodes("work")
     world.answer()
-    real = drain_command.Channel._read
+    real = operator_channel.OperatorChannel._read
     between: list[bool] = []
 
     def read(self: Any, key: str) -> Any:
@@ -248,7 +248,7 @@ def test_two_operators_at_once_lose_nothing(
             run("drain", two)
         return found
 
-    monkeypatch.setattr(drain_command.Channel, "_read", read)
+    monkeypatch.setattr(operator_channel.OperatorChannel, "_read", read)
     assert run("drain", one)[0] == 0
     assert set(world.wishes()) == {one, two}
 
@@ -269,7 +269,7 @@ OTHER: dict[str, Any] = {
 }
 
 
-class Held(drain_command.Channel):
+class Held(operator_channel.OperatorChannel):
     """A bucket of one request, and an agent that is there."""
 
     def __init__(self, content: bytes) -> None:
@@ -294,8 +294,8 @@ class Held(drain_command.Channel):
     def run(self, *words: str) -> int:
         with (
             patch.object(live, "find", lambda **_: self.target),
-            patch.object(drain_command, "Channel", lambda _: self),
-            patch.object(drain_command, "_clock", lambda _: NOW),
+            patch.object(operator_channel, "OperatorChannel", lambda _: self),
+            patch.object(operator_channel, "_clock", lambda _: NOW),
         ):
             return main([*words])
 
@@ -462,9 +462,9 @@ def test_a_hold_that_ends_first_is_told(
     world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = world.nodes("work")
-    clock = drain_command._clock
+    clock = operator_channel._clock
     late: list[float] = []
-    monkeypatch.setattr(drain_command, "_clock", lambda reply: clock(reply) + sum(late))
+    monkeypatch.setattr(operator_channel, "_clock", lambda reply: clock(reply) + sum(late))
 
     def sleep(_: float) -> None:
         late.append(3600)
@@ -549,7 +549,7 @@ def test_a_cluster_by_its_name_needs_no_file(
     where = ("--cluster", "small", "--region", "us-west-2")
     one, head = world.nodes("work")[0], world.nodes("head")[0]
     world.answer()
-    monkeypatch.setattr(drain_command.Channel, "_account", lambda _: "111122223333")
+    monkeypatch.setattr(operator_channel.OperatorChannel, "_account", lambda _: "111122223333")
     assert run("drain", head, *where)[2].endswith("is a controller node, which is never drained\n")
     assert run("drain", one, *where)[0] == 0
     world.answer()
