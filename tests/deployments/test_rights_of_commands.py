@@ -261,7 +261,7 @@ def place(aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     def enough(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(watch._Watcher, "wait", staticmethod(enough))
+    monkeypatch.setattr(watch.Watcher, "wait", staticmethod(enough))
 
 
 def operate(aws: LocalAws, monkeypatch: pytest.MonkeyPatch, words: list[str], actions: list[str]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod.cli.nodes.watch import View, end_of, minimum_clock, state_lines
+from cdk_hyperpod.cli.nodes.watch_view import View, end_of, minimum_clock, state_lines
 from cdk_hyperpod_local.hyperpod.samples import group
 from unit.cli.conftest import Run, World, refused, write
 

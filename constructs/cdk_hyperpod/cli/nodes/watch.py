@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -19,12 +19,13 @@ from .. import aws, live, tables
 from ..deployment.why import reasons
 from ..live import LiveError, NoClusterError, Target
 from ..options import json_option, rights
+from .events import event_lines, event_reasons, event_words
 from .logs import Reader, shown
 from .operations import superseded
+from .watch_view import READY, End, View, began_at, end_of, is_under_way, state_content, state_lines
 
+Reply = Mapping[str, Any]
 SCHEMA = 1
-READY, ROLLED_BACK, FAILED = 0, 3, 4
-"""Exit codes of an end."""
 IDLE_S, BUSY_S = 45.0, 15.0
 """Seconds between two looks, of three calls each: four calls a minute while nothing changes."""
 COUNT_S = 60.0
@@ -34,115 +35,12 @@ BEGIN_S = 600.0
 """How long there may be no cluster and nothing under way: between two stacks `cdk deploy` publishes assets."""
 FAILED_LOOKS = 5
 """So many in a row, and it gives up; each call was made several times (aws.ATTEMPTS)."""
-MINIMUM_LIMIT = timedelta(hours=3)
-"""How long HyperPod tries for a group's minimum before it rolls the group back (botocore: MinInstanceCount)."""
 FIRST_EVENTS, MOST_REASONS, MOST_LOGS, LOG_LINES = 10, 5, 3, 5
 MOST_EVENTS = 500
 """Read in one look: as many as HyperPod is known to keep."""
-_UPDATED = "Succeeded"
-"""SoftwareUpdateStatus when the last update is done (botocore); absent where there never was one."""
-_PLAN_HOLDS = ("Applied", "Active")
-"""TrainingPlanStatus of a group that has its plan. botocore lists no values: "Applied" is what DescribeCluster is thought to
-say, "Active" what the plan itself says; another one is shown as it is."""
-MOST_ALIKE = 5
-"""Nodes of a group that each have a line for what happens to all of them alike."""
 _UNCOUNTED = "ready, as far as the counts of its groups tell"
 _ROLLBACK_WORD = "rollback"
 """In the description of HyperPod's event, whatever its other words."""
-
-Reply = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """What one look has seen."""
-
-    stack: Reply | None
-    """Of DescribeStacks. Absent: there is none, or none was asked for."""
-    cluster: Reply | None
-    """Of DescribeCluster. Absent: there is none yet."""
-    rolled_back: str = ""
-    """Why HyperPod itself rolled a group back, if it did since the beginning."""
-    before: bool = False
-    """The stack is the one that comes before the cluster's, which is not there yet."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """How it ended."""
-
-    code: int
-    text: str
-
-
-def end_of(view: View) -> End | None:
-    """Whether there is nothing left to wait for; None: there is."""
-    stack = "" if view.stack is None else str(view.stack["StackStatus"])
-    cluster = {} if view.cluster is None else view.cluster
-    status = str(cluster.get("ClusterStatus", ""))
-    if _is_under_way(view.stack):
-        return None
-    if stack.endswith("_FAILED"):
-        return End(code=FAILED, text=f"stack failed ({stack})")
-    if stack.endswith("ROLLBACK_COMPLETE"):
-        return End(code=ROLLED_BACK, text=f"rolled back ({stack})")
-    if status == "Failed":
-        return End(
-            code=FAILED, text=f"cluster failed: {tables.shown(cluster.get('FailureMessage') or 'no reason given')}"
-        )
-    if status != "InService" or not all(_is_there(group) for group in live.groups(cluster)):
-        return None
-    if view.rolled_back:
-        return End(code=ROLLED_BACK, text=f"rolled back: {view.rolled_back}")
-    return End(code=READY, text="ready")
-
-
-def _is_there(group: Reply) -> bool:
-    return bool(group["Status"] == "InService" and group["CurrentCount"] == group["TargetCount"])
-
-
-def state_lines(view: View, began: datetime | None, *, colour: bool = False) -> list[str]:
-    """The stack, the cluster, and each group with its counts."""
-    stack = "" if view.stack is None else f"stack {view.stack['StackName']}: {view.stack['StackStatus']}; "
-    if view.cluster is None:
-        return [f"{stack}no cluster {'stack ' if view.before else ''}yet"]
-    head = f"{stack}cluster {view.cluster['ClusterName']}: {view.cluster['ClusterStatus']}"
-    rows = [
-        (
-            f"  {group['InstanceGroupName']}",
-            str(group["Status"]),
-            str(group["CurrentCount"]),
-            str(group.get("MinCount") or "-"),
-            str(group["TargetCount"]),
-            "; ".join(filter(None, (*_besides(group), minimum_clock(group, began)))),
-        )
-        for group in live.groups(view.cluster)
-    ]
-    paint = {"Failed": tables.RED, "Degraded": tables.RED} if colour else None
-    headings = ("  group", "status", "current", "minimum", "target", "")
-    return [head, *tables.table(headings, rows, columns=tables.width(), cut=(0, 5), right=(2, 3, 4), paint=paint)]
-
-
-def minimum_clock(group: Reply, began: datetime | None) -> str:
-    """Until when the group may be below its minimum; empty where nothing is at stake. `began`: of the deployment; absent: unknown."""
-    minimum = group.get("MinCount") or 0
-    if group["Status"] not in ("Creating", "Updating") or group["CurrentCount"] >= minimum:
-        return ""
-    if began is None:
-        return "rolls back 3 hours after the change began"
-    return f"rolls back at {began + MINIMUM_LIMIT:%H:%M} UTC or later"
-
-
-def _besides(group: Reply) -> Iterator[str]:
-    """What else AWS says of a group, in its own words, where that is not as it should be or not done yet."""
-    update, plan = group.get("SoftwareUpdateStatus"), group.get("TrainingPlanStatus")
-    if update not in (None, _UPDATED):
-        yield f"software update {update}"
-    if plan not in (None, *_PLAN_HOLDS):
-        yield f"training plan {plan}"
-    # The counts tell of a scaling by themselves, unless they are right and nodes come or go still.
-    counted = {"Scaling"} if group["CurrentCount"] != group["TargetCount"] else set()
-    yield from sorted(group.get("ActiveOperations", {}).keys() - counted)
 
 
 @click.command(
@@ -179,11 +77,11 @@ def watch(
     """
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     name = stack or (None if target.config is None else cluster_stack_name(target.name))
-    return _Watcher(target=target, stack=name, as_json=as_json).run()
+    return Watcher(target=target, stack=name, as_json=as_json).run()
 
 
 @dataclass
-class _Watcher:
+class Watcher:
     """Looks, says what is new, and waits."""
 
     target: Target
@@ -246,13 +144,13 @@ class _Watcher:
             )
         self._seen_cluster |= cluster is not None
         if self.began is None:
-            self.began = _began(stack, cluster)
+            self.began = began_at(stack, cluster)
         events = [] if cluster is None else self._new_events(cluster)
         before = stack is not None and stack["StackName"] != self.stack and stack.get("StackId") != self.stack
         view = View(stack=stack, cluster=cluster, rolled_back=self._rolled_back, before=before)
         self._give_up_without_cluster(view)
         lines = state_lines(view, self.began, colour=tables.colour_wanted() and not self.as_json)
-        content = _state(view)
+        content = state_content(view)
         # --json has members that the table leaves out where they say nothing.
         state = [*lines, tables.json_text("watch", SCHEMA, content)] if self.as_json else lines
         changed = state != self._state
@@ -262,7 +160,7 @@ class _Watcher:
         if changed:
             self._state = state
             self._emit("state", [f"{tables.now():%H:%M:%S} {lines[0]}", *lines[1:]], content)
-        lines_of = {} if self.as_json else _event_lines(events)
+        lines_of = {} if self.as_json else event_lines(events)
         for event in events:
             if self.as_json or event["EventId"] in lines_of:
                 self._emit("event", [lines_of.get(event["EventId"], "")], dict(event))
@@ -271,7 +169,7 @@ class _Watcher:
 
     def _give_up_without_cluster(self, view: View) -> None:
         """Raises LiveError where for long there has been no cluster, and nothing that makes one."""
-        if view.cluster is not None or view.stack is None or _is_under_way(view.stack) or end_of(view) is not None:
+        if view.cluster is not None or view.stack is None or is_under_way(view.stack) or end_of(view) is not None:
             self._moved = self._waited
         elif self._waited - self._moved >= BEGIN_S:
             status = f"stack {view.stack['StackName']} is in {view.stack['StackStatus']}"
@@ -364,7 +262,7 @@ class _Watcher:
             # What HyperPod rolled back before this change says nothing of it.
             recent = not first if self.began is None else event["EventTime"] >= self.began
             if recent and _ROLLBACK_WORD in str(event.get("Description", "")).lower():
-                self._rolled_back = f"{event.get('InstanceGroupName', 'cluster')}: {_words(event)}"
+                self._rolled_back = f"{event.get('InstanceGroupName', 'cluster')}: {event_words(event)}"
         return told
 
     def _unseen_events(self, *, at_most: int) -> list[Reply]:
@@ -400,7 +298,7 @@ class _Watcher:
             self._note(f"reasons of events are not shown: {aws.sentence(error)}")
             return ""
         details = reply["EventDetails"].get("EventDetails") or {}
-        return "; ".join(dict.fromkeys(_messages(details.get("EventMetadata") or {})))
+        return "; ".join(dict.fromkeys(event_reasons(details.get("EventMetadata") or {})))
 
     def _tell_log(self, cluster: Reply, event: Reply) -> None:
         """The last lines of the log of a node that failed, once."""
@@ -445,90 +343,3 @@ class _Watcher:
         else:
             tables.say(*lines)
         sys.stdout.flush()
-
-
-def _is_under_way(stack: Reply | None) -> bool:
-    """In REVIEW_IN_PROGRESS there is a change set that nobody may ever execute, and no stack yet."""
-    status = "" if stack is None else str(stack["StackStatus"])
-    return status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS"
-
-
-def _began(stack: Reply | None, cluster: Reply | None) -> datetime | None:
-    """When the change under way began, as far as anybody tells: the stack's, or the cluster's creation."""
-    if stack is not None and _is_under_way(stack):
-        moment = stack.get("LastUpdatedTime") or stack.get("CreationTime")
-    elif cluster is not None and cluster["ClusterStatus"] == "Creating":
-        moment = cluster.get("CreationTime")
-    else:
-        return None
-    return moment.astimezone(UTC) if moment else None
-
-
-def _state(view: View) -> dict[str, Any]:
-    cluster = view.cluster or {}
-    return {
-        "stack_status": None if view.stack is None else view.stack["StackStatus"],
-        "cluster_status": cluster.get("ClusterStatus"),
-        "groups": [
-            {
-                "group": group["InstanceGroupName"],
-                "status": group["Status"],
-                "current": group["CurrentCount"],
-                "minimum": group.get("MinCount"),
-                "target": group["TargetCount"],
-                "active_operations": group.get("ActiveOperations") or {},
-                "software_update_status": group.get("SoftwareUpdateStatus"),
-                "training_plan_status": group.get("TrainingPlanStatus"),
-            }
-            for group in live.groups(cluster)
-        ],
-    }
-
-
-def _event_lines(events: Sequence[Reply]) -> dict[str, str]:
-    """By event, what is printed of it. What more nodes of a group than MOST_ALIKE have alike is one line, of the last of them; a
-    warning or an error always has its own."""
-    alike: dict[tuple[str, str], list[Reply]] = {}
-    for event in events:
-        alike.setdefault(_kind(event), []).append(event)
-    found = {}
-    for (group, words), same in alike.items():
-        if len(same) > MOST_ALIKE:
-            last = same[-1]
-            found[last["EventId"]] = f"{_when(last)} {group}, {len(same)} nodes: {words}"
-        else:
-            found |= {event["EventId"]: _event_line(event) for event in same}
-    return found
-
-
-def _kind(event: Reply) -> tuple[str, str]:
-    """The same for events of a group's nodes that differ in the node alone; others are of a kind of their own."""
-    node, group = event.get("InstanceId"), event.get("InstanceGroupName")
-    if event.get("EventLevel", "Info") != "Info" or not node or not group:
-        return "", str(event["EventId"])
-    return str(group), _words(event).replace(node, "…")
-
-
-def _event_line(event: Reply) -> str:
-    where = " ".join(filter(None, (event.get("InstanceGroupName"), event.get("InstanceId"))))
-    return f"{_when(event)} {where}{': ' if where else ''}{_words(event)}"
-
-
-def _when(event: Reply) -> str:
-    return f"{event['EventTime'].astimezone(UTC):%H:%M:%S} {event.get('EventLevel', 'Info')!s:<5}"
-
-
-def _words(event: Reply) -> str:
-    """AWS's own description, known or not, and the reason behind it."""
-    reason = event.get("Reason")
-    return tables.shown(f"{event.get('Description', '')}{f' ({reason})' if reason else ''}")
-
-
-def _messages(value: object) -> Iterator[str]:
-    """What an event's details say in words (botocore: EventMetadata, whose kinds each have a message of some name)."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            if isinstance(inner, str) and inner and str(name).endswith(("Message", "Reason")):
-                yield inner
-            else:
-                yield from _messages(inner)
