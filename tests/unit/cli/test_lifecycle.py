@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli.main import main
-from cdk_hyperpod.cli.nodes.lifecycle import _RUN_AGAIN, STEPS, has_step
+from cdk_hyperpod.cli.nodes.lifecycle import RUN_AGAIN, STEPS, has_step
 from cdk_hyperpod.config.cluster import ENTRY_SCRIPTS
 from cdk_hyperpod.loader import load_config
 from helpers.judging import changed
@@ -122,7 +122,7 @@ def test_a_node_whose_jobs_kept_the_step_from_its_work_is_named_at_the_end(
     assert done.stdout.splitlines()[-1] == (
         "Jobs kept a part of step system from being done on work i-0aaaaaaaaaaaaaaa2: run it again when they have ended."
     )
-    assert _RUN_AGAIN == lib.RUN_AGAIN
+    assert RUN_AGAIN == lib.RUN_AGAIN
 
 
 NOBODY = pwd.getpwnam("nobody").pw_uid

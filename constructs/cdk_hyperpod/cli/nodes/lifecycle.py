@@ -78,7 +78,7 @@ fi
 """
 _ENDED = "lifecycle run {step}: exit code"
 """What the last line of a node says before the number. No quotes and no percent sign: printf and JSON read it."""
-_RUN_AGAIN = "run this step again when they have ended"
+RUN_AGAIN = "run this step again when they have ended"
 """How a step ends its line when jobs kept it from a part of its work: RUN_AGAIN of lifecycle/lib.py."""
 # On the node. The first %s is where the scripts are, the second which of them runs.
 _ON_NODE = (
@@ -114,7 +114,7 @@ def script(config: ClusterConfig, step: str, *, source: str = "") -> str:
     for key, value in {
         "{step}": step,
         "{ended}": ended,
-        "{run_again}": _RUN_AGAIN,
+        "{run_again}": RUN_AGAIN,
         "{name}": config.name,
         "{region}": config.region,
         "{parameters}": shlex.quote(on_node),
