@@ -60,7 +60,7 @@ def _stack(config: ClusterConfig, file: str, profile: str | None) -> tuple[str, 
     # Only what asks AWS needs botocore.
     from ..._lambda.hyperpod.common import api
     from .. import live
-    from .plan import live_stack, refuse_another_account
+    from .deployed_stack import live_stack, refuse_another_account
 
     own = foundation_stack_name(config.name)
     try:

@@ -16,7 +16,7 @@ from ..aws import Clients
 from ..nodes.operations import superseded
 from ..options import json_option, rights, stack_option
 from ..tables import say, say_json, shown
-from .plan import PlanError, live_stack, refuse_another_account
+from .deployed_stack import PlanError, live_stack, refuse_another_account
 
 __all__ = ["reasons", "why"]
 

@@ -1,0 +1,65 @@
+"""What a deployment of the file wants of the cluster, as far as the file alone tells."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
+from ...config.rendering import Surroundings, guard_properties, network_spec, render_group
+from .deployed_stack import stack_id_of
+
+if TYPE_CHECKING:
+    from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Drain, Group
+
+_LATE = "arn:known-at-deployment-only"
+"""Stands for what only a deployment knows, and nothing that a plan says depends on."""
+
+
+def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
+    """What a deployment of the file wants of the cluster, as far as the file alone tells: what the guard reads of the template.
+    `stack`: the name of the stack that has the cluster in it."""
+    from ..._lambda.hyperpod.scale_down.wire import PREPARE, read_properties
+
+    scale_down = config.scale_down or ScaleDownConfig()
+    surroundings = Surroundings(
+        continuous=config.node_provisioning_mode == "continuous",
+        encrypts_root_volumes=config.encrypts_root_volumes,
+        lifecycle_mode=config.lifecycle_mode,
+        scripts_uri=_LATE,
+    )
+    lives = {group.name: group for group in live.groups} if live else {}
+    groups = [json.dumps(_rendered(group, surroundings, lives.get(group.name))) for group in config.instance_groups]
+    autoscaled = () if config.eks is None else config.eks.autoscaled_groups
+    properties = guard_properties(config.name, groups, scale_down, autoscaled_groups=autoscaled, digest="")
+    read = read_properties(properties, kind=PREPARE, owner=stack_id_of(stack, live))
+    return replace(read, drain=_drain(config, scale_down))
+
+
+def _drain(config: ClusterConfig, scale_down: ScaleDownConfig) -> Drain | None:
+    from ..._lambda.hyperpod.scale_down.cluster import Drain
+
+    if (drain := scale_down.drain) is None:
+        return None
+    agent = config.slurm.drain if config.slurm else None
+    return Drain(
+        minutes=drain.timeout_minutes,
+        force=drain.on_timeout == "force",
+        undrained=drain.on_silent == "undrained",
+        must_be_saved=agent is not None and agent.backup is not None and agent.backup.on_failure == "fail",
+        evict_unmanaged=drain.unmanaged_pods == "evict",
+    )
+
+
+def _rendered(group: InstanceGroup, cluster: Surroundings, live: Group | None) -> dict[str, Any]:
+    """The group as the template has it. Roles and subnets have ids that only a deployment knows: they are what lives."""
+    there = None if live is None else live.fixed.network
+    return render_group(
+        group,
+        cluster,
+        role_arn=_LATE if live is None else live.fixed.execution_role or _LATE,
+        network=None
+        if there is None
+        else network_spec(subnets=sorted(there.subnets), security_groups=sorted(there.security_groups)),
+    )
