@@ -33,7 +33,7 @@ from cdk_hyperpod_local.engine.services import (
     node_logs,
     quotas_and_prices,
 )
-from cdk_hyperpod_local.engine.services.eks_world import World
+from cdk_hyperpod_local.engine.services.eks_state import EksState
 from cdk_hyperpod_local.engine.services.fsx_model import Fsx
 from cdk_hyperpod_local.engine.services.kubernetes_nodes import KubernetesNodes
 
@@ -67,8 +67,8 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     # Each of the three asks the next one, and the last the first: none does before all are there.
     apis, review = kubernetes.make(options, lambda cluster, caller: control_planes.identify(cluster, caller))
     account = EksAccount(lambda: clusters)
-    world = World(account=account, kubernetes=apis, now=time.time, speed=options.speed, seed=options.seed)
-    control_planes = eks.install(world, journal)
+    state = EksState(account=account, kubernetes=apis, now=time.time, speed=options.speed, seed=options.seed)
+    control_planes = eks.install(state, journal)
     clusters = hyperpod.install(options, journal, control_planes)
     quotas_and_prices.install(lambda: clusters.model, journal)
     KubernetesNodes(clusters.on_eks, control_planes).start()

@@ -11,7 +11,7 @@ from cdk_hyperpod_local.engine.services.hyperpod import HyperPodService
 
 
 class EksAccount(Ec2Network):
-    """Implements `services.eks_world.Account` on ministack's EC2, IAM and KMS."""
+    """Implements `services.eks_state.Account` on ministack's EC2, IAM and KMS."""
 
     def __init__(self, hyperpod: Callable[[], HyperPodService]) -> None:
         self._hyperpod = hyperpod

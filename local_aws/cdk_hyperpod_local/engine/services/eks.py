@@ -10,31 +10,31 @@ from cdk_hyperpod_local.engine import seam
 from cdk_hyperpod_local.engine.journal import Journal
 from cdk_hyperpod_local.engine.seam import services as requests
 from cdk_hyperpod_local.engine.services import eks_access, eks_addons, eks_clusters, rest_routes
-from cdk_hyperpod_local.engine.services.eks_world import EksError, Where, World, arn_of, everything, not_found
+from cdk_hyperpod_local.engine.services.eks_state import EksError, EksState, Where, arn_of, everything, not_found
 from cdk_hyperpod_local.engine.services.json_service import JsonService, failure, success
 
 Json = Any
-Operation = Callable[[World, Json, Where], Json]
+Operation = Callable[[EksState, Json, Where], Json]
 
 
-def _tag(world: World, request: Json, where: Where) -> Json:
-    _tagged(world, request)["tags"].update(request["tags"])
+def _tag(state: EksState, request: Json, where: Where) -> Json:
+    _tagged(state, request)["tags"].update(request["tags"])
     return {}
 
 
-def _untag(world: World, request: Json, where: Where) -> Json:
-    tags = _tagged(world, request)["tags"]
+def _untag(state: EksState, request: Json, where: Where) -> Json:
+    tags = _tagged(state, request)["tags"]
     for key in request["tagKeys"]:
         tags.pop(key, None)
     return {}
 
 
-def _list_tags(world: World, request: Json, where: Where) -> Json:
-    return {"tags": _tagged(world, request)["tags"]}
+def _list_tags(state: EksState, request: Json, where: Where) -> Json:
+    return {"tags": _tagged(state, request)["tags"]}
 
 
-def _tagged(world: World, request: Json) -> Json:
-    for cluster in world.clusters.values():
+def _tagged(state: EksState, request: Json) -> Json:
+    for cluster in state.clusters.values():
         for record in everything(cluster):
             if arn_of(record) == request["resourceArn"]:
                 return record
@@ -82,27 +82,27 @@ _PASSED_TO = {
 
 
 class EksService(JsonService):
-    def __init__(self, world: World, journal: Journal) -> None:
+    def __init__(self, state: EksState, journal: Journal) -> None:
         super().__init__("eks", self._reply, journal)
-        self.world = world
+        self.state = state
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def get_state(self) -> Json:
         with self.lock:
-            return {"clusters": self.world.clusters, "drawn": self.world.drawn}
+            return {"clusters": self.state.clusters, "drawn": self.state.drawn}
 
     def load_persisted_state(self, data: Json) -> None:
         with self.lock:
-            self.world.clusters, self.world.drawn = data["clusters"], data["drawn"]
-            for record in self.world.clusters.values():
-                eks_clusters.start_again(self.world, record)
+            self.state.clusters, self.state.drawn = data["clusters"], data["drawn"]
+            for record in self.state.clusters.values():
+                eks_clusters.start_again(self.state, record)
 
     def reset(self) -> None:
         with self.lock:
-            for record in self.world.clusters.values():
-                self.world.stop(record["name"])
-            self.world.clusters = {}
+            for record in self.state.clusters.values():
+                self.state.stop(record["name"])
+            self.state.clusters = {}
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -139,16 +139,16 @@ class EksService(JsonService):
             return failure("InvalidRequestException", f"{operation} is not modelled by this engine")
         try:
             self._settle()
-            return success(serve(self.world, json.loads(body), Where(account=account, region=region)))
+            return success(serve(self.state, json.loads(body), Where(account=account, region=region)))
         except EksError as error:
             return failure(error.code, error.message, error.status)
         except KeyError as missing:
             return failure("InvalidParameterException", f"{missing.args[0]} is required")
 
     def _settle(self) -> None:
-        for record in list(self.world.clusters.values()):
-            eks_clusters.settle(self.world, record)
-            eks_addons.settle(self.world, record)
+        for record in list(self.state.clusters.values()):
+            eks_clusters.settle(self.state, record)
+            eks_addons.settle(self.state, record)
 
     # -- what others have to know --------------------------------------------------------------------------------------
 
@@ -156,21 +156,21 @@ class EksService(JsonService):
         """A cluster as it is now."""
         with self.lock:
             self._settle()
-            return self.world.clusters.get(arn)
+            return self.state.clusters.get(arn)
 
     def endpoints(self) -> dict[str, str]:
         """ARN -> name of the clusters whose Kubernetes API there is."""
         with self.lock:
-            found = self.world.clusters.items()
+            found = self.state.clusters.items()
             return {arn: cluster["name"] for arn, cluster in found if cluster["status"] in ("ACTIVE", "UPDATING")}
 
     def identify(self, cluster: str, caller: str) -> tuple[str, list[str]] | None:
         """Who this caller is in the cluster of this name: user name and groups; None where no access entry lets it in."""
         with self.lock:
-            return eks_access.identify(self.world, cluster, caller)
+            return eks_access.identify(self.state, cluster, caller)
 
     def tagged(self) -> Iterator[tuple[str, list[Json]]]:
-        for cluster in list(self.world.clusters.values()):
+        for cluster in list(self.state.clusters.values()):
             for record in everything(cluster):
                 yield arn_of(record), [{"Key": key, "Value": value} for key, value in record["tags"].items()]
 
@@ -182,7 +182,7 @@ class EksService(JsonService):
             return str(request["resourceArn"])
         if operation in ("ListClusters", "ListAccessPolicies"):
             return "*"
-        for cluster in self.world.of(where):
+        for cluster in self.state.of(where):
             if cluster["name"] != name or operation.startswith(("Create", "List")):
                 continue
             record = _child(cluster, request)
@@ -201,9 +201,9 @@ def _child(cluster: Json, request: Json) -> Json | None:
     return cluster["_entries"].get(request.get("principalArn"))
 
 
-def install(world: World, journal: Journal) -> EksService:
+def install(state: EksState, journal: Journal) -> EksService:
     """In the place of ministack's own, which runs k3s in docker or, without docker, nothing."""
-    service = EksService(world, journal)
+    service = EksService(state, journal)
     requests.register_service("eks", service, target_prefix=None, tagged=service.tagged)
     requests.resolve_rest("eks", rest_routes.read, service.resource)
     return service

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from cdk_hyperpod_local.engine.services.eks_world import (
+from cdk_hyperpod_local.engine.services.eks_state import (
+    EksState,
     Json,
     Where,
-    World,
     in_use,
     invalid_parameter,
     invalid_request,
@@ -31,29 +31,29 @@ _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::(?P<account>\d{12}):(?P<kind>role|
 _SESSION = re.compile(r"arn:aws[a-z-]*:sts::(?P<account>\d{12}):assumed-role/(?P<role>[^/]+)/(?P<session>.+)")
 
 
-def create_access_entry(world: World, request: Json, where: Where) -> Json:
-    cluster = world.active(request["clusterName"], where)
+def create_access_entry(state: EksState, request: Json, where: Where) -> Json:
+    cluster = state.active(request["clusterName"], where)
     principal, kind = request["principalArn"], request.get("type", "STANDARD")
     found = _PRINCIPAL.fullmatch(principal)
     if cluster["accessConfig"]["authenticationMode"] == "CONFIG_MAP":
         raise invalid_request(
             "The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform this operation."
         )
-    if not found or not world.account.principal_exists(principal):
+    if not found or not state.account.principal_exists(principal):
         raise invalid_parameter("The specified principalArn is invalid: invalid principal.")
     if kind not in ("STANDARD", *_NODE_TYPES):
         raise invalid_parameter(f"The specified type is invalid: {kind}")
     if principal in cluster["_entries"]:
         raise in_use("The specified access entry resource is already in use on this cluster.")
     _check(request, kind)
-    identifier = f"{found['kind']}/{found['account']}/{found['name'].rsplit('/', 1)[-1]}/{world.identifier(32)}"
+    identifier = f"{found['kind']}/{found['account']}/{found['name'].rsplit('/', 1)[-1]}/{state.identifier(32)}"
     record = {
         "clusterName": cluster["name"],
         "principalArn": principal,
         "kubernetesGroups": list(request.get("kubernetesGroups") or (["system:nodes"] if kind != "STANDARD" else [])),
         "accessEntryArn": where.arn(f"access-entry/{cluster['name']}/{identifier}"),
-        "createdAt": world.now(),
-        "modifiedAt": world.now(),
+        "createdAt": state.now(),
+        "modifiedAt": state.now(),
         "tags": dict(request.get("tags") or {}),
         "username": request.get("username") or _username(found, kind),
         "type": kind,
@@ -84,33 +84,33 @@ def _check(request: Json, kind: str) -> None:
         raise invalid_parameter(f"The username {username} is invalid, it cannot start with a reserved prefix")
 
 
-def describe_access_entry(world: World, request: Json, where: Where) -> Json:
-    return {"accessEntry": shown(_entry(world, request, where))}
+def describe_access_entry(state: EksState, request: Json, where: Where) -> Json:
+    return {"accessEntry": shown(_entry(state, request, where))}
 
 
-def list_access_entries(world: World, request: Json, where: Where) -> Json:
+def list_access_entries(state: EksState, request: Json, where: Where) -> Json:
     policy = request.get("associatedPolicyArn")
-    entries = world.cluster(request["clusterName"], where)["_entries"]
+    entries = state.cluster(request["clusterName"], where)["_entries"]
     found = [principal for principal, entry in entries.items() if policy is None or policy in entry["_policies"]]
     return page(found, request, "accessEntries")
 
 
-def update_access_entry(world: World, request: Json, where: Where) -> Json:
-    record = _entry(world, request, where)
+def update_access_entry(state: EksState, request: Json, where: Where) -> Json:
+    record = _entry(state, request, where)
     _check(request, record["type"])
     record |= {key: request[key] for key in ("kubernetesGroups", "username") if key in request}
-    record["modifiedAt"] = world.now()
+    record["modifiedAt"] = state.now()
     return {"accessEntry": shown(record)}
 
 
-def delete_access_entry(world: World, request: Json, where: Where) -> Json:
-    record = _entry(world, request, where)
-    del world.cluster(request["clusterName"], where)["_entries"][record["principalArn"]]
+def delete_access_entry(state: EksState, request: Json, where: Where) -> Json:
+    record = _entry(state, request, where)
+    del state.cluster(request["clusterName"], where)["_entries"][record["principalArn"]]
     return {}
 
 
-def associate_access_policy(world: World, request: Json, where: Where) -> Json:
-    record = _entry(world, request, where)
+def associate_access_policy(state: EksState, request: Json, where: Where) -> Json:
+    record = _entry(state, request, where)
     policy, scope = request["policyArn"], request["accessScope"]
     if record["type"] != "STANDARD":
         raise invalid_request("Access policies can only be associated with access entries of type STANDARD")
@@ -119,7 +119,7 @@ def associate_access_policy(world: World, request: Json, where: Where) -> Json:
     namespaces = list(scope.get("namespaces") or [])
     if (scope.get("type") == "namespace") != bool(namespaces):
         raise invalid_parameter("Namespaces go with the access scope namespace, and only with it")
-    now = world.now()
+    now = state.now()
     association = {
         "policyArn": policy,
         "accessScope": {"type": scope["type"], "namespaces": namespaces},
@@ -130,24 +130,24 @@ def associate_access_policy(world: World, request: Json, where: Where) -> Json:
     return {**_named(record), "associatedAccessPolicy": association}
 
 
-def disassociate_access_policy(world: World, request: Json, where: Where) -> Json:
-    record = _entry(world, request, where)
+def disassociate_access_policy(state: EksState, request: Json, where: Where) -> Json:
+    record = _entry(state, request, where)
     if record["_policies"].pop(request["policyArn"], None) is None:
         raise not_found(f"The policy {request['policyArn']} is not associated with {record['principalArn']}")
     return {}
 
 
-def list_associated_access_policies(world: World, request: Json, where: Where) -> Json:
-    record = _entry(world, request, where)
+def list_associated_access_policies(state: EksState, request: Json, where: Where) -> Json:
+    record = _entry(state, request, where)
     return {**_named(record), "associatedAccessPolicies": list(record["_policies"].values())}
 
 
-def list_access_policies(world: World, request: Json, where: Where) -> Json:
+def list_access_policies(state: EksState, request: Json, where: Where) -> Json:
     return {"accessPolicies": [{"name": name, "arn": f"{_POLICY_ARN}{name}"} for name in POLICIES]}
 
 
-def _entry(world: World, request: Json, where: Where) -> Json:
-    cluster, principal = world.cluster(request["clusterName"], where), request["principalArn"]
+def _entry(state: EksState, request: Json, where: Where) -> Json:
+    cluster, principal = state.cluster(request["clusterName"], where), request["principalArn"]
     if principal not in cluster["_entries"]:
         raise not_found(f"The specified principalArn could not be found: {principal}")
     return cluster["_entries"][principal]
@@ -157,13 +157,13 @@ def _named(record: Json) -> Json:
     return {"clusterName": record["clusterName"], "principalArn": record["principalArn"]}
 
 
-def identify(world: World, cluster_name: str, caller: str) -> tuple[str, list[str]] | None:
+def identify(state: EksState, cluster_name: str, caller: str) -> tuple[str, list[str]] | None:
     """Who this caller (ARN of a role, of a session of one, or of a user) is in the cluster: user name and groups.
 
     EKS's own authorizer judges its access policies. Kubernetes knows groups only: of the policies, that of a cluster's
     administrator becomes the group system:masters, and the others give nothing.
     """
-    cluster = world.named(cluster_name)
+    cluster = state.named(cluster_name)
     if cluster is None:
         return None
     session = _SESSION.fullmatch(caller)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from cdk_hyperpod_local.engine.kubernetes import training_operator
-from cdk_hyperpod_local.engine.services.eks_world import (
+from cdk_hyperpod_local.engine.services.eks_state import (
+    EksState,
     Json,
     Where,
-    World,
     in_use,
     invalid_parameter,
     not_found,
@@ -46,85 +46,85 @@ _NAMESPACES = {"amazon-sagemaker-hyperpod-observability": "hyperpod-observabilit
 _NEEDS = {_TRAINING_OPERATOR: "cert-manager"}
 
 
-def create_addon(world: World, request: Json, where: Where) -> Json:
-    cluster = world.active(request["clusterName"], where)
+def create_addon(state: EksState, request: Json, where: Where) -> Json:
+    cluster = state.active(request["clusterName"], where)
     name = request["addonName"]
     if name not in _DEFAULT_VERSIONS:
         raise invalid_parameter(f"Addon {name} specified is not supported in {cluster['version']} kubernetes version")
     if name in cluster["_addons"]:
         raise in_use(f"Addon already exists: {name}")
     version = request.get("addonVersion", _DEFAULT_VERSIONS[name])
-    _check(world, request, name, version)
+    _check(state, request, name, version)
     record = {
         "addonName": name,
         "clusterName": cluster["name"],
         "status": "CREATING",
         "addonVersion": version,
         "health": {"issues": []},
-        "addonArn": where.arn(f"addon/{cluster['name']}/{name}/{world.identifier(32)}"),
-        "createdAt": world.now(),
-        "modifiedAt": world.now(),
+        "addonArn": where.arn(f"addon/{cluster['name']}/{name}/{state.identifier(32)}"),
+        "createdAt": state.now(),
+        "modifiedAt": state.now(),
         "tags": dict(request.get("tags") or {}),
         **{key: request[key] for key in ("serviceAccountRoleArn", "configurationValues") if key in request},
-        "_ready": world.later(ADDON_SECONDS),
-        "_limit": world.later(NODELESS_SECONDS),
+        "_ready": state.later(ADDON_SECONDS),
+        "_limit": state.later(NODELESS_SECONDS),
     }
-    _own_associations(world, cluster, record, request.get("podIdentityAssociations") or [], where)
+    _own_associations(state, cluster, record, request.get("podIdentityAssociations") or [], where)
     cluster["_addons"][name] = record
     return {"addon": _shown(cluster, record)}
 
 
-def _check(world: World, request: Json, name: str, version: str) -> None:
+def _check(state: EksState, request: Json, name: str, version: str) -> None:
     if not re.fullmatch(r"v\d+\.\d+\.\d+-eksbuild\.\d+", version):
         raise invalid_parameter(f"Addon version specified is not supported: {version}")
     if name == TASK_GOVERNANCE and request.get("configurationValues") not in (None, "", "{}"):
         # Its configuration schema is empty (`aws eks describe-addon-configuration`, v1.6.1).
         raise invalid_parameter(f"ConfigurationValue provided in request is not supported: {name} does not take any")
     role = request.get("serviceAccountRoleArn")
-    if role and world.account.trusts(role, "") is None:
+    if role and state.account.trusts(role, "") is None:
         raise invalid_parameter(f"The role {role} does not exist")
     associations = request.get("podIdentityAssociations") or []
     if associations and name == _TRAINING_OPERATOR:
         # v1.2.1 refused it; its association has to be made by itself, before the add-on.
         raise invalid_parameter(f"Pod Identity feature is not supported for addon version {version}")
     for association in associations:
-        _check_role(world, association["roleArn"])
+        _check_role(state, association["roleArn"])
 
 
-def describe_addon(world: World, request: Json, where: Where) -> Json:
-    cluster = world.cluster(request["clusterName"], where)
+def describe_addon(state: EksState, request: Json, where: Where) -> Json:
+    cluster = state.cluster(request["clusterName"], where)
     return {"addon": _shown(cluster, _addon(cluster, request["addonName"]))}
 
 
-def list_addons(world: World, request: Json, where: Where) -> Json:
-    return page(sorted(world.cluster(request["clusterName"], where)["_addons"]), request, "addons")
+def list_addons(state: EksState, request: Json, where: Where) -> Json:
+    return page(sorted(state.cluster(request["clusterName"], where)["_addons"]), request, "addons")
 
 
-def update_addon(world: World, request: Json, where: Where) -> Json:
-    cluster = world.active(request["clusterName"], where)
+def update_addon(state: EksState, request: Json, where: Where) -> Json:
+    cluster = state.active(request["clusterName"], where)
     record = _addon(cluster, request["addonName"])
     if record["status"] in ("CREATING", "UPDATING", "DELETING"):
         raise in_use(f"Addon {record['addonName']} is {record['status']}")
-    _check(world, request, record["addonName"], request.get("addonVersion", record["addonVersion"]))
+    _check(state, request, record["addonName"], request.get("addonVersion", record["addonVersion"]))
     changed = ("addonVersion", "serviceAccountRoleArn", "configurationValues")
     record |= {key: request[key] for key in changed if key in request}
     record |= {
         "status": "UPDATING",
-        "modifiedAt": world.now(),
-        "_ready": world.later(ADDON_SECONDS),
-        "_limit": world.later(NODELESS_SECONDS),
+        "modifiedAt": state.now(),
+        "_ready": state.later(ADDON_SECONDS),
+        "_limit": state.later(NODELESS_SECONDS),
     }
     if "podIdentityAssociations" in request:
         _disown(cluster, record)
-        _own_associations(world, cluster, record, request["podIdentityAssociations"], where)
-    update = {"id": world.identifier(32), "status": "InProgress", "type": "AddonUpdate", "createdAt": world.now()}
+        _own_associations(state, cluster, record, request["podIdentityAssociations"], where)
+    update = {"id": state.identifier(32), "status": "InProgress", "type": "AddonUpdate", "createdAt": state.now()}
     return {"update": {**update, "params": [], "errors": []}}
 
 
-def delete_addon(world: World, request: Json, where: Where) -> Json:
-    cluster = world.cluster(request["clusterName"], where)
+def delete_addon(state: EksState, request: Json, where: Where) -> Json:
+    cluster = state.cluster(request["clusterName"], where)
     record = _addon(cluster, request["addonName"])
-    record |= {"status": "DELETING", "_ready": world.later(ADDON_SECONDS)}
+    record |= {"status": "DELETING", "_ready": state.later(ADDON_SECONDS)}
     return {"addon": _shown(cluster, record)}
 
 
@@ -139,10 +139,10 @@ def _shown(cluster: Json, record: Json) -> Json:
     return {**shown(record), **({"podIdentityAssociations": own} if own else {})}
 
 
-def settle(world: World, cluster: Json) -> None:
+def settle(state: EksState, cluster: Json) -> None:
     """What has become of a cluster's add-ons by now."""
     for record in list(cluster["_addons"].values()):
-        if record["status"] not in _MOVING or world.now() < record["_ready"]:
+        if record["status"] not in _MOVING or state.now() < record["_ready"]:
             continue
         name = record["addonName"]
         if record["status"] == "DELETING":
@@ -153,17 +153,17 @@ def settle(world: World, cluster: Json) -> None:
         if missing and cluster["_addons"].get(missing, {}).get("status") != "ACTIVE":
             record["status"] = "UPDATE_FAILED" if record["status"] == "UPDATING" else "CREATE_FAILED"
             _blame(record, "ConfigurationConflict", f"{name} needs the add-on {missing}, which is not there")
-        elif name in _ONLY_DAEMON_SETS or world.account.running_nodes(cluster["arn"]):
-            _bring_kinds(world, cluster["name"], name)
+        elif name in _ONLY_DAEMON_SETS or state.account.running_nodes(cluster["arn"]):
+            _bring_kinds(state, cluster["name"], name)
             record |= {"status": "ACTIVE", "health": {"issues": []}}
-        elif world.now() >= record["_limit"]:
+        elif state.now() >= record["_limit"]:
             record["status"] = "DEGRADED"
             _blame(record, "InsufficientNumberOfReplicas", "no nodes available to schedule pods")
 
 
-def _bring_kinds(world: World, cluster: str, addon: str) -> None:
+def _bring_kinds(state: EksState, cluster: str, addon: str) -> None:
     """They stay when the add-on goes, and with them their objects: what EKS does then is not documented."""
-    api = world.kubernetes.get(cluster) if addon == _TRAINING_OPERATOR else None
+    api = state.kubernetes.get(cluster) if addon == _TRAINING_OPERATOR else None
     if api is not None:
         training_operator.install(api)
 
@@ -175,18 +175,18 @@ def _blame(record: Json, code: str, message: str) -> None:
 # -- pod identity -----------------------------------------------------------------------------------------------------
 
 
-def create_pod_identity_association(world: World, request: Json, where: Where) -> Json:
-    cluster = world.active(request["clusterName"], where)
-    return {"association": shown(_associate(world, cluster, request, where))}
+def create_pod_identity_association(state: EksState, request: Json, where: Where) -> Json:
+    cluster = state.active(request["clusterName"], where)
+    return {"association": shown(_associate(state, cluster, request, where))}
 
 
-def _associate(world: World, cluster: Json, request: Json, where: Where, **more: str) -> Json:
-    _check_role(world, request["roleArn"])
+def _associate(state: EksState, cluster: Json, request: Json, where: Where, **more: str) -> Json:
+    _check_role(state, request["roleArn"])
     namespace, account = request["namespace"], request["serviceAccount"]
     for other in cluster["_associations"].values():
         if (other["namespace"], other["serviceAccount"]) == (namespace, account):
             raise in_use(f"Association already exists: {other['associationId']}")
-    identifier = f"a-{world.identifier(17)}"
+    identifier = f"a-{state.identifier(17)}"
     record = {
         "clusterName": cluster["name"],
         "namespace": namespace,
@@ -195,8 +195,8 @@ def _associate(world: World, cluster: Json, request: Json, where: Where, **more:
         "associationArn": where.arn(f"podidentityassociation/{cluster['name']}/{identifier}"),
         "associationId": identifier,
         "tags": dict(request.get("tags") or {}),
-        "createdAt": world.now(),
-        "modifiedAt": world.now(),
+        "createdAt": state.now(),
+        "modifiedAt": state.now(),
         "disableSessionTags": bool(request.get("disableSessionTags", False)),
         **{key: request[key] for key in ("targetRoleArn", "policy") if request.get(key)},
         **more,
@@ -205,19 +205,19 @@ def _associate(world: World, cluster: Json, request: Json, where: Where, **more:
     return record
 
 
-def _check_role(world: World, role: str) -> None:
-    if not world.account.trusts(role, "pods.eks.amazonaws.com"):
+def _check_role(state: EksState, role: str) -> None:
+    if not state.account.trusts(role, "pods.eks.amazonaws.com"):
         raise invalid_parameter(
             f"Trust policy of role {role} does not let pods.eks.amazonaws.com assume it, or there is no such role"
         )
 
 
-def describe_pod_identity_association(world: World, request: Json, where: Where) -> Json:
-    return {"association": shown(_association(world, request, where))}
+def describe_pod_identity_association(state: EksState, request: Json, where: Where) -> Json:
+    return {"association": shown(_association(state, request, where))}
 
 
-def list_pod_identity_associations(world: World, request: Json, where: Where) -> Json:
-    cluster = world.cluster(request["clusterName"], where)
+def list_pod_identity_associations(state: EksState, request: Json, where: Where) -> Json:
+    cluster = state.cluster(request["clusterName"], where)
     keys = ("clusterName", "namespace", "serviceAccount", "associationArn", "associationId", "ownerArn")
     return {
         "associations": [
@@ -228,36 +228,36 @@ def list_pod_identity_associations(world: World, request: Json, where: Where) ->
     }
 
 
-def update_pod_identity_association(world: World, request: Json, where: Where) -> Json:
-    record = _association(world, request, where)
+def update_pod_identity_association(state: EksState, request: Json, where: Where) -> Json:
+    record = _association(state, request, where)
     if "roleArn" in request:
-        _check_role(world, request["roleArn"])
+        _check_role(state, request["roleArn"])
     changed = ("roleArn", "targetRoleArn", "disableSessionTags", "policy")
     record |= {key: request[key] for key in changed if key in request}
-    record["modifiedAt"] = world.now()
+    record["modifiedAt"] = state.now()
     return {"association": shown(record)}
 
 
-def delete_pod_identity_association(world: World, request: Json, where: Where) -> Json:
-    record = _association(world, request, where)
+def delete_pod_identity_association(state: EksState, request: Json, where: Where) -> Json:
+    record = _association(state, request, where)
     if "ownerArn" in record:
         raise in_use(f"Association {record['associationId']} belongs to an add-on")
-    del world.cluster(request["clusterName"], where)["_associations"][record["associationArn"]]
+    del state.cluster(request["clusterName"], where)["_associations"][record["associationArn"]]
     return {"association": shown(record)}
 
 
-def _association(world: World, request: Json, where: Where) -> Json:
-    cluster = world.cluster(request["clusterName"], where)
+def _association(state: EksState, request: Json, where: Where) -> Json:
+    cluster = state.cluster(request["clusterName"], where)
     for record in cluster["_associations"].values():
         if record["associationId"] == request["associationId"]:
             return record
     raise not_found(f"No association with id {request['associationId']} in cluster {cluster['name']}")
 
 
-def _own_associations(world: World, cluster: Json, addon: Json, wanted: list[Json], where: Where) -> None:
+def _own_associations(state: EksState, cluster: Json, addon: Json, wanted: list[Json], where: Where) -> None:
     namespace = _NAMESPACES.get(addon["addonName"], "kube-system")
     for item in wanted:
-        _associate(world, cluster, {**item, "namespace": namespace}, where, ownerArn=addon["addonArn"])
+        _associate(state, cluster, {**item, "namespace": namespace}, where, ownerArn=addon["addonArn"])
 
 
 def _disown(cluster: Json, addon: Json) -> None:

@@ -6,13 +6,13 @@ import base64
 import re
 from collections.abc import Iterator
 
-from cdk_hyperpod_local.engine.services.eks_world import (
+from cdk_hyperpod_local.engine.services.eks_state import (
     CREATE_SECONDS,
     DELETE_SECONDS,
     UPDATE_SECONDS,
+    EksState,
     Json,
     Where,
-    World,
     in_use,
     invalid_parameter,
     invalid_request,
@@ -34,30 +34,30 @@ _NETWORK = {
 }
 
 
-def create_cluster(world: World, request: Json, where: Where) -> Json:
+def create_cluster(state: EksState, request: Json, where: Where) -> Json:
     name = request["name"]
-    for problem in _problems(world, request):
+    for problem in _problems(state, request):
         raise invalid_parameter(problem)
-    if any(record["name"] == name for record in world.of(where)):
+    if any(record["name"] == name for record in state.of(where)):
         raise in_use(f"Cluster already exists with name: {name}")
-    if world.named(name):
+    if state.named(name):
         raise invalid_request(f"This engine has one Kubernetes API for a name, and {name} is another region's")
     network = {**_NETWORK, **request["resourcesVpcConfig"]}
-    vpc_id = (world.account.subnet(network["subnetIds"][0]) or {})["VpcId"]
-    suffix = world.identifier(8)
-    group = world.account.create_group(
+    vpc_id = (state.account.subnet(network["subnetIds"][0]) or {})["VpcId"]
+    suffix = state.identifier(8)
+    group = state.account.create_group(
         vpc_id=vpc_id, name=f"eks-cluster-sg-{name}-{suffix}", description="EKS created security group"
     )
     groups = [*network["securityGroupIds"], group]
     interfaces = [
-        world.account.attach(subnet_id=subnet, group_ids=groups, description=f"Amazon EKS {name}")
+        state.account.attach(subnet_id=subnet, group_ids=groups, description=f"Amazon EKS {name}")
         for subnet in network["subnetIds"]
     ]
     access = {"bootstrapClusterCreatorAdminPermissions": True, "authenticationMode": "CONFIG_MAP"}
     record = {
         "name": name,
         "arn": where.arn(f"cluster/{name}"),
-        "createdAt": world.now(),
+        "createdAt": state.now(),
         "version": request.get("version", _DEFAULT_VERSION),
         "roleArn": request["roleArn"],
         "resourcesVpcConfig": {**network, "clusterSecurityGroupId": group, "vpcId": vpc_id},
@@ -81,19 +81,19 @@ def create_cluster(world: World, request: Json, where: Where) -> Json:
         "_account": where.account,
         "_region": where.region,
         "_interfaces": interfaces,
-        "_ready": world.later(CREATE_SECONDS),
+        "_ready": state.later(CREATE_SECONDS),
         "_updates": {},
         "_entries": {},
         "_addons": {},
         "_associations": {},
     }
-    world.clusters[record["arn"]] = record
-    world.start(name, world.kubernetes.create)
+    state.clusters[record["arn"]] = record
+    state.start(name, state.kubernetes.create)
     return {"cluster": shown(record)}
 
 
-def _problems(world: World, request: Json) -> Iterator[str]:
-    account, network = world.account, request["resourcesVpcConfig"]
+def _problems(state: EksState, request: Json) -> Iterator[str]:
+    account, network = state.account, request["resourcesVpcConfig"]
     trusted = account.trusts(request["roleArn"], "eks.amazonaws.com")
     if trusted is None:
         yield f"The role {request['roleArn']} does not exist"
@@ -127,43 +127,43 @@ def _problems(world: World, request: Json) -> Iterator[str]:
         yield "bootstrapClusterCreatorAdminPermissions must be true if cluster authentication mode is set to CONFIG_MAP"
 
 
-def describe_cluster(world: World, request: Json, where: Where) -> Json:
-    return {"cluster": shown(world.cluster(request["name"], where))}
+def describe_cluster(state: EksState, request: Json, where: Where) -> Json:
+    return {"cluster": shown(state.cluster(request["name"], where))}
 
 
-def list_clusters(world: World, request: Json, where: Where) -> Json:
-    return page(sorted(record["name"] for record in world.of(where)), request, "clusters")
+def list_clusters(state: EksState, request: Json, where: Where) -> Json:
+    return page(sorted(record["name"] for record in state.of(where)), request, "clusters")
 
 
-def delete_cluster(world: World, request: Json, where: Where) -> Json:
-    record = world.cluster(request["name"], where)
+def delete_cluster(state: EksState, request: Json, where: Where) -> Json:
+    record = state.cluster(request["name"], where)
     name = record["name"]
     if record["status"] in ("CREATING", "UPDATING"):
         raise in_use(f"Cluster is {record['status']}: {name}")
     if record["deletionProtection"]:
         raise invalid_request(f"Cluster {name} has deletion protection enabled")
-    if used := world.account.hyperpod_clusters(record["arn"]):
+    if used := state.account.hyperpod_clusters(record["arn"]):
         # AWS does not say what it does; a HyperPod cluster without its control plane is a mistake in any case.
         raise in_use(f"Cluster has HyperPod clusters attached: {', '.join(used)}")
     if record["status"] != "DELETING":
-        record |= {"status": "DELETING", "_ready": world.later(DELETE_SECONDS)}
-        world.stop(name)
+        record |= {"status": "DELETING", "_ready": state.later(DELETE_SECONDS)}
+        state.stop(name)
     return {"cluster": shown(record)}
 
 
-def update_cluster_version(world: World, request: Json, where: Where) -> Json:
-    record = _at_rest(world, request, where)
+def update_cluster_version(state: EksState, request: Json, where: Where) -> Json:
+    record = _at_rest(state, request, where)
     old, new = record["version"], request["version"]
     if new not in VERSIONS:
         raise invalid_parameter(f"unsupported Kubernetes version {new}")
     if VERSIONS.index(new) - VERSIONS.index(old) != 1:
         raise invalid_parameter(f"Unsupported Kubernetes minor version update from {old} to {new}")
     record["version"] = new
-    return _update(world, record, "VersionUpdate", {"Version": new})
+    return _update(state, record, "VersionUpdate", {"Version": new})
 
 
-def update_cluster_config(world: World, request: Json, where: Where) -> Json:
-    record = _at_rest(world, request, where)
+def update_cluster_config(state: EksState, request: Json, where: Where) -> Json:
+    record = _at_rest(state, request, where)
     changed = sorted(set(request) - {"name", "clientRequestToken"})
     if len(changed) != 1:
         raise invalid_parameter(f"Only one type of update can be allowed, got {', '.join(changed) or 'none'}")
@@ -182,54 +182,54 @@ def update_cluster_config(world: World, request: Json, where: Where) -> Json:
         case "resourcesVpcConfig":
             value = {**record[kind], **value}
             if set(value["subnetIds"]) != set(record[kind]["subnetIds"]):
-                _move(world, record, value)
+                _move(state, record, value)
         case "deletionProtection":
             value = bool(value)
         case _:
             value = {**(record.get(kind) or {}), **value}
     record[kind] = value
-    return _update(world, record, "ConfigUpdate", {kind: str(value)})
+    return _update(state, record, "ConfigUpdate", {kind: str(value)})
 
 
-def describe_update(world: World, request: Json, where: Where) -> Json:
-    record = world.cluster(request["name"], where)
+def describe_update(state: EksState, request: Json, where: Where) -> Json:
+    record = state.cluster(request["name"], where)
     if request["updateId"] not in record["_updates"]:
         raise not_found(f"No update found for id {request['updateId']}")
     return {"update": record["_updates"][request["updateId"]]}
 
 
-def _at_rest(world: World, request: Json, where: Where) -> Json:
-    record = world.cluster(request["name"], where)
+def _at_rest(state: EksState, request: Json, where: Where) -> Json:
+    record = state.cluster(request["name"], where)
     if record["status"] != "ACTIVE":
         raise in_use(f"Cannot {record['name']} because cluster is currently {record['status']}")
     return record
 
 
-def _update(world: World, record: Json, kind: str, params: dict[str, str]) -> Json:
+def _update(state: EksState, record: Json, kind: str, params: dict[str, str]) -> Json:
     update = {
-        "id": world.identifier(32),
+        "id": state.identifier(32),
         "status": "InProgress",
         "type": kind,
         "params": [{"type": key[0].upper() + key[1:], "value": value} for key, value in params.items()],
-        "createdAt": world.now(),
+        "createdAt": state.now(),
         "errors": [],
     }
     record["_updates"][update["id"]] = update
-    record |= {"status": "UPDATING", "_ready": world.later(UPDATE_SECONDS)}
+    record |= {"status": "UPDATING", "_ready": state.later(UPDATE_SECONDS)}
     return {"update": update}
 
 
-def _move(world: World, record: Json, network: Json) -> None:
-    subnets = {identifier: world.account.subnet(identifier) for identifier in network["subnetIds"]}
+def _move(state: EksState, record: Json, network: Json) -> None:
+    subnets = {identifier: state.account.subnet(identifier) for identifier in network["subnetIds"]}
     if any(subnet is None or subnet["VpcId"] != network["vpcId"] for subnet in subnets.values()):
         raise invalid_parameter("Subnets must exist and be in the cluster's VPC")
     if len({(subnet or {})["AvailabilityZone"] for subnet in subnets.values()}) < 2:
         raise invalid_parameter("Subnets specified must be in at least two different AZs")
     for interface in record["_interfaces"]:
-        world.account.detach(interface)
+        state.account.detach(interface)
     groups = [*network["securityGroupIds"], network["clusterSecurityGroupId"]]
     record["_interfaces"] = [
-        world.account.attach(subnet_id=subnet, group_ids=groups, description=f"Amazon EKS {record['name']}")
+        state.account.attach(subnet_id=subnet, group_ids=groups, description=f"Amazon EKS {record['name']}")
         for subnet in subnets
     ]
 
@@ -241,33 +241,33 @@ def _logging(wanted: Json) -> Json:
     return {"clusterLogging": [{"types": types, "enabled": types is on} for types in (on, off) if types]}
 
 
-def settle(world: World, record: Json) -> None:
+def settle(state: EksState, record: Json) -> None:
     """What has become of a cluster by now."""
-    if (found := world.started(record["name"])) is not None:
+    if (found := state.started(record["name"])) is not None:
         api, problem = found
         if api is None:
             record |= {"status": "FAILED", "health": {"issues": [{"code": "InternalFailure", "message": problem}]}}
             return
         record["endpoint"] = api.url
         record["certificateAuthority"] = {"data": base64.b64encode(api.certificate_authority).decode()}
-    if world.now() < record["_ready"] or record["status"] not in ("CREATING", "UPDATING", "DELETING"):
+    if state.now() < record["_ready"] or record["status"] not in ("CREATING", "UPDATING", "DELETING"):
         return
     if record["status"] == "DELETING":
-        if not world.stopped(record["name"]):
+        if not state.stopped(record["name"]):
             return
         for interface in record["_interfaces"]:
-            world.account.detach(interface)
-        world.account.delete_group(record["resourcesVpcConfig"]["clusterSecurityGroupId"])
-        del world.clusters[record["arn"]]
+            state.account.detach(interface)
+        state.account.delete_group(record["resourcesVpcConfig"]["clusterSecurityGroupId"])
+        del state.clusters[record["arn"]]
     elif "endpoint" in record:
         record["status"] = "ACTIVE"
         for update in record["_updates"].values():
             update["status"] = "Successful"
 
 
-def start_again(world: World, record: Json) -> None:
+def start_again(state: EksState, record: Json) -> None:
     """What an earlier engine had; nobody waits for it."""
     if record["status"] == "CREATING" and "endpoint" not in record:
-        world.start(record["name"], world.kubernetes.create)
+        state.start(record["name"], state.kubernetes.create)
     elif record["status"] not in ("DELETING", "FAILED"):
-        world.start(record["name"], world.kubernetes.get)
+        state.start(record["name"], state.kubernetes.get)

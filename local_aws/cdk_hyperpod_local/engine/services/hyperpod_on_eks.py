@@ -44,7 +44,7 @@ class HyperPodOnEks:
             if role not in cluster["_entries"]:
                 with contextlib.suppress(ServiceError):
                     self._control_planes.call("CreateAccessEntry", entry, who=_HYPERPOD)
-        api = self._control_planes.world.kubernetes.get(cluster["name"])
+        api = self._control_planes.state.kubernetes.get(cluster["name"])
         if api is not None and request.get("AutoScaling", {}).get("Mode") == "Enable":
             karpenter.install(api)
 
@@ -98,7 +98,7 @@ class HyperPodOnEks:
 
     def kubernetes(self, arn: str) -> KubernetesApi | None:
         control_plane = self._of(arn)
-        return self._control_planes.world.kubernetes.get(control_plane["name"]) if control_plane else None
+        return self._control_planes.state.kubernetes.get(control_plane["name"]) if control_plane else None
 
     def _of(self, arn: str) -> Json | None:
         orchestrator = self._orchestrator(arn)

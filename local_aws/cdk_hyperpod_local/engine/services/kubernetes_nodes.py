@@ -51,7 +51,7 @@ class KubernetesNodes:
     def _reconcile(self, cluster: str, wanted: dict[str, Json]) -> None:
         if self._known.get(cluster) == set(wanted):
             return
-        api = self._control_planes.world.kubernetes.get(cluster)
+        api = self._control_planes.state.kubernetes.get(cluster)
         if api is None:
             return
         present = _present(api)

@@ -90,7 +90,7 @@ class Where:
 
 
 @dataclass(kw_only=True)
-class World:
+class EksState:
     """The clusters are plain JSON; keys that begin with "_" are shown to nobody."""
 
     account: Account

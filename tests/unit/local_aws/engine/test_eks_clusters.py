@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod_local.engine.services import eks_access, eks_addons, eks_clusters
-from cdk_hyperpod_local.engine.services.eks_world import CREATE_SECONDS, DELETE_SECONDS, EksError, Where, World
+from cdk_hyperpod_local.engine.services.eks_state import CREATE_SECONDS, DELETE_SECONDS, EksError, EksState, Where
 
 Json = Any
 HERE = Where(account="000000000000", region="us-west-2")
@@ -98,22 +98,22 @@ class Apis:
 
 
 class Rehearsed:
-    """A world whose clock stands still until it is told to go on."""
+    """An EKS whose clock stands still until it is told to go on."""
 
     def __init__(self) -> None:
         self.time = 1_000.0
         self.account = Account()
         self.apis = Apis()
-        self.world = World(account=self.account, kubernetes=self.apis, now=lambda: self.time)
+        self.state = EksState(account=self.account, kubernetes=self.apis, now=lambda: self.time)
 
-    def call(self, operation: Callable[[World, Json, Where], Json], **request: Json) -> Json:
+    def call(self, operation: Callable[[EksState, Json, Where], Json], **request: Json) -> Json:
         self.settle()
-        return operation(self.world, request, HERE)
+        return operation(self.state, request, HERE)
 
     def settle(self) -> None:
-        for record in list(self.world.clusters.values()):
-            eks_clusters.settle(self.world, record)
-            eks_addons.settle(self.world, record)
+        for record in list(self.state.clusters.values()):
+            eks_clusters.settle(self.state, record)
+            eks_addons.settle(self.state, record)
 
     def create(self, **changes: Json) -> Json:
         request = {
@@ -137,7 +137,7 @@ class Rehearsed:
         """The API servers start and end in threads, in their own time."""
         self.time += seconds
         limit = time.monotonic() + 5
-        futures: list[Future[Any]] = [*self.world._starting.values(), *self.world._ending.values()]
+        futures: list[Future[Any]] = [*self.state._starting.values(), *self.state._ending.values()]
         while not all(future.done() for future in futures):
             assert time.monotonic() < limit
             time.sleep(0.01)
@@ -209,7 +209,7 @@ NETWORK = {"subnetIds": ["subnet-a", "subnet-b"]}
 def test_cluster_that_eks_would_refuse(eks: Rehearsed, changes: Json, reason: str) -> None:
     with pytest.raises(EksError, match=reason):
         eks.create(**changes)
-    assert (eks.world.clusters, eks.account.interfaces) == ({}, set())
+    assert (eks.state.clusters, eks.account.interfaces) == ({}, set())
 
 
 def test_cluster_under_hyperpod_nodes_stays(active: Rehearsed) -> None:
@@ -257,14 +257,14 @@ def test_who_a_caller_is(active: Rehearsed) -> None:
     active.call(eks_access.associate_access_policy, **named, accessScope=scope)
 
     def who(caller: str) -> tuple[str, list[str]] | None:
-        return eks_access.identify(active.world, "one", caller)
+        return eks_access.identify(active.state, "one", caller)
 
     # A session's ARN has no path; the entry's role has.
     assert who(session("team")) == (session("team"), ["team-a"])
     assert who(session("admin")) == (session("admin"), ["system:masters"])
     assert who(session("stranger")) is None
     assert who(f"{ROLE}path/team") == (session("team").replace("/me", "/team"), ["team-a"])
-    assert eks_access.identify(active.world, "other", session("team")) is None
+    assert eks_access.identify(active.state, "other", session("team")) is None
     active.call(eks_access.disassociate_access_policy, **named)
     assert who(session("admin")) == (session("admin"), [])
 
@@ -274,7 +274,7 @@ def test_administrator_of_a_namespace_is_no_master(active: Rehearsed) -> None:
     named = {"clusterName": "one", "principalArn": f"{ROLE}admin", "policyArn": ADMIN_POLICY}
     scope = {"type": "namespace", "namespaces": ["a"]}
     active.call(eks_access.associate_access_policy, **named, accessScope=scope)
-    assert eks_access.identify(active.world, "one", session("admin")) == (session("admin"), [])
+    assert eks_access.identify(active.state, "one", session("admin")) == (session("admin"), [])
 
 
 @pytest.mark.parametrize(
